@@ -1,0 +1,90 @@
+# `make` alone says what can be made. Everything runs from .venv, which `make setup` fills from the lock.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+READY := .venv/.ready
+PIPELINE_READY := .venv/.ready-pipeline
+
+# What tests and benchmarks need from the system, by its Debian name.
+TEST_PACKAGES := libczmq4
+BENCH_PACKAGES := nats-server
+
+# Two workers: the tests that start processes share one of them (see tests/conftest.py).
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+SEEDS ?= 200
+MINUTES ?= 30
+
+.PHONY: help setup setup-pipeline demo test check lint format bench sim soak lock clean
+
+help: ## Say what can be made (this)
+	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "    make %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nVariables:\n\n'
+	@printf '    PYTHON=python3.12   the interpreter for a new .venv (3.11 or later)\n'
+	@printf '    SEED=17             the one seed that `make sim` replays\n'
+	@printf '    SEEDS=1000          how many seeds `make sim` tries without SEED (200)\n'
+	@printf '    MINUTES=5           how long `make soak` takes (30)\n'
+	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`\n'
+
+setup: $(READY) ## Install everything that the other targets need; instant when nothing changed
+	@scripts/debian-packages $(TEST_PACKAGES) || true
+
+$(READY): pyproject.toml requirements.lock scripts/setup
+	@scripts/setup
+	@touch $@
+
+setup-pipeline: $(PIPELINE_READY) ## Add Spark and its friends (400 MB)
+
+$(PIPELINE_READY): $(READY) requirements-pipeline.lock
+	@scripts/setup requirements-pipeline.lock
+	@touch $@
+
+demo: setup ## Run a whole network on this machine, and show it
+	@$(BIN)/scale0 demo
+
+test: setup lint ## Lint, types, and every test; a skipped test is a failure
+	@$(PYTEST) $(ARGS)
+
+check: setup lint ## The fast floor: lint, types, and the tests that are not slow; under a minute
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+lint: $(READY) ## ruff and mypy --strict
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check --quiet || { echo 'lint: not formatted; run: make format' >&2; exit 1; }
+	@$(BIN)/mypy
+
+format: $(READY) ## Let ruff format and sort what it can
+	@$(BIN)/ruff check --fix --exit-zero --quiet
+	@$(BIN)/ruff format
+
+bench: setup ## Measure this machine, beside what others do on it
+	@scripts/debian-packages $(BENCH_PACKAGES) || true
+	@$(BIN)/python benchmarks/run.py
+
+sim: setup ## Simulate whole networks under faults: SEED=n replays one, else SEEDS of them
+ifdef SEED
+	@$(BIN)/python -m scale0.testing.sim --seed $(SEED)
+else
+	@$(BIN)/python -m scale0.testing.sim --seeds $(SEEDS)
+endif
+
+soak: setup ## A long simulation, then chaos on real processes; writes docs/soak.md
+	@$(BIN)/python scripts/soak --minutes $(MINUTES)
+
+# --universal: one lock for every system and every Python from 3.11 on, with the hash of every file.
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
+lock: ## Choose the newest allowed versions again, and write both lock files
+	@uv=$$(command -v uv || echo $(BIN)/uv); [ -x "$$uv" ] || { $(MAKE) setup; }; \
+	"$$uv" pip compile $(LOCK) --upgrade --extra dev --extra postgres pyproject.toml -o requirements.lock >/dev/null; \
+	"$$uv" pip compile $(LOCK) --upgrade --extra pipeline -c requirements.lock pyproject.toml -o requirements-pipeline.lock >/dev/null
+	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
+
+clean: ## Remove .venv, and all that the tools made
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

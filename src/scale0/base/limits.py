@@ -1,0 +1,59 @@
+"""Every limit of a broker, with its name, its default and its reason.
+
+Lives here: numbers. A broker's own file may change each of them by the same name.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """PROTOCOL section 5. Sizes in bytes, times in seconds."""
+
+    max_message_bytes: int = 8 * 1024 * 1024
+    """One message, all frames. libzmq cuts a frame at twice that, so that 413 can still be said."""
+    max_options_bytes: int = 64 * 1024
+    """One options frame: it is parsed, so it must be small."""
+    max_batch_messages: int = 10_000
+    """Messages in one BATCH."""
+    max_parts: int = 1_000
+    """Frames in one message: each costs an object."""
+    max_services: int = 1_000
+    """Services of one backend."""
+    max_service_bytes: int = 255
+    """Length of a service's name."""
+    max_clients: int = 100_000
+    """Connections that a broker remembers."""
+    max_client_bytes: int = 16 * 1024 * 1024
+    """Bytes that wait for one client that does not read."""
+    max_json_depth: int = 64
+    """Nesting of any JSON that is parsed."""
+    max_slots: int = 10_000
+    """Work that one backend may ask for at once."""
+    request_queue_limit: int = 10_000
+    """Requests that wait for one service."""
+    request_timeout: float = 30.0
+    """What a request without `timeout` gets."""
+    max_request_timeout: float = 86_400.0
+    """The longest that a request may ask for."""
+    max_outstanding: int = 100_000
+    """Requests of one frontend that are not answered yet."""
+    max_hops: int = 2
+    """Brokers that one request may pass through after the first."""
+    error_client_limit: int = 10
+    """Bad messages in the window before a client is ignored."""
+    error_client_window: float = 60.0
+    """The window of `error_client_limit`."""
+    error_client_ban: float = 300.0
+    """How long an error client is ignored."""
+    max_heartbeats_per_second: float = 2_000.0
+    """All clients together; the interval is lengthened to keep to it."""
+    max_clock_skew: float = 30.0
+    """How far a client's clock may be from the broker's."""
+    frontend_idle: float = 60.0
+    """When a silent frontend that never sent a heartbeat is forgotten."""
+    min_free_bytes: int = 64 * 1024 * 1024
+    """Space left on the disk below which writes are refused."""
+    mdp_heartbeat_interval: float = 2.5
+    """Majordomo's own interval; three missed are death."""

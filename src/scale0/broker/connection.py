@@ -1,0 +1,139 @@
+"""Connections: who is at the other end of a socket, how it frames, and how often it was wrong.
+
+Lives here: one record per (socket, routing id), and the account of bad input that makes an error client. Never here:
+what a message means. Invariant: a record exists only while something was heard within the idle time, or while work or
+an identity hangs on it; the number of records is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scale0.base.limits import Limits
+from scale0.base.now import Now
+from scale0.base.step import Message, Step
+
+if TYPE_CHECKING:
+    from scale0.broker.members import Member
+
+
+class Speaker(Protocol):
+    """A protocol on a client socket: it takes frames in and packs messages out."""
+
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """Act on one message, its routing id and delimiter taken off."""
+        ...
+
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
+        """Wire messages in this protocol's form."""
+        ...
+
+
+class Connection:
+    """One peer on one socket."""
+
+    __slots__ = (
+        "bad",
+        "bad_since",
+        "banned_until",
+        "batch",
+        "delimiter",
+        "door",
+        "heard",
+        "member",
+        "outstanding",
+        "parts",
+        "routing_id",
+        "speaker",
+        "stale",
+        "user_id",
+    )
+
+    def __init__(self, door: str, routing_id: bytes, speaker: Speaker, now: Now) -> None:
+        self.door = door
+        self.routing_id = routing_id
+        self.speaker = speaker
+        self.delimiter = False
+        self.batch = False
+        self.heard = now.mono
+        self.member: Member | None = None
+        self.outstanding: dict[str | int, Any] = {}
+        self.parts: dict[str | int, list[bytes]] | None = None
+        self.bad = 0
+        self.bad_since = 0.0
+        self.banned_until: float | None = None
+        self.stale = False
+        """Known from before the broker was disabled: it must negotiate anew."""
+        self.user_id = ""
+
+    def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
+        """Wire messages, without the routing id, as this peer frames them."""
+        packed = self.speaker.pack(self, messages)
+        return [[b"", *frames] for frames in packed] if self.delimiter else packed
+
+    @property
+    def name(self) -> str:
+        """What to call it in lists and events: its identity, else its routing id."""
+        return self.member.identity if self.member else f"{self.door}/{self.routing_id.hex()}"
+
+    @property
+    def takes_pushes(self) -> bool:
+        """False for a REQ socket: it would take anything unasked for its reply."""
+        return not self.delimiter
+
+
+class Connections:
+    """All records of one broker."""
+
+    __slots__ = ("_by_door", "_limits", "refused")
+
+    def __init__(self, limits: Limits, doors: Sequence[str]) -> None:
+        self._limits = limits
+        self._by_door: dict[str, dict[bytes, Connection]] = {door: {} for door in doors}
+        self.refused = 0
+
+    def find(self, door: str, routing_id: bytes) -> Connection | None:
+        """The record of a peer, if there is one."""
+        return self._by_door[door].get(routing_id)
+
+    def open(self, door: str, routing_id: bytes, speaker: Speaker, now: Now) -> Connection | None:
+        """A new record; None when there are too many already."""
+        if len(self) >= self._limits.max_clients:
+            self.refused += 1
+            return None
+        connection = Connection(door, routing_id, speaker, now)
+        self._by_door[door][routing_id] = connection
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a record."""
+        table = self._by_door[connection.door]
+        if table.get(connection.routing_id) is connection:
+            del table[connection.routing_id]
+
+    def apply(self, limits: Limits) -> None:
+        """Use other limits from now on."""
+        self._limits = limits
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_door.values()))
+
+    def __iter__(self) -> Iterator[Connection]:
+        for table in self._by_door.values():
+            yield from table.values()
+
+    def blame(self, connection: Connection, now: Now) -> bool:
+        """Count one bad message; True when that makes it an error client."""
+        limits = self._limits
+        if now.mono - connection.bad_since > limits.error_client_window:
+            connection.bad, connection.bad_since = 0, now.mono
+        connection.bad += 1
+        if connection.bad <= limits.error_client_limit:
+            return False
+        connection.banned_until = now.mono + limits.error_client_ban
+        return True
+
+    def banned(self, now: Now) -> list[Connection]:
+        """The error clients of this moment."""
+        return [peer for peer in self if peer.banned_until is not None and peer.banned_until > now.mono]

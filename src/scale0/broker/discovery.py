@@ -1,0 +1,62 @@
+"""Discovery: the reserved services that the broker answers itself (PROTOCOL 3).
+
+Lives here: `scale0.services`, `scale0.clients`, `scale0.brokers`, `scale0.ping`. Never here: a service that a backend
+could offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.base import codes
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.connection import Connection
+from scale0.broker.views import MAX_PAGE_ROWS, Views
+
+
+class Paging(msgspec.Struct, frozen=True):
+    """The optional JSON body of a listing."""
+
+    limit: int = MAX_PAGE_ROWS
+    after: str | None = None
+
+
+_paging: Final = msgspec.json.Decoder(Paging)
+
+
+class Discovery:
+    """The table of reserved services."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, views: Views) -> None:
+        self._table: dict[str, Callable[[Paging, Now], Any]] = {
+            "scale0.services": lambda asked, now: views.services(asked.limit, asked.after),
+            "scale0.clients": lambda asked, now: views.clients(now, asked.limit, asked.after),
+            "scale0.brokers": lambda asked, now: views.brokers(),
+            "scale0.ping": lambda asked, now: views.ping(now),
+        }
+
+    def answer(
+        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """One JSON body, or ERROR 404 for a reserved name that means nothing."""
+        look = self._table.get(said.service)
+        if look is None:
+            message = f"{said.service[:255]} is reserved, and there is no such thing"
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NO_SUCH_SERVICE, "message": message}))
+            return
+        asked = Paging()
+        if bodies and bodies[0]:
+            try:
+                asked = _paging.decode(bodies[0])
+            except (msgspec.DecodeError, RecursionError, ValueError):
+                # `scale0.ping` and the like may be called with any arguments: they mean nothing here.
+                asked = Paging()
+        body = msgspec.json.encode(look(asked, now))
+        step.send(connection, ("REPLY", {"id": said.id, "service": said.service}, body))

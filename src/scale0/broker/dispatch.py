@@ -1,0 +1,61 @@
+"""The dispatch table: command, socket, state and schema, each in one row.
+
+Lives here: what may be said where and when. Never here: what is done about it. Nothing is called by a name from the
+wire: a command that has no row here does not exist.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scale0.broker import options
+from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
+
+BOTH: Final = (FRONTEND, BACKEND)
+SERVING: Final = (ACTIVE,)
+ALWAYS: Final = (JOINING, ACTIVE, DISABLED)
+
+
+class Rule(NamedTuple):
+    """One command that a broker takes in."""
+
+    command: str
+    doors: tuple[str, ...]
+    states: tuple[str, ...]
+    schema: type
+    hot: bool = False
+    """Options of a few scalars: decoded with the whole batch at once."""
+
+
+RULES: Final = (
+    Rule("CHECKCONFIG", BOTH, SERVING, options.CheckConfig),
+    Rule("READY", (BACKEND,), SERVING, options.Ready),
+    Rule("HEARTBEAT", BOTH, SERVING, options.Heartbeat, hot=True),
+    Rule("NEEDBROKER", BOTH, SERVING, options.NeedBroker),
+    Rule("DISCONNECT", BOTH, SERVING, options.Disconnect),
+    Rule("REQUEST", (FRONTEND,), SERVING, options.Request, hot=True),
+    Rule("PARTIAL", (BACKEND,), SERVING, options.Answer, hot=True),
+    Rule("REPLY", (BACKEND,), SERVING, options.Answer, hot=True),
+    Rule("ERROR", (BACKEND,), SERVING, options.Error, hot=True),
+    Rule("MANAGEMENTREQ", (FRONTEND, BACKEND, PEER), ALWAYS, options.ManagementReq),
+)
+
+TOLD: Final = {
+    "CONFIGACK": options.ConfigAck,
+    "CONFIG": options.Config,
+    "READYOK": options.ReadyOk,
+    "HEARTBEAT": options.Heartbeat,
+    "FORCENEGOTIATE": options.ForceNegotiate,
+    "CHANGEBROKER": options.ChangeBroker,
+    "DISCONNECTERROR": options.DisconnectError,
+    "REQUEST": options.Request,
+    "PARTIAL": options.Answer,
+    "REPLY": options.Answer,
+    "ERROR": options.Error,
+    "MANAGEMENTREP": options.ManagementRep,
+}
+"""What a broker says to clients, for the sessions at the other end."""
+
+TOLD_HOT: Final = frozenset({"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR"})
+
+COMMANDS: Final = frozenset({rule.command for rule in RULES} | TOLD.keys() | {"BATCH"})

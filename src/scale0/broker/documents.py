@@ -1,0 +1,157 @@
+"""The network document that this broker holds, and each client's part of it.
+
+Lives here: version, hash, exact bytes, the answer to "is mine right?", and telling everybody after a change. Never here:
+who may change it (management), or how it spreads between brokers. Invariant: the version that clients are told never
+goes down while the process lives, and what was published is what is stored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.members import Member
+from scale0.broker.state import CONFIG_PUB, BrokerState
+from scale0.config import (
+    ClientConfig,
+    NetworkDocument,
+    client_part,
+    digest,
+    document_bytes,
+    form_named,
+    render,
+)
+from scale0.config.documents import HELEN_SERVICE
+from scale0.events.changes import ConfigChanged, ConfigConflict
+from scale0.store.writes import PutDocument
+
+BEACON_SECONDS: Final = 1.0
+"""How often the version is published for those who missed a change."""
+PUSH_CHUNK: Final = 500
+"""Clients told of a change in one turn: a change must not stall the others' requests."""
+
+
+class Documents:
+    """The current document, and who still has to hear of it."""
+
+    __slots__ = ("_pending", "_state", "body", "document", "hash", "shared")
+
+    def __init__(self, state: BrokerState, document: NetworkDocument) -> None:
+        self._state = state
+        self._pending: deque[tuple[Member, bool]] = deque()
+        self._hold(document, document_bytes(document))
+
+    @property
+    def version(self) -> int:
+        """Of the current document."""
+        return self.document.version
+
+    def start(self, now: Now, step: Step) -> None:
+        """Begin with the beacon."""
+        self._beacon(None, now, step)
+
+    def answer(self, member: Member, asked: options.CheckConfig, now: Now, step: Step) -> None:
+        """CHECKCONFIG: CONFIGACK or CONFIG."""
+        version, hash_ = asked.version, asked.config_hash
+        member.config_type = form_named(asked.config_type)
+        if version is not None and version > self.version:
+            # A stale broker downgrades nobody.
+            self._state.count("clients_ahead")
+            self._ack(member, version, hash_ or "", step)
+        elif version == self.version and (hash_ is None or hash_ == self.hash):
+            self._ack(member, self.version, self.hash, step)
+        else:
+            if version == self.version:
+                step.record(
+                    ConfigConflict(
+                        version=self.version, hash=self.hash, other_hash=(hash_ or "")[:64], identity=member.identity
+                    )
+                )
+            self.give(member, step)
+
+    def give(self, member: Member, step: Step) -> None:
+        """CONFIG: the whole part of one client."""
+        member.config_version = self.version
+        said = options.Config(
+            identity=member.identity,
+            config_type=member.config_type,
+            config_version=self.version,
+            config_hash=self.hash,
+        )
+        step.send(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
+
+    def change(self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, step: Step) -> None:
+        """Make another document the current one: store, publish, tell."""
+        before = self.shared
+        body = document_bytes(document)
+        self._hold(document, body)
+        step.write(self.row(author, now))
+        step.record(ConfigChanged(version=self.version, hash=self.hash, parent=document.parent, changed_by=author))
+        step.publish(CONFIG_PUB, [b"config", self.version.to_bytes(8, "big"), self.hash.encode(), body])
+        if not self._pending:
+            self._state.timers.add((self._push, None), now.mono)
+        for member in members:
+            which = HELEN_SERVICE in member.services
+            self._pending.append((member, before[which] != self.shared[which]))
+
+    def row(self, author: str, now: Now) -> PutDocument:
+        """The current document as it is stored."""
+        return PutDocument(
+            version=self.version,
+            hash=self.hash,
+            parent=self.document.parent,
+            body=self.body,
+            time_us=int(now.wall * 1_000_000),
+            current=True,
+            author=author,
+        )
+
+    def _hold(self, document: NetworkDocument, body: bytes) -> None:
+        self.document = document
+        self.body = body
+        self.hash = digest(body)
+        self.shared = (self._common(document, ()), self._common(document, (HELEN_SERVICE,)))
+        self._state.interval = document.default_heartbeat_interval
+        self._state.liveness = document.heartbeat_liveness
+        self._state.policies = {policy.name: policy for policy in document.services}
+
+    def _common(self, document: NetworkDocument, services: tuple[str, ...]) -> str:
+        """What all clients of a kind have in common: only if this changes must they take a new document."""
+        plain = msgspec.structs.replace(document, version=1)
+        part = client_part(plain, "any", services, self._state.config.group, "any", document.default_heartbeat_interval)
+        return digest(render(part, "json"))
+
+    def _part(self, member: Member) -> ClientConfig:
+        config = self._state.config
+        interval = member.interval or self.document.default_heartbeat_interval
+        return client_part(
+            self.document, member.identity, sorted(member.services), config.group, self._state.identity, interval
+        )
+
+    def _ack(self, member: Member, version: int, hash_: str, step: Step) -> None:
+        member.config_version = version
+        said = options.ConfigAck(identity=member.identity, config_version=version, config_hash=hash_)
+        step.send(member.connection, ("CONFIGACK", said))
+
+    def _push(self, _: None, now: Now, step: Step) -> None:
+        """Tell some of those who have not heard of the change; the rest next turn."""
+        for _turn in range(min(PUSH_CHUNK, len(self._pending))):
+            member, changed = self._pending.popleft()
+            if member.gone or not member.connection.takes_pushes or member.foreign:
+                continue
+            if changed:
+                self.give(member, step)
+            else:
+                self._ack(member, self.version, self.hash, step)
+        if self._pending:
+            self._state.timers.add((self._push, None), now.mono)
+
+    def _beacon(self, _: None, now: Now, step: Step) -> None:
+        step.publish(CONFIG_PUB, [b"version", self.version.to_bytes(8, "big"), self.hash.encode()])
+        self._state.timers.add((self._beacon, None), now.mono + BEACON_SECONDS)

@@ -1,0 +1,362 @@
+"""Management: every command of MANAGEMENTREQ (PROTOCOL 4).
+
+Lives here: an explicit table of command, role and function, and what each does. Never here: HTTP, or a way around the
+table. Invariants: whatever changes anything is recorded with who, what, before and after; an answer that speaks of a
+change leaves after the change is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from scale0.base import codes
+from scale0.base.errors import ConfigError, Refusal
+from scale0.base.identity import is_identity
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.access import ADMIN, LOGIN_SECONDS, MAX_TOKEN_SECONDS, OPERATOR, RANKS, VIEWER, Access, Admin
+from scale0.broker.access import VerifyPassword as VerifyPassword
+from scale0.broker.connection import Connection, Connections
+from scale0.broker.documents import Documents
+from scale0.broker.members import Members
+from scale0.broker.requests import Requests
+from scale0.broker.state import ACTIVE, DISABLED, BrokerState
+from scale0.broker.views import Views
+from scale0.config import BrokerConfig, NetworkDocument, changed_paths, check_document, parse, patch
+from scale0.events.changes import ManagementCommanded
+from scale0.events.sources import BrokerStateChanged
+from scale0.store.writes import Document, PutSetting, ReadDocument, ReadDocuments
+
+STATE_SETTING: Final = "state"
+"""Where the store remembers that a broker was disabled."""
+
+
+class Call(NamedTuple):
+    """One command being done."""
+
+    connection: Connection
+    said: options.ManagementReq
+    body: bytes
+    admin: Admin
+    now: Now
+    step: Step
+
+
+class ReadOwnFile(msgspec.Struct, frozen=True, eq=False):
+    """An Ask: read the broker's own file again. The answer is a BrokerConfig, or the reasons why not."""
+
+    call: Any
+
+
+class ReadHistory(msgspec.Struct, frozen=True, eq=False):
+    """An Ask for the store, with the command that waits for its answer."""
+
+    ask: ReadDocuments | ReadDocument
+    call: Any
+
+
+class Done(NamedTuple):
+    """What a command gives back."""
+
+    result: Any
+    before: Any = None
+    after: Any = None
+    changed: bool = False
+
+
+Outcome = Done | None
+"""None: the answer comes later, from an Ask."""
+
+
+class Management:
+    """The commands, one method each."""
+
+    __slots__ = (
+        "_access",
+        "_connections",
+        "_documents",
+        "_members",
+        "_requests",
+        "_state",
+        "_version",
+        "_views",
+        "table",
+    )
+
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        requests: Requests,
+        documents: Documents,
+        views: Views,
+        access: Access,
+        version: str,
+    ) -> None:
+        self._state = state
+        self._connections = connections
+        self._members = members
+        self._requests = requests
+        self._documents = documents
+        self._views = views
+        self._access = access
+        self._version = version
+        self.table: dict[str, tuple[str, Callable[[Call], Outcome]]] = {
+            "login": (VIEWER, self._login),
+            "status": (VIEWER, lambda c: Done(self._views.status(c.now, self._version))),
+            "list_peers": (VIEWER, lambda c: Done(self._views.peers())),
+            "list_clients": (VIEWER, lambda c: Done(self._views.clients(c.now, c.said.limit, c.said.after))),
+            "list_services": (VIEWER, lambda c: Done(self._views.services(c.said.limit, c.said.after))),
+            "list_error_clients": (
+                VIEWER,
+                lambda c: Done(self._views.error_clients(c.now, c.said.limit, c.said.after)),
+            ),
+            "get_config": (VIEWER, lambda c: Done(self._current())),
+            "config_history": (VIEWER, self._history),
+            "disable": (OPERATOR, self._disable),
+            "enable": (OPERATOR, self._enable),
+            "drain": (OPERATOR, self._drain),
+            "reload_config": (OPERATOR, self._reload),
+            "forgive": (OPERATOR, self._forgive),
+            "set_config": (ADMIN, self._set_config),
+            "patch_config": (OPERATOR, self._patch_config),
+            "rollback_config": (ADMIN, self._rollback),
+            "issue_token": (ADMIN, self._issue_token),
+            "revoke_token": (ADMIN, self._revoke_token),
+        }
+
+    def receive(
+        self, connection: Connection, said: options.ManagementReq, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """MANAGEMENTREQ: who is it, may they, do it."""
+        body = bodies[0] if bodies else b""
+        try:
+            if said.command not in self.table:
+                raise Refusal(codes.UNKNOWN_COMMAND, f"unknown command {said.command[:64]!r}")
+            admin = self._access.admit(connection, said, body, now, step)
+        except Refusal as refusal:
+            if refusal.code == codes.UNKNOWN_COMMAND:
+                self._connections.blame(connection, now)
+            self._answer(connection, said, refusal.code, refusal.message, None, step)
+            return
+        if admin is not None:
+            self._run(Call(connection, said, body, admin, now, step))
+
+    def answer(self, ask: object, value: Any, now: Now, step: Step) -> None:
+        """What an Ask of ours found."""
+        match ask:
+            case VerifyPassword():
+                self._verified(ask, bool(value), now, step)
+            case ReadHistory(ask=ReadDocuments()):
+                call = ask.call._replace(now=now, step=step)
+                self._finish(call, Done({"items": [document_row(row) for row in value], "next": None}))
+            case ReadHistory():
+                self._later(ask.call._replace(now=now, step=step), lambda call: self._roll_back_to(call, value))
+            case ReadOwnFile():
+                self._later(ask.call._replace(now=now, step=step), lambda call: self._take_file(call, value))
+
+    def _run(self, call: Call) -> None:
+        role, act = self.table[call.said.command]
+        if RANKS.get(call.admin.role, -1) < RANKS[role]:
+            message = f"{call.said.command} needs the role {role}"
+            self._answer(call.connection, call.said, codes.NOT_ALLOWED, message, None, call.step)
+            return
+        self._later(call, act)
+
+    def _later(self, call: Call, act: Callable[[Call], Outcome]) -> None:
+        try:
+            done = act(call)
+        except Refusal as refusal:
+            self._answer(call.connection, call.said, refusal.code, refusal.message, None, call.step)
+        except ConfigError as error:
+            body = {"reasons": error.reasons}
+            self._answer(call.connection, call.said, codes.MALFORMED, str(error)[:1000], body, call.step)
+        else:
+            if done is not None:
+                self._finish(call, done)
+
+    def _finish(self, call: Call, done: Done) -> None:
+        if done.changed:
+            call.step.record(
+                ManagementCommanded(
+                    identity=call.admin.name,
+                    command=call.said.command,
+                    code=codes.OK,
+                    origin=f"{call.connection.door}/{call.connection.name}",
+                    before=done.before,
+                    after=done.after,
+                )
+            )
+        self._answer(call.connection, call.said, codes.OK, "done", done.result, call.step, durable=done.changed)
+
+    def _answer(
+        self,
+        connection: Connection,
+        said: options.ManagementReq,
+        code: int,
+        message: str,
+        result: Any,
+        step: Step,
+        durable: bool = False,
+    ) -> None:
+        rep = options.ManagementRep(id=said.id, code=code, message=message)
+        body = msgspec.json.encode(result if result is not None else {})
+        (step.promise if durable else step.send)(connection, ("MANAGEMENTREP", rep, body))
+
+    def _verified(self, ask: VerifyPassword, right: bool, now: Now, step: Step) -> None:
+        outcome = self._access.verified(ask, right)
+        if isinstance(outcome, Admin):
+            self._run(Call(ask.connection, ask.said, ask.body, outcome, now, step))
+        else:
+            self._state.count("passwords_wrong")
+            self._state.timers.add((self._say_no, ask), now.mono + outcome)
+
+    def _say_no(self, ask: VerifyPassword, now: Now, step: Step) -> None:
+        self._access.done(ask.connection)
+        step.record(
+            ManagementCommanded(
+                identity=ask.said.auth_id[:128],
+                command=ask.said.command,
+                code=codes.WRONG_CREDENTIALS,
+                origin=f"{ask.connection.door}/{ask.connection.name}",
+            )
+        )
+        self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, step)
+
+    def _login(self, call: Call) -> Done:
+        token = self._access.issue(call.admin.name, call.admin.role, LOGIN_SECONDS, call.now, call.step)
+        result = {"token": token, "expires": call.now.wall + LOGIN_SECONDS, "role": call.admin.role}
+        return Done(result, changed=True)
+
+    def _set_state(self, call: Call, state: str, draining: bool) -> Done:
+        before = "draining" if self._state.draining else self._state.state
+        self._state.state, self._state.draining = state, draining
+        after = "draining" if draining else state
+        if before != after:
+            call.step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
+            call.step.write(PutSetting(STATE_SETTING, state.encode()))
+        return Done({"state": state, "draining": draining}, before, after, changed=before != after)
+
+    def _disable(self, call: Call) -> Done:
+        done = self._set_state(call, DISABLED, draining=False)
+        self._requests.refuse_all(codes.NOT_SERVING, "this broker was disabled", call.now, call.step)
+        for member in list(self._members.by_name.values()):
+            self._members.leave(member, call.now, call.step)
+        for connection in self._connections:
+            connection.stale = True
+        return done
+
+    def _enable(self, call: Call) -> Done:
+        return self._set_state(call, ACTIVE, draining=False)
+
+    def _drain(self, call: Call) -> Done:
+        if self._state.state != ACTIVE:
+            raise Refusal(codes.NOT_SERVING, f"a broker that is {self._state.state} has nothing to drain")
+        return self._set_state(call, ACTIVE, draining=True)
+
+    def _reload(self, call: Call) -> None:
+        call.step.ask(ReadOwnFile(call))
+
+    def _take_file(self, call: Call, value: BrokerConfig | ConfigError) -> Done:
+        if isinstance(value, ConfigError):
+            raise value
+        before = changed_paths(self._state.config, value)
+        self._state.config = value
+        self._state.limits = value.limits()
+        self._connections.apply(self._state.limits)
+        paths = [path for path, _old, _new in before if not path.startswith("admins")]
+        return Done({"changed": paths}, None, paths, changed=True)
+
+    def _forgive(self, call: Call) -> Done:
+        named = [peer for peer in self._connections.banned(call.now) if peer.name == call.said.client]
+        if not named:
+            raise Refusal(codes.NO_SUCH_SERVICE, "no such error client: see list_error_clients")
+        for connection in named:
+            connection.banned_until, connection.bad = None, 0
+        return Done({"forgiven": len(named)}, after=call.said.client, changed=True)
+
+    def _current(self) -> dict[str, Any]:
+        documents = self._documents
+        return {"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)}
+
+    def _set_config(self, call: Call) -> Done:
+        given = call.body or msgspec.json.encode(call.said.config)
+        document = parse(given, "json", NetworkDocument)
+        if call.said.base != self._documents.version:
+            message = f"it was made from version {call.said.base}, but {self._documents.version} is current"
+            raise Refusal(codes.IN_USE, message)
+        return self._make_current(call, document)
+
+    def _patch_config(self, call: Call) -> Done:
+        return self._make_current(call, patch(self._documents.document, call.said.set, call.said.remove))
+
+    def _make_current(self, call: Call, wanted: NetworkDocument) -> Done:
+        if self._state.full:
+            raise Refusal(codes.NOT_SERVING, "the disk is almost full: nothing is written until there is room")
+        if not self._state.config.config_service and self._state.config.peers:
+            raise Refusal(codes.NOT_ALLOWED, "this broker has no config_service: change it on one that has")
+        old = self._documents.document
+        document = msgspec.structs.replace(wanted, version=old.version + 1, parent=self._documents.hash)
+        reasons = check_document(document)
+        if reasons:
+            raise ConfigError(reasons)
+        changes = changed_paths(old, document)
+        self._documents.change(document, call.admin.name, self._listeners(), call.now, call.step)
+        result = {"version": self._documents.version, "hash": self._documents.hash}
+        paths = [path for path, _before, _after in changes if path not in ("version", "parent")]
+        return Done(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
+
+    def _listeners(self) -> Iterable[Any]:
+        return list(self._members.by_name.values())
+
+    def _history(self, call: Call) -> None:
+        limit = max(1, min(call.said.limit, 1_000))
+        before = (
+            int(call.said.after)
+            if call.said.after and call.said.after.isascii() and call.said.after.isdigit()
+            else None
+        )
+        call.step.ask(ReadHistory(ReadDocuments(limit=limit, before_version=before), call))
+
+    def _rollback(self, call: Call) -> None:
+        if call.said.version is None:
+            raise Refusal(codes.MALFORMED, "say which version to go back to")
+        call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call))
+
+    def _roll_back_to(self, call: Call, value: Document | None) -> Done:
+        if value is None:
+            raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
+        return self._make_current(call, parse(value.body, "json", NetworkDocument))
+
+    def _issue_token(self, call: Call) -> Done:
+        name, role, seconds = call.said.name, call.said.role or VIEWER, call.said.ttl or LOGIN_SECONDS
+        if name is None or not is_identity(name) or role not in RANKS or not 0 < seconds <= MAX_TOKEN_SECONDS:
+            raise Refusal(
+                codes.MALFORMED, "a token needs a name, a role (viewer, operator, admin) and a ttl in seconds"
+            )
+        token = self._access.issue(name, role, seconds, call.now, call.step)
+        result = {"token": token, "name": name, "role": role, "expires": call.now.wall + seconds}
+        return Done(result, after={"name": name, "role": role}, changed=True)
+
+    def _revoke_token(self, call: Call) -> Done:
+        count = self._access.revoke(call.said.name, call.said.token, call.step)
+        if not count:
+            raise Refusal(codes.NO_SUCH_SERVICE, "no such token: give its name, or the token itself")
+        return Done({"revoked": count}, after={"name": call.said.name, "revoked": count}, changed=True)
+
+
+def document_row(row: Document) -> dict[str, Any]:
+    """A stored document as management lists it."""
+    return {
+        "version": row.version,
+        "hash": row.hash,
+        "parent": row.parent,
+        "time": row.time_us / 1_000_000,
+        "author": row.author,
+        "current": row.current,
+    }

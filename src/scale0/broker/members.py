@@ -1,0 +1,284 @@
+"""Members: clients with an identity, and whether they live.
+
+Lives here: who is registered from which connection, taking over, leaving, and death by silence. Never here: what they
+say (negotiation), or what they work on (requests). Invariants: an identity belongs to one connection of its role at a
+time; only the monotonic clock kills; a member that is gone is in no table, no queue, and holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Final
+
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.connection import Connection, Connections
+from scale0.broker.requests import Requests
+from scale0.broker.roster import Backend, Roster
+from scale0.broker.state import BACKEND, BrokerState
+from scale0.events.clients import (
+    ClientChanged,
+    ClientJoined,
+    ClientLeft,
+    ClientLost,
+    ClientReplaced,
+    ClientSeen,
+)
+
+SEEN_SECONDS: Final = 60.0
+"""How often heartbeats are summed up."""
+SEEN_CHUNK: Final = 1_000
+"""Members summed up in one turn."""
+
+
+class Member:
+    """One client that has an identity here."""
+
+    __slots__ = (
+        "backend",
+        "bucket",
+        "config_type",
+        "config_version",
+        "connection",
+        "foreign",
+        "gone",
+        "heartbeats",
+        "identity",
+        "interval",
+        "joined",
+        "joined_wall",
+        "judged",
+        "last_gap_start",
+        "longest_gap",
+        "old_since",
+        "overdue",
+        "patience",
+        "prefetch",
+        "role",
+        "services",
+    )
+
+    def __init__(self, identity: str, role: str, connection: Connection, now: Now) -> None:
+        self.identity = identity
+        self.role = role
+        self.connection = connection
+        self.services: tuple[str, ...] = ()
+        self.backend: Backend | None = None
+        self.prefetch = 0
+        self.judged = False
+        """Silence kills it: it said READY, or HEARTBEAT."""
+        self.joined = False
+        """`client.joined` was recorded."""
+        self.joined_wall = now.wall
+        self.interval = 0.0
+        self.patience = 0.0
+        """How long it may be silent, once it is judged."""
+        self.bucket = 0
+        """Of its timer."""
+        self.config_type = "json"
+        self.config_version: int | None = None
+        self.old_since: float | None = None
+        """Since when its heartbeats show an old configuration."""
+        self.overdue = 0
+        """How often it was told to negotiate because of that."""
+        self.heartbeats = 0
+        self.longest_gap = 0.0
+        self.last_gap_start = now.mono
+        self.gone = False
+        self.foreign = False
+        """It speaks another protocol than Scale0's own."""
+
+    @property
+    def slots(self) -> int:
+        """How much it takes at once."""
+        return self.backend.slots if self.backend else 0
+
+
+class Members:
+    """All members of one broker."""
+
+    __slots__ = ("_connections", "_requests", "_roster", "_seen", "_state", "by_name", "judged")
+
+    def __init__(self, state: BrokerState, connections: Connections, roster: Roster, requests: Requests) -> None:
+        self._state = state
+        self._connections = connections
+        self._roster = roster
+        self._requests = requests
+        self.by_name: dict[tuple[str, str], Member] = {}
+        self.judged = 0
+        self._seen: list[Member] = []
+
+    def start(self, now: Now) -> None:
+        """Begin to sum up heartbeats."""
+        self._state.timers.add((self._sum_up, None), now.mono + SEEN_SECONDS)
+
+    def name(self, connection: Connection, identity: str, now: Now, step: Step) -> Member:
+        """The member of this connection, registered now if it is new here."""
+        member = connection.member
+        if member is not None:
+            if member.identity != identity:
+                raise Refusal(409, f"this connection is {member.identity}, it cannot be {identity} too")
+            return member
+        role = connection.door
+        member = self.by_name.get((role, identity))
+        if member is None:
+            member = Member(identity, role, connection, now)
+            self.by_name[role, identity] = member
+            self._arm(member, now.mono + self._state.limits.frontend_idle)
+        else:
+            self._take_over(member, connection, now, step)
+        connection.member = member
+        return member
+
+    def join(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
+        """READY: in the queue of each service, or the queues replaced."""
+        backend = member.backend
+        if backend is None:
+            member.backend = backend = self._roster.enter(member.identity, member.connection)
+        offered = tuple(sorted(set(services)))
+        before = (member.services, backend.slots)
+        member.services = offered
+        self._roster.change(backend, offered, slots, now.mono)
+        record = None
+        if not member.joined:
+            record = ClientJoined
+        elif before != (offered, slots):
+            record = ClientChanged
+        if record is not None:
+            step.record(record(identity=member.identity, role=member.role, services=offered, slots=slots))
+        member.joined = True
+        self._requests.feed(backend, now, step)
+        return backend
+
+    def appear(self, member: Member, step: Step) -> None:
+        """A frontend has negotiated: record it once."""
+        if not member.joined and member.role != BACKEND:
+            member.joined = True
+            step.record(ClientJoined(identity=member.identity, role=member.role))
+
+    def judge(self, member: Member, interval: float, patience: float, now: Now) -> None:
+        """From now on silence kills this member."""
+        if not member.judged:
+            member.judged = True
+            self.judged += 1
+        if member.patience != patience:
+            member.patience = patience
+            self._arm(member, now.mono + patience)
+        member.interval = interval
+
+    def heartbeat(self, member: Member, now: Now) -> None:
+        """Count one, for the minute's summary."""
+        gap = now.mono - member.last_gap_start
+        if gap > member.longest_gap:
+            member.longest_gap = gap
+        member.last_gap_start = now.mono
+        member.heartbeats += 1
+
+    def leave(self, member: Member, now: Now, step: Step) -> None:
+        """In order: its work goes back at once."""
+        if member.joined:
+            step.record(
+                ClientLeft(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
+            )
+        self._remove(member, now, step)
+
+    def expel(self, member: Member, code: int, message: str, now: Now, step: Step) -> None:
+        """DISCONNECTERROR, and gone."""
+        said = options.DisconnectError(code=code, message=message)
+        if member.connection.takes_pushes:
+            step.send(member.connection, ("DISCONNECTERROR", said))
+        self.leave(member, now, step)
+
+    def lose(self, member: Member, now: Now, step: Step) -> None:
+        """Dead: not heard for too long, or its connection is gone."""
+        if member.joined:
+            silent = now.mono - member.connection.heard
+            step.record(
+                ClientLost(
+                    identity=member.identity,
+                    last_heard_wall=now.wall - silent,
+                    role=member.role,
+                    services=member.services,
+                    slots=member.slots,
+                )
+            )
+        self._remove(member, now, step)
+
+    def reconcile(self, member: Member, holds: Container[str], now: Now, step: Step) -> None:
+        """A backend is back on a new connection: what it does not name is done elsewhere."""
+        if member.backend is not None:
+            self._requests.lose(member.backend, holds, now, step)
+
+    def _take_over(self, member: Member, newcomer: Connection, now: Now, step: Step) -> None:
+        old = member.connection
+        if old.takes_pushes:
+            said = options.DisconnectError(code=409, message=f"{member.identity} registered from another connection")
+            step.send(old, ("DISCONNECTERROR", said))
+        step.close(old)
+        old.member = None
+        self._requests.move(old, newcomer)
+        self._connections.forget(old)
+        if member.joined:
+            step.record(
+                ClientReplaced(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
+            )
+        member.joined = False
+        member.foreign = False
+        member.connection = newcomer
+        member.old_since = None
+        if member.backend is not None:
+            # Nothing new for it until its READY says what it still has.
+            self._roster.change(member.backend, (), 0, now.mono)
+            member.backend.peer = newcomer
+
+    def _remove(self, member: Member, now: Now, step: Step) -> None:
+        member.gone = True
+        self.by_name.pop((member.role, member.identity), None)
+        if member.judged:
+            self.judged -= 1
+        connection = member.connection
+        connection.member = None
+        if member.backend is not None:
+            backend, member.backend = member.backend, None
+            self._roster.leave(backend, now.mono)
+            self._requests.lose(backend, (), now, step)
+        self._requests.origin_gone(connection, now)
+        step.close(connection)
+
+    def _arm(self, member: Member, when: float) -> None:
+        timers = self._state.timers
+        timers.remove((self._look, member), member.bucket)
+        member.bucket = timers.add((self._look, member), when)
+
+    def _look(self, member: Member, now: Now, step: Step) -> None:
+        """Its time is over, unless it spoke since: one look per time of patience, not one timer per message."""
+        if member.gone:
+            return
+        connection = member.connection
+        due = connection.heard + (member.patience if member.judged else self._state.limits.frontend_idle)
+        if now.mono < due:
+            self._arm(member, due)
+        elif member.judged:
+            self.lose(member, now, step)
+            self._connections.forget(connection)
+        elif connection.outstanding:
+            self._arm(member, now.mono + self._state.limits.frontend_idle)
+        else:
+            self.leave(member, now, step)
+            self._connections.forget(connection)
+
+    def _sum_up(self, _: None, now: Now, step: Step) -> None:
+        if not self._seen:
+            self._seen = [member for member in self.by_name.values() if member.heartbeats]
+        for member in self._seen[-SEEN_CHUNK:]:
+            step.record(
+                ClientSeen(
+                    identity=member.identity, heartbeats=member.heartbeats, longest_gap_seconds=member.longest_gap
+                )
+            )
+            member.heartbeats, member.longest_gap = 0, 0.0
+        del self._seen[-SEEN_CHUNK:]
+        again = now.mono if self._seen else now.mono + SEEN_SECONDS
+        self._state.timers.add((self._sum_up, None), again)

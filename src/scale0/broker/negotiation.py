@@ -1,0 +1,225 @@
+"""Negotiation: CHECKCONFIG, READY, HEARTBEAT, NEEDBROKER, DISCONNECT (PROTOCOL 2.1).
+
+Lives here: what a client must say, in which order, and what it hears. Never here: frames, or the tables that these
+words change. Invariant: nobody is in a queue without a configuration that this broker knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.identity import is_identity, is_reserved, is_service_name
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.connection import Connection, Connections
+from scale0.broker.documents import Documents
+from scale0.broker.members import Member, Members
+from scale0.broker.skew import Skew
+from scale0.broker.state import BrokerState
+from scale0.events.clients import ClientRefused
+
+MAX_INTERVAL_SECONDS: Final = 86_400.0
+"""The longest heartbeat interval that a client may ask for."""
+OVERDUE_LIMIT: Final = 3
+"""How often a client with an old configuration is told to negotiate before it is disconnected."""
+NOT_THEIR_FAULT: Final = frozenset({codes.NOT_SERVING, codes.TOO_MANY})
+"""Refusals that do not make an error client."""
+STRETCH: Final = 1.25
+"""An interval is lengthened only when it falls short by this factor: not with every newcomer."""
+
+
+class Negotiation:
+    """The words of section 2.1, one method each."""
+
+    __slots__ = ("_connections", "_documents", "_members", "_skew", "_state")
+
+    def __init__(
+        self, state: BrokerState, connections: Connections, members: Members, documents: Documents, skew: Skew
+    ) -> None:
+        self._state = state
+        self._connections = connections
+        self._members = members
+        self._documents = documents
+        self._skew = skew
+
+    def check_config(
+        self, connection: Connection, said: options.CheckConfig, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """CHECKCONFIG: the first thing a client says."""
+        if said.services:
+            self._check_services(said.services)
+        member = self._named(connection, said.identity, now, step)
+        connection.batch = said.batch
+        if said.services is not None and member.backend is None:
+            member.services = tuple(sorted(set(said.services)))
+        self._documents.answer(member, said, now, step)
+        self._members.appear(member, step)
+
+    def ready(self, connection: Connection, said: options.Ready, _: Sequence[bytes], now: Now, step: Step) -> None:
+        """READY: into the queues, or the queues replaced."""
+        member = connection.member
+        if member is None or said.config_version is None or said.config_version != member.config_version:
+            self.force(connection, "say CHECKCONFIG first: I do not know your configuration", now, step)
+            return
+        if said.identity is not None:
+            self._named(connection, said.identity, now, step)
+        self._check_services(said.services)
+        self._check_ready(said)
+        back = member.backend is not None and not member.joined
+        if back:
+            self._members.reconcile(member, {id_ for id_, _attempt in said.holds}, now, step)
+        interval = self._interval(said.heartbeat_interval)
+        member.prefetch = said.prefetch
+        self._members.judge(member, interval, interval * self._state.liveness, now)
+        slots = said.slots if connection.takes_pushes else 0
+        self._ready_ok(member, now, step)
+        self._members.join(member, said.services, slots, now, step)
+        if said.time is not None:
+            self._skew.read(member, said.time, now, step)
+
+    def heartbeat(
+        self, connection: Connection, said: options.Heartbeat, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """HEARTBEAT: answered by our own."""
+        member = connection.member
+        if member is None:
+            self.force(connection, "I do not know you: start again with CHECKCONFIG", now, step)
+            return
+        self._members.heartbeat(member, now)
+        if not member.judged:
+            interval = self._interval(None)
+            self._members.judge(member, interval, interval * self._state.liveness, now)
+        step.send(
+            connection,
+            ("HEARTBEAT", {"time": now.wall, "config_version": self._documents.version}),
+        )
+        if said.config_version is not None and said.config_version < self._documents.version:
+            self._outdated(member, now, step)
+        else:
+            member.old_since, member.overdue = None, 0
+            if said.config_version is not None:
+                member.config_version = said.config_version
+        if member.backend is not None and connection.takes_pushes:
+            self._stretch(member, now, step)
+        if said.time is not None:
+            self._skew.read(member, said.time, now, step)
+
+    def disconnect(
+        self, connection: Connection, _said: options.Disconnect, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """DISCONNECT: leaving in order."""
+        if connection.member is not None:
+            self._members.leave(connection.member, now, step)
+        self._connections.forget(connection)
+
+    def need_broker(
+        self, connection: Connection, said: options.NeedBroker, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """NEEDBROKER: a broker alone can only offer itself."""
+        if not self._serves(said.services):
+            raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
+        step.send(
+            connection,
+            (
+                "CHANGEBROKER",
+                options.ChangeBroker(
+                    broker=self._state.identity,
+                    group=self._state.config.group,
+                    endpoints=self._state.endpoints,
+                    preferred=True,
+                    after=self._state.chance.random() * self._state.interval,
+                ),
+            ),
+        )
+
+    def force(self, connection: Connection, reason: str, now: Now, step: Step) -> None:
+        """FORCENEGOTIATE. Needing it again and again is bad input too."""
+        step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason=reason)))
+        if self._connections.blame(connection, now):
+            self._state.count("error_clients")
+
+    def refused(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
+        """DISCONNECTERROR was said: the registration ends, and bad input is counted."""
+        if connection.member is not None:
+            self._members.leave(connection.member, now, step)
+        if refusal.code not in NOT_THEIR_FAULT and self._connections.blame(connection, now):
+            self._state.count("error_clients")
+            step.record(
+                ClientRefused(identity=connection.name, code=refusal.code, data={"reason": refusal.message[:200]})
+            )
+
+    def _named(self, connection: Connection, identity: str | None, now: Now, step: Step) -> Member:
+        if identity is None:
+            if connection.member is not None:
+                return connection.member
+            identity = f"{connection.door}-{self._state.chance.getrandbits(48):012x}"
+        elif not is_identity(identity):
+            raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        return self._members.name(connection, identity, now, step)
+
+    def _serves(self, services: Sequence[str]) -> bool:
+        own = self._state.config.services
+        return own == "all" or all(service in own for service in services)
+
+    def _check_services(self, services: Sequence[str]) -> None:
+        limits = self._state.limits
+        if len(services) > limits.max_services:
+            raise Refusal(codes.TOO_BIG, f"a backend offers at most {limits.max_services} services")
+        for name in services:
+            if not is_service_name(name, limits.max_service_bytes):
+                raise Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
+            if is_reserved(name):
+                raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
+        if not self._serves(services):
+            raise Refusal(codes.NOT_ALLOWED, "this broker does not serve all of these services")
+
+    def _check_ready(self, said: options.Ready) -> None:
+        asked = said.heartbeat_interval
+        if asked is not None and not 0 < asked <= MAX_INTERVAL_SECONDS:
+            raise Refusal(codes.MALFORMED, f"heartbeat_interval is above 0 and at most {MAX_INTERVAL_SECONDS:g}")
+        most = self._state.limits.max_slots
+        if not 1 <= said.slots <= most or not 0 <= said.prefetch <= most:
+            raise Refusal(codes.MALFORMED, f"slots are 1 to {most}, prefetch is 0 to {most}")
+
+    def _interval(self, asked: float | None) -> float:
+        """A client may ask for a longer one; many clients together get a longer one."""
+        shared = self._members.judged / self._state.limits.max_heartbeats_per_second
+        return max(self._state.interval, asked or 0.0, math.ceil(shared * 10) / 10)
+
+    def _stretch(self, member: Member, now: Now, step: Step) -> None:
+        interval = self._interval(member.interval)
+        if interval > member.interval * STRETCH:
+            self._members.judge(member, interval, interval * self._state.liveness, now)
+            self._ready_ok(member, now, step)
+
+    def _ready_ok(self, member: Member, now: Now, step: Step) -> None:
+        said = options.ReadyOk(
+            identity=member.identity,
+            heartbeat_interval=member.interval,
+            time=now.wall,
+            config_version=member.config_version or 0,
+        )
+        step.send(member.connection, ("READYOK", said))
+
+    def _outdated(self, member: Member, now: Now, step: Step) -> None:
+        """Its configuration is old: give it again, then ask, then let it go."""
+        if not member.connection.takes_pushes:
+            return
+        if member.old_since is None:
+            member.old_since = now.mono
+        if now.mono - member.old_since < 2 * member.interval:
+            self._documents.give(member, step)
+            return
+        member.overdue += 1
+        if member.overdue > OVERDUE_LIMIT:
+            self._members.expel(member, codes.CONFIG_TOO_OLD, "your configuration stays too old", now, step)
+        else:
+            member.old_since = now.mono
+            step.send(
+                member.connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="your configuration is too old"))
+            )

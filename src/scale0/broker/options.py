@@ -1,0 +1,166 @@
+"""The options of every Scale0 command, as types: the one schema that JSON frames and BATCH share.
+
+Lives here: names, types and defaults of PROTOCOL sections 2 to 5. Never here: what to do with them.
+Invariant: unknown options are ignored, wrong types are refused by the decoder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+RequestId = str | int
+"""A frontend's own id is given back as it came."""
+
+
+class CheckConfig(msgspec.Struct, frozen=True):
+    """CHECKCONFIG: is my configuration right?"""
+
+    config_type: str = "json"
+    identity: str | None = None
+    services: list[str] | None = None
+    config_version: int | None = None
+    configversion: int | None = None
+    config_hash: str | None = None
+    batch: bool = False
+
+    @property
+    def version(self) -> int | None:
+        """The client's version, in either spelling."""
+        return self.config_version if self.config_version is not None else self.configversion
+
+
+class ConfigAck(msgspec.Struct, frozen=True):
+    """CONFIGACK: version and hash match."""
+
+    identity: str
+    config_version: int
+    config_hash: str = ""
+
+
+class Config(msgspec.Struct, frozen=True):
+    """CONFIG: take this document."""
+
+    identity: str
+    config_type: str
+    config_version: int
+    config_hash: str
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """READY: I take work."""
+
+    services: list[str]
+    identity: str | None = None
+    heartbeat_interval: float | None = None
+    time: float | None = None
+    config_version: int | None = None
+    slots: int = 1
+    prefetch: int = 0
+    holds: list[tuple[str, int]] = []
+
+
+class ReadyOk(msgspec.Struct, frozen=True):
+    """READYOK: in the queue; use this interval."""
+
+    identity: str
+    heartbeat_interval: float
+    time: float
+    config_version: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """HEARTBEAT: alive."""
+
+    time: float | None = None
+    config_version: int | None = None
+
+
+class ForceNegotiate(msgspec.Struct, frozen=True):
+    """FORCENEGOTIATE: start again with CHECKCONFIG."""
+
+    reason: str = ""
+
+
+class NeedBroker(msgspec.Struct, frozen=True):
+    """NEEDBROKER: my broker does not answer: whom shall I use?"""
+
+    identity: str | None = None
+    services: list[str] = []
+    preferred_broker: str | None = None
+
+
+class ChangeBroker(msgspec.Struct, frozen=True):
+    """CHANGEBROKER: use that one."""
+
+    broker: str
+    group: str = ""
+    endpoints: dict[str, str] = {}
+    preferred: bool = False
+    after: float = 0.0
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    """DISCONNECT: leaving in order."""
+
+
+class DisconnectError(msgspec.Struct, frozen=True):
+    """DISCONNECTERROR: you are disconnected."""
+
+    code: int
+    message: str = ""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """REQUEST: have this done."""
+
+    service: str
+    id: RequestId
+    timeout: float | None = None
+    retry: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """PARTIAL and REPLY: a part of the answer, or the last of it."""
+
+    id: RequestId
+    service: str | None = None
+
+
+class Error(msgspec.Struct, frozen=True):
+    """ERROR: it will not be done."""
+
+    id: RequestId
+    code: int = 500
+    message: str = ""
+
+
+class ManagementReq(msgspec.Struct, frozen=True):
+    """MANAGEMENTREQ: a command of an administrator, with the arguments of all of them."""
+
+    command: str
+    id: RequestId = ""
+    auth_id: str = ""
+    auth_password: str | None = None
+    auth_token: str | None = None
+    config: Any = None
+    base: int | None = None
+    set: dict[str, Any] = {}
+    remove: list[str] = []
+    version: int | None = None
+    client: str | None = None
+    name: str | None = None
+    role: str | None = None
+    ttl: float | None = None
+    token: str | None = None
+    limit: int = 100
+    after: str | None = None
+
+
+class ManagementRep(msgspec.Struct, frozen=True):
+    """MANAGEMENTREP: what came of it."""
+
+    id: RequestId
+    code: int
+    message: str = ""

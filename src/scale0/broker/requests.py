@@ -1,0 +1,328 @@
+"""Requests: from a frontend to a backend and back, each with a deadline.
+
+Lives here: the queue of each service, what is under way, and what is answered when nobody can. Never here: slots (the
+roster's), frames, or who may ask. Invariants: every request in `outstanding` of its origin ends in exactly one REPLY or
+ERROR, or with its origin; every request has a timer until its slot is free; a slot taken for a request is given back
+exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Sequence
+from typing import Final
+
+from scale0.base import codes
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.base.wheel import Wheel
+from scale0.broker.connection import Connection
+from scale0.broker.roster import Backend, Roster
+from scale0.broker.state import BrokerState
+from scale0.broker.tally import Tally
+
+ABANDONED_SLOT_SECONDS: Final = 600.0
+"""How long a slot stays taken by work that nobody waits for any more, unless the backend answers or leaves."""
+
+
+class Request:
+    """One request, from its acceptance until its slot is free."""
+
+    __slots__ = (
+        "accepted",
+        "backend",
+        "bodies",
+        "bucket",
+        "deadline",
+        "ended",
+        "id",
+        "origin",
+        "origin_id",
+        "retry",
+        "service",
+        "size",
+        "spoke",
+    )
+
+    def __init__(
+        self, id_: str, origin: Connection, origin_id: str | int, service: str, bodies: Sequence[bytes]
+    ) -> None:
+        self.id = id_
+        self.origin = origin
+        self.origin_id = origin_id
+        self.service = service
+        self.bodies = bodies
+        self.backend: Backend | None = None
+        self.accepted = 0.0
+        self.deadline = 0.0
+        self.retry = False
+        self.spoke = False
+        """A PARTIAL was passed on: it cannot be tried elsewhere any more."""
+        self.ended = False
+        """Answered, or its origin is gone; the backend may still be at it."""
+        self.size = 0
+        self.bucket = 0
+
+
+class Requests:
+    """All requests of one broker."""
+
+    __slots__ = ("_next", "_prefix", "_roster", "_state", "_timers", "_waiting", "tally", "under_way")
+
+    def __init__(self, state: BrokerState, roster: Roster, tally: Tally) -> None:
+        self._state = state
+        self._roster = roster
+        self.tally = tally
+        self._waiting: dict[str, OrderedDict[Request, None]] = {}
+        self.under_way: dict[str, Request] = {}
+        self._timers: Wheel[Request] = Wheel()
+        # Ids must not repeat over restarts: a late REPLY to the old broker's request must match nothing.
+        self._prefix = f"{state.boot:x}."
+        self._next = 0
+
+    def submit(
+        self,
+        origin: Connection,
+        origin_id: str | int,
+        service: str,
+        bodies: Sequence[bytes],
+        timeout: float,
+        retry: bool,
+        now: Now,
+        step: Step,
+    ) -> None:
+        """Accept a request: hand it to a backend, or let it wait, or refuse it."""
+        outstanding = origin.outstanding
+        if origin_id in outstanding:
+            self._state.count("requests_repeated")
+            return
+        self._next += 1
+        request = Request(f"{self._prefix}{self._next:x}", origin, origin_id, service, bodies)
+        mono = now.mono
+        request.accepted = mono
+        request.deadline = mono + timeout
+        request.retry = retry
+        size = 0
+        for body in bodies:
+            size += len(body)
+        request.size = size
+        outstanding[origin_id] = request
+        request.bucket = self._timers.add(request, request.deadline)
+        backend = self._roster.take(service)
+        if backend is not None:
+            self._hand(request, backend, now, step)
+        elif len(outstanding) > self._state.limits.max_outstanding:
+            self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, step)
+        elif not self._wait(request):
+            self._fail(request, codes.TOO_MANY, f"the queue of {service} is full", now, step)
+
+    def partial(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """A part of an answer: pass it on, or keep it for those who can take only one message."""
+        request = self._of(connection, id_)
+        if request is None or request.ended:
+            return
+        request.spoke = True
+        origin = request.origin
+        if origin.takes_pushes:
+            step.send(origin, ("PARTIAL", {"id": request.origin_id}, *bodies))
+        elif not keep_part(origin, request.origin_id, bodies, self._state.limits.max_message_bytes):
+            self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, step)
+
+    def reply(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """The last of an answer."""
+        request = self._of(connection, id_)
+        if request is None:
+            return
+        backend = self._release(request)
+        if not request.ended:
+            origin = request.origin
+            if origin.parts:
+                bodies = [*origin.parts.pop(request.origin_id, ()), *bodies]
+            step.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
+            size = request.size
+            for body in bodies:
+                size += len(body)
+            self.tally.answered(request.service, backend.identity, now.mono - request.accepted, size)
+            self._end(request)
+        self.feed(backend, now, step)
+
+    def error(self, connection: Connection, id_: str | int, code: int, message: str, now: Now, step: Step) -> None:
+        """A backend's own error."""
+        request = self._of(connection, id_)
+        if request is None:
+            return
+        backend = self._release(request)
+        if not request.ended:
+            self._fail(request, code, message, now, step, backend)
+        self.feed(backend, now, step)
+
+    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+        """A backend has room: give it what has waited longest among its services."""
+        while self._waiting and backend.busy < backend.slots:
+            request = self._oldest(backend)
+            if request is None or not self._roster.take_from(backend):
+                return
+            self._unwait(request)
+            self._hand(request, backend, now, step)
+
+    def lose(self, backend: Backend, keep: Container[str], now: Now, step: Step) -> None:
+        """A backend no longer has what it held, except `keep`: try elsewhere, or say so."""
+        for held in [work for work in backend.held.values() if isinstance(work, Request) and work.id not in keep]:
+            self._release(held)
+            if held.ended:
+                continue
+            if held.retry and not held.spoke and held.deadline > now.mono:
+                self._again(held, now, step)
+            else:
+                self._fail(held, codes.BACKEND_DIED, f"the backend {backend.identity} died", now, step, backend)
+
+    def refuse_all(self, code: int, message: str, now: Now, step: Step) -> None:
+        """Answer everybody who waits; the backends may keep what they have."""
+        waiting = [request for queue in self._waiting.values() for request in queue]
+        for request in [*waiting, *self.under_way.values()]:
+            if not request.ended:
+                self._fail(request, code, message, now, step)
+
+    def redirect(self, id_: str, now: Now, step: Step) -> None:
+        """It never left for its backend: hand it to another, whatever it says about retries."""
+        request = self.under_way.get(id_)
+        if request is not None:
+            self._release(request)
+            if not request.ended:
+                self._again(request, now, step)
+
+    def origin_gone(self, connection: Connection, now: Now) -> None:
+        """Nobody waits for these answers any more."""
+        for request in list(connection.outstanding.values()):
+            self._end(request)
+            if request.backend is not None:
+                request.bucket = self._timers.add(request, now.mono + ABANDONED_SLOT_SECONDS)
+
+    def move(self, old: Connection, new: Connection) -> None:
+        """A client came back on a new connection: its answers go there."""
+        for request in old.outstanding.values():
+            request.origin = new
+        new.outstanding.update(old.outstanding)
+        old.outstanding = {}
+        new.parts, old.parts = old.parts, None
+
+    def tick(self, now: Now, step: Step) -> None:
+        """Answer those whose time is over."""
+        for request in self._timers.expire(now.mono):
+            if request.ended:
+                if request.backend is not None:
+                    self._state.count("slots_abandoned")
+                    backend = self._release(request)
+                    self.feed(backend, now, step)
+            elif request.backend is not None:
+                message = f"{request.backend.identity} did not answer in time"
+                self._fail(request, codes.NO_ANSWER, message, now, step, request.backend)
+                request.bucket = self._timers.add(request, now.mono + ABANDONED_SLOT_SECONDS)
+            elif self._roster.offered_since(request.service, request.accepted):
+                self._fail(request, codes.NO_ANSWER, f"every backend of {request.service} was busy", now, step)
+            else:
+                self._fail(request, codes.NO_SUCH_SERVICE, f"nobody offers {request.service}", now, step)
+
+    def deadline(self) -> float | None:
+        """When the next request's time is over."""
+        return self._timers.deadline()
+
+    def waiting(self, service: str) -> int:
+        """How many wait for a service."""
+        return len(self._waiting.get(service, ()))
+
+    def waiting_services(self) -> Iterable[str]:
+        """The services that somebody waits for."""
+        return self._waiting.keys()
+
+    def _of(self, connection: Connection, id_: str | int) -> Request | None:
+        request = self.under_way.get(id_)  # type: ignore[arg-type]  # an int is simply not there
+        if request is None or request.backend is None or request.backend.peer is not connection:
+            self._state.count("replies_unknown")
+            return None
+        return request
+
+    def _hand(self, request: Request, backend: Backend, now: Now, step: Step) -> None:
+        request.backend = backend
+        backend.held[request.id] = request
+        self.under_way[request.id] = request
+        options = {"service": request.service, "id": request.id, "timeout": request.deadline - now.mono}
+        step.send(backend.peer, ("REQUEST", options, *request.bodies))
+
+    def _release(self, request: Request) -> Backend:
+        """Give the slot back; the request is with no backend then."""
+        backend = request.backend
+        if backend is None:
+            raise AssertionError("a request without a backend has no slot to give back")
+        del self.under_way[request.id]
+        del backend.held[request.id]
+        request.backend = None
+        if request.ended:
+            self._timers.remove(request, request.bucket)
+        self._roster.give_back(backend)
+        return backend
+
+    def _again(self, request: Request, now: Now, step: Step) -> None:
+        self._state.count("requests_retried")
+        backend = self._roster.take(request.service)
+        if backend is not None:
+            self._hand(request, backend, now, step)
+        else:
+            queue = self._waiting.setdefault(request.service, OrderedDict())
+            queue[request] = None
+            queue.move_to_end(request, last=False)
+
+    def _wait(self, request: Request) -> bool:
+        queue = self._waiting.get(request.service)
+        if queue is None:
+            self._waiting[request.service] = queue = OrderedDict()
+        policy = self._state.policies.get(request.service)
+        limit = self._state.limits.request_queue_limit
+        if policy is not None and policy.request_queue_limit is not None:
+            limit = policy.request_queue_limit
+        if len(queue) >= limit:
+            return False
+        queue[request] = None
+        return True
+
+    def _unwait(self, request: Request) -> None:
+        queue = self._waiting.get(request.service)
+        if queue is not None:
+            queue.pop(request, None)
+            if not queue:
+                del self._waiting[request.service]
+
+    def _oldest(self, backend: Backend) -> Request | None:
+        waiting, services = self._waiting, backend.services
+        names = [n for n in waiting if n in services] if len(waiting) < len(services) else services & waiting.keys()
+        heads = [next(iter(queue)) for queue in map(waiting.__getitem__, names) if queue]
+        return min(heads, key=lambda request: request.accepted, default=None)
+
+    def _fail(
+        self, request: Request, code: int, message: str, now: Now, step: Step, backend: Backend | None = None
+    ) -> None:
+        step.send(request.origin, ("ERROR", {"id": request.origin_id, "code": code, "message": message}))
+        name = backend.identity if backend else ""
+        self.tally.failed(request, name, code, now, step)
+        self._end(request)
+
+    def _end(self, request: Request) -> None:
+        """Nobody waits for it any more; a slot may still be taken."""
+        request.ended = True
+        request.bodies = ()
+        origin = request.origin
+        origin.outstanding.pop(request.origin_id, None)
+        if origin.parts:
+            origin.parts.pop(request.origin_id, None)
+        self._timers.remove(request, request.bucket)
+        if request.backend is None:
+            self._unwait(request)
+
+
+def keep_part(origin: Connection, origin_id: str | int, bodies: Sequence[bytes], limit_bytes: int) -> bool:
+    """Keep parts for a peer that takes one message per request; False when they are too many."""
+    if origin.parts is None:
+        origin.parts = {}
+    kept = origin.parts.setdefault(origin_id, [])
+    kept.extend(bodies)
+    return sum(map(len, kept)) <= limit_bytes

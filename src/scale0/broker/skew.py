@@ -1,0 +1,106 @@
+"""Whose clock is wrong: a client's, or ours?
+
+Lives here: comparing the times that clients send with the broker's wall clock. Never here: liveness, which no wall
+clock decides. Invariant: a jump of the broker's own clock disconnects nobody.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker.members import Member, Members
+from scale0.broker.state import BrokerState
+from scale0.events.sources import BrokerClockSuspect
+
+QUORUM = 3
+"""With fewer clients than these nobody can outvote the broker's clock."""
+
+
+class Skew:
+    """The readings of the last interval, and what they say."""
+
+    __slots__ = ("_judging", "_members", "_offset", "_readings", "_state", "suspect")
+
+    def __init__(self, state: BrokerState, members: Members) -> None:
+        self._state = state
+        self._members = members
+        self._readings: dict[Member, tuple[float, float]] = {}
+        self._offset: float | None = None
+        self._judging = False
+        self.suspect = False
+
+    def read(self, member: Member, time: float, now: Now, step: Step) -> None:
+        """A client told its time."""
+        if not math.isfinite(time):
+            raise Refusal(codes.MALFORMED, "time is a finite number of seconds")
+        difference = time - now.wall
+        limit = self._state.limits.max_clock_skew
+        offset = now.wall - now.mono
+        if abs(difference) <= limit:
+            if not self.suspect:
+                self._offset = offset
+            if member in self._readings or self.suspect or len(self._members.by_name) >= QUORUM:
+                self._readings[member] = (now.mono, difference)
+            if self.suspect and not self._judging:
+                self._judge_later(now)
+            return
+        stepped = self._offset is not None and abs(offset - self._offset) > limit / 2
+        self._readings[member] = (now.mono, difference)
+        if stepped and not self.suspect:
+            self._suspect(now, step)
+        if self.suspect or len(self._members.by_name) >= QUORUM:
+            self._judge_later(now)
+        else:
+            self._expel((member,), now, step)
+
+    def _judge_later(self, now: Now) -> None:
+        """One interval decides: by then everybody who lives has told its time."""
+        if not self._judging:
+            self._judging = True
+            self._state.timers.add((self._judge, None), now.mono + self._window())
+
+    def _window(self) -> float:
+        intervals = [member.interval for member in self._readings]
+        return max([self._state.interval, *intervals]) if len(intervals) < 1_000 else max(intervals)
+
+    def _judge(self, _: None, now: Now, step: Step) -> None:
+        self._judging = False
+        since = now.mono - 1.5 * self._window()
+        self._readings = {m: r for m, r in self._readings.items() if not m.gone and r[0] >= since}
+        limit = self._state.limits.max_clock_skew
+        wrong = [member for member, reading in self._readings.items() if abs(reading[1]) > limit]
+        if len(self._readings) >= QUORUM and 2 * len(wrong) > len(self._readings):
+            if not self.suspect:
+                self._suspect(now, step)
+            self._judge_later(now)
+        elif self.suspect and len(self._readings) < QUORUM and wrong:
+            self._judge_later(now)
+        else:
+            self.suspect = False
+            self._offset = now.wall - now.mono
+            self._expel(wrong, now, step)
+
+    def _suspect(self, now: Now, step: Step) -> None:
+        self.suspect = True
+        differences = [reading[1] for reading in self._readings.values()]
+        limit = self._state.limits.max_clock_skew
+        step.record(
+            BrokerClockSuspect(
+                identity=self._state.identity,
+                clients=len(differences),
+                skewed=sum(abs(difference) > limit for difference in differences),
+                skew_seconds=statistics.median(differences),
+            )
+        )
+
+    def _expel(self, members: Iterable[Member], now: Now, step: Step) -> None:
+        limit = self._state.limits.max_clock_skew
+        for member in members:
+            self._readings.pop(member, None)
+            self._members.expel(member, 425, f"your clock is more than {limit:g} s from the broker's", now, step)

@@ -1,0 +1,80 @@
+"""What all machines of one broker share: who it is, its limits, its timers and its chance.
+
+Lives here: the record that the composition root fills once. Never here: behaviour of any one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from scale0.base.limits import Limits
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.base.wheel import Wheel
+
+if TYPE_CHECKING:
+    import random
+
+    from scale0.config import BrokerConfig, ServicePolicy
+
+FRONTEND: Final = "frontend"
+BACKEND: Final = "backend"
+PEER: Final = "peer"
+CONFIG_PUB: Final = "config_pub"
+TASK_PUB: Final = "task_pub"
+CLIENT_DOORS: Final = (FRONTEND, BACKEND)
+
+JOINING: Final = "joining"
+ACTIVE: Final = "active"
+DISABLED: Final = "disabled"
+
+Alarm = tuple[Callable[[Any, Now, Step], None], Any]
+"""What a timer runs when its time has come, and on what."""
+
+
+class BrokerState:
+    """One broker's shared state."""
+
+    __slots__ = (
+        "boot",
+        "chance",
+        "config",
+        "counters",
+        "draining",
+        "endpoints",
+        "full",
+        "identity",
+        "interval",
+        "limits",
+        "liveness",
+        "policies",
+        "started",
+        "state",
+        "timers",
+    )
+
+    def __init__(self, identity: str, config: BrokerConfig, boot: int, chance: random.Random, state: str) -> None:
+        self.identity = identity
+        self.config = config
+        self.limits: Limits = config.limits()
+        self.boot = boot
+        self.chance = chance
+        self.state = state
+        self.draining = False
+        self.full = False
+        """The disk is almost full: nothing that must be stored is accepted."""
+        self.endpoints: dict[str, str] = {}
+        """Where clients reach this broker: frontend, backend, config_pub, task_pub."""
+        self.interval = config.default_heartbeat_interval
+        self.liveness = config.heartbeat_liveness
+        """Both as the network document has them, once there is one."""
+        self.started = 0.0
+        self.timers: Wheel[Alarm] = Wheel()
+        self.counters: dict[str, int] = {}
+        self.policies: dict[str, ServicePolicy] = {}
+        """Per service, from the network document."""
+
+    def count(self, what: str) -> None:
+        """Count something that is worth knowing but not worth an event."""
+        self.counters[what] = self.counters.get(what, 0) + 1

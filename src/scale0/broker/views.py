@@ -1,0 +1,166 @@
+"""Views: what a broker shows of its state, for discovery and management alike.
+
+Lives here: rows as plain data, paged. Never here: a change of anything. Invariant: a page is bounded, and the next one
+starts where it ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from scale0.base.now import Now
+from scale0.broker.connection import Connections
+from scale0.broker.documents import Documents
+from scale0.broker.members import Member, Members
+from scale0.broker.requests import Requests
+from scale0.broker.roster import Roster, Service
+from scale0.broker.state import BrokerState
+
+MAX_PAGE_ROWS: Final = 1_000
+"""Rows in one answer."""
+
+Thing = TypeVar("Thing")
+Page = dict[str, Any]
+
+
+def page(
+    things: Iterable[Thing], key: Callable[[Thing], str], row: Callable[[Thing], Any], limit: int, after: str | None
+) -> Page:
+    """The first `limit` rows whose key is past `after`, in the order of keys."""
+    limit = max(1, min(limit, MAX_PAGE_ROWS))
+    rest = things if after is None else (thing for thing in things if key(thing) > after)
+    found = heapq.nsmallest(limit + 1, rest, key=key)
+    more = len(found) > limit
+    return {"items": [row(thing) for thing in found[:limit]], "next": key(found[limit - 1]) if more else None}
+
+
+class Views:
+    """Everything that can be looked at."""
+
+    __slots__ = ("_connections", "_documents", "_members", "_requests", "_roster", "_state")
+
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        roster: Roster,
+        requests: Requests,
+        documents: Documents,
+    ) -> None:
+        self._state = state
+        self._connections = connections
+        self._members = members
+        self._roster = roster
+        self._requests = requests
+        self._documents = documents
+
+    def ping(self, now: Now) -> dict[str, Any]:
+        """A sign of life."""
+        return {
+            "broker": self._state.identity,
+            "state": self._state.state,
+            "time": now.wall,
+            "config_version": self._documents.version,
+        }
+
+    def status(self, now: Now, version: str) -> dict[str, Any]:
+        """The broker on one page."""
+        tally = self._requests.tally
+        roles: dict[str, int] = {}
+        for role, _ in self._members.by_name:
+            roles[role] = roles.get(role, 0) + 1
+        names = list(self._requests.waiting_services())
+        return {
+            "broker": self._state.identity,
+            "version": version,
+            "state": self._state.state,
+            "draining": self._state.draining,
+            "group": self._state.config.group,
+            "time": now.wall,
+            "uptime": now.mono - self._state.started,
+            "config_version": self._documents.version,
+            "config_hash": self._documents.hash,
+            "heartbeat_interval": self._state.interval,
+            "connections": len(self._connections),
+            "clients": roles,
+            "services": sum(bool(service.backends) for service in self._roster.services.values()),
+            "requests": {
+                "waiting": sum(map(self._requests.waiting, names)),
+                "under_way": len(self._requests.under_way),
+                "answered": tally.total_answered,
+                "failed": tally.total_failed,
+            },
+            "error_clients": len(self._connections.banned(now)),
+            "counters": dict(self._state.counters),
+            "endpoints": self._state.endpoints,
+        }
+
+    def services(self, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
+        """Every service that somebody offers or waits for."""
+        names = {name for name, service in self._roster.services.items() if service.backends}
+        names.update(self._requests.waiting_services())
+        return page(names, str, self._service, limit, after)
+
+    def clients(self, now: Now, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
+        """Every client with an identity."""
+        return page(self._members.by_name.values(), client_key, lambda m: self._client(m, now), limit, after)
+
+    def brokers(self) -> Page:
+        """This broker."""
+        state = self._state
+        row = {
+            "broker": state.identity,
+            "group": state.config.group,
+            "state": state.state,
+            "services": state.config.services,
+            "endpoints": state.endpoints,
+            "config_version": self._documents.version,
+        }
+        return {"items": [row], "next": None}
+
+    def peers(self) -> Page:
+        """The brokers that this one is configured to know."""
+        return {"items": [{"endpoint": peer, "state": "unknown"} for peer in self._state.config.peers], "next": None}
+
+    def error_clients(self, now: Now, limit: int, after: str | None) -> Page:
+        """Those that are ignored now."""
+
+        def row(connection: Any) -> dict[str, Any]:
+            left = (connection.banned_until or now.mono) - now.mono
+            return {"client": connection.name, "socket": connection.door, "ends_in": left, "bad": connection.bad}
+
+        return page(self._connections.banned(now), lambda c: c.name, row, limit, after)
+
+    def _service(self, name: str) -> dict[str, Any]:
+        service = self._roster.services.get(name) or Service(name)
+        return {
+            "service": name,
+            "backends": len(service.backends),
+            "slots": sum(backend.slots for backend in service.backends),
+            "busy": sum(backend.busy for backend in service.backends),
+            "waiting": self._requests.waiting(name),
+            "where": [self._state.identity] if service.backends else [],
+        }
+
+    def _client(self, member: Member, now: Now) -> dict[str, Any]:
+        backend = member.backend
+        return {
+            "identity": member.identity,
+            "role": member.role,
+            "services": list(member.services),
+            "slots": backend.slots if backend else 0,
+            "busy": backend.busy if backend else 0,
+            "age": now.mono - member.connection.heard,
+            "since": member.joined_wall,
+            "heartbeat_interval": member.interval,
+            "config_version": member.config_version,
+            "protocol": "majordomo" if member.foreign else "scale0",
+        }
+
+
+def client_key(member: Member) -> str:
+    """What orders clients in lists."""
+    return f"{member.identity} {member.role}"

@@ -1,0 +1,52 @@
+"""Configuration: one schema, three forms (JSON, XML, ZPL), and the network document that spreads.
+
+Read `schema` for the keys, `forms` for how bytes become a schema value, `documents` and `paths` for what is done with
+one. Nothing here reads a file, and nothing here knows a socket.
+"""
+
+from scale0.config.broker_file import Admin, BrokerConfig, Management, PeerShare, check_broker, is_loopback
+from scale0.config.documents import (
+    check_document,
+    client_part,
+    digest,
+    document_bytes,
+    first_document,
+    same_part,
+)
+from scale0.config.forms import FORMS, MAX_DOCUMENT_BYTES, form_named, form_of, parse, render
+from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
+from scale0.config.paths import changed_paths, patch
+from scale0.config.schema import SCHEMAS, AgentConfig, ClientConfig, HelenConfig, Plugin
+
+__all__ = [
+    "FORMS",
+    "MAX_DOCUMENT_BYTES",
+    "SCHEMAS",
+    "Admin",
+    "AgentConfig",
+    "BrokerConfig",
+    "BrokerEntry",
+    "ClientConfig",
+    "Endpoints",
+    "GroupConfig",
+    "HelenConfig",
+    "Management",
+    "NetworkDocument",
+    "PeerShare",
+    "Plugin",
+    "ServicePolicy",
+    "changed_paths",
+    "check_broker",
+    "check_document",
+    "client_part",
+    "digest",
+    "document_bytes",
+    "first_document",
+    "form_named",
+    "form_of",
+    "is_loopback",
+    "parse",
+    "patch",
+    "render",
+    "same_part",
+]

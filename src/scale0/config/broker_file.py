@@ -1,0 +1,187 @@
+"""A broker's own file: what it is, where it listens, what it may use.
+
+Lives here: `BrokerConfig` and what is wrong with one beyond its shape. Never here: what spreads over the network.
+Invariant: every limit of `base.limits` is a key here, by the same name and with the same default.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, Literal
+
+import msgspec
+
+from scale0.base.limits import Limits
+from scale0.config.network import Endpoints, GroupConfig
+from scale0.config.places import repeated
+from scale0.config.values import (
+    Count,
+    CountOrNone,
+    Endpoint,
+    HeartbeatShare,
+    Host,
+    HostOrBlank,
+    Identity,
+    IdentityOrBlank,
+    JsonDepth,
+    Port,
+    Rate,
+    Seconds,
+    Secret,
+    Services,
+    SomeLine,
+    Store,
+)
+
+_LIMITS: Final = Limits()
+_WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::", "[::]"})
+
+
+class Management(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP side of management."""
+
+    enabled: bool = False
+    port: Port = 5780
+
+
+class Admin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody who may give management commands."""
+
+    auth_id: Identity
+    password_hash: Secret
+    role: Literal["admin", "operator", "viewer"] = "viewer"
+
+
+class PeerShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How heartbeat tables are shared with one peer, where it differs from `heartbeat_share`."""
+
+    peer: Endpoint
+    heartbeat_share: HeartbeatShare
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every key of a broker's file. Times in seconds, sizes in bytes."""
+
+    identity: IdentityOrBlank = ""
+    """Blank: made at the first start and kept in `data_dir`."""
+    network: Identity = "scale0"
+    bind: Host = "127.0.0.1"
+    advertise: HostOrBlank = ""
+    """Where others reach what is bound to `bind`; blank: there."""
+    frontend_port: Port = 5700
+    backend_port: Port = 5701
+    peer_port: Port = 5702
+    config_pub_port: Port = 5703
+    task_pub_port: Port = 5704
+    config_sub_ports: tuple[Endpoint, ...] = ()
+    peers: tuple[Endpoint, ...] = ()
+    heartbeat_share: HeartbeatShare = "push"
+    peer_shares: tuple[PeerShare, ...] = ()
+    state: Literal["joining", "active", "disabled"] = "joining"
+    services: Services = "all"
+    group: IdentityOrBlank = ""
+    fallback_groups: tuple[Identity, ...] = ()
+    group_config: tuple[GroupConfig, ...] = ()
+    config_service: bool = False
+    default_heartbeat_interval: Seconds = 1.0
+    heartbeat_liveness: Count = 3
+    data_dir: SomeLine = "var"
+    store: Store = "sqlite"
+    curve: bool = False
+    insecure: bool = False
+    management: Management = Management()
+    admins: tuple[Admin, ...] = ()
+
+    max_clock_skew: Seconds = _LIMITS.max_clock_skew
+    max_message_bytes: Count = _LIMITS.max_message_bytes
+    max_options_bytes: Count = _LIMITS.max_options_bytes
+    max_batch_messages: Count = _LIMITS.max_batch_messages
+    max_parts: Count = _LIMITS.max_parts
+    max_services: Count = _LIMITS.max_services
+    max_service_bytes: Count = _LIMITS.max_service_bytes
+    max_clients: Count = _LIMITS.max_clients
+    max_client_bytes: Count = _LIMITS.max_client_bytes
+    max_json_depth: JsonDepth = _LIMITS.max_json_depth
+    max_slots: Count = _LIMITS.max_slots
+    request_queue_limit: Count = _LIMITS.request_queue_limit
+    request_timeout: Seconds = _LIMITS.request_timeout
+    max_request_timeout: Seconds = _LIMITS.max_request_timeout
+    max_outstanding: Count = _LIMITS.max_outstanding
+    max_hops: CountOrNone = _LIMITS.max_hops
+    error_client_limit: CountOrNone = _LIMITS.error_client_limit
+    error_client_window: Seconds = _LIMITS.error_client_window
+    error_client_ban: Seconds = _LIMITS.error_client_ban
+    max_heartbeats_per_second: Rate = _LIMITS.max_heartbeats_per_second
+    frontend_idle: Seconds = _LIMITS.frontend_idle
+    min_free_bytes: CountOrNone = _LIMITS.min_free_bytes
+    mdp_heartbeat_interval: Seconds = _LIMITS.mdp_heartbeat_interval
+
+    def limits(self) -> Limits:
+        """The limits of this broker."""
+        return Limits(**{name: getattr(self, name) for name in Limits.__struct_fields__})
+
+    def share_with(self, peer: str) -> HeartbeatShare:
+        """How heartbeat tables are shared with the peer at this endpoint."""
+        for row in self.peer_shares:
+            if row.peer == peer:
+                return row.heartbeat_share
+        return self.heartbeat_share
+
+    def endpoints(self) -> Endpoints:
+        """Where others connect, as far as the file knows: a port 0 and a wildcard address stay blank."""
+        host = self.advertise or self.bind
+        if host in _WILDCARDS:
+            return Endpoints()
+        if ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+
+        def at(port: int) -> str:
+            return f"tcp://{host}:{port}" if port else ""
+
+        return Endpoints(
+            frontend=at(self.frontend_port),
+            backend=at(self.backend_port),
+            config_pub=at(self.config_pub_port),
+            task_pub=at(self.task_pub_port),
+            peer=at(self.peer_port),
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """True if nobody outside this machine can reach what is bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _port_faults(config: BrokerConfig) -> list[str]:
+    users: dict[int, list[str]] = {}
+    names = ("frontend_port", "backend_port", "peer_port", "config_pub_port", "task_pub_port")
+    for name in names:
+        users.setdefault(getattr(config, name), []).append(name)
+    if config.management.enabled:
+        users.setdefault(config.management.port, []).append("management.port")
+    return [f"{' and '.join(keys)} are both {port}" for port, keys in users.items() if port and len(keys) > 1]
+
+
+def check_broker(config: BrokerConfig) -> list[str]:
+    """What keeps a broker with this file from starting, though each key by itself is right."""
+    out = _port_faults(config)
+    if not is_loopback(config.bind) and not config.curve and not config.insecure:
+        out.append(f"bind: {config.bind} is not loopback: set curve, or insecure if the network is trusted")
+    if config.bind in _WILDCARDS and config.config_service and not config.advertise:
+        out.append(f"bind: nobody can connect to {config.bind}: set advertise to the address that others use")
+    if config.group in config.fallback_groups:
+        out.append(f"fallback_groups: {config.group} is the broker's own group")
+    out += repeated("fallback_groups", list(config.fallback_groups))
+    out += repeated("group_config", [group.name for group in config.group_config])
+    out += repeated("admins", [admin.auth_id for admin in config.admins])
+    out += repeated("peers", list(config.peers))
+    unknown = [row.peer for row in config.peer_shares if row.peer not in config.peers]
+    out += [f"peer_shares: {peer} is not one of peers" for peer in unknown]
+    if config.request_timeout > config.max_request_timeout:
+        out.append("request_timeout: longer than max_request_timeout")
+    return out

@@ -1,0 +1,74 @@
+"""The network document: what spreads from broker to broker, and has the version.
+
+Lives here: `NetworkDocument` and its parts. Never here: ports, keys and admins; they stay in each broker's own file.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scale0.config.values import (
+    Count,
+    EndpointOrBlank,
+    HashOrBlank,
+    Identity,
+    IdentityOrBlank,
+    Named,
+    Seconds,
+    ServiceName,
+    Services,
+)
+
+
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a broker's sockets are reached; blank: not told."""
+
+    frontend: EndpointOrBlank = ""
+    backend: EndpointOrBlank = ""
+    config_pub: EndpointOrBlank = ""
+    task_pub: EndpointOrBlank = ""
+    peer: EndpointOrBlank = ""
+
+
+class BrokerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One broker of a group."""
+
+    identity: Identity
+    services: Services = "all"
+    endpoints: Endpoints = Endpoints()
+
+
+class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One group. A blank name is the only group of a network without groups."""
+
+    name: IdentityOrBlank
+    fallback_groups: tuple[Identity, ...] = ()
+    brokers: tuple[BrokerEntry, ...] = ()
+
+
+class ServicePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How one service, or the tasks of one method, are treated; what is left out follows the broker's limits."""
+
+    name: ServiceName
+    request_queue_limit: Count | None = None
+    timeout: Seconds | None = None
+    retry: bool | None = None
+    max_attempts: Count | None = None
+    concurrency: Count | None = None
+
+
+class NetworkDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """PROTOCOL section 12. The order of the keys is the order in the published bytes."""
+
+    network: Identity = "scale0"
+    version: Count = 1
+    default_heartbeat_interval: Seconds = 1.0
+    heartbeat_liveness: Count = 3
+    group_config: tuple[GroupConfig, ...] = ()
+    services: tuple[ServicePolicy, ...] = ()
+    checks: tuple[Named, ...] = ()
+    handlers: tuple[Named, ...] = ()
+    downtimes: tuple[Named, ...] = ()
+    silences: tuple[Named, ...] = ()
+    parent: HashOrBlank = ""
+    """SHA-256 of the document that this one was made from; blank for the first."""

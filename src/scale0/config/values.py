@@ -1,0 +1,171 @@
+"""The kinds of values that configuration knows, each with its rule.
+
+Lives here: annotated types and the rules that they name. Never here: keys, or the forms.
+Invariant: every rule is a total function of foreign text, and says in words what it wants.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from msgspec import Meta
+
+from scale0.base.identity import is_identity, is_service_name
+from scale0.base.limits import Limits
+
+MAX_PORT: Final = 65_535
+MAX_INTEGER: Final = 2**63 - 1
+"""What eight bytes with a sign hold: versions travel so."""
+MAX_NAME_CHARS: Final = 128
+"""Names of checks, handlers, downtimes, silences and labels."""
+MAX_DEEPEST_JSON: Final = 512
+"""The most that `max_json_depth` may be set to: decoding uses the stack."""
+DEFAULT_BACKEND_PORT: Final = 5701
+DEFAULT_HELEN_PORT: Final = 4166
+ALL: Final = "all"
+
+_MAX_SERVICE_BYTES: Final = Limits().max_service_bytes
+_HOST: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])"
+_ADDRESS: Final = re.compile(rf"({_HOST})(?::([1-9][0-9]{{0,4}}))?", re.ASCII)
+_TCP: Final = re.compile(rf"tcp://{_HOST}:([1-9][0-9]{{0,4}})", re.ASCII)
+_LOCAL: Final = re.compile(r"(?:ipc|inproc)://[!-~]{1,100}", re.ASCII)
+_BIND: Final = re.compile(rf"\*|{_HOST}|[0-9A-Fa-f:.]{{2,45}}", re.ASCII)
+_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_NOT_IN_A_LINE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def is_line(text: str) -> bool:
+    """True for text without control characters, lone surrogates and line breaks of any kind."""
+    return text.isprintable() or not any(unicodedata.category(char) in _NOT_IN_A_LINE for char in text)
+
+
+def split_address(text: str, default_port: int) -> tuple[str, int] | None:
+    """`host` or `host:port` in its parts, or nothing if it is neither."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return None
+    port = int(match[2]) if match[2] else default_port
+    return (match[1], port) if port <= MAX_PORT else None
+
+
+def is_endpoint(text: str) -> bool:
+    """True for `tcp://host:port`, and for `ipc://` and `inproc://` with a name."""
+    match = _TCP.fullmatch(text)
+    if match is not None:
+        return int(match[1]) <= MAX_PORT
+    return _LOCAL.fullmatch(text) is not None
+
+
+def _is_address(text: str) -> bool:
+    return split_address(text, DEFAULT_HELEN_PORT) is not None
+
+
+def _is_service(text: str) -> bool:
+    return text != ALL and is_service_name(text, _MAX_SERVICE_BYTES)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable() and " " not in text
+
+
+def _is_store(text: str) -> bool:
+    return text in ("sqlite", "memory") or (text.startswith(("postgresql://", "postgres://")) and is_line(text))
+
+
+def _is_command(words: object) -> bool:
+    return isinstance(words, list) and bool(words) and bool(words[0])
+
+
+def _has_a_name(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("name"), str) and _is_name(value["name"])
+
+
+class Rule(NamedTuple):
+    """What a value must be, as a test and in words."""
+
+    holds: Callable[[Any], bool]
+    words: str
+    secret: bool = False
+    """A reason never repeats the value."""
+
+
+_IDENTITY_WORDS: Final = "1 to 128 characters of A-Z a-z 0-9 . _ : -"
+
+RULES: Final[dict[str, Rule]] = {
+    "identity": Rule(is_identity, _IDENTITY_WORDS),
+    "identity_or_blank": Rule(lambda text: not text or is_identity(text), f"blank, or {_IDENTITY_WORDS}"),
+    "service": Rule(_is_service, f"a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`"),
+    "endpoint": Rule(is_endpoint, "an endpoint such as tcp://127.0.0.1:5702"),
+    "endpoint_or_blank": Rule(
+        lambda text: not text or is_endpoint(text), "blank, or an endpoint such as tcp://127.0.0.1:5702"
+    ),
+    "broker_address": Rule(
+        lambda text: is_endpoint(text) or _is_address(text),
+        "host, host:port or an endpoint such as tcp://127.0.0.1:5701",
+    ),
+    "helen_address": Rule(_is_address, "host or host:port"),
+    "helen_addresses": Rule(bool, "at least one host:port"),
+    "host": Rule(lambda text: _BIND.fullmatch(text) is not None, "an address, a host name or *"),
+    "host_or_blank": Rule(
+        lambda text: not text or _BIND.fullmatch(text) is not None, "blank, an address or a host name"
+    ),
+    "line": Rule(is_line, "one line of text without control characters"),
+    "some_line": Rule(
+        lambda text: bool(text) and is_line(text), "one line of text, not blank, without control characters"
+    ),
+    "secret": Rule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
+    "store": Rule(_is_store, "sqlite, memory or postgresql://…", secret=True),
+    "hash_or_blank": Rule(
+        lambda text: not text or _SHA256.fullmatch(text) is not None, "blank, or a SHA-256 in 64 hex digits"
+    ),
+    "label": Rule(
+        lambda text: _LABEL.fullmatch(text) is not None, "a letter or _, then at most 127 of A-Z a-z 0-9 _ . -"
+    ),
+    "command": Rule(_is_command, "a program and its arguments"),
+    "named": Rule(
+        _has_a_name, f"an object with a `name` of at most {MAX_NAME_CHARS} printable characters without spaces"
+    ),
+}
+
+
+def command_words(line: str) -> list[str] | None:
+    """A command line in words, by the quoting rules of a POSIX shell and by no others of its rules."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return None
+
+
+Identity = Annotated[str, Meta(extra={"rule": "identity"})]
+IdentityOrBlank = Annotated[str, Meta(extra={"rule": "identity_or_blank"})]
+ServiceName = Annotated[str, Meta(extra={"rule": "service"})]
+Services = tuple[ServiceName, ...] | Literal["all"]
+Endpoint = Annotated[str, Meta(extra={"rule": "endpoint"})]
+EndpointOrBlank = Annotated[str, Meta(extra={"rule": "endpoint_or_blank"})]
+BrokerAddress = Annotated[str, Meta(extra={"rule": "broker_address"})]
+HelenAddress = Annotated[str, Meta(extra={"rule": "helen_address"})]
+HelenAddresses = Annotated[tuple[HelenAddress, ...], Meta(extra={"rule": "helen_addresses"})]
+Host = Annotated[str, Meta(extra={"rule": "host"})]
+HostOrBlank = Annotated[str, Meta(extra={"rule": "host_or_blank"})]
+Line = Annotated[str, Meta(extra={"rule": "line"})]
+SomeLine = Annotated[str, Meta(extra={"rule": "some_line"})]
+Secret = Annotated[str, Meta(extra={"rule": "secret"})]
+Store = Annotated[str, Meta(extra={"rule": "store"})]
+HashOrBlank = Annotated[str, Meta(extra={"rule": "hash_or_blank"})]
+LabelName = Annotated[str, Meta(extra={"rule": "label"})]
+Command = Annotated[tuple[Line, ...], Meta(extra={"rule": "command"})]
+Named = Annotated[dict[str, Any], Meta(extra={"rule": "named"})]
+"""An open object: any JSON, with a name to address it by."""
+Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
+"""0 is any free port."""
+Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+CountOrNone = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+JsonDepth = Annotated[int, Meta(ge=1, le=MAX_DEEPEST_JSON)]
+Seconds = Annotated[float, Meta(gt=0)]
+Rate = Annotated[float, Meta(gt=0)]
+HeartbeatShare = Literal["push", "pull", "off"]

@@ -1,0 +1,111 @@
+"""The columns of an event: one definition for the journal, the segments and Spark.
+
+Lives here: names, types and meanings of the columns, and `Row`, the part that an event fills itself. Never here: an
+event, a file format, a Spark type (each reader maps the type words). Invariant: a column is never renamed, retyped
+or moved; new ones are added at the end with a new SCHEMA_VERSION, so that old journals and segments stay readable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+SCHEMA_VERSION: Final = 1
+"""Written with every journal row and every segment."""
+
+MAX_INT: Final = 2**31 - 1
+"""The largest `int`: 32 bits, as Parquet and Spark have it."""
+
+MAX_BIGINT: Final = 2**63 - 1
+"""The largest `bigint`: 64 bits, as SQLite, Parquet and Spark have it."""
+
+Type = Literal["string", "bigint", "int", "double", "timestamp_us", "histogram", "metrics"]
+"""timestamp_us: whole microseconds since the Unix epoch, UTC. histogram, metrics: arrays of the structs below."""
+
+
+class Column(NamedTuple):
+    """One column: every row has it, most may be null."""
+
+    name: str
+    type: Type
+    nullable: bool
+    meaning: str
+
+
+COLUMNS: Final = (
+    Column("source", "string", False, "who recorded it: a broker's or Helen's identity"),
+    Column("boot", "bigint", False, "start of that process in microseconds"),
+    Column("seq", "bigint", False, "goes on gapless over restarts; (source, boot, seq) is the event's id"),
+    Column("time", "timestamp_us", False, "when it was recorded; never decreases within a boot"),
+    Column("at", "timestamp_us", False, "when it happened, never after time"),
+    Column("kind", "string", False, "noun.past"),
+    Column("identity", "string", True, "the client, node, agent or broker that it is about"),
+    Column("service", "string", True, "service, task method or check name"),
+    Column("ref", "string", True, "request, task, downtime or message id"),
+    Column("attempt", "int", True, "which attempt of a task"),
+    Column("code", "int", True, "an error code, a count or a version, by kind"),
+    Column("state", "string", True, "the state that it ended in"),
+    Column("seconds", "double", True, "the duration that this event closes"),
+    Column("waited", "double", True, "the wait before it, in seconds"),
+    Column("histogram", "histogram", True, "of a summary: log buckets of seconds"),
+    Column("bytes", "bigint", True, "payload that passed"),
+    Column("metrics", "metrics", True, "what a check measured"),
+    Column("data", "string", True, "the rest, JSON"),
+)
+
+COLUMN_NAMES: Final = tuple(column.name for column in COLUMNS)
+
+HISTOGRAM_FIELDS: Final[tuple[tuple[str, Type], ...]] = (("bucket", "int"), ("count", "bigint"))
+"""The struct that a `histogram` is an array of."""
+
+METRIC_FIELDS: Final[tuple[tuple[str, Type], ...]] = (
+    ("name", "string"),
+    ("value", "double"),
+    ("unit", "string"),
+    ("warn", "double"),
+    ("crit", "double"),
+    ("min", "double"),
+    ("max", "double"),
+)
+"""The struct that `metrics` is an array of."""
+
+
+class Metric(msgspec.Struct, frozen=True, array_like=True):
+    """One number that a check measured, with its limits where it has any."""
+
+    name: str
+    value: float
+    unit: str | None = None
+    warn: float | None = None
+    crit: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What an event says of itself; the journal adds source, boot, seq and time.
+
+    `at` is None when it happened as it was recorded. The order of the fields is the order in the journal.
+    """
+
+    kind: str
+    at: float | None = None
+    """Seconds since the Unix epoch."""
+    identity: str | None = None
+    service: str | None = None
+    ref: str | None = None
+    attempt: int | None = None
+    code: int | None = None
+    state: str | None = None
+    seconds: float | None = None
+    waited: float | None = None
+    histogram: list[tuple[int, int]] | None = None
+    bytes: int | None = None
+    metrics: list[Metric] | None = None
+    data: dict[str, Any] | None = None
+
+
+def clip_int(number: int) -> int:
+    """The number as an `int` column holds it: what is beyond 32 bits becomes the largest that fits."""
+    return max(-MAX_INT - 1, min(number, MAX_INT))

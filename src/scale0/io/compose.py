@@ -1,0 +1,75 @@
+"""The composition root: how a broker is put together from its parts.
+
+Lives here: who gets whom. Never here: a decision. The real process and the simulated world both call this, so that what
+is tested is what runs.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from scale0 import __version__
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker.access import Access
+from scale0.broker.broker import Broker, Scale0Speaker
+from scale0.broker.connection import Connections
+from scale0.broker.discovery import Discovery
+from scale0.broker.documents import Documents
+from scale0.broker.management import STATE_SETTING, Management
+from scale0.broker.members import Members
+from scale0.broker.negotiation import Negotiation
+from scale0.broker.requests import Requests
+from scale0.broker.roster import Roster
+from scale0.broker.skew import Skew
+from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER, BrokerState
+from scale0.broker.tally import Tally
+from scale0.broker.views import Views
+from scale0.config import BrokerConfig, Endpoints, NetworkDocument, first_document, parse
+from scale0.store.interface import Opened
+
+
+def compose_broker(
+    config: BrokerConfig,
+    endpoints: Endpoints,
+    opened: Opened,
+    boot: int,
+    chance: random.Random,
+    local_digest: str | None,
+) -> Broker:
+    """A broker's machines, joined. `start_broker` gives it its first turn."""
+    stored = opened.document
+    document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
+    state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
+    state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}
+    connections = Connections(state.limits, (FRONTEND, BACKEND, PEER))
+    roster = Roster()
+    requests = Requests(state, roster, Tally())
+    members = Members(state, connections, roster, requests)
+    documents = Documents(state, document)
+    skew = Skew(state, members)
+    negotiation = Negotiation(state, connections, members, documents, skew)
+    views = Views(state, connections, members, roster, requests, documents)
+    access = Access(state, opened.tokens, local_digest)
+    management = Management(state, connections, members, requests, documents, views, access, __version__)
+    discovery = Discovery(views)
+    scale0 = Scale0Speaker(state, connections, requests, negotiation, discovery, management)
+    return Broker(state, connections, members, roster, requests, documents, management, scale0, __version__)
+
+
+def start_broker(broker: Broker, opened: Opened, now: Now, step: Step) -> None:
+    """The first turn: what a new store must hold, and that the broker started."""
+    if opened.document is None:
+        step.write(broker.documents.row(broker.state.identity, now))
+    broker.start(opened.boots, now, step)
+
+
+def first_state(config: BrokerConfig, opened: Opened) -> str:
+    """Disabled stays disabled over a restart; a broker that can learn nothing from peers is active at once."""
+    if opened.settings.get(STATE_SETTING) == DISABLED.encode() or config.state == DISABLED:
+        return DISABLED
+    if config.state == ACTIVE or opened.document is not None or not config.peers:
+        return ACTIVE
+    return JOINING

@@ -1,0 +1,129 @@
+"""A door: one ZeroMQ socket of a broker, drained and fed without blocking.
+
+Lives here: socket options, frames in, frames out. Never here: what a frame means. Invariant: nothing here waits; a peer
+that is gone or does not read is reported, not waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import zmq
+
+from scale0.base.limits import Limits
+
+HIGH_WATER_MARK: Final = 64
+"""Messages that libzmq keeps per peer and direction; beyond it we count bytes ourselves."""
+ZMTP_HEARTBEAT_MS: Final = 5_000
+"""So that half-open connections end."""
+ZMTP_TIMEOUT_MS: Final = 20_000
+HANDSHAKE_MS: Final = 5_000
+"""A stranger that does not finish its handshake is let go."""
+BACKLOG: Final = 4_096
+"""Connections that wait to be accepted: a fleet reconnects at once."""
+
+Sent = Literal["sent", "full", "gone"]
+
+
+class Door:
+    """A ROUTER socket that clients connect to."""
+
+    __slots__ = ("_socket", "name")
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, limits: Limits) -> None:
+        self.name = name
+        self._socket = context.socket(zmq.ROUTER)
+        set_options(self._socket, limits)
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)
+        bind(self._socket, endpoint)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there may be something to do."""
+        return int(self._socket.get(zmq.FD))
+
+    @property
+    def endpoint(self) -> str:
+        """Where it really listens."""
+        return self._socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+
+    def drain(self, most: int) -> Iterator[list[bytes]]:
+        """What waits, routing id first; at most `most` messages."""
+        receive = self._socket.recv_multipart
+        try:
+            for _ in range(most):
+                yield receive(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+
+    def pending(self) -> bool:
+        """True if there is something to read. To be asked after every send: sending may swallow the signal."""
+        return bool(self._socket.get(zmq.EVENTS) & zmq.POLLIN)
+
+    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
+        """Hand one message to libzmq, or say why not."""
+        try:
+            self._socket.send_multipart([routing_id, *frames], zmq.NOBLOCK)
+        except zmq.Again:
+            return "full"
+        except zmq.ZMQError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                return "gone"
+            raise
+        return "sent"
+
+    def close(self) -> None:
+        """Let it go; what was sent still leaves for a moment."""
+        self._socket.close(linger=200)
+
+
+class Publisher:
+    """A PUB socket: whoever listens, hears."""
+
+    __slots__ = ("_socket", "name")
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, limits: Limits) -> None:
+        self.name = name
+        self._socket = context.socket(zmq.PUB)
+        set_options(self._socket, limits)
+        bind(self._socket, endpoint)
+
+    @property
+    def endpoint(self) -> str:
+        """Where it really listens."""
+        return self._socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+
+    def publish(self, frames: list[bytes]) -> None:
+        """To everybody who subscribed; those who do not read miss it."""
+        self._socket.send_multipart(frames, zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Let it go."""
+        self._socket.close(linger=200)
+
+
+def set_options(socket: zmq.Socket[bytes], limits: Limits) -> None:
+    """What all sockets of a broker have in common."""
+    socket.set(zmq.LINGER, 200)
+    socket.set(zmq.SNDHWM, HIGH_WATER_MARK)
+    socket.set(zmq.RCVHWM, HIGH_WATER_MARK)
+    socket.set(zmq.MAXMSGSIZE, 2 * limits.max_message_bytes)
+    socket.set(zmq.HEARTBEAT_IVL, ZMTP_HEARTBEAT_MS)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, ZMTP_TIMEOUT_MS)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.set(zmq.BACKLOG, BACKLOG)
+    socket.set(zmq.IPV6, 1)
+
+
+def bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Bind, with an error that says what to do."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise OSError(
+            error.errno,
+            f"cannot listen on {endpoint}: {error.strerror}. Is another broker running? Choose another port.",
+        ) from error

@@ -1,0 +1,148 @@
+"""A broker as a process: from its configuration to its last breath.
+
+Lives here: start in order, stop in reverse. Never here: anything that a turn decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import resource
+import secrets
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+import zmq
+
+from scale0.base.errors import ConfigError
+from scale0.base.step import Step
+from scale0.broker.access import digest_of
+from scale0.broker.broker import Broker
+from scale0.broker.state import BACKEND, CONFIG_PUB, FRONTEND, PEER, TASK_PUB
+from scale0.config import BrokerConfig, Endpoints, check_broker
+from scale0.events.journal import Journal
+from scale0.io.answers import Answers
+from scale0.io.clock import read_now
+from scale0.io.commits import Commits
+from scale0.io.compose import compose_broker, start_broker
+from scale0.io.door import Door, Publisher
+from scale0.io.files import TOKEN_FILE, write_secret
+from scale0.io.runner import Runner
+from scale0.store.interface import Store
+from scale0.store.sqlite import SqliteStore
+
+log = logging.getLogger("scale0.broker")
+
+DISK_LOOK_SECONDS: Final = 5.0
+"""How often the free space is looked at."""
+WANTED_FILES: Final = 1_048_576
+"""Descriptors that a broker asks for: one for each client."""
+
+Ready = Callable[[Broker], None]
+
+
+def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    faults = check_broker(config)
+    if faults:
+        raise ConfigError(faults)
+    raise_file_limit()
+    store = SqliteStore(Path(config.data_dir))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(config, config_file, store, ready))
+
+
+async def serve(config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready) -> int:
+    """Open the store, then the doors; serve; close them in reverse."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[int] = loop.create_future()
+
+    def fail(error: BaseException) -> None:
+        log.critical("the store failed, nothing more is promised: %s", error)
+        if not stop.done():
+            stop.set_result(1)
+
+    opened = store.open()
+    commits = Commits(store, loop, fail)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, 1_024)
+    answers = Answers(commits, config_file)
+    try:
+        doors, publishers, endpoints = open_doors(context, config)
+        now = read_now()
+        boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
+        token = f"s0_{secrets.token_hex(32)}"
+        broker = compose_broker(config, endpoints, opened, boot, random.SystemRandom(), digest_of(token))
+        write_secret(Path(config.data_dir) / TOKEN_FILE, token)
+        journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
+        limit = config.limits().max_client_bytes
+        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, limit)
+        step = Step()
+        start_broker(broker, opened, now, step)
+        runner.start(step, now)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(0))
+        watch = loop.create_task(watch_disk(broker, store))
+        ready(broker)
+        status = await stop
+        watch.cancel()
+        last, now = Step(), read_now()
+        if status == 0:
+            broker.stop("stopped", now, last)
+        runner.stop(last, now)
+        await commits.flush()
+        for socket in (*doors, *publishers):
+            socket.close()
+        return status
+    finally:
+        answers.close()
+        with contextlib.suppress(Exception):
+            commits.close()
+        context.destroy(linger=200)
+
+
+def open_doors(
+    context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig
+) -> tuple[list[Door], list[Publisher], Endpoints]:
+    """Bind every socket, and say where each one listens."""
+    limits = config.limits()
+    host = f"[{config.bind}]" if ":" in config.bind else config.bind
+    shown = config.advertise or config.bind
+    if shown in ("0.0.0.0", "::"):
+        shown = os.uname().nodename
+    doors = [
+        Door(context, name, f"tcp://{host}:{port or '*'}", limits)
+        for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
+    ]
+    publishers = [
+        Publisher(context, name, f"tcp://{host}:{port or '*'}", limits)
+        for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
+    ]
+    bracketed = f"[{shown}]" if ":" in shown else shown
+    places = {s.name: f"tcp://{bracketed}:{s.endpoint.rpartition(':')[2]}" for s in (*doors, *publishers)}
+    return doors, publishers, msgspec.convert(places, Endpoints)
+
+
+async def watch_disk(broker: Broker, store: Store) -> None:
+    """Refuse writes early, and take them again once there is room."""
+    while True:
+        full = store.free_bytes() < broker.state.limits.min_free_bytes
+        if full != broker.state.full:
+            log.warning("the disk is almost full: writes are refused" if full else "there is room on the disk again")
+        broker.state.full = full
+        await asyncio.sleep(DISK_LOOK_SECONDS)
+
+
+def raise_file_limit() -> None:
+    """As many descriptors as we may have."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,238 @@
+"""The runner: turns of drain, decide, commit, send.
+
+Lives here: the loop around a machine. Never here: a protocol. Invariants: a turn takes in a bounded number of messages;
+what depends on no commit leaves at the end of the turn, what does leaves after its commit; a peer that does not read
+holds back nobody else, and at most `max_client_bytes` of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from scale0.base.now import Now
+from scale0.base.step import Message, Peer, Step
+from scale0.events.journal import Journal
+from scale0.io.commits import Commits
+from scale0.io.door import Door, Publisher
+
+TURN_MESSAGES: Final = 1_000
+"""Messages taken from one socket in one turn."""
+BACKLOG_RETRY_SECONDS: Final = 0.05
+"""How often a peer that could take nothing more is tried, if libzmq says nothing."""
+MAX_DELAY_SECONDS: Final = 3_600.0
+"""The longest sleep."""
+
+
+class Machine(Protocol):
+    """What the runner turns."""
+
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None: ...
+    def tick(self, now: Now, step: Step) -> None: ...
+    def deadline(self) -> float | None: ...
+    def answer(self, ask: object, value: object, now: Now, step: Step) -> None: ...
+    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Step) -> None: ...
+    def overflow(self, connection: Any, now: Now, step: Step) -> None: ...
+
+
+class Backlog:
+    """What waits for one peer that does not read."""
+
+    __slots__ = ("bytes", "frames")
+
+    def __init__(self) -> None:
+        self.frames: deque[list[bytes]] = deque()
+        self.bytes = 0
+
+
+class Runner:
+    """One machine, its doors and its store."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        doors: Iterable[Door],
+        publishers: Iterable[Publisher],
+        commits: Commits,
+        journal: Journal,
+        clock: Callable[[], Now],
+        answer: Callable[[Any], Awaitable[Any]],
+        max_client_bytes: int,
+    ) -> None:
+        self._machine = machine
+        self._doors = {door.name: door for door in doors}
+        self._publishers = {publisher.name: publisher for publisher in publishers}
+        self._commits = commits
+        self._journal = journal
+        self._clock = clock
+        self._answer = answer
+        self._max_client_bytes = max_client_bytes
+        self._backlogs: dict[Peer, Backlog] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._again = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    def start(self, step: Step, now: Now) -> None:
+        """The first turn's output, and then the doors are open."""
+        for door in self._doors.values():
+            self._loop.add_reader(door.descriptor, self._turn)
+        self._finish(step, now)
+        self._soon()
+
+    def stop(self, step: Step, now: Now) -> None:
+        """The doors are closed; what the last turn says is still done."""
+        self._stopped = True
+        for door in self._doors.values():
+            self._loop.remove_reader(door.descriptor)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._finish(step, now)
+
+    def _soon(self) -> None:
+        if not self._again and not self._stopped:
+            self._again = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Drain, decide; `_finish` commits and sends."""
+        if self._stopped:
+            return
+        self._again = False
+        now = self._clock()
+        step = Step()
+        receive = self._machine.receive
+        for name, door in self._doors.items():
+            taken = 0
+            for routing_id, *frames in door.drain(TURN_MESSAGES):
+                taken += 1
+                if frames:
+                    receive(name, routing_id, frames, now, step)
+            if taken == TURN_MESSAGES:
+                self._soon()
+        self._finish(step, now)
+
+    def _finish(self, step: Step, now: Now) -> None:
+        due = self._machine.deadline()
+        if due is not None and due <= now.mono:
+            self._machine.tick(now, step)
+        if self._backlogs:
+            self._retry(now, step)
+        self._send_all(step, now)
+        for door in self._doors.values():
+            if not self._stopped and door.pending():
+                self._soon()
+        self._arm(now)
+
+    def _send_all(self, step: Step, now: Now) -> None:
+        """Send, and go on while sending itself makes the machine say more."""
+        while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
+            sends, step.sends = step.sends, {}
+            closes, step.closes = step.closes, []
+            for ask in step.asks:
+                self._start_answer(ask)
+            step.asks = []
+            self._commit(step, now)
+            for peer, messages in sends.items():
+                self._send(peer, messages, now, step)
+            for peer in closes:
+                self._backlogs.pop(peer, None)
+
+    def _commit(self, step: Step, now: Now) -> None:
+        writes, step.writes = step.writes, []
+        events, step.events = step.events, []
+        promises, step.promises = step.promises, {}
+        publishes, step.publishes = step.publishes, []
+        if events:
+            row = self._journal.enter(events, now)
+            if row is not None:
+                writes.append(row)
+        if not promises and not publishes:
+            if writes:
+                self._commits.add(writes, None)
+            return
+        self._commits.add(writes, lambda: self._release(promises, publishes))
+
+    def _release(self, promises: dict[Peer, list[Message]], publishes: list[tuple[str, list[bytes]]]) -> None:
+        """It is stored: now it may be said."""
+        now = self._clock()
+        step = Step()
+        for name, frames in publishes:
+            publisher = self._publishers.get(name)
+            if publisher is not None:
+                publisher.publish(frames)
+        for peer, messages in promises.items():
+            self._send(peer, messages, now, step)
+        self._send_all(step, now)
+        if not self._stopped:
+            self._soon()
+
+    def _send(self, peer: Peer, messages: Sequence[Message], now: Now, step: Step) -> None:
+        door = self._doors[peer.door]
+        backlog = self._backlogs.get(peer)
+        for frames in peer.pack(messages):
+            if backlog is None:
+                match door.send(peer.routing_id, frames):
+                    case "sent":
+                        continue
+                    case "gone":
+                        self._machine.undelivered(peer, messages, now, step)
+                        return
+                    case "full":
+                        self._backlogs[peer] = backlog = Backlog()
+            backlog.frames.append(frames)
+            backlog.bytes += sum(map(len, frames))
+        if backlog is not None and backlog.bytes > self._max_client_bytes:
+            del self._backlogs[peer]
+            self._machine.overflow(peer, now, step)
+
+    def _retry(self, now: Now, step: Step) -> None:
+        """libzmq woke us: perhaps somebody reads again."""
+        for peer, backlog in list(self._backlogs.items()):
+            door = self._doors[peer.door]
+            while backlog.frames:
+                sent = door.send(peer.routing_id, backlog.frames[0])
+                if sent == "full":
+                    break
+                if sent == "gone":
+                    self._backlogs.pop(peer, None)
+                    self._machine.undelivered(peer, (), now, step)
+                    break
+                backlog.bytes -= sum(map(len, backlog.frames.popleft()))
+            else:
+                self._backlogs.pop(peer, None)
+
+    def _arm(self, now: Now) -> None:
+        """Wake up for the machine's next deadline."""
+        if self._stopped:
+            return
+        due = self._machine.deadline()
+        when = now.mono + MAX_DELAY_SECONDS if due is None else due
+        if self._backlogs:
+            when = min(when, now.mono + BACKLOG_RETRY_SECONDS)
+        if self._timer is not None:
+            if self._timer_at == when and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_later(max(0.0, when - now.mono), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._turn()
+
+    def _start_answer(self, ask: Any) -> None:
+        task = self._loop.create_task(self._find(ask))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _find(self, ask: Any) -> None:
+        value = await self._answer(ask)
+        now = self._clock()
+        step = Step()
+        self._machine.answer(ask, value, now, step)
+        self._finish(step, now)

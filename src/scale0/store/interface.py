@@ -1,0 +1,109 @@
+"""The store as the runner sees it.
+
+Lives here: the Protocol, what opening gives, the errors and the names of the failpoints. Never here: a database.
+Invariant: when `commit` returns, all its writes are durable; when it raises, the process must end, because the
+machines have already decided on what was not stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import msgspec
+
+from scale0.base.errors import StoreError
+from scale0.events.journal import JournalRow
+from scale0.store.writes import MAX_INTEGER, Answer, Ask, Document, PutDocument, PutToken, Token, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+FIRST_SEQ: Final = 1
+"""The number of the first event in a new store."""
+
+Failpoint = Literal["before_begin", "after_writes", "before_commit", "after_commit"]
+FAILPOINTS: Final[tuple[Failpoint, ...]] = ("before_begin", "after_writes", "before_commit", "after_commit")
+"""Where a test may end the process within a commit, in their order."""
+
+
+class StoreRefused(StoreError):
+    """It cannot be opened or read as it is; nothing has changed, and the message says what to do."""
+
+
+class StoreFailed(StoreError):
+    """A commit failed, so nobody knows what is on disk: the process must end, and must not try again."""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What a store remembers, as a broker needs it to start."""
+
+    settings: dict[str, bytes]
+    document: Document | None
+    """The current one."""
+    tokens: tuple[Token, ...]
+    """By digest, expired ones included."""
+    next_seq: int
+    last_time_us: int
+    """Of the last journal row; 0 in a new store."""
+    last_boot_us: int
+    """Of the last journal row: the next boot must be larger, whatever the clock says. 0 in a new store."""
+    boots: int
+    """How often it was opened, this time included."""
+
+
+class Store(Protocol):
+    """One store of one process. `commit` and `trim_journal` are called on one writer thread, one at a time."""
+
+    def open(self) -> Opened:
+        """Take it for this process alone; once per object. StoreRefused if that cannot be."""
+        ...
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Store all of it, durably, or raise StoreFailed. Unfit writes are our own mistake: ValueError, none stored."""
+        ...
+
+    def read(self, ask: Ask) -> Answer:
+        """Answer from what is committed. May run on another thread than commits."""
+        ...
+
+    def trim_journal(self, up_to_seq: int) -> None:
+        """Forget journal rows all of whose events are exported; the numbers go on."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Room that is left where it writes."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it. Closing twice is no error."""
+        ...
+
+
+def check_writes(writes: Sequence[Write], next_seq: int) -> int:
+    """The seq after these writes. ValueError for a number too large, or a journal that has a gap or a repetition."""
+    for write in writes:
+        match write:
+            case JournalRow():
+                if write.first_seq != next_seq or write.last_seq < write.first_seq:
+                    raise ValueError(f"journal row {write.first_seq}..{write.last_seq}, expected from {next_seq}")
+                next_seq = write.last_seq + 1
+                _check_integers(next_seq, write.boot, write.time_us)
+            case PutDocument():
+                _check_integers(write.version, write.time_us)
+            case PutToken():
+                _check_integers(write.expires_us)
+            case _:
+                pass
+    return next_seq
+
+
+def _check_integers(*numbers: int) -> None:
+    for number in numbers:
+        if not 0 <= number <= MAX_INTEGER:
+            raise ValueError(f"{number} does not fit a store's integer")
+
+
+def reach(failpoint: Callable[[str], None] | None, name: Failpoint) -> None:
+    """Pass a failpoint: nothing in normal runs."""
+    if failpoint is not None:
+        failpoint(name)

@@ -1,0 +1,301 @@
+"""Foreign documents: every reason is told with its place, and nothing gets through that JSON, XML or ZPL does not mean."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scale0.base.errors import ConfigError, Refusal
+from scale0.config import (
+    FORMS,
+    MAX_DOCUMENT_BYTES,
+    AgentConfig,
+    BrokerConfig,
+    HelenConfig,
+    NetworkDocument,
+    form_named,
+    form_of,
+    parse,
+)
+from scale0.config.places import MAX_REASONS
+
+
+def reasons(data: bytes | str, form: str, schema: type = BrokerConfig) -> list[str]:
+    raw = data.encode() if isinstance(data, str) else data
+    with pytest.raises(ConfigError) as caught:
+        parse(raw, form, schema)
+    return caught.value.reasons
+
+
+def test_all_reasons_are_told_in_the_order_of_their_lines():
+    told = reasons(
+        "frontend_prt = 5\nbackend_port = 99999\nbackend_port = 1\n\nstate = off\ncurve = yes\nmanagement = 3\n", "zpl"
+    )
+    assert told == [
+        "line 1: frontend_prt: unknown key; the nearest known one is frontend_port",
+        "line 2: backend_port: must be at most 65535, not 99999",
+        "line 3: backend_port: is there twice",
+        'line 5: state: must be one of active, disabled, joining, not "off"',
+        'line 6: curve: must be true or false, not "yes"',
+        'line 7: management: must be an object with keys, not "3"',
+    ]
+
+
+def test_the_same_faults_have_the_same_words_in_every_form():
+    assert reasons('{\n"bind": "",\n"frontend_prt": 1}', "json") == reasons(
+        "<config>\n<bind/>\n<frontend_prt>1</frontend_prt></config>", "xml"
+    )
+    assert reasons("\nbind =\nfrontend_prt = 1", "zpl") == [
+        'line 2: bind: must be an address, a host name or *, not ""',
+        "line 3: frontend_prt: unknown key; the nearest known one is frontend_port",
+    ]
+
+
+def test_a_fault_deep_inside_is_told_by_path_and_line():
+    data = '{"group_config": [\n {"name": "a", "brokers": [\n  {"identity": "x y"},\n  {"services": ["all"]}]}]}'
+    assert reasons(data, "json") == [
+        'line 3: group_config[0].brokers[0].identity: must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, not "x y"',
+        "line 4: group_config[0].brokers[1]: identity is missing",
+        "line 4: group_config[0].brokers[1].services[0]: must be a printable service name of at most 255 bytes, "
+        'and not `all`, not "all"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "data"),
+    [
+        ("json", '{"a":' * 100_000),
+        ("json", "[" * 100_000),
+        ("json", '{"checks": [{"name": "a", "x": ' + "[" * 62 + "]" * 62 + "}]}"),
+        ("xml", "<config>" + "<a>" * 100_000),
+        ("zpl", "\n".join("    " * level + "a" for level in range(200))),
+        ("zpl", "checks\n    name = a\n    x = '" + "[" * 500 + "'"),
+    ],
+)
+def test_depth_ends_in_a_reason_and_not_in_the_stack(form, data):
+    assert any("nested deeper than 64" in reason for reason in reasons(data, form, NetworkDocument))
+
+
+def test_a_document_may_be_as_deep_as_the_limit():
+    for form, depth, data in [
+        ("json", 61, '{"checks": [{"name": "a", "x": %s}]}'),
+        ("zpl", 61, "checks\n    name = a\n    x = '%s'"),
+    ]:
+        text = data % ("[" * depth + "]" * depth)
+        assert parse(text.encode(), form, NetworkDocument).checks[0]["x"] != []
+    too_deep = "checks\n    name = a\n    x = '" + "[" * 62 + "]" * 62 + "'"
+    assert "nested deeper than 64" in reasons(too_deep, "zpl", NetworkDocument)[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ('{"state": "active",\n "state": "active"}', "line 2: state: is there twice"),
+        ('{"management": {"port": 1,\n\n"port": 1}}', "line 3: management.port: is there twice"),
+        ('{"frontend_port": NaN}', "line 1: frontend_port: must be a whole number, not a number out of range"),
+        ('{"max_clock_skew": Infinity}', "line 1: max_clock_skew: must be a number, not a number out of range"),
+        ('{"max_clock_skew": -Infinity}', "line 1: max_clock_skew: must be a number, not a number out of range"),
+        ('{"max_clock_skew": 1e999}', "line 1: max_clock_skew: must be a number, not a number out of range"),
+        ('{"max_clients": ' + "9" * 5000 + "}", "line 1: max_clients: must be a whole number, not a number out of range"),
+        ('{"frontend_port": 5.0}', "line 1: frontend_port: must be a whole number, not 5.0"),
+        ('{"frontend_port": true}', "line 1: frontend_port: must be a whole number, not true"),
+        ('{"frontend_port": "5"}', 'line 1: frontend_port: must be a whole number, not "5"'),
+        ('{"max_clock_skew": 0}', "line 1: max_clock_skew: must be more than 0, not 0"),
+        ('{"frontend_port": null}', "line 1: frontend_port: must be a whole number, not null"),
+        ('{"data_dir": "\\ud800"}', 'line 1: data_dir: must be one line of text, not blank, without control characters, not "\\ud800"'),
+        ('{"peers": "tcp://a:1"}', 'line 1: peers: must be a list, not "tcp://a:1"'),
+        ('{"peers": ["tcp://a:65536"]}', 'line 1: peers[0]: must be an endpoint such as tcp://127.0.0.1:5702, not "tcp://a:65536"'),
+        ('{"services": "some"}', 'line 1: services: must be a list or all, not "some"'),
+        ("[]", "line 1: document: must be an object with keys, not a list"),
+        ("{\n}x", "line 2: not JSON: Extra data (column 2)"),
+        ('{"a": 1,\n}', "line 2: not JSON: Expecting property name enclosed in double quotes (column 1)"),
+        ("", "line 1: not JSON: Expecting value (column 1)"),
+        ('{"group": "\n"}', "line 1: not JSON: Invalid control character at (column 12)"),
+        ("\ufeff{}", "line 1: starts with a byte order mark; save it as UTF-8 without one"),
+    ],
+)  # fmt: skip
+def test_json_is_read_strictly(data, reason):
+    assert reasons(data, "json") == [reason]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('"\\ud800"', "half of a surrogate pair"),
+        ('{"\\udc00": 1}', "half of a surrogate pair"),
+        ("[NaN]", "not a finite number in range"),
+        ("9223372036854775808", "a number out of range"),
+        ('{"b": 1, "b": 1}', "is there twice"),
+    ],
+)
+def test_open_objects_are_read_as_strictly(value, reason):
+    (told,) = reasons('{"checks": [{"name": "a", "x": ' + value + "}]}", "json", NetworkDocument)
+    assert told.endswith(reason)
+
+
+@pytest.mark.parametrize("data", ["{}", '{"name": 1}', '{"name": ""}', '{"name": "a b"}', '"a"', "[]"])
+def test_an_open_object_has_a_name(data):
+    assert len(reasons('{"silences": [' + data + "]}", "json", NetworkDocument)) == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_only_utf8_of_a_bounded_size_is_read(form):
+    assert reasons(b"\n\n\xff", form) == ["line 3: not UTF-8"]
+    assert reasons("{}".encode("utf-16"), form) == ["line 1: not UTF-8"]
+    assert reasons(b" " * (MAX_DOCUMENT_BYTES + 1), form) == ["document: 4194305 bytes, more than 4194304"]
+
+
+@pytest.mark.parametrize(
+    "number", ["٣", "1_000", "+5", " 5", "5 ", "05", "0x10", "5.0", "1e3", "", "５", "9" * 30, "-1", "65536"]
+)
+def test_whole_numbers_are_ascii_digits_and_nothing_else(number):
+    assert "frontend_port" in reasons(f"<config><frontend_port>{number}</frontend_port></config>", "xml")[0]
+
+
+@pytest.mark.parametrize(
+    "number", ["٣", "1_0", "+5", ".5", "5.", "nan", "inf", "Infinity", "1e999", "-1", "0", "0x1p3", "1e"]
+)
+def test_seconds_are_finite_decimal_numbers_above_zero(number):
+    assert "max_clock_skew" in reasons(f"max_clock_skew = {number}", "zpl")[0]
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("1", True), ("0", False)])
+def test_booleans_have_four_spellings_in_text(text, value):
+    assert parse(f"curve = {text}".encode(), "zpl", BrokerConfig).curve is value
+
+
+@pytest.mark.parametrize("text", ["True", "TRUE", "yes", "on", "2", ""])
+def test_booleans_have_no_other_spelling(text):
+    assert "must be true or false" in reasons(f"curve = {text}", "zpl")[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ('<!DOCTYPE a [<!ENTITY b "c">]><config/>', "line 1: a DTD or an entity is not allowed"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><config/>', "line 1: a DTD or an entity is not allowed"),
+        ("<config>&b;</config>", "line 1: not XML: undefined entity &b;"),
+        ('<config>\n<bind a="1">x</bind></config>', "line 2: <bind> has attributes; keys are elements"),
+        ("<config>\n x <bind>y</bind></config>", "line 2: <config> has both text and elements"),
+        ("<config><bind>y</bind>\n x</config>", "line 1: <config> has both text and elements"),
+        ("<config>text</config>", "line 1: <config> holds text in place of elements"),
+        ("\n<configuration/>", "line 2: the root is <config>, not <configuration>"),
+        ("<config/><config/>", "line 1: not XML: junk after document element"),
+        ("<config>\n</confi>", "line 2: not XML: mismatched tag"),
+        ("", "line 1: not XML: no element found"),
+        ('<?xml version="1.0" encoding="latin-1"?><config/>', 'line 1: encoding "latin-1": only UTF-8 is read'),
+        ('<config xmlns="urn:x"/>', 'line 1: element "{urn:x}config": not a name of a key'),
+        ("<config><bind>a</bind>\n<bind>b</bind></config>", "line 2: bind: is there twice"),
+        ("<config><group><a>b</a></group></config>", "line 1: group: must be a value, not a section"),
+    ],
+)
+def test_xml_is_elements_and_text_only(data, reason):
+    assert reasons(data, "xml") == [reason]
+
+
+def test_xml_text_may_come_in_pieces():
+    data = b"<?xml version='1.0' encoding='utf-8'?><!-- c --><config><data_dir>a<!-- c -->&amp;<![CDATA[<b>]]>&#233;</data_dir></config>"
+    assert parse(data, "xml", BrokerConfig).data_dir == "a&<b>é"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("group = a\n    b = 1", "line 1: group: must be a value, not a section"),
+        ("management = 1\n    port = 1", "line 1: management: has both a value and children"),
+        ("management\n    port = 1\nmanagement\n    port = 2", "line 3: management: is there twice"),
+        ("services = all\nservices = x", "line 1: services[0]: must be a printable service name"),
+        ("group_config\n    name = a\n    name = b", "line 3: group_config[0].name: is there twice"),
+    ],
+)
+def test_zpl_keys_keep_their_shape(data, reason):
+    assert reasons(data, "zpl")[0].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (
+            "checks\n    name = a\n    x = 1\n    x = 2",
+            "line 4: checks[0].x: is there twice; write a list as JSON, [1, 2]",
+        ),
+        ("checks\n    name = a\n    x = '{1'", "line 3: checks[0].x: starts like JSON and is not: not JSON"),
+        (
+            'checks\n    name = a\n    x = \'{"a":1,"a":2}\'',
+            "line 3: checks[0].x: a key of the JSON in it is there twice",
+        ),
+        ("checks = disk", 'line 1: checks[0]: must be an object, not "disk"'),
+    ],
+)
+def test_open_objects_in_text_are_read_strictly(data, reason):
+    assert reasons(data, "zpl", NetworkDocument)[0].startswith(reason)
+
+
+def test_secrets_are_never_repeated_in_a_reason():
+    told = reasons(
+        '{"store": "mysql://root:hunter2@db", "admins": [{"auth_id": "a", "password_hash": "hunter2\\n"}]}', "json"
+    )
+    assert len(told) == 2
+    assert "hunter2" not in "".join(told)
+
+
+def test_a_flood_of_faults_ends_soon():
+    data = "{" + ",".join(f'"{"k" * 5000}{number}": 1' for number in range(500)) + "}"
+    told = reasons(data, "json")
+    assert len(told) == MAX_REASONS + 1
+    assert max(map(len, told)) < 300
+    assert len(reasons("x y\n" * 1000, "zpl")) == MAX_REASONS
+
+
+def test_one_helen_or_several():
+    rest = '"certificate": "c", "private_key": "k", "server_ca": "a"'
+    for text, found in [('"h1"', (("h1", 4166),)), ('["h1:99", "[::1]"]', (("h1", 99), ("[::1]", 4166)))]:
+        agent = parse(f'{{"helen": {text}, {rest}}}'.encode(), "json", AgentConfig)
+        assert agent.helen_addresses() == found
+    assert "at least one" in reasons(f'{{"helen": [], {rest}}}', "json", AgentConfig)[0]
+
+
+@pytest.mark.parametrize("command", ["\"check_disk -w '10 %'\"", '["check_disk", "-w", "10 %"]'])
+def test_a_plugins_command_is_words_however_it_is_written(command):
+    rest = '"helen": "h", "certificate": "c", "private_key": "k", "server_ca": "a"'
+    data = f'{{{rest}, "plugins": [{{"name": "disk", "command": {command}}}]}}'
+    assert parse(data.encode(), "json", AgentConfig).plugins[0].command == ("check_disk", "-w", "10 %")
+
+
+def test_a_plugin_without_a_command_is_refused():
+    rest = '"helen": "h", "certificate": "c", "private_key": "k", "server_ca": "a"'
+    for command, reason in [('""', "a program"), ("[]", "a program"), ('"a \'b"', "not closed"), ('[""]', "a program")]:
+        data = f'{{{rest}, "plugins": [{{"name": "disk", "command": {command}}}]}}'
+        assert reason in reasons(data, "json", AgentConfig)[0]
+
+
+@pytest.mark.parametrize(("broker", "endpoint"), [("b", "tcp://b:5701"), ("b:1", "tcp://b:1"), ("ipc://x", "ipc://x")])
+def test_helen_finds_her_broker(broker, endpoint):
+    data = f"identity = h\nbroker = {broker}\ncertificate = c\nprivate_key = k\nclient_ca = a\n"
+    assert parse(data.encode(), "zpl", HelenConfig).broker_endpoint() == endpoint
+
+
+def test_forms_are_named_in_any_case_and_by_ending():
+    assert [form_named(name) for name in ("JSON", "xml", "ZPL", "zfl", "ZFL")] == ["json", "xml", "zpl", "zpl", "zpl"]
+    assert [form_of(name) for name in ("a.json", "b/c.d.XML", "/x/y.zpl")] == ["json", "xml", "zpl"]
+
+
+@pytest.mark.parametrize("name", ["", "yaml", "json ", "jſon", "ZPLX"])
+def test_other_forms_are_refused_with_415(name):
+    for choose in (form_named, form_of, lambda text: parse(b"{}", text, BrokerConfig)):
+        with pytest.raises(Refusal) as caught:
+            choose(name)
+        assert caught.value.code == 415
+
+
+@given(
+    st.sampled_from(FORMS),
+    st.binary(max_size=60) | st.text('{}[]":,\\u0d1<>/config&;#= \n', max_size=60).map(str.encode),
+)
+def test_no_bytes_do_anything_but_parse_or_be_refused(form, data):
+    try:
+        parse(data, form, NetworkDocument)
+    except ConfigError as error:
+        assert error.reasons
+        assert all(reason.isprintable() for reason in error.reasons)

@@ -1,0 +1,62 @@
+"""What holds for every test: fixed examples, no silent skips, and real processes one at a time.
+
+Lives here: rules of the whole suite. Never here: a fixture that only one room needs.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# `fixed` tries the same examples every time, so that a red build is red again on the next machine.
+# `search` looks for new ones: HYPOTHESIS_PROFILE=search make test
+_SLOW_IS_FINE = (HealthCheck.too_slow,)  # the machine may be busy; pytest-timeout ends what hangs
+settings.register_profile(
+    "fixed", derandomize=True, database=None, deadline=None, suppress_health_check=_SLOW_IS_FINE, print_blob=True
+)
+settings.register_profile("search", max_examples=1_000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--allow-skips", action="store_true", help="let a run with skipped tests pass")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with real processes get one worker, so that they never fight for the cores with each other."""
+    for item in items:
+        if item.get_closest_marker("processes") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+def _not_run(config: pytest.Config) -> Iterator[str]:
+    """The name of each test (or file) that was skipped or allowed to fail."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # a worker of xdist: the controller hears of its skips
+        return
+    for outcome in ("skipped", "xfailed"):
+        for report in reporter.stats.get(outcome, ()):
+            yield f"{report.nodeid} ({outcome})"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A test that did not run proves nothing: the run fails."""
+    if not session.config.getoption("--allow-skips") and any(_not_run(session.config)):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    config = terminalreporter.config
+    names = sorted(set(_not_run(config)))
+    if names and not config.getoption("--allow-skips"):
+        terminalreporter.section("skipped tests fail the run (--allow-skips lets them be)", red=True)
+        for name in names:
+            terminalreporter.line(name)

@@ -1,0 +1,99 @@
+"""One event of every kind, for tests that must see them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scale0.events.changes import ConfigChanged, ConfigConflict, ManagementCommanded
+from scale0.events.clients import (
+    ClientChanged,
+    ClientJoined,
+    ClientLeft,
+    ClientLost,
+    ClientRefused,
+    ClientReplaced,
+    ClientSeen,
+)
+from scale0.events.requests import RequestFailed, RequestSummed
+from scale0.events.sources import (
+    BrokerClockSuspect,
+    BrokerStarted,
+    BrokerStateChanged,
+    BrokerStopped,
+    PeerJoined,
+    PeerLost,
+    SourceAlive,
+    SourceClockStepped,
+)
+
+if TYPE_CHECKING:
+    from scale0.events.event import Event
+
+OFFER: Final = '{"role":"backend","services":["echo","thumbs"],"slots":4}'
+
+SAMPLES: Final[list[tuple[Event, dict[str, object]]]] = [
+    (BrokerStarted("east-1", "0.1.0", 3), {"identity": "east-1", "data": '{"boots":3,"version":"0.1.0"}'}),
+    (BrokerStopped("east-1", "SIGTERM"), {"identity": "east-1", "data": '{"reason":"SIGTERM"}'}),
+    (
+        BrokerStateChanged("east-1", "joining", "active"),
+        {"identity": "east-1", "state": "active", "data": '{"before":"joining"}'},
+    ),
+    (
+        BrokerClockSuspect("east-1", 5, 3, 61.5),
+        {"identity": "east-1", "data": '{"clients":5,"skew_seconds":61.5,"skewed":3}'},
+    ),
+    (SourceAlive("east-1"), {"identity": "east-1"}),
+    (SourceClockStepped("east-1", 3600.0), {"identity": "east-1", "data": '{"back_seconds":3600.0}'}),
+    (PeerJoined("west-1", "west", "active"), {"identity": "west-1", "state": "active", "data": '{"group":"west"}'}),
+    (PeerLost("west-1", 90.5, "west"), {"at": 90_500_000, "identity": "west-1", "data": '{"group":"west"}'}),
+    (ClientJoined("w1", "backend", ("echo", "thumbs"), 4), {"identity": "w1", "data": OFFER}),
+    (ClientChanged("w1", "backend", ("echo", "thumbs"), 4), {"identity": "w1", "data": OFFER}),
+    (ClientLeft("w1", "backend", ("echo", "thumbs"), 4), {"identity": "w1", "data": OFFER}),
+    (
+        ClientLost("w1", 97.25, "backend", ("echo", "thumbs"), 4),
+        {"at": 97_250_000, "identity": "w1", "data": OFFER},
+    ),
+    (ClientReplaced("w1", "backend", ("echo", "thumbs"), 4), {"identity": "w1", "data": OFFER}),
+    (ClientSeen("w1", 60, 1.25), {"identity": "w1", "code": 60, "seconds": 1.25}),
+    (ClientRefused("w1", 400, {"bad": 11}), {"identity": "w1", "code": 400, "data": '{"bad":11}'}),
+    (
+        RequestSummed("echo", "w1", 12, 0.5, 1200, [(-35, 11), (2, 1)], {"504": 2}),
+        {
+            "identity": "w1",
+            "service": "echo",
+            "code": 12,
+            "seconds": 0.5,
+            "bytes": 1200,
+            "histogram": [{"bucket": -35, "count": 11}, {"bucket": 2, "count": 1}],
+            "data": '{"failed":{"504":2}}',
+        },
+    ),
+    (
+        RequestFailed("echo", "r-1", "w1", 502, 0.75, "f1", 1),
+        {
+            "identity": "w1",
+            "service": "echo",
+            "ref": "r-1",
+            "code": 502,
+            "seconds": 0.75,
+            "data": '{"client":"f1","hops":1}',
+        },
+    ),
+    (
+        ConfigChanged(7, "bb", "aa", "root"),
+        {"identity": "root", "code": 7, "data": '{"hash":"bb","parent":"aa","version":7}'},
+    ),
+    (
+        ConfigConflict(7, "bb", "cc", "west-1"),
+        {"identity": "west-1", "code": 7, "data": '{"hash":"bb","other_hash":"cc","version":7}'},
+    ),
+    (
+        ManagementCommanded("root", "set_config", 200, "frontend:01", 6, 7),
+        {
+            "identity": "root",
+            "code": 200,
+            "data": '{"after":7,"before":6,"command":"set_config","origin":"frontend:01"}',
+        },
+    ),
+]
+"""Each event, and the columns that it fills when it is entered at 100 s."""
