@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from scale0.base.limits import Limits
@@ -24,6 +25,7 @@ from scale0.config import (
     PeerShare,
     Plugin,
     ServicePolicy,
+    check_document,
 )
 
 LETTERS = "abcXYZ019"
@@ -141,6 +143,29 @@ documents = st.builds(
     silences=named_lists,
     parent=st.sampled_from(["", "0123456789abcdef" * 4]),
 )
+
+
+def _without_null(value: Any) -> Any:
+    """A change to nothing and to `null` look the same, so documents to compare hold no `null`."""
+    if isinstance(value, dict):
+        return {key: _without_null(inner) for key, inner in value.items()}
+    return [_without_null(inner) for inner in value] if isinstance(value, list) else 0 if value is None else value
+
+
+def _sound(document: NetworkDocument) -> NetworkDocument:
+    groups = {group.name: group for group in document.group_config}
+    plain = (msgspec.structs.replace(group, fallback_groups=(), brokers=group.brokers[:1]) for group in groups.values())
+    named = {
+        key: tuple(map(_without_null, getattr(document, key)))
+        for key in ("checks", "handlers", "downtimes", "silences")
+    }
+    policies = {policy.name: policy for policy in document.services}
+    return msgspec.structs.replace(
+        document, version=2, parent="", group_config=tuple(plain)[:1], services=tuple(policies.values()), **named
+    )
+
+
+sound_documents = documents.map(_sound).filter(lambda document: not check_document(document))
 clients = st.builds(
     ClientConfig,
     identity=blank_or_identity,

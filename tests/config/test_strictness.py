@@ -1,4 +1,4 @@
-"""Foreign documents: every reason is told with its place, and nothing gets through that JSON, XML or ZPL does not mean."""
+"""Foreign documents: every reason is told with its place, and nothing gets through that a form does not mean."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from scale0.config import (
     parse,
 )
 from scale0.config.places import MAX_REASONS
+from scale0.config.values import RULES
 
 
 def reasons(data: bytes | str, form: str, schema: type = BrokerConfig) -> list[str]:
@@ -56,9 +57,8 @@ def test_a_fault_deep_inside_is_told_by_path_and_line():
     data = '{"group_config": [\n {"name": "a", "brokers": [\n  {"identity": "x y"},\n  {"services": ["all"]}]}]}'
     assert reasons(data, "json") == [
         'line 3: group_config[0].brokers[0].identity: must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, not "x y"',
+        f'line 4: group_config[0].brokers[1].services[0]: must be {RULES["service"].words}, not "all"',
         "line 4: group_config[0].brokers[1]: identity is missing",
-        "line 4: group_config[0].brokers[1].services[0]: must be a printable service name of at most 255 bytes, "
-        'and not `all`, not "all"',
     ]
 
 
@@ -97,15 +97,21 @@ def test_a_document_may_be_as_deep_as_the_limit():
         ('{"max_clock_skew": Infinity}', "line 1: max_clock_skew: must be a number, not a number out of range"),
         ('{"max_clock_skew": -Infinity}', "line 1: max_clock_skew: must be a number, not a number out of range"),
         ('{"max_clock_skew": 1e999}', "line 1: max_clock_skew: must be a number, not a number out of range"),
-        ('{"max_clients": ' + "9" * 5000 + "}", "line 1: max_clients: must be a whole number, not a number out of range"),
+        (
+            '{"max_clients": ' + "9" * 5000 + "}",
+            "line 1: max_clients: must be a whole number, not a number out of range",
+        ),
         ('{"frontend_port": 5.0}', "line 1: frontend_port: must be a whole number, not 5.0"),
         ('{"frontend_port": true}', "line 1: frontend_port: must be a whole number, not true"),
         ('{"frontend_port": "5"}', 'line 1: frontend_port: must be a whole number, not "5"'),
         ('{"max_clock_skew": 0}', "line 1: max_clock_skew: must be more than 0, not 0"),
         ('{"frontend_port": null}', "line 1: frontend_port: must be a whole number, not null"),
-        ('{"data_dir": "\\ud800"}', 'line 1: data_dir: must be one line of text, not blank, without control characters, not "\\ud800"'),
+        ('{"store": "\\ud800"}', "line 1: store: must be sqlite, memory or postgresql://…"),
         ('{"peers": "tcp://a:1"}', 'line 1: peers: must be a list, not "tcp://a:1"'),
-        ('{"peers": ["tcp://a:65536"]}', 'line 1: peers[0]: must be an endpoint such as tcp://127.0.0.1:5702, not "tcp://a:65536"'),
+        (
+            '{"peers": ["tcp://a:65536"]}',
+            'line 1: peers[0]: must be an endpoint such as tcp://127.0.0.1:5702, not "tcp://a:65536"',
+        ),
         ('{"services": "some"}', 'line 1: services: must be a list or all, not "some"'),
         ("[]", "line 1: document: must be an object with keys, not a list"),
         ("{\n}x", "line 2: not JSON: Extra data (column 2)"),
@@ -114,7 +120,7 @@ def test_a_document_may_be_as_deep_as_the_limit():
         ('{"group": "\n"}', "line 1: not JSON: Invalid control character at (column 12)"),
         ("\ufeff{}", "line 1: starts with a byte order mark; save it as UTF-8 without one"),
     ],
-)  # fmt: skip
+)
 def test_json_is_read_strictly(data, reason):
     assert reasons(data, "json") == [reason]
 
@@ -175,10 +181,10 @@ def test_booleans_have_no_other_spelling(text):
     [
         ('<!DOCTYPE a [<!ENTITY b "c">]><config/>', "line 1: a DTD or an entity is not allowed"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><config/>', "line 1: a DTD or an entity is not allowed"),
-        ("<config>&b;</config>", "line 1: not XML: undefined entity &b;"),
+        ("<config>&b;</config>", "line 1: not XML: undefined entity"),
         ('<config>\n<bind a="1">x</bind></config>', "line 2: <bind> has attributes; keys are elements"),
         ("<config>\n x <bind>y</bind></config>", "line 2: <config> has both text and elements"),
-        ("<config><bind>y</bind>\n x</config>", "line 1: <config> has both text and elements"),
+        ("<config><bind>y</bind>\n x</config>", "line 2: <config> has both text and elements"),
         ("<config>text</config>", "line 1: <config> holds text in place of elements"),
         ("\n<configuration/>", "line 2: the root is <config>, not <configuration>"),
         ("<config/><config/>", "line 1: not XML: junk after document element"),
@@ -195,8 +201,9 @@ def test_xml_is_elements_and_text_only(data, reason):
 
 
 def test_xml_text_may_come_in_pieces():
-    data = b"<?xml version='1.0' encoding='utf-8'?><!-- c --><config><data_dir>a<!-- c -->&amp;<![CDATA[<b>]]>&#233;</data_dir></config>"
-    assert parse(data, "xml", BrokerConfig).data_dir == "a&<b>é"
+    inner = "a<!-- c -->&amp;<![CDATA[<b>]]>&#233;"
+    data = f"<?xml version='1.0' encoding='utf-8'?><!-- c --><config><data_dir>{inner}</data_dir></config>"
+    assert parse(data.encode(), "xml", BrokerConfig).data_dir == "a&<b>é"
 
 
 @pytest.mark.parametrize(
@@ -294,8 +301,10 @@ def test_other_forms_are_refused_with_415(name):
     st.binary(max_size=60) | st.text('{}[]":,\\u0d1<>/config&;#= \n', max_size=60).map(str.encode),
 )
 def test_no_bytes_do_anything_but_parse_or_be_refused(form, data):
+    told = ["parsed"]
     try:
         parse(data, form, NetworkDocument)
     except ConfigError as error:
-        assert error.reasons
-        assert all(reason.isprintable() for reason in error.reasons)
+        told = error.reasons
+    assert told
+    assert all(reason.isprintable() for reason in told)

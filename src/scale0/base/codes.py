@@ -25,6 +25,8 @@ UNKNOWN_COMMAND: Final = 501
 BACKEND_DIED: Final = 502
 NOT_SERVING: Final = 503
 NO_ANSWER: Final = 504
+UNREACHABLE: Final = 599
+"""Never on a wire: a client's own word for a broker that it cannot reach."""
 
 MEANINGS: Final[dict[int, str]] = {
     OK: "done",
@@ -44,4 +46,5 @@ MEANINGS: Final[dict[int, str]] = {
     BACKEND_DIED: "backend died",
     NOT_SERVING: "not serving now",
     NO_ANSWER: "no answer in time",
+    UNREACHABLE: "the broker cannot be reached",
 }

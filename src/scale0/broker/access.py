@@ -67,13 +67,16 @@ class VerifyPassword(msgspec.Struct, frozen=True, eq=False):
 class Access:
     """The admins and tokens of one broker."""
 
-    __slots__ = ("_failures", "_local", "_state", "_tokens", "_verifying")
+    __slots__ = ("_failures", "_hashing", "_local", "_state", "_tokens", "_verifying")
 
     def __init__(self, state: BrokerState, tokens: Iterable[Token], local_digest: str | None) -> None:
         self._state = state
         self._tokens = {token.digest: token for token in tokens}
         self._local = local_digest
         self._verifying: set[Connection] = set()
+        """Those that wait for an answer, the delay of a wrong password included."""
+        self._hashing = 0
+        """Passwords that are being hashed: the delays of the wrong must not lock out the right."""
         self._failures: dict[str, int] = {}
 
     def admit(
@@ -84,15 +87,17 @@ class Access:
             return self._by_token(said.auth_token, now)
         if said.auth_password is None:
             raise Refusal(codes.WRONG_CREDENTIALS, "give auth_id and auth_password, or auth_token")
-        if connection in self._verifying or len(self._verifying) >= MAX_VERIFYING:
+        if connection in self._verifying or self._hashing >= MAX_VERIFYING:
             raise Refusal(codes.TOO_MANY, "a password is being checked: try again later")
         self._verifying.add(connection)
+        self._hashing += 1
         hashes = [admin.password_hash for admin in self._state.config.admins if admin.auth_id == said.auth_id]
         step.ask(VerifyPassword(said.auth_password, hashes[0] if hashes else DECOY_HASH, connection, said, body))
         return None
 
     def verified(self, ask: VerifyPassword, right: bool) -> Admin | float:
         """What a verified password gives: an admin, or the seconds after which to say no."""
+        self._hashing -= 1
         name = ask.said.auth_id
         for admin in self._state.config.admins:
             if admin.auth_id == name and right:

@@ -34,7 +34,6 @@ ALIVE_SECONDS: Final = 60.0
 """How often a source says that it was watching."""
 PRUNE_SECONDS: Final = 3_600.0
 """How long a service that nobody offers is remembered."""
-MAX_ID_CHARS: Final = 128
 
 Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
 
@@ -143,9 +142,7 @@ class Broker:
             self.connections.forget(connection)
             return
         if member.backend is not None:
-            # It may come back and say what it holds; until then, nothing new.
-            self.roster.change(member.backend, (), 0, now.mono)
-            member.joined = False
+            self.members.suspend(member, now)
         for message in messages:
             if isinstance(message, tuple) and message[0] == "REQUEST":
                 self.requests.redirect(message[1]["id"], now, step)
@@ -309,8 +306,6 @@ class Scale0Speaker:
         if timeout is None:
             timeout = state.limits.request_timeout
         code, message = 0, ""
-        if type(said.id) is str and len(said.id) > MAX_ID_CHARS:
-            raise Refusal(codes.MALFORMED, f"an id is at most {MAX_ID_CHARS} characters")
         if not 0 < timeout <= state.limits.max_request_timeout:
             code, message = codes.MALFORMED, f"timeout is above 0 and at most {state.limits.max_request_timeout:g}"
         elif is_reserved(service):

@@ -33,6 +33,8 @@ from scale0.store.writes import Document, PutSetting, ReadDocument, ReadDocument
 
 STATE_SETTING: Final = "state"
 """Where the store remembers that a broker was disabled."""
+MAX_VERSION_DIGITS: Final = 18
+"""Of a version in text: what a store's integer holds."""
 
 
 class Call(NamedTuple):
@@ -285,7 +287,7 @@ class Management:
         return {"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)}
 
     def _set_config(self, call: Call) -> Done:
-        given = call.body or msgspec.json.encode(call.said.config)
+        given = call.body or as_json(call.said.config)
         document = parse(given, "json", NetworkDocument)
         if call.said.base != self._documents.version:
             message = f"it was made from version {call.said.base}, but {self._documents.version} is current"
@@ -316,11 +318,8 @@ class Management:
 
     def _history(self, call: Call) -> None:
         limit = max(1, min(call.said.limit, 1_000))
-        before = (
-            int(call.said.after)
-            if call.said.after and call.said.after.isascii() and call.said.after.isdigit()
-            else None
-        )
+        after = call.said.after or ""
+        before = int(after) if after.isascii() and after.isdigit() and len(after) <= MAX_VERSION_DIGITS else None
         call.step.ask(ReadHistory(ReadDocuments(limit=limit, before_version=before), call))
 
     def _rollback(self, call: Call) -> None:
@@ -348,6 +347,14 @@ class Management:
         if not count:
             raise Refusal(codes.NO_SUCH_SERVICE, "no such token: give its name, or the token itself")
         return Done({"revoked": count}, after={"name": call.said.name, "revoked": count}, changed=True)
+
+
+def as_json(value: Any) -> bytes:
+    """A document that came in MessagePack as JSON; some of what MessagePack can say, JSON cannot."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refusal(codes.MALFORMED, f"config cannot be said in JSON: {error}") from error
 
 
 def document_row(row: Document) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class Member:
         "prefetch",
         "role",
         "services",
+        "suspended",
     )
 
     def __init__(self, identity: str, role: str, connection: Connection, now: Now) -> None:
@@ -87,6 +88,8 @@ class Member:
         self.longest_gap = 0.0
         self.last_gap_start = now.mono
         self.gone = False
+        self.suspended = False
+        """Its connection is gone or new: nothing for it until its READY says what it holds."""
         self.foreign = False
         """It speaks another protocol than Scale0's own."""
 
@@ -141,13 +144,10 @@ class Members:
         before = (member.services, backend.slots)
         member.services = offered
         self._roster.change(backend, offered, slots, now.mono)
-        record = None
         if not member.joined:
-            record = ClientJoined
+            step.record(ClientJoined(identity=member.identity, role=member.role, services=offered, slots=slots))
         elif before != (offered, slots):
-            record = ClientChanged
-        if record is not None:
-            step.record(record(identity=member.identity, role=member.role, services=offered, slots=slots))
+            step.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
         member.joined = True
         self._requests.feed(backend, now, step)
         return backend
@@ -206,8 +206,15 @@ class Members:
             )
         self._remove(member, now, step)
 
+    def suspend(self, member: Member, now: Now) -> None:
+        """Nothing new for this backend; what it holds stays with it until it comes back or dies."""
+        member.suspended = True
+        if member.backend is not None:
+            self._roster.change(member.backend, (), 0, now.mono)
+
     def reconcile(self, member: Member, holds: Container[str], now: Now, step: Step) -> None:
         """A backend is back on a new connection: what it does not name is done elsewhere."""
+        member.suspended = False
         if member.backend is not None:
             self._requests.lose(member.backend, holds, now, step)
 
@@ -229,8 +236,7 @@ class Members:
         member.connection = newcomer
         member.old_since = None
         if member.backend is not None:
-            # Nothing new for it until its READY says what it still has.
-            self._roster.change(member.backend, (), 0, now.mono)
+            self.suspend(member, now)
             member.backend.peer = newcomer
 
     def _remove(self, member: Member, now: Now, step: Step) -> None:

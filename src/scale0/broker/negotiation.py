@@ -70,8 +70,7 @@ class Negotiation:
             self._named(connection, said.identity, now, step)
         self._check_services(said.services)
         self._check_ready(said)
-        back = member.backend is not None and not member.joined
-        if back:
+        if member.suspended:
             self._members.reconcile(member, {id_ for id_, _attempt in said.holds}, now, step)
         interval = self._interval(said.heartbeat_interval)
         member.prefetch = said.prefetch
@@ -115,12 +114,16 @@ class Negotiation:
         """DISCONNECT: leaving in order."""
         if connection.member is not None:
             self._members.leave(connection.member, now, step)
-        self._connections.forget(connection)
+        if not connection.bad:
+            # Leaving must not wipe out what was counted against it.
+            self._connections.forget(connection)
 
     def need_broker(
         self, connection: Connection, said: options.NeedBroker, _: Sequence[bytes], now: Now, step: Step
     ) -> None:
         """NEEDBROKER: a broker alone can only offer itself."""
+        if said.identity is not None and connection.member is not None:
+            self._named(connection, said.identity, now, step)
         if not self._serves(said.services):
             raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
         step.send(

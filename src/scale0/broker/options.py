@@ -6,12 +6,21 @@ Invariant: unknown options are ignored, wrong types are refused by the decoder.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
-RequestId = str | int
-"""A frontend's own id is given back as it came."""
+MAX_ID_CHARS: Final = 128
+"""Length of a frontend's own id."""
+
+RequestId = (
+    Annotated[str, msgspec.Meta(max_length=MAX_ID_CHARS)] | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+)
+"""A frontend's own id is given back as it came: in JSON or MessagePack, so it must fit both."""
+Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Of a configuration: what a store can keep."""
+Code = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""Of an error: what a segment can keep."""
 
 
 class CheckConfig(msgspec.Struct, frozen=True):
@@ -20,8 +29,8 @@ class CheckConfig(msgspec.Struct, frozen=True):
     config_type: str = "json"
     identity: str | None = None
     services: list[str] | None = None
-    config_version: int | None = None
-    configversion: int | None = None
+    config_version: Version | None = None
+    configversion: Version | None = None
     config_hash: str | None = None
     batch: bool = False
 
@@ -55,7 +64,7 @@ class Ready(msgspec.Struct, frozen=True):
     identity: str | None = None
     heartbeat_interval: float | None = None
     time: float | None = None
-    config_version: int | None = None
+    config_version: Version | None = None
     slots: int = 1
     prefetch: int = 0
     holds: list[tuple[str, int]] = []
@@ -74,7 +83,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """HEARTBEAT: alive."""
 
     time: float | None = None
-    config_version: int | None = None
+    config_version: Version | None = None
 
 
 class ForceNegotiate(msgspec.Struct, frozen=True):
@@ -132,7 +141,7 @@ class Error(msgspec.Struct, frozen=True):
     """ERROR: it will not be done."""
 
     id: RequestId
-    code: int = 500
+    code: Code = 500
     message: str = ""
 
 
@@ -145,10 +154,10 @@ class ManagementReq(msgspec.Struct, frozen=True):
     auth_password: str | None = None
     auth_token: str | None = None
     config: Any = None
-    base: int | None = None
+    base: Version | None = None
     set: dict[str, Any] = {}
     remove: list[str] = []
-    version: int | None = None
+    version: Version | None = None
     client: str | None = None
     name: str | None = None
     role: str | None = None

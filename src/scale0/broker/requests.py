@@ -36,6 +36,7 @@ class Request:
         "deadline",
         "ended",
         "id",
+        "number",
         "origin",
         "origin_id",
         "retry",
@@ -53,6 +54,8 @@ class Request:
         self.service = service
         self.bodies = bodies
         self.backend: Backend | None = None
+        self.number = 0
+        """In the order of acceptance: many are accepted in one turn, at one time."""
         self.accepted = 0.0
         self.deadline = 0.0
         self.retry = False
@@ -99,6 +102,7 @@ class Requests:
         self._next += 1
         request = Request(f"{self._prefix}{self._next:x}", origin, origin_id, service, bodies)
         mono = now.mono
+        request.number = self._next
         request.accepted = mono
         request.deadline = mono + timeout
         request.retry = retry
@@ -296,7 +300,7 @@ class Requests:
         waiting, services = self._waiting, backend.services
         names = [n for n in waiting if n in services] if len(waiting) < len(services) else services & waiting.keys()
         heads = [next(iter(queue)) for queue in map(waiting.__getitem__, names) if queue]
-        return min(heads, key=lambda request: request.accepted, default=None)
+        return min(heads, key=lambda request: request.number, default=None)
 
     def _fail(
         self, request: Request, code: int, message: str, now: Now, step: Step, backend: Backend | None = None

@@ -61,6 +61,7 @@ class Views:
         """A sign of life."""
         return {
             "broker": self._state.identity,
+            "boot": f"{self._state.boot:x}",
             "state": self._state.state,
             "time": now.wall,
             "config_version": self._documents.version,

@@ -1,5 +1,4 @@
-"""What users import: Client, AsyncClient, Worker, Task.
+"""What users import: `Client`, `AsyncClient`, `Worker`, and the errors that they raise.
 
-Lives here: calls that read like Python. Never here: protocol decisions; those are the machines'.
-Invariant: heartbeats never wait for a user's function.
+Reading order: `payload` (arguments as bytes), `errors`, `client`, `asynchronous`, `worker`.
 """

@@ -58,6 +58,11 @@ def _segments(path: str) -> list[_Segment]:
     return out
 
 
+def _plain(document: NetworkDocument) -> Any:
+    # Through JSON: a copy that shares nothing, with lists for tuples.
+    return msgspec.json.decode(msgspec.json.encode(document))
+
+
 def _key_of(entry: Any) -> str | None:
     if isinstance(entry, dict):
         for key in _NAME_KEYS:
@@ -108,7 +113,7 @@ def _compare(path: str, before: Any, after: Any, out: list[Change]) -> None:
 def changed_paths(old: NetworkDocument, new: NetworkDocument) -> list[Change]:
     """Every path whose value differs, in the order of the document; a list in another order is one change."""
     out: list[Change] = []
-    _compare("", msgspec.to_builtins(old), msgspec.to_builtins(new), out)
+    _compare("", _plain(old), _plain(new), out)
     return out
 
 
@@ -202,7 +207,7 @@ def patch(
     remove: Sequence[str] = (),
 ) -> NetworkDocument:
     """The document with paths removed, then paths set; all of it or, with every reason, nothing."""
-    plain = msgspec.to_builtins(document)
+    plain = _plain(document)
     found: list[str] = []
     for path in remove:
         try:

@@ -28,6 +28,8 @@ from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PE
 from scale0.broker.tally import Tally
 from scale0.broker.views import Views
 from scale0.config import BrokerConfig, Endpoints, NetworkDocument, first_document, parse
+from scale0.io.desk import BrokerDesk
+from scale0.majordomo.machine import Majordomo
 from scale0.store.interface import Opened
 
 
@@ -56,7 +58,9 @@ def compose_broker(
     management = Management(state, connections, members, requests, documents, views, access, __version__)
     discovery = Discovery(views)
     scale0 = Scale0Speaker(state, connections, requests, negotiation, discovery, management)
-    return Broker(state, connections, members, roster, requests, documents, management, scale0, __version__)
+    broker = Broker(state, connections, members, roster, requests, documents, management, scale0, __version__)
+    broker.speakers.update(Majordomo(BrokerDesk(broker, discovery)).speakers)
+    return broker
 
 
 def start_broker(broker: Broker, opened: Opened, now: Now, step: Step) -> None:

@@ -1,0 +1,158 @@
+"""A backend's session: work over a line that may break.
+
+Lives here: what is in hand, answers that wait for the line, and changing what is offered. Never here: running the work.
+Invariants: what is in hand is named in every READY (`holds`), so that nobody else is given it while we live; an answer
+waits, within a limit, until there is a line to say it on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from scale0.base.errors import Refusal
+from scale0.base.limits import Limits
+from scale0.base.now import Now
+from scale0.broker import options, wire
+from scale0.broker.dispatch import TOLD, TOLD_HOT
+from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
+from scale0.broker.state import BACKEND
+
+if TYPE_CHECKING:
+    import random
+
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""Answers kept while there is no line; older ones are dropped first, their requests have timed out."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """News: a request to be done."""
+
+    id: str
+    service: str
+    bodies: Sequence[bytes]
+    timeout: float
+
+
+class BackendSession:
+    """A backend, without the socket."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        identity: str | None,
+        services: Iterable[str],
+        slots: int,
+        chance: random.Random,
+        heartbeat_interval: float | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._codec = wire.Codec(TOLD, TOLD_HOT, (), limits or Limits())
+        self._services = sorted(set(services))
+        self._slots = slots
+        self._asked_interval = heartbeat_interval
+        self.in_hand: set[str] = set()
+        self._waiting: deque[tuple[Any, ...]] = deque()
+        self._waiting_bytes = 0
+        self.line = Line(BACKEND, endpoints, identity, chance, services=lambda: self._services, ready=self._ready)
+
+    def start(self, now: Now, out: LineStep) -> None:
+        """Connect."""
+        self.line.start(now, out)
+
+    def offer(self, services: Iterable[str], slots: int, now: Now, out: LineStep) -> None:
+        """Offer something else from now on; nothing: drain."""
+        self._services = sorted(set(services))
+        self._slots = slots
+        if self.line.state == UP:
+            self.line.say_ready(now, out)
+
+    def end(self, now: Now, out: LineStep) -> None:
+        """Leave in order."""
+        self.line.end(now, out)
+
+    def partial(self, id_: str, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+        """A part of an answer."""
+        self._say(("PARTIAL", {"id": id_}, *bodies), now, out)
+
+    def reply(self, id_: str, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+        """The last of an answer."""
+        self._say(("REPLY", {"id": id_}, *bodies), now, out)
+
+    def error(self, id_: str, code: int, message: str, now: Now, out: LineStep) -> None:
+        """It could not be done."""
+        self._say(("ERROR", {"id": id_, "code": code, "message": message}), now, out)
+
+    def closed(self, reason: str, now: Now, out: LineStep) -> None:
+        """The socket says that the connection is gone."""
+        self.line.closed(reason, now, out)
+
+    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
+        """One message from the broker."""
+        line = self.line
+        line.heard = now.mono
+        if not frames or frames[0] != wire.MAGIC or line.state in (DOWN, ENDED):
+            return
+        before = line.state
+        for decoded in self._codec.decode(frames):
+            if isinstance(decoded, Refusal):
+                continue
+            command, said, bodies = decoded
+            if command == "REQUEST":
+                self.in_hand.add(said.id)
+                out.news.append(Work(said.id, said.service, bodies, said.timeout or 0.0))
+            else:
+                line.receive(command, said, bodies, now, out)
+        if before != UP and line.state == UP:
+            self._catch_up(now, out)
+
+    def tick(self, now: Now, out: LineStep) -> None:
+        """Look after the line."""
+        self.line.tick(True, now, out)
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        return self.line.deadline(True)
+
+    def _ready(self, now: Now) -> options.Ready:
+        return options.Ready(
+            services=self._services,
+            heartbeat_interval=self._asked_interval,
+            time=now.wall,
+            config_version=self.line.config_version,
+            slots=self._slots,
+            holds=[(id_, 0) for id_ in sorted(self.in_hand)],
+        )
+
+    def _say(self, message: tuple[Any, ...], now: Now, out: LineStep) -> None:
+        if self.line.state == UP:
+            self._send(message, out)
+            self.line.sent = now.mono
+            return
+        self._waiting.append(message)
+        self._waiting_bytes += size_of(message)
+        while self._waiting_bytes > MAX_WAITING_BYTES:
+            dropped = self._waiting.popleft()
+            self._waiting_bytes -= size_of(dropped)
+            self.in_hand.discard(dropped[1]["id"])
+
+    def _catch_up(self, now: Now, out: LineStep) -> None:
+        for message in self._waiting:
+            self._send(message, out)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self.line.sent = now.mono
+
+    def _send(self, message: tuple[Any, ...], out: LineStep) -> None:
+        """It is in hand until its answer is on a line: a READY in between must still name it."""
+        out.sends.append(message)
+        if message[0] != "PARTIAL":
+            self.in_hand.discard(message[1]["id"])
+
+
+def size_of(message: tuple[Any, ...]) -> int:
+    """The bytes of a message's bodies."""
+    return sum(len(body) for body in message[2:])

@@ -1,0 +1,291 @@
+"""A frontend's session: requests over a line that may break.
+
+Lives here: what is outstanding, what is sent again after a reconnect, and when an answer is given up. Never here: the
+socket, or how a caller waits. Invariant: every call ends in exactly one `Answered` or `Failed`, at the latest one grace
+after its timeout, whatever the broker does. A request that may not run twice is never sent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.limits import Limits
+from scale0.base.now import Now
+from scale0.base.wheel import Wheel
+from scale0.broker import options, wire
+from scale0.broker.dispatch import TOLD, TOLD_HOT
+from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
+from scale0.broker.state import FRONTEND
+
+if TYPE_CHECKING:
+    import random
+
+GRACE_SECONDS: Final = 1.0
+"""How much later than the broker the client gives up: the broker's own answer says more."""
+PING_ID: Final = "~"
+STALE_SECONDS: Final = 30.0
+"""After this long in silence the broker may have forgotten us: negotiate again before asking."""
+
+
+class Call:
+    """One outstanding request. `tag` is the owner's own."""
+
+    __slots__ = ("bodies", "bucket", "deadline", "id", "retry", "sent", "service", "spoke", "tag", "timeout")
+
+    def __init__(self, id_: str, service: str, bodies: Sequence[bytes], timeout: float, retry: bool, tag: Any) -> None:
+        self.id = id_
+        self.service = service
+        self.bodies = bodies
+        self.timeout = timeout
+        self.retry = retry
+        self.tag = tag
+        self.deadline = 0.0
+        self.bucket = 0
+        self.sent = False
+        self.spoke = False
+
+
+class Partial(msgspec.Struct, frozen=True):
+    """News: a part of an answer."""
+
+    tag: Any
+    bodies: Sequence[bytes]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """News: the answer."""
+
+    tag: Any
+    bodies: Sequence[bytes]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """News: it will not be answered."""
+
+    tag: Any
+    code: int
+    message: str
+
+
+class Managed(msgspec.Struct, frozen=True):
+    """News: what came of a management command."""
+
+    tag: Any
+    code: int
+    message: str
+    body: bytes
+
+
+class FrontendSession:
+    """A frontend, without the socket."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        identity: str | None,
+        chance: random.Random,
+        patience: float | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """With `patience`, calls fail once no broker could be reached for that long, whatever their timeout."""
+        self._limits = limits or Limits()
+        self._codec = wire.Codec(TOLD, TOLD_HOT, (), self._limits)
+        self.line = Line(FRONTEND, endpoints, identity, chance, services=lambda: None, ready=None)
+        self._calls: dict[str, Call] = {}
+        self._commands: dict[str, Call] = {}
+        self._timers: Wheel[Call] = Wheel()
+        self._prefix = f"{chance.getrandbits(32):x}."
+        self._next = 0
+        self._boot: str | None = None
+        self._patience = patience
+        self._down_since: float | None = None
+        self._pinged = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """True while somebody expects an answer."""
+        return bool(self._calls) or bool(self._commands)
+
+    def start(self, now: Now, out: LineStep) -> None:
+        """Connect."""
+        self.line.start(now, out)
+        self._ping(now, out)
+
+    def end(self, now: Now, out: LineStep) -> None:
+        """Leave in order; whatever is outstanding fails."""
+        self.line.end(now, out)
+        self._fail_all(codes.NOT_SERVING, "the client was closed", now, out)
+
+    def request(
+        self, service: str, bodies: Sequence[bytes], timeout: float, retry: bool, tag: Any, now: Now, out: LineStep
+    ) -> None:
+        """Ask; the answer comes as news with this tag."""
+        if self.line.state == ENDED:
+            out.news.append(Failed(tag, codes.NOT_SERVING, self.line.refusal or "the client was closed"))
+            return
+        self._next += 1
+        call = Call(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
+        self._open(call, self._calls, now, out)
+        if self.line.state != DOWN:
+            self._send(call, now, out)
+
+    def manage(self, said: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, out: LineStep) -> None:
+        """A management command; it is sent once."""
+        self._next += 1
+        call = Call(f"{self._prefix}{self._next:x}", "", (body,) if body else (), timeout, False, tag)
+        self._open(call, self._commands, now, out)
+        out.sends.append(("MANAGEMENTREQ", {**said, "id": call.id}, *call.bodies))
+
+    def closed(self, reason: str, now: Now, out: LineStep) -> None:
+        """The socket says that the connection is gone."""
+        self.line.closed(reason, now, out)
+
+    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
+        """One message from the broker."""
+        line = self.line
+        line.heard = now.mono
+        if not frames or frames[0] != wire.MAGIC or line.state in (DOWN, ENDED):
+            return
+        for decoded in self._codec.decode(frames):
+            if isinstance(decoded, Refusal):
+                continue
+            command, said, bodies = decoded
+            match command:
+                case "REPLY":
+                    self._answered(said, bodies, now, out)
+                case "PARTIAL":
+                    call = self._calls.get(said.id)
+                    if call is not None:
+                        call.spoke = True
+                        out.news.append(Partial(call.tag, bodies))
+                case "ERROR":
+                    call = self._close(self._calls, said.id)
+                    if call is not None:
+                        out.news.append(Failed(call.tag, said.code, said.message))
+                case "MANAGEMENTREP":
+                    call = self._close(self._commands, said.id)
+                    if call is not None:
+                        out.news.append(Managed(call.tag, said.code, said.message, bodies[0] if bodies else b""))
+                case _:
+                    line.receive(command, said, bodies, now, out)
+
+    def tick(self, now: Now, out: LineStep) -> None:
+        """Give up what is over; look after the line."""
+        for call in self._timers.expire(now.mono):
+            table = self._commands if call.service == "" else self._calls
+            if table.pop(call.id, None) is not None:
+                code = codes.NO_ANSWER if self.line.state == UP else codes.UNREACHABLE
+                out.news.append(Failed(call.tag, code, self._why_silent()))
+        self._lose_patience(now, out)
+        was_down = self.line.state == DOWN
+        self.line.tick(self.waiting, now, out)
+        if was_down and out.open is not None:
+            self._resume(now, out)
+        elif self.waiting and self.line.state == UP and now.mono >= self._probe_at():
+            self._ping(now, out)
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        times = [self._timers.deadline(), self.line.deadline(self.waiting)]
+        if self.waiting and self.line.state == UP:
+            times.append(self._probe_at())
+        elif self.waiting and self._patience is not None and self._down_since is not None:
+            times.append(self._down_since + self._patience)
+        return min((when for when in times if when is not None), default=None)
+
+    def _lose_patience(self, now: Now, out: LineStep) -> None:
+        if self.line.state == UP or not self.waiting:
+            self._down_since = None
+        elif self._down_since is None:
+            self._down_since = now.mono
+        elif self._patience is not None and now.mono >= self._down_since + self._patience:
+            self._fail_all(codes.UNREACHABLE, self._why_silent(), now, out)
+
+    def _probe_at(self) -> float:
+        return max(self.line.heard, self._pinged) + self.line.interval
+
+    def _open(self, call: Call, table: dict[str, Call], now: Now, out: LineStep) -> None:
+        line = self.line
+        if not self.waiting:
+            # Silence counts from now: nothing was expected before.
+            quiet = now.mono - line.heard
+            line.heard = now.mono
+            self._pinged = now.mono
+            if line.state == UP and quiet > STALE_SECONDS:
+                line.negotiate(now, out)
+            self._down_since = None if line.state == UP else now.mono
+        call.deadline = now.mono + call.timeout
+        call.bucket = self._timers.add(call, call.deadline + GRACE_SECONDS)
+        table[call.id] = call
+
+    def _send(self, call: Call, now: Now, out: LineStep) -> None:
+        call.sent = True
+        said: dict[str, Any] = {"service": call.service, "id": call.id, "timeout": call.deadline - now.mono}
+        if call.retry:
+            said["retry"] = True
+        out.sends.append(("REQUEST", said, *call.bodies))
+        self.line.sent = now.mono
+
+    def _close(self, table: dict[str, Call], id_: Any) -> Call | None:
+        call = table.pop(id_, None)
+        if call is not None:
+            self._timers.remove(call, call.bucket)
+        return call
+
+    def _answered(self, said: options.Answer, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+        if said.id == PING_ID:
+            self._met(bodies, now, out)
+            return
+        call = self._close(self._calls, said.id)
+        if call is not None:
+            out.news.append(Answered(call.tag, bodies))
+
+    def _ping(self, now: Now, out: LineStep) -> None:
+        """Is it alive, and is it the one that we asked?"""
+        self._pinged = now.mono
+        out.sends.append(("REQUEST", {"service": "scale0.ping", "id": PING_ID}))
+
+    def _met(self, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+        """The broker told its boot: another than before has never heard of our requests."""
+        try:
+            boot = msgspec.json.decode(bodies[0], type=Pong).boot if bodies else ""
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return
+        known, self._boot = self._boot, boot
+        if known is None or known == boot:
+            return
+        for call in list(self._calls.values()):
+            if call.sent and (not call.retry or call.spoke):
+                self._close(self._calls, call.id)
+                message = "the broker was restarted: it may or may not have been done"
+                out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
+
+    def _resume(self, now: Now, out: LineStep) -> None:
+        """A new connection: ask who is there, and send what may be sent."""
+        self._ping(now, out)
+        for call in self._calls.values():
+            if not call.sent or (call.retry and not call.spoke):
+                self._send(call, now, out)
+
+    def _why_silent(self) -> str:
+        line = self.line
+        if line.state == UP:
+            return "no answer in time"
+        return f"{line.endpoint} cannot be reached{f' ({line.refusal})' if line.refusal else ''}"
+
+    def _fail_all(self, code: int, message: str, now: Now, out: LineStep) -> None:
+        for table in (self._calls, self._commands):
+            for call in list(table.values()):
+                self._close(table, call.id)
+                out.news.append(Failed(call.tag, code, message))
+
+
+class Pong(msgspec.Struct, frozen=True):
+    """What `scale0.ping` tells."""
+
+    boot: str = ""

@@ -1,0 +1,306 @@
+"""`Client`: call services, from any thread.
+
+Lives here: waiting. Never here: the protocol (`broker.frontend`), or the socket (`io.link`). There is no thread of its
+own: whoever waits leads, that is, reads the socket for all, and hands over when its own answer has come. So a call from
+one thread costs no switch at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
+from scale0.client import payload
+from scale0.client.errors import CallError, error_of
+from scale0.io.link import Link
+
+DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
+DEFAULT_TIMEOUT: Final = 30.0
+DEFAULT_IN_FLIGHT: Final = 100
+
+Item = TypeVar("Item")
+
+
+class Pending:
+    """A request under way. `result()` waits for it."""
+
+    __slots__ = ("_bodies", "_client", "_error", "_gate", "_parts", "done", "leads", "raw", "service")
+
+    def __init__(self, client: Client, service: str, raw: bool) -> None:
+        self._client = client
+        self._gate: threading.Lock | None = None
+        self._bodies: Sequence[bytes] = ()
+        self._parts: deque[Sequence[bytes]] = deque()
+        self._error: CallError | None = None
+        self.service = service
+        self.raw = raw
+        self.done = False
+        self.leads = False
+
+    def result(self) -> Any:
+        """The answer; raises `CallError`. It ends by itself, at the latest a second after the call's timeout."""
+        self._client._wait(self)  # noqa: SLF001  # a Pending is a part of its Client
+        return self._value()
+
+    def parts(self) -> Iterator[Any]:
+        """The parts of a streamed answer as they come; the last one is what the handler returned, if anything."""
+        while True:
+            self._client._wait(self, parts=True)  # noqa: SLF001
+            while self._parts:
+                yield self._read(self._parts.popleft())
+            if self.done:
+                break
+        last = self._value()
+        if last not in (None, []):
+            yield last
+
+    @property
+    def has_parts(self) -> bool:
+        """True if a part came that nobody took yet."""
+        return bool(self._parts)
+
+    def _value(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._read(self._bodies)
+
+    def _read(self, bodies: Sequence[bytes]) -> Any:
+        if self.raw:
+            return list(bodies)
+        return payload.decode(bodies[0]) if bodies else None
+
+    def _news(self, news: Any) -> None:
+        match news:
+            case Answered():
+                self._bodies = news.bodies
+            case Partial():
+                self._parts.append(news.bodies)
+            case Failed():
+                self._error = error_of(news.code, news.message, self.service)
+            case Managed():
+                if news.code == 200:
+                    self._bodies = (news.body,)
+                else:
+                    self._error = error_of(news.code, news.message, self.service)
+        if not isinstance(news, Partial):
+            self.done = True
+        self._open_gate()
+
+    def _open_gate(self) -> None:
+        gate = self._gate
+        if gate is not None:
+            self._gate = None
+            # Two threads may wake us at once; a gate is used only once, so the second does no harm.
+            with contextlib.suppress(RuntimeError):
+                gate.release()
+
+
+class Client:
+    """A connection to a network, for calls.
+
+    >>> with Client("tcp://127.0.0.1:5700") as net:  # doctest: +SKIP
+    ...     net.call("thumbs.make", "cat.png", width=100)
+    """
+
+    def __init__(
+        self,
+        endpoint: str | Sequence[str] = DEFAULT_ENDPOINT,
+        *,
+        identity: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: bool = False,
+        patience: float | None = None,
+    ) -> None:
+        """`retry`: calls may run twice, so try another worker if one dies. `patience`: how long to look for a broker."""
+        endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
+        if not endpoints or not all(isinstance(place, str) and "://" in place for place in endpoints):
+            raise ValueError(f"an endpoint looks like tcp://host:5700, not {endpoint!r}")
+        self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
+        self._link = Link(self._session, self._deliver)
+        self._leader = threading.Lock()
+        self._waiters: dict[Pending, None] = {}
+        self._timeout = timeout
+        self._retry = retry
+        self._pid = os.getpid()
+        self._link.act(self._session.start)
+
+    @property
+    def identity(self) -> str | None:
+        """Who we are on the network, once the broker has said so."""
+        return self._session.line.identity
+
+    def call(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> Any:
+        """Have `service` done with these arguments, and return what it returns."""
+        return self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False).result()
+
+    def stream(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """Like `call`, for a handler that yields: its values as they come."""
+        return self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False).parts()
+
+    def start(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> Pending:
+        """Like `call`, but do not wait: the answer is in `result()`."""
+        return self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
+
+    def request(
+        self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
+    ) -> list[bytes]:
+        """Raw frames out, raw frames back: for services that do not speak JSON."""
+        frames: list[bytes] = self._start(service, bodies, timeout, retry, raw=True).result()
+        return frames
+
+    def map(
+        self,
+        service: str,
+        items: Iterable[Any],
+        *,
+        in_flight: int = DEFAULT_IN_FLIGHT,
+        timeout: float | None = None,
+        retry: bool | None = None,
+        raw: bool = False,
+    ) -> Iterator[Any]:
+        """Call `service` with each item (one argument; with `raw`, one body), and yield the results in order.
+
+        At most `in_flight` calls are under way at once. The first error is raised where its result would be.
+        """
+        source = iter(items)
+        window: deque[Pending] = deque()
+        more = True
+        while more or window:
+            if more and len(window) <= in_flight // 2:
+                # Refill by halves: the requests of one refill travel as one BATCH.
+                more = self._refill(service, source, window, in_flight, timeout, retry, raw)
+            if window:
+                yield window.popleft().result()
+
+    def services(self) -> list[dict[str, Any]]:
+        """Every service of the network, with its backends, slots and busy count."""
+        return list(self._pages("scale0.services"))
+
+    def clients(self) -> list[dict[str, Any]]:
+        """Every client of the broker."""
+        return list(self._pages("scale0.clients"))
+
+    def ping(self, timeout: float | None = None) -> dict[str, Any]:
+        """A sign of life from the broker."""
+        answer: dict[str, Any] = self.call("scale0.ping", timeout=timeout)
+        return answer
+
+    def manage(self, command: str, *, timeout: float | None = None, **arguments: Any) -> Any:
+        """A management command (PROTOCOL 4). Give `auth_token`, or `auth_id` and `auth_password`."""
+        pending = Pending(self, command, raw=False)
+        config = arguments.pop("config", None)
+        body = json.dumps(config).encode() if config is not None else b""
+        said = {"command": command, **arguments}
+        wait = self._timeout if timeout is None else timeout
+        self._link.act(lambda now, out: self._session.manage(said, body, wait, pending, now, out))
+        return pending.result()
+
+    def close(self) -> None:
+        """Leave; what is under way fails."""
+        self._link.close(self._session.end)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        self.close()
+        return False
+
+    def _pages(self, service: str) -> Iterator[dict[str, Any]]:
+        after: str | None = None
+        while True:
+            page = self.call(service, after=after) if after else self.call(service)
+            yield from page["items"]
+            after = page["next"]
+            if after is None:
+                return
+
+    def _start(
+        self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool
+    ) -> Pending:
+        pending = Pending(self, service, raw)
+        wait = self._timeout if timeout is None else timeout
+        again = self._retry if retry is None else retry
+        self._link.act(lambda now, out: self._session.request(service, bodies, wait, again, pending, now, out))
+        return pending
+
+    def _refill(
+        self,
+        service: str,
+        source: Iterator[Any],
+        window: deque[Pending],
+        in_flight: int,
+        timeout: float | None,
+        retry: bool | None,
+        raw: bool,
+    ) -> bool:
+        bodies: list[bytes] = []
+        for item in source:
+            bodies.append(item if raw else payload.encode_arguments((item,), {}))
+            if len(window) + len(bodies) >= in_flight:
+                break
+        started = [Pending(self, service, raw) for _ in bodies]
+        wait = self._timeout if timeout is None else timeout
+        again = self._retry if retry is None else retry
+
+        def ask(now: Any, out: Any) -> None:
+            request = self._session.request
+            for body, pending in zip(bodies, started, strict=True):
+                request(service, (body,), wait, again, pending, now, out)
+
+        self._link.act(ask)
+        window.extend(started)
+        return len(window) >= in_flight
+
+    def _deliver(self, news: list[Any]) -> None:
+        for one in news:
+            tag = getattr(one, "tag", None)
+            if tag is not None:
+                tag._news(one)  # noqa: SLF001
+
+    def _wait(self, pending: Pending, parts: bool = False) -> None:
+        """Until it is done (or has a part): lead, or sleep until done or asked to lead."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
+        while not (pending.done or (parts and pending.has_parts)):
+            if self._leader.acquire(blocking=False):
+                try:
+                    while not (pending.done or (parts and pending.has_parts)):
+                        self._link.wait()
+                        self._link.pump()
+                finally:
+                    self._leader.release()
+                    self._hand_over()
+            else:
+                self._follow(pending)
+
+    def _follow(self, pending: Pending) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        pending._gate = gate  # noqa: SLF001
+        self._waiters[pending] = None
+        # The leader may have finished between our look and our queueing: nobody would wake us then.
+        if pending.done or pending.has_parts or not self._leader.locked():
+            pending._open_gate()  # noqa: SLF001
+        gate.acquire()
+        self._waiters.pop(pending, None)
+
+    def _hand_over(self) -> None:
+        """Wake one that still waits, so that somebody leads."""
+        for waiter in list(self._waiters):
+            if not waiter.done and waiter._gate is not None:  # noqa: SLF001
+                waiter._open_gate()  # noqa: SLF001
+                return

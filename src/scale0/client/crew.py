@@ -1,0 +1,374 @@
+"""The crew: threads that read the socket and run handlers.
+
+Lives here: who reads, who runs, and when more hands are called. Never here: the protocol. The thread that reads a batch
+runs it too, so that a short handler costs no switch of threads; a watch looks every few milliseconds, and calls more
+hands when work waits behind a slow handler. Invariants: at most `slots` handlers of one service run at once; the watch
+reads the socket and sends heartbeats whenever nobody else does; an answer waits at most one look of the watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.broker.backend import BackendSession, Work
+from scale0.client import payload
+from scale0.client.payload import Signature
+from scale0.io.link import Link
+
+if TYPE_CHECKING:
+    from scale0.client.children import Children
+
+log = logging.getLogger("scale0.worker")
+
+LOOK_SECONDS: Final = 0.004
+"""How often the watch looks while there is work."""
+VACANT_SECONDS: Final = 0.001
+"""How long nobody may read before the watch does: a short handler is faster than a switch of threads."""
+QUIET_LOOKS: Final = 25
+"""Looks without work after which the watch sleeps until there is some."""
+FLUSH_ANSWERS: Final = 64
+"""Answers that leave together at the most."""
+MAX_THREADS: Final = 256
+"""Hands of one worker; more slots than these only queue."""
+
+Answer = tuple[str, str, Any]
+"""How (`reply`, `partial`, `error`), the request's id, and its bodies or (code, message)."""
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """One function that is offered."""
+
+    name: str
+    function: Callable[..., Any]
+    slots: int
+    is_async: bool
+    is_process: bool
+    raw: bool
+    signature: Signature | None
+
+
+class Crew:
+    """The hands of one worker."""
+
+    def __init__(
+        self, handlers: dict[str, Handler], session: BackendSession, link: Link, children: Children | None
+    ) -> None:
+        self._handlers = handlers
+        self._session = session
+        self._link = link
+        self._children = children
+        self._queue: deque[Work] = deque()
+        self._held: dict[str, deque[Work]] = {}
+        self._running: dict[str, int] = {}
+        self._count = threading.Lock()
+        self._answers: deque[Answer] = deque()
+        self._leader = threading.Lock()
+        self._sleepers: deque[threading.Lock] = deque()
+        self._left = 0.0
+        """When the last reader stopped reading."""
+        self._threads: list[threading.Thread] = []
+        self._busy = threading.Event()
+        self._pause = threading.Event()
+        self._stopped = False
+        self._in_hand = 0
+        self.drained = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._async_works: deque[Work] = deque()
+        self._keep: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """One hand and the watch; the rest come when they are needed."""
+        if any(handler.is_async for handler in self._handlers.values()):
+            self._start_loop()
+        self._add_hand()
+        self._start_thread(self._watch, "scale0-watch")
+
+    def take(self, works: Iterable[Work]) -> None:
+        """Work came in. Whoever read it runs it next."""
+        for work in works:
+            handler = self._handlers.get(work.service)
+            with self._count:
+                self._in_hand += 1
+            if handler is None:
+                self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
+            elif handler.is_async:
+                self._async_works.append(work)
+            else:
+                self._queue.append(work)
+        self.drained.clear()
+        self._busy.set()
+        if self._async_works:
+            if self._loop is None:
+                self._start_loop()
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._start_coroutines)
+        if self._answers:
+            self.flush()
+
+    def idle(self) -> bool:
+        """True when nothing is in hand, and nothing waits to be said."""
+        return self._in_hand == 0 and not self._answers
+
+    def flush(self) -> None:
+        """Say what is ready to be said."""
+        answers = self._answers
+        if not answers:
+            return
+        batch: list[Answer] = []
+        while answers:
+            try:
+                batch.append(answers.popleft())
+            except IndexError:
+                break
+
+        def say(now: Any, out: Any) -> None:
+            session = self._session
+            for how, id_, what in batch:
+                if how == "reply":
+                    session.reply(id_, what, now, out)
+                elif how == "partial":
+                    session.partial(id_, what, now, out)
+                else:
+                    session.error(id_, what[0], what[1], now, out)
+
+        try:
+            self._link.act(say)
+        except RuntimeError:
+            return  # closed meanwhile: nobody waits for these any more
+
+    def stop(self) -> None:
+        """End the hands; those inside a handler end after it."""
+        self.flush()
+        self._stopped = True
+        self._pause.set()
+        self._busy.set()
+        self._link.wake()
+        while self._sleepers:
+            self._sleepers.popleft().release()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _start_thread(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _add_hand(self) -> None:
+        self._start_thread(self._work, f"scale0-hand-{len(self._threads)}")
+
+    def _work(self) -> None:
+        """One hand: run what waits, else read, else sleep."""
+        while not self._stopped:
+            work = self._next()
+            if work is not None:
+                self._run(work)
+                if not self._queue or len(self._answers) >= FLUSH_ANSWERS:
+                    self.flush()
+            elif self._leader.acquire(blocking=False):
+                try:
+                    self.flush()
+                    self._link.wait()
+                    self._link.pump()
+                finally:
+                    self._left = time.monotonic()
+                    self._leader.release()
+            else:
+                gate = threading.Lock()
+                gate.acquire()
+                self._sleepers.append(gate)
+                if self._stopped:
+                    break
+                gate.acquire()
+
+    def _next(self) -> Work | None:
+        """The next piece of work whose service has a free slot."""
+        while self._queue:
+            try:
+                work = self._queue.popleft()
+            except IndexError:
+                return None
+            handler = self._handlers.get(work.service)
+            with self._count:
+                running = self._running.get(work.service, 0)
+                if handler is not None and running >= handler.slots:
+                    self._held.setdefault(work.service, deque()).append(work)
+                    continue
+                self._running[work.service] = running + 1
+            return work
+        return None
+
+    def _release(self, service: str) -> None:
+        with self._count:
+            self._running[service] -= 1
+            held = self._held.get(service)
+            if held:
+                self._queue.appendleft(held.popleft())
+
+    def _watch(self) -> None:
+        """Look every few milliseconds while there is work; sleep while there is none."""
+        quiet = 0
+        while not self._stopped:
+            if quiet > QUIET_LOOKS and self._leader.locked():
+                self._busy.clear()
+                if self._in_hand:
+                    self._busy.set()
+                self._busy.wait()
+                quiet = 0
+            if time.monotonic() - self._left > VACANT_SECONDS and self._leader.acquire(blocking=False):
+                # Nobody reads: all hands are at work. Do it for them, for one look.
+                try:
+                    self._link.wait(LOOK_SECONDS)
+                    self._link.pump()
+                finally:
+                    self._leader.release()
+            else:
+                self._pause.wait(LOOK_SECONDS)
+            quiet = 0 if self._in_hand else quiet + 1
+            if self._answers:
+                self.flush()
+            self._call_hands()
+
+    def _call_hands(self) -> None:
+        """Work waits behind a slow handler, or nobody reads: wake sleepers, or hire."""
+        waiting = len(self._queue)
+        wanted = waiting if self._leader.locked() else max(1, waiting)
+        while wanted > 0 and self._sleepers:
+            self._sleepers.popleft().release()
+            wanted -= 1
+        for _ in range(min(wanted if waiting else 0, MAX_THREADS - len(self._threads))):
+            self._add_hand()
+
+    def _answer(self, answer: Answer) -> None:
+        """Note an answer; the last one of a request takes it out of our hands."""
+        self._answers.append(answer)
+        if answer[0] != "partial":
+            with self._count:
+                self._in_hand -= 1
+            if self._in_hand == 0:
+                self.drained.set()
+
+    def _run(self, work: Work) -> None:
+        handler = self._handlers.get(work.service)
+        try:
+            if handler is None:
+                self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
+            elif handler.is_process and self._children is not None:
+                self._answer(self._children.run(handler, work, self._part))
+            else:
+                self._answer(perform(handler, work, self._part))
+        finally:
+            self._release(work.service)
+
+    def _part(self, id_: str, bodies: Sequence[bytes]) -> None:
+        """A part of an answer leaves at once: somebody watches it come."""
+        self._answer(("partial", id_, bodies))
+        self.flush()
+
+    def _start_loop(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._start_thread(self._run_loop, "scale0-loop")
+
+    def _run_loop(self) -> None:
+        if self._loop is not None:
+            asyncio.set_event_loop(self._loop)
+            self._loop.run_forever()
+
+    def _start_coroutines(self) -> None:
+        loop = self._loop
+        while self._async_works and loop is not None:
+            work = self._async_works.popleft()
+            task = loop.create_task(self._coroutine(work))
+            self._keep.add(task)
+            task.add_done_callback(self._keep.discard)
+
+    async def _coroutine(self, work: Work) -> None:
+        handler = self._handlers.get(work.service)
+        if handler is None:
+            self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
+        else:
+            self._answer(await perform_async(handler, work, self._part))
+        if self._loop is not None:
+            # The answers of one turn of the loop leave together.
+            self._loop.call_soon(self.flush)
+
+
+Part = Callable[[str, Sequence[bytes]], None]
+
+
+def bound(handler: Handler, work: Work) -> tuple[Sequence[Any], Any]:
+    """The arguments for a handler."""
+    if handler.signature is None:
+        return work.bodies, {}
+    return handler.signature.bind(work.bodies[0] if work.bodies else b"")
+
+
+def packed(handler: Handler, value: Any) -> Sequence[bytes]:
+    """A result as bodies."""
+    if not handler.raw:
+        return (payload.encode(value),)
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, bytes | bytearray | memoryview) else tuple(value)
+
+
+def perform(handler: Handler, work: Work, part: Part) -> Answer:
+    """Run a plain function, or a generator: whatever happens, there is an answer."""
+    try:
+        args, kwargs = bound(handler, work)
+        value = handler.function(*args, **kwargs)
+        if inspect.isgenerator(value):
+            value = exhaust(handler, work, value, part)
+        return "reply", work.id, packed(handler, value)
+    except Refusal as refusal:
+        return "error", work.id, (refusal.code, refusal.message)
+    except Exception as error:
+        return failed(work, error)
+
+
+def exhaust(handler: Handler, work: Work, values: Any, part: Part) -> Any:
+    """Each value of a generator is a part; what it returns is the last."""
+    while True:
+        try:
+            value = next(values)
+        except StopIteration as stop:
+            return stop.value
+        part(work.id, packed(handler, value))
+
+
+async def perform_async(handler: Handler, work: Work, part: Part) -> Answer:
+    """Run a coroutine, or an asynchronous generator."""
+    try:
+        args, kwargs = bound(handler, work)
+        value = handler.function(*args, **kwargs)
+        if inspect.isasyncgen(value):
+            async for one in value:
+                part(work.id, packed(handler, one))
+            value = None
+        else:
+            value = await value
+        return "reply", work.id, packed(handler, value)
+    except Refusal as refusal:
+        return "error", work.id, (refusal.code, refusal.message)
+    except Exception as error:
+        return failed(work, error)
+
+
+def failed(work: Work, error: Exception) -> Answer:
+    """The caller gets the exception's name and words; the traceback stays in our log."""
+    log.error("%s failed:\n%s", work.service, "".join(traceback.format_exception(error)))
+    code = getattr(error, "code", codes.FAILED)
+    if not isinstance(code, int) or not 400 <= code <= 599:
+        code = codes.FAILED
+    return "error", work.id, (code, f"{type(error).__name__}: {error}"[:2_000])

@@ -1,0 +1,220 @@
+"""`Worker`: offer functions as services.
+
+Lives here: registration, start, drain and stop. Never here: the protocol (`broker.backend`), or how handlers are run
+(`crew`, `children`). Invariant: heartbeats never wait for a handler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import random
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+from scale0.broker.backend import BackendSession, Work
+from scale0.broker.line import Ended, Lost, Up
+from scale0.client.children import Children
+from scale0.client.crew import Crew, Handler
+from scale0.client.payload import Signature
+from scale0.io.clock import read_now
+from scale0.io.link import Link
+
+log = logging.getLogger("scale0.worker")
+
+DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5701"
+DRAIN_SECONDS: Final = 30.0
+"""How long a stop waits for the work in hand."""
+COROUTINE_SLOTS: Final = 100
+"""Slots of a coroutine that names none: waiting is cheap there."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Mode = Literal["thread", "process"]
+
+
+class Worker:
+    """Functions offered to a network.
+
+    >>> worker = Worker("tcp://127.0.0.1:5701")
+    >>> @worker.service("thumbs.make", slots=4)
+    ... def make(url: str, width: int = 200) -> dict: ...
+    >>> worker.run()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        endpoint: str | Sequence[str] = DEFAULT_ENDPOINT,
+        *,
+        identity: str | None = None,
+        heartbeat_interval: float | None = None,
+    ) -> None:
+        """A worker with one address of its network; services are added by `service`."""
+        self.endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
+        if not self.endpoints or not all("://" in place for place in self.endpoints):
+            raise ValueError(f"an endpoint looks like tcp://host:5701, not {endpoint!r}")
+        self.handlers: dict[str, Handler] = {}
+        self._identity = identity
+        self._heartbeat_interval = heartbeat_interval
+        self._session: BackendSession | None = None
+        self._link: Link | None = None
+        self._crew: Crew | None = None
+        self._children: Children | None = None
+        self._up = threading.Event()
+        self._ended = threading.Event()
+        self._stopping = threading.Event()
+        self.error: str | None = None
+        """Why the network will not have us any more (another worker took our identity), if so."""
+
+    @property
+    def identity(self) -> str | None:
+        """Who we are on the network, once the broker has said so."""
+        return self._session.line.identity if self._session else self._identity
+
+    def service(
+        self, name: str | None = None, *, slots: int | None = None, mode: Mode = "thread", raw: bool = False
+    ) -> Callable[[Function], Function]:
+        """Offer a function as `name`. Plain functions run in threads or processes, coroutines in a loop.
+
+        A generator's values travel as a stream of parts. With `raw`, the function gets the frames of the request as
+        bytes, and returns bytes. `slots`: how many of it run at once.
+        """
+
+        def register(function: Function) -> Function:
+            self.add(name or function.__name__, function, slots=slots, mode=mode, raw=raw)
+            return function
+
+        return register
+
+    def add(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        slots: int | None = None,
+        mode: Mode = "thread",
+        raw: bool = False,
+    ) -> None:
+        """Offer a function; also while running."""
+        if mode not in ("thread", "process"):
+            raise ValueError(f"mode is thread or process, not {mode!r}")
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        if mode == "process" and is_async:
+            raise ValueError(f"{name}: a coroutine cannot run in a process of its own")
+        wanted = slots if slots is not None else COROUTINE_SLOTS if is_async else 1
+        if wanted < 1:
+            raise ValueError(f"{name}: slots must be at least 1")
+        self.handlers[name] = Handler(
+            name=name,
+            function=function,
+            slots=wanted,
+            is_async=is_async,
+            is_process=mode == "process",
+            raw=raw,
+            signature=None if raw else Signature(function),
+        )
+        self._offer()
+
+    def remove(self, name: str) -> None:
+        """Offer it no longer; what is in hand is finished."""
+        self.handlers.pop(name, None)
+        self._offer()
+
+    def start(self) -> None:
+        """Connect, in the background."""
+        if self._link is not None:
+            raise RuntimeError("this worker was started before")
+        session = BackendSession(
+            self.endpoints,
+            self._identity,
+            self.handlers,
+            self._slots(),
+            random.SystemRandom(),
+            self._heartbeat_interval,
+        )
+        self._session = session
+        self._link = Link(session, self._deliver)
+        if any(handler.is_process for handler in self.handlers.values()):
+            self._children = Children(self)
+        self._crew = Crew(self.handlers, session, self._link, self._children)
+        self._link.act(session.start)
+        self._crew.start()
+
+    def wait_until_up(self, timeout: float | None = None) -> bool:
+        """True once the broker has taken us in."""
+        return self._up.wait(timeout)
+
+    def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or `stop()`; then finish what is in hand, and leave."""
+        if threading.current_thread() is threading.main_thread():
+            with contextlib.suppress(ValueError):
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, lambda *_: self._stopping.set())
+        if self._link is None:
+            self.start()
+        while not self._stopping.wait(0.5):
+            if self._ended.is_set():
+                break
+        self.stop()
+
+    def stop(self, drain: float = DRAIN_SECONDS) -> None:
+        """Take no more work, finish what is in hand within `drain` seconds, and leave."""
+        self._stopping.set()
+        session, link, crew = self._session, self._link, self._crew
+        if session is None or link is None or crew is None or self._ended.is_set():
+            self._close()
+            return
+        link.act(lambda now, out: session.offer((), self._slots(), now, out))
+        deadline = read_now().mono + drain
+        crew.drained.wait(timeout=0.05)
+        while not crew.idle() and read_now().mono < deadline:
+            crew.drained.wait(timeout=0.05)
+        self._close()
+
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        self.stop()
+        return False
+
+    def _close(self) -> None:
+        if self._crew is not None:
+            self._crew.stop()
+        if self._session is not None and self._link is not None:
+            self._link.close(self._session.end)
+        if self._children is not None:
+            self._children.close()
+        self._ended.set()
+
+    def _slots(self) -> int:
+        return max(1, sum(handler.slots for handler in self.handlers.values()))
+
+    def _offer(self) -> None:
+        session, link = self._session, self._link
+        if session is not None and link is not None and not self._stopping.is_set():
+            names = list(self.handlers)
+            link.act(lambda now, out: session.offer(names, self._slots(), now, out))
+
+    def _deliver(self, news: list[Any]) -> None:
+        work = [one for one in news if type(one) is Work]
+        if work and self._crew is not None:
+            self._crew.take(work)
+        if len(work) == len(news):
+            return
+        for one in news:
+            match one:
+                case Up():
+                    log.info("up as %s", one.identity)
+                    self._up.set()
+                case Lost():
+                    log.warning("connection lost: %s", one.reason)
+                    self._up.clear()
+                case Ended():
+                    log.error("the broker let us go: %s %s", one.code, one.message)
+                    self.error = f"{one.code} {one.message}"
+                    self._ended.set()
+                    self._stopping.set()

@@ -1,0 +1,28 @@
+"""Majordomo: the speakers of its four headers, joined.
+
+Lives here: which header is whose. Never here: a word of any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Generic
+
+from scale0.majordomo.clients import Clients, Clients02
+from scale0.majordomo.desk import Desk, L
+from scale0.majordomo.frames import CLIENT_01, CLIENT_02, WORKER_01, WORKER_02
+from scale0.majordomo.workers import Workers
+
+
+class Majordomo(Generic[L]):
+    """RFC 7, 8 and 18 at one desk."""
+
+    __slots__ = ("speakers",)
+
+    def __init__(self, desk: Desk[L]) -> None:
+        self.speakers: dict[bytes, Clients[L] | Clients02[L] | Workers[L]] = {
+            CLIENT_01.header: Clients(CLIENT_01, desk),
+            CLIENT_02.header: Clients02(desk),
+            WORKER_01.header: Workers(WORKER_01, desk),
+            WORKER_02.header: Workers(WORKER_02, desk),
+        }
+        """By the first frame of a message."""
