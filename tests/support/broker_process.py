@@ -27,6 +27,8 @@ READY_SECONDS: Final = 30.0
 """How long a start may take on a busy machine."""
 STOP_SECONDS: Final = 15.0
 """How long an orderly stop may take before it is a failure."""
+RESTARTS: Final = 10
+"""How often a restart is tried while a port is taken."""
 PORTS: Final = ("frontend", "backend", "peer", "config_pub", "task_pub")
 
 
@@ -90,7 +92,15 @@ class BrokerProcess:
         """Stop it if it runs, and start it with the same data and the same ports."""
         if self.running:
             self.terminate()
-        self.start()
+        for left in reversed(range(RESTARTS)):
+            try:
+                self.start()
+            except AssertionError as error:
+                # Free ports are those that outgoing connections use too: somebody may hold ours for a moment.
+                if not left or "cannot listen" not in str(error):
+                    raise
+            else:
+                return
 
     def close(self) -> None:
         """End it, whatever happened; nothing is left behind."""

@@ -168,13 +168,13 @@ class Raws:
 
     def __init__(self, endpoints: dict[str, str]) -> None:
         self.endpoints = endpoints
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.set(zmq.MAX_SOCKETS, 4_096)
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, 4_096)
         self._made: list[Any] = []
 
     def __call__(self, door: str, kind: int = zmq.DEALER, delimiter: bool = False) -> Raw:
         """A new connection to one of the broker's sockets."""
-        raw = Raw(self._context, self.endpoints[door], kind, delimiter)
+        raw = Raw(self.context, self.endpoints[door], kind, delimiter)
         self._made.append(raw)
         return raw
 
@@ -189,7 +189,7 @@ class Raws:
 
     def subscriber(self, door: str) -> zmq.Socket[bytes]:
         """A SUB socket that hears everything."""
-        socket = self._context.socket(zmq.SUB)
+        socket = self.context.socket(zmq.SUB)
         socket.set(zmq.SUBSCRIBE, b"")
         socket.connect(self.endpoints[door])
         self._made.append(socket)
@@ -198,7 +198,7 @@ class Raws:
     def close(self) -> None:
         for made in self._made:
             made.close(*(() if isinstance(made, Raw) else (0,)))
-        self._context.term()
+        self.context.term()
 
 
 @contextmanager

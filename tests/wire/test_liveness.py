@@ -76,7 +76,7 @@ def test_any_message_is_a_sign_of_life(quick):
     backend, caller = quick.backend(service), quick.frontend()
     caller.say("REQUEST", {"service": service, "id": 1})
     id_ = backend.hear_until("REQUEST").options["id"]
-    end = time.monotonic() + 2 * LATEST
+    end = time.monotonic() + 1.2 * LATEST
     while time.monotonic() < end:
         backend.say("PARTIAL", {"id": id_}, b".")
         assert caller.hear().command == "PARTIAL"
@@ -87,10 +87,10 @@ def test_any_message_is_a_sign_of_life(quick):
 
 def test_a_longer_interval_gives_a_longer_life(quick):
     service, me = unique("slow"), unique("worker")
-    quick.backend(service, identity=me, heartbeat_interval=1.0)
+    quick.backend(service, identity=me, heartbeat_interval=0.5)
     start = time.monotonic()
     wait_for(lambda: not known(quick, me))
-    assert 3.0 <= time.monotonic() - start <= 4.25 + 0.1
+    assert 1.5 <= time.monotonic() - start <= 2.25 + 0.1
 
 
 def test_a_dead_backend_is_out_of_every_queue_and_must_negotiate(quick):
@@ -150,7 +150,7 @@ def test_a_frontend_that_never_sent_a_heartbeat_is_not_judged_by_silence(quick):
     me, caller, service = unique("caller"), quick.frontend(), unique("later")
     caller.check(me)
     caller.say("REQUEST", {"service": service, "id": 1, "timeout": 10})
-    assert caller.silent(2 * LATEST)
+    assert caller.silent(1.2 * LATEST)
     assert known(quick, me)
     quick.backend(service).answer()
     assert caller.hear().command == "REPLY"
@@ -181,7 +181,7 @@ def test_a_broker_that_was_asleep_kills_nobody_who_kept_talking(tmp_path):
         for number in range(20):
             caller.say("REQUEST", {"service": "held", "id": number, "timeout": 30})
         held = [(backend, backend.hear_until("REQUEST").options["id"]) for backend in crew]
-        for _ in range(5):
+        for _ in range(2):
             os.kill(broker.pid, signal.SIGSTOP)
             end = time.monotonic() + 2 * SOONEST
             while time.monotonic() < end:
@@ -227,7 +227,7 @@ def test_one_wrong_clock_among_many_is_found_and_the_others_stay(tmp_path):
 def test_three_clients_who_agree_outvote_the_brokers_clock(tmp_path):
     with own_broker(tmp_path, default_heartbeat_interval=INTERVAL) as (_, net):
         crew = [skewed(net, 0) for _ in range(3)]
-        end = time.monotonic() + 10 * INTERVAL
+        end = time.monotonic() + 6 * INTERVAL
         while time.monotonic() < end:
             for client in crew:
                 client.say("HEARTBEAT", {"time": time.time() + 3_600})

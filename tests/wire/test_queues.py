@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import zmq
 
 from tests.wire.raw import Raw, Raws, unique
 
@@ -18,22 +19,19 @@ def handed(caller: Raw, backends: list[Raw], service: str, times: int) -> list[i
     out = []
     for number in range(times):
         caller.say("REQUEST", {"service": service, "id": number})
-        waiting = {backend.socket: backend for backend in backends}
-        out.append(backends.index(first_to_hear(waiting)))
+        out.append(first_to_hear(backends))
         backends[out[-1]].answer()
         assert caller.hear().command == "REPLY"
     return out
 
 
-def first_to_hear(backends: dict[object, Raw]) -> Raw:
-    import zmq
-
+def first_to_hear(backends: list[Raw]) -> int:
     poller = zmq.Poller()
-    for backend in backends.values():
+    for backend in backends:
         poller.register(backend.socket, zmq.POLLIN)
-    ready = poller.poll(5_000)
+    ready = [socket for socket, _ in poller.poll(5_000)]
     assert len(ready) == 1, "exactly one backend is asked"
-    return backends[ready[0][0]]
+    return [backend.socket for backend in backends].index(ready[0])
 
 
 def test_work_goes_round(net):

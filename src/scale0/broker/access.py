@@ -1,8 +1,8 @@
 """Access: who commands, and with which right.
 
 Lives here: passwords, tokens, roles, and how often one may be wrong. Never here: what a command does. Invariants: a
-password is hashed off the loop, one at a time for each connection, and never before the limits are looked at; tokens are
-kept by their digest only; a wrong password is answered later each time.
+password is hashed off the loop, one at a time for each connection, and never before the limits are looked at; tokens
+are kept by their digest only; a wrong password is answered later each time.
 """
 
 from __future__ import annotations

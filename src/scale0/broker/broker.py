@@ -1,8 +1,8 @@
 """The broker: one machine, joined from its parts.
 
 Lives here: the way in (which protocol, which connection, may it), timers, and what happens to a peer that cannot be
-reached. Never here: any one part's decisions. Invariant: no input raises out of `receive`; what one client sends changes
-nothing for another.
+reached. Never here: any one part's decisions. Invariant: no input raises out of `receive`; what one client sends
+changes nothing for another.
 """
 
 from __future__ import annotations
@@ -127,8 +127,10 @@ class Broker:
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
-        times = [when for when in (self.state.timers.deadline(), self.requests.deadline()) if when is not None]
-        return min(times, default=None)
+        one, other = self.state.timers.deadline(), self.requests.deadline()
+        if one is None or other is None:
+            return one if other is None else other
+        return one if one < other else other
 
     def answer(self, ask: object, value: object, now: Now, step: Step) -> None:
         """What an Ask found."""

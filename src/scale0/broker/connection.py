@@ -112,6 +112,11 @@ class Connections:
         if table.get(connection.routing_id) is connection:
             del table[connection.routing_id]
 
+    def let_go(self, connection: Connection) -> None:
+        """Drop a record whose client left, unless something is counted against it: that goes when it is idle."""
+        if not connection.bad:
+            self.forget(connection)
+
     def apply(self, limits: Limits) -> None:
         """Use other limits from now on."""
         self._limits = limits

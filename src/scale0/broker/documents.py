@@ -1,8 +1,8 @@
 """The network document that this broker holds, and each client's part of it.
 
-Lives here: version, hash, exact bytes, the answer to "is mine right?", and telling everybody after a change. Never here:
-who may change it (management), or how it spreads between brokers. Invariant: the version that clients are told never
-goes down while the process lives, and what was published is what is stored.
+Lives here: version, hash, exact bytes, the answer to "is mine right?", and telling everybody after a change. Never
+here: who may change it (management), or how it spreads between brokers. Invariant: the version that clients are told
+never goes down while the process lives, and what was published is what is stored.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Documents:
                 )
             self.give(member, step)
 
-    def give(self, member: Member, step: Step) -> None:
-        """CONFIG: the whole part of one client."""
+    def give(self, member: Member, step: Step, pushed: bool = False) -> None:
+        """CONFIG: the whole part of one client; `pushed` after a change, it waits until that is on disk."""
         member.config_version = self.version
         said = options.Config(
             identity=member.identity,
@@ -84,7 +84,8 @@ class Documents:
             config_version=self.version,
             config_hash=self.hash,
         )
-        step.send(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
+        message = ("CONFIG", said, render(self._part(member), member.config_type))
+        (step.promise if pushed else step.send)(member.connection, message)
 
     def change(self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, step: Step) -> None:
         """Make another document the current one: store, publish, tell."""
@@ -134,10 +135,10 @@ class Documents:
             self.document, member.identity, sorted(member.services), config.group, self._state.identity, interval
         )
 
-    def _ack(self, member: Member, version: int, hash_: str, step: Step) -> None:
+    def _ack(self, member: Member, version: int, hash_: str, step: Step, pushed: bool = False) -> None:
         member.config_version = version
         said = options.ConfigAck(identity=member.identity, config_version=version, config_hash=hash_)
-        step.send(member.connection, ("CONFIGACK", said))
+        (step.promise if pushed else step.send)(member.connection, ("CONFIGACK", said))
 
     def _push(self, _: None, now: Now, step: Step) -> None:
         """Tell some of those who have not heard of the change; the rest next turn."""
@@ -146,9 +147,9 @@ class Documents:
             if member.gone or not member.connection.takes_pushes or member.foreign:
                 continue
             if changed:
-                self.give(member, step)
+                self.give(member, step, pushed=True)
             else:
-                self._ack(member, self.version, self.hash, step)
+                self._ack(member, self.version, self.hash, step, pushed=True)
         if self._pending:
             self._state.timers.add((self._push, None), now.mono)
 

@@ -18,8 +18,17 @@ from scale0.base.identity import is_identity
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
-from scale0.broker.access import ADMIN, LOGIN_SECONDS, MAX_TOKEN_SECONDS, OPERATOR, RANKS, VIEWER, Access, Admin
-from scale0.broker.access import VerifyPassword as VerifyPassword
+from scale0.broker.access import (
+    ADMIN,
+    LOGIN_SECONDS,
+    MAX_TOKEN_SECONDS,
+    OPERATOR,
+    RANKS,
+    VIEWER,
+    Access,
+    Admin,
+    VerifyPassword,
+)
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
@@ -267,11 +276,12 @@ class Management:
     def _take_file(self, call: Call, value: BrokerConfig | ConfigError) -> Done:
         if isinstance(value, ConfigError):
             raise value
-        before = changed_paths(self._state.config, value)
+        old = self._state.config
         self._state.config = value
         self._state.limits = value.limits()
         self._connections.apply(self._state.limits)
-        paths = [path for path, _old, _new in before if not path.startswith("admins")]
+        names = BrokerConfig.__struct_fields__
+        paths = [name for name in names if getattr(old, name) != getattr(value, name)]
         return Done({"changed": paths}, None, paths, changed=True)
 
     def _forgive(self, call: Call) -> Done:

@@ -27,6 +27,8 @@ from scale0.events.clients import (
     ClientSeen,
 )
 
+DOUBT_SECONDS: Final = 0.15
+"""Silence is judged twice, this far apart: a broker that was asleep reads its mail before anybody is dead."""
 SEEN_SECONDS: Final = 60.0
 """How often heartbeats are summed up."""
 SEEN_CHUNK: Final = 1_000
@@ -42,6 +44,7 @@ class Member:
         "config_type",
         "config_version",
         "connection",
+        "doubted",
         "foreign",
         "gone",
         "heartbeats",
@@ -76,6 +79,8 @@ class Member:
         self.interval = 0.0
         self.patience = 0.0
         """How long it may be silent, once it is judged."""
+        self.doubted: float | None = None
+        """When its silence was found too long for the first time."""
         self.bucket = 0
         """Of its timer."""
         self.config_type = "json"
@@ -225,7 +230,7 @@ class Members:
             step.send(old, ("DISCONNECTERROR", said))
         step.close(old)
         old.member = None
-        self._requests.move(old, newcomer)
+        self._requests.move(old, newcomer, now)
         self._connections.forget(old)
         if member.joined:
             step.record(
@@ -265,15 +270,19 @@ class Members:
         connection = member.connection
         due = connection.heard + (member.patience if member.judged else self._state.limits.frontend_idle)
         if now.mono < due:
+            member.doubted = None
             self._arm(member, due)
+        elif member.judged and (member.doubted is None or now.mono - member.doubted > 2 * DOUBT_SECONDS):
+            member.doubted = now.mono
+            self._arm(member, now.mono + DOUBT_SECONDS)
         elif member.judged:
             self.lose(member, now, step)
-            self._connections.forget(connection)
+            self._connections.let_go(connection)
         elif connection.outstanding:
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         else:
             self.leave(member, now, step)
-            self._connections.forget(connection)
+            self._connections.let_go(connection)
 
     def _sum_up(self, _: None, now: Now, step: Step) -> None:
         if not self._seen:

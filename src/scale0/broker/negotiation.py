@@ -114,9 +114,7 @@ class Negotiation:
         """DISCONNECT: leaving in order."""
         if connection.member is not None:
             self._members.leave(connection.member, now, step)
-        if not connection.bad:
-            # Leaving must not wipe out what was counted against it.
-            self._connections.forget(connection)
+        self._connections.let_go(connection)
 
     def need_broker(
         self, connection: Connection, said: options.NeedBroker, _: Sequence[bytes], now: Now, step: Step
@@ -192,7 +190,8 @@ class Negotiation:
     def _interval(self, asked: float | None) -> float:
         """A client may ask for a longer one; many clients together get a longer one."""
         shared = self._members.judged / self._state.limits.max_heartbeats_per_second
-        return max(self._state.interval, asked or 0.0, math.ceil(shared * 10) / 10)
+        wanted = max(self._state.interval, asked or 0.0)
+        return wanted if shared <= wanted else math.ceil(shared * 10) / 10
 
     def _stretch(self, member: Member, now: Now, step: Step) -> None:
         interval = self._interval(member.interval)

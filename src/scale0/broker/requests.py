@@ -198,17 +198,19 @@ class Requests:
     def origin_gone(self, connection: Connection, now: Now) -> None:
         """Nobody waits for these answers any more."""
         for request in list(connection.outstanding.values()):
-            self._end(request)
-            if request.backend is not None:
-                request.bucket = self._timers.add(request, now.mono + ABANDONED_SLOT_SECONDS)
+            self._abandon(request, now)
 
-    def move(self, old: Connection, new: Connection) -> None:
-        """A client came back on a new connection: its answers go there."""
+    def move(self, old: Connection, new: Connection, now: Now) -> None:
+        """A client came back on a new connection: its answers go there. Where it used an id again, the new one counts."""
+        for request in [old.outstanding[id_] for id_ in old.outstanding.keys() & new.outstanding.keys()]:
+            self._abandon(request, now)
         for request in old.outstanding.values():
             request.origin = new
         new.outstanding.update(old.outstanding)
         old.outstanding = {}
-        new.parts, old.parts = old.parts, None
+        if old.parts:
+            new.parts = {**old.parts, **(new.parts or {})}
+            old.parts = None
 
     def tick(self, now: Now, step: Step) -> None:
         """Answer those whose time is over."""
@@ -309,6 +311,11 @@ class Requests:
         name = backend.identity if backend else ""
         self.tally.failed(request, name, code, now, step)
         self._end(request)
+
+    def _abandon(self, request: Request, now: Now) -> None:
+        self._end(request)
+        if request.backend is not None:
+            request.bucket = self._timers.add(request, now.mono + ABANDONED_SLOT_SECONDS)
 
     def _end(self, request: Request) -> None:
         """Nobody waits for it any more; a slot may still be taken."""

@@ -7,8 +7,10 @@ typed messages; only when that fails is it walked message by message, so that on
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Union
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -19,17 +21,10 @@ from scale0.base.step import Message
 
 MAGIC: Final = b"SCALE0/1"
 BATCH: Final = b"BATCH"
-MAX_BATCH_PARTS: Final = 100
-"""Frames of one message inside a batch; one with more goes alone."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 _to_msgpack: Final = msgspec.msgpack.Encoder().encode
-_loose_batch: Final = msgspec.msgpack.Decoder(
-    Annotated[
-        list[Annotated[list[msgspec.Raw], msgspec.Meta(min_length=2, max_length=MAX_BATCH_PARTS + 2)]],
-        msgspec.Meta(max_length=Limits().max_batch_messages),
-    ]
-)
+_raw_messages: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _text: Final = msgspec.msgpack.Decoder(str)
 _bin: Final = msgspec.msgpack.Decoder(bytes)
 
@@ -88,7 +83,7 @@ def depth_within(data: bytes, limit: int) -> bool:
 class Codec:
     """Decodes what one role may hear. `schemas` names the commands and the types of their options."""
 
-    __slots__ = ("_elsewhere", "_json", "_limits", "_msgpack", "_typed", "_types")
+    __slots__ = ("_elsewhere", "_json", "_limits", "_msgpack", "_parts", "_typed", "_types")
 
     def __init__(
         self, schemas: Mapping[str, type], hot: Container[str], elsewhere: Container[str], limits: Limits
@@ -96,8 +91,12 @@ class Codec:
         """`hot` commands have options of a few scalars, safe to decode unseen; `elsewhere` are refused with 403."""
         self._limits = limits
         self._elsewhere = elsewhere
-        self._json = {name.encode(): msgspec.json.Decoder(schema) for name, schema in schemas.items()}
-        self._msgpack = {name: msgspec.msgpack.Decoder(schema) for name, schema in schemas.items()}
+        self._json: dict[bytes, msgspec.json.Decoder[Any]] = {
+            name.encode(): msgspec.json.Decoder(schema) for name, schema in schemas.items()
+        }
+        self._msgpack: dict[str, msgspec.msgpack.Decoder[Any]] = {
+            name: msgspec.msgpack.Decoder(schema) for name, schema in schemas.items()
+        }
         self._types: dict[type, str] = {}
         for name, schema in schemas.items():
             if name not in hot:
@@ -105,8 +104,11 @@ class Codec:
             fields: list[tuple[str, Any, Any]] = [("options", schema, msgspec.NODEFAULT), ("body", bytes | None, None)]
             kind = msgspec.defstruct(name, fields, array_like=True, tag=name, forbid_unknown_fields=True)
             self._types[kind] = name
-        union: Any = Union[tuple(self._types)] if self._types else None
-        self._typed = msgspec.msgpack.Decoder(list[union])
+        # Never None in the union: a batch of nils must not pass for messages.
+        union: Any = functools.reduce(operator.or_, self._types) if self._types else msgspec.Raw
+        self._typed = msgspec.msgpack.Decoder(list[union]) if self._types else None
+        lengths = msgspec.Meta(min_length=2, max_length=limits.max_parts)
+        self._parts = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], lengths])
 
     def decode(self, frames: Sequence[bytes]) -> Iterator[Decoded | Refusal]:
         """The messages in `frames` (without routing id and delimiter, the first frame being MAGIC)."""
@@ -136,8 +138,11 @@ class Codec:
             yield Refusal(codes.MALFORMED, "a BATCH has exactly four frames")
             return
         packed = frames[3]
+        if batch_length(packed) > self._limits.max_batch_messages:
+            yield Refusal(codes.TOO_BIG, f"a BATCH holds at most {self._limits.max_batch_messages} messages")
+            return
         try:
-            typed = self._typed.decode(packed) if batch_length(packed) <= self._limits.max_batch_messages else None
+            typed = self._typed.decode(packed) if self._typed is not None else None
         except (msgspec.DecodeError, RecursionError, ValueError):
             typed = None
         if typed is None:
@@ -150,18 +155,17 @@ class Codec:
 
     def _walk_batch(self, packed: bytes) -> Iterator[Decoded | Refusal]:
         try:
-            messages = _loose_batch.decode(packed)
+            messages = _raw_messages.decode(packed)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             yield Refusal(codes.MALFORMED, f"BATCH: {error}")
             return
-        if len(messages) > self._limits.max_batch_messages:
-            yield Refusal(codes.TOO_BIG, f"a BATCH holds at most {self._limits.max_batch_messages} messages")
-            return
-        for parts in messages:
-            yield self._decode_parts(parts)
+        for message in messages:
+            yield self._decode_packed(message)
 
-    def _decode_parts(self, parts: list[msgspec.Raw]) -> Decoded | Refusal:
+    def _decode_packed(self, message: msgspec.Raw) -> Decoded | Refusal:
+        """One message of a batch: taken apart alone, so that only its own parts cost memory, and its faults only it."""
         try:
+            parts = self._parts.decode(message)
             command = _text.decode(parts[0])
             decoder = self._msgpack.get(command)
             if decoder is None:

@@ -1,36 +1,95 @@
-"""`scale0 broker`: one broker in the foreground."""
+"""`scale0 broker`: one broker in the foreground.
+
+Lives here: a file and flags as one configuration. Never here: how a broker runs. Invariants: a flag wins over the file;
+what is wrong is said before anything is opened.
+"""
 
 from __future__ import annotations
 
-import logging
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-import msgspec
 
-from scale0.broker.broker import Broker
-from scale0.config import BrokerConfig
-from scale0.io.files import read_config
-from scale0.io.process import run_broker
+if TYPE_CHECKING:
+    from scale0.broker.broker import Broker
+    from scale0.config import BrokerConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PORTS: Final = ("frontend", "backend", "peer", "config_pub", "task_pub")
+
+
+def port_option(name: str, default: int) -> Callable[[Command], Command]:
+    """`--frontend-port` and its like."""
+    return click.option(
+        f"--{name.replace('_', '-')}-port",
+        type=click.IntRange(0, 65_535),
+        metavar="PORT",
+        help=f"{default} unless the file says otherwise; 0: any free one.",
+    )
 
 
 @click.command()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Its file: .json, .xml or .zpl.")
 @click.option("--identity", help="Its name in the network (default: from the file, else the host's name).")
 @click.option("--data-dir", help="Where it keeps its store.")
-def broker(config_file: Path | None, identity: str | None, data_dir: str | None) -> None:
+@click.option("--bind", metavar="HOST", help="The address to listen on (127.0.0.1).")
+@port_option("frontend", 5700)
+@port_option("backend", 5701)
+@port_option("peer", 5702)
+@port_option("config_pub", 5703)
+@port_option("task_pub", 5704)
+@click.option("--group", help="The group that it belongs to.")
+@click.option("--service", "services", multiple=True, help="Serve only this; may be repeated. Default: all.")
+@click.option("--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys: the net is trusted.")
+def broker(config_file: Path | None, services: tuple[str, ...], **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    It prints one line that starts with `ready` when it serves, and logs to stderr.
+    It prints one line that starts with `ready` when it serves, and logs to stderr. Flags win over the file.
+
+    \b
+    Examples:
+      scale0 broker --config east-1.zpl
+      scale0 broker --identity east-1 --data-dir var/east-1
+      scale0 broker --frontend-port 0 --backend-port 0 --data-dir trial
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    from scale0.config import BrokerConfig
+    from scale0.io.files import read_config
+    from scale0.io.process import run_broker
+
+    log_to_stderr()
     config = read_config(config_file, BrokerConfig) if config_file else BrokerConfig()
-    changes = {"identity": identity or config.identity or default_identity()}
-    if data_dir:
-        changes["data_dir"] = data_dir
-    config = msgspec.structs.replace(config, **changes)
-    sys.exit(run_broker(config, config_file, say_ready))
+    changes = {name: value for name, value in flags.items() if value is not None}
+    if services:
+        changes["services"] = list(services)
+    changes.setdefault("identity", config.identity or default_identity())
+    sys.exit(run_broker(changed(config, changes), config_file, say_ready))
+
+
+def changed(config: BrokerConfig, changes: dict[str, Any]) -> BrokerConfig:
+    """The configuration with flags on top, each checked as if it stood in the file."""
+    import msgspec
+
+    from scale0.base.errors import ConfigError
+    from scale0.config import BrokerConfig, parse
+
+    try:
+        asked = parse(json.dumps(changes).encode(), "json", BrokerConfig)
+    except ConfigError as error:
+        reasons = [reason.removeprefix("line 1: ") for reason in error.reasons]
+        raise ConfigError(reasons) from error
+    return msgspec.structs.replace(config, **{name: getattr(asked, name) for name in changes})
+
+
+def log_to_stderr(level: str = "INFO") -> None:
+    """Logs beside the answers, never between them."""
+    import logging
+
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 def default_identity() -> str:

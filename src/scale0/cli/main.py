@@ -1,17 +1,29 @@
 """The command `scale0`.
 
-Lives here: the root command, and what all commands share. Never here: what a command does.
+Lives here: the root command, and how errors end. Never here: what a command does. Invariant: nothing heavy is imported
+before a command needs it, so that help and completion are quick.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from scale0 import __version__
 from scale0.base.errors import Scale0Error
+from scale0.cli import faults
 from scale0.cli.broker import broker
+from scale0.cli.call import call
+from scale0.cli.command import disable, drain, enable, reload
+from scale0.cli.completion import completion
+from scale0.cli.configuration import config
+from scale0.cli.demo import demo
+from scale0.cli.look import clients, services, status
+from scale0.cli.password import password
+from scale0.cli.up import up
+from scale0.cli.worker import worker
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -19,16 +31,61 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.group(context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="scale0")
 def cli() -> None:
-    """A service network: brokers, workers, tasks, monitoring."""
+    """A service network: a broker, workers that offer functions, and calls to them.
+
+    \b
+    Start here:
+      scale0 demo                          see it work, and survive kill -9
+      scale0 up                            a broker on this machine
+      scale0 worker hello.py:worker        offer the functions of a file
+      scale0 call hello world              have one done
+      scale0 status                        how is it?
+
+    Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
+    Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.
+    """
 
 
-cli.add_command(broker)
+for command in (
+    up,
+    broker,
+    worker,
+    call,
+    services,
+    clients,
+    status,
+    config,
+    enable,
+    disable,
+    drain,
+    reload,
+    password,
+    completion,
+    demo,
+):
+    cli.add_command(command)
 
 
 def main() -> None:
-    """Run, and turn errors into one line that says what to do."""
+    """Run, and turn errors into lines that say what to do."""
     try:
-        cli.main(prog_name="scale0", standalone_mode=True)
+        status = cli.main(prog_name="scale0", standalone_mode=False)
+        sys.stdout.flush()
+    except faults.Trouble as trouble:
+        trouble.show()
+        sys.exit(trouble.status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(err=True)
+        sys.exit(faults.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it: that is no error, and stdout must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except (Scale0Error, OSError) as error:
-        click.echo(f"scale0: {error}", err=True)
-        sys.exit(2)
+        found = faults.trouble_of(error)
+        found.show()
+        sys.exit(found.status)
+    sys.exit(status if isinstance(status, int) else 0)

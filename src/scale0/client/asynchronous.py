@@ -52,7 +52,7 @@ class AsyncClient:
     ) -> None:
         """As `Client`; it connects with its first use, in the loop that uses it."""
         endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        if not endpoints or not all(isinstance(place, str) and "://" in place for place in endpoints):
+        if not endpoints or not all("://" in place for place in endpoints):
             raise ValueError(f"an endpoint looks like tcp://host:5700, not {endpoint!r}")
         self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
         self._link = Link(self._session, self._deliver)
@@ -209,8 +209,8 @@ class AsyncClient:
         self._link.act(ask)
         self._settle()
 
-    def _readable(self) -> None:
-        self._link.pump()
+    def _readable(self, monitor: bool = False) -> None:
+        self._link.pump(monitor)
         self._settle()
 
     def _settle(self) -> None:
@@ -222,8 +222,8 @@ class AsyncClient:
             self._unwatch()
             self._generation = self._link.generation
             self._watched = self._link.descriptors()
-            for descriptor in self._watched:
-                loop.add_reader(descriptor, self._readable)
+            for descriptor, monitor in zip(self._watched, (False, True), strict=True):
+                loop.add_reader(descriptor, self._readable, monitor)
         due = self._link.deadline()
         if self._timer is not None:
             self._timer.cancel()

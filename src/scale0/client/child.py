@@ -15,7 +15,7 @@ from typing import Any
 
 from scale0.broker.backend import Work
 from scale0.client.children import MAIN, receive, send
-from scale0.client.crew import Handler, perform
+from scale0.client.crew import Offer, perform
 from scale0.client.payload import Signature
 
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     stream = socket.socket(fileno=int(descriptor))
     function = find(module, name, path)
     is_raw = raw == "1"
-    handler = Handler(name, function, 1, False, False, is_raw, None if is_raw else Signature(function))
+    handler = Offer(name, function, 1, False, False, is_raw, None if is_raw else Signature(function))
     while True:
         bodies = receive(stream)
         if bodies is None:

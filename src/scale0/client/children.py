@@ -1,8 +1,8 @@
 """Children: handlers in processes of their own.
 
-Lives here: one process per slot, fed through a socket pair with length-prefixed MessagePack. Never here: pickle. A handler
-that crashes its process, or outlasts its request, costs that one request. Invariant: a child serves one request at a
-time, and ends with us.
+Lives here: one process per slot, fed through a socket pair with length-prefixed MessagePack. Never here: pickle. A
+handler that crashes its process, or outlasts its request, costs that one request. Invariant: a child serves one request
+at a time, and ends with us.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scale0.base import codes
 from scale0.broker.backend import Work
 
 if TYPE_CHECKING:
-    from scale0.client.crew import Answer, Handler
+    from scale0.client.crew import Answer, Offer
 
 HEAD: Final = struct.Struct(">I")
 CHILD_MODULE: Final = "scale0.client.child"
@@ -36,7 +36,7 @@ _unpack: Final = msgspec.msgpack.Decoder(list[Any]).decode
 class Child:
     """One process, ready for one handler."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Offer) -> None:
         ours, theirs = socket.socketpair()
         module, name = handler.function.__module__, handler.function.__qualname__
         if "<locals>" in name:
@@ -87,7 +87,7 @@ class Children:
         self._lock = threading.Lock()
         self._closed = False
 
-    def run(self, handler: Handler, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer:
+    def run(self, handler: Offer, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer:
         """Have a child do it; whatever happens to the child, there is an answer."""
         try:
             child = self._take(handler)
@@ -132,7 +132,7 @@ class Children:
             else:
                 return "error", work.id, (what[0], what[1])
 
-    def _take(self, handler: Handler) -> Child:
+    def _take(self, handler: Offer) -> Child:
         with self._lock:
             free = self._free.setdefault(handler.name, [])
             while free:
@@ -149,7 +149,7 @@ class Children:
             raise OSError("the worker is stopping")
         return child
 
-    def _give_back(self, handler: Handler, child: Child) -> None:
+    def _give_back(self, handler: Offer, child: Child) -> None:
         with self._lock:
             self._free[handler.name].append(child)
 

@@ -46,13 +46,13 @@ class Pending:
 
     def result(self) -> Any:
         """The answer; raises `CallError`. It ends by itself, at the latest a second after the call's timeout."""
-        self._client._wait(self)  # noqa: SLF001  # a Pending is a part of its Client
+        self._client._wait(self)
         return self._value()
 
     def parts(self) -> Iterator[Any]:
         """The parts of a streamed answer as they come; the last one is what the handler returned, if anything."""
         while True:
-            self._client._wait(self, parts=True)  # noqa: SLF001
+            self._client._wait(self, parts=True)
             while self._parts:
                 yield self._read(self._parts.popleft())
             if self.done:
@@ -61,10 +61,9 @@ class Pending:
         if last not in (None, []):
             yield last
 
-    @property
-    def has_parts(self) -> bool:
-        """True if a part came that nobody took yet."""
-        return bool(self._parts)
+    def has_come(self, part: bool) -> bool:
+        """True if it is done, or (`part`) a part came that nobody took yet."""
+        return self.done or (part and bool(self._parts))
 
     def _value(self) -> Any:
         if self._error is not None:
@@ -118,9 +117,12 @@ class Client:
         retry: bool = False,
         patience: float | None = None,
     ) -> None:
-        """`retry`: calls may run twice, so try another worker if one dies. `patience`: how long to look for a broker."""
+        """With `retry` calls may run twice, so another worker is tried when one dies.
+
+        `patience`: how long a broker is looked for before calls fail, whatever their timeout.
+        """
         endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        if not endpoints or not all(isinstance(place, str) and "://" in place for place in endpoints):
+        if not endpoints or not all("://" in place for place in endpoints):
             raise ValueError(f"an endpoint looks like tcp://host:5700, not {endpoint!r}")
         self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
         self._link = Link(self._session, self._deliver)
@@ -269,16 +271,16 @@ class Client:
         for one in news:
             tag = getattr(one, "tag", None)
             if tag is not None:
-                tag._news(one)  # noqa: SLF001
+                tag._news(one)
 
     def _wait(self, pending: Pending, parts: bool = False) -> None:
         """Until it is done (or has a part): lead, or sleep until done or asked to lead."""
         if os.getpid() != self._pid:
             raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
-        while not (pending.done or (parts and pending.has_parts)):
+        while not pending.has_come(parts):
             if self._leader.acquire(blocking=False):
                 try:
-                    while not (pending.done or (parts and pending.has_parts)):
+                    while not pending.has_come(parts):
                         self._link.wait()
                         self._link.pump()
                 finally:
@@ -290,17 +292,17 @@ class Client:
     def _follow(self, pending: Pending) -> None:
         gate = threading.Lock()
         gate.acquire()
-        pending._gate = gate  # noqa: SLF001
+        pending._gate = gate
         self._waiters[pending] = None
         # The leader may have finished between our look and our queueing: nobody would wake us then.
-        if pending.done or pending.has_parts or not self._leader.locked():
-            pending._open_gate()  # noqa: SLF001
+        if pending.has_come(part=True) or not self._leader.locked():
+            pending._open_gate()
         gate.acquire()
         self._waiters.pop(pending, None)
 
     def _hand_over(self) -> None:
         """Wake one that still waits, so that somebody leads."""
         for waiter in list(self._waiters):
-            if not waiter.done and waiter._gate is not None:  # noqa: SLF001
-                waiter._open_gate()  # noqa: SLF001
+            if not waiter.done and waiter._gate is not None:
+                waiter._open_gate()
                 return

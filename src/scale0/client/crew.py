@@ -38,6 +38,8 @@ VACANT_SECONDS: Final = 0.001
 """How long nobody may read before the watch does: a short handler is faster than a switch of threads."""
 QUIET_LOOKS: Final = 25
 """Looks without work after which the watch sleeps until there is some."""
+QUICK_HANDLERS: Final = 8
+"""Handlers done between two looks, from which on they are quick."""
 FLUSH_ANSWERS: Final = 64
 """Answers that leave together at the most."""
 MAX_THREADS: Final = 256
@@ -47,7 +49,7 @@ Answer = tuple[str, str, Any]
 """How (`reply`, `partial`, `error`), the request's id, and its bodies or (code, message)."""
 
 
-class Handler(msgspec.Struct, frozen=True):
+class Offer(msgspec.Struct, frozen=True):
     """One function that is offered."""
 
     name: str
@@ -63,7 +65,7 @@ class Crew:
     """The hands of one worker."""
 
     def __init__(
-        self, handlers: dict[str, Handler], session: BackendSession, link: Link, children: Children | None
+        self, handlers: dict[str, Offer], session: BackendSession, link: Link, children: Children | None
     ) -> None:
         self._handlers = handlers
         self._session = session
@@ -81,6 +83,10 @@ class Crew:
         self._threads: list[threading.Thread] = []
         self._busy = threading.Event()
         self._pause = threading.Event()
+        self._done = 0
+        self._done_before = 0
+        self._waited = 0
+        """What waited at the last look of the watch."""
         self._stopped = False
         self._in_hand = 0
         self.drained = threading.Event()
@@ -188,9 +194,12 @@ class Crew:
                 gate = threading.Lock()
                 gate.acquire()
                 self._sleepers.append(gate)
-                if self._stopped:
-                    break
-                gate.acquire()
+                if not self._ending():
+                    gate.acquire()
+
+    def _ending(self) -> bool:
+        """Another thread may have stopped us since we looked."""
+        return self._stopped
 
     def _next(self) -> Work | None:
         """The next piece of work whose service has a free slot."""
@@ -242,8 +251,14 @@ class Crew:
 
     def _call_hands(self) -> None:
         """Work waits behind a slow handler, or nobody reads: wake sleepers, or hire."""
-        waiting = len(self._queue)
+        done, self._done_before = self._done - self._done_before, self._done
+        # While handlers are quick, more hands would only get in each other's way.
+        slow = done < QUICK_HANDLERS
+        waiting, self._waited = (min(len(self._queue), self._waited) if slow else 0), len(self._queue)
         wanted = waiting if self._leader.locked() else max(1, waiting)
+        if wanted > 0 and self._sleepers:
+            # Whoever wakes up first reads again: the watch must not be quicker.
+            self._left = time.monotonic()
         while wanted > 0 and self._sleepers:
             self._sleepers.popleft().release()
             wanted -= 1
@@ -256,6 +271,7 @@ class Crew:
         if answer[0] != "partial":
             with self._count:
                 self._in_hand -= 1
+                self._done += 1
             if self._in_hand == 0:
                 self.drained.set()
 
@@ -307,23 +323,23 @@ class Crew:
 Part = Callable[[str, Sequence[bytes]], None]
 
 
-def bound(handler: Handler, work: Work) -> tuple[Sequence[Any], Any]:
+def bound(handler: Offer, work: Work) -> tuple[Sequence[Any], Any]:
     """The arguments for a handler."""
     if handler.signature is None:
         return work.bodies, {}
     return handler.signature.bind(work.bodies[0] if work.bodies else b"")
 
 
-def packed(handler: Handler, value: Any) -> Sequence[bytes]:
+def packed(handler: Offer, value: Any) -> Sequence[bytes]:
     """A result as bodies."""
     if not handler.raw:
         return (payload.encode(value),)
     if value is None:
         return ()
-    return (value,) if isinstance(value, bytes | bytearray | memoryview) else tuple(value)
+    return (bytes(value),) if isinstance(value, bytes | bytearray | memoryview) else tuple(value)
 
 
-def perform(handler: Handler, work: Work, part: Part) -> Answer:
+def perform(handler: Offer, work: Work, part: Part) -> Answer:
     """Run a plain function, or a generator: whatever happens, there is an answer."""
     try:
         args, kwargs = bound(handler, work)
@@ -337,7 +353,7 @@ def perform(handler: Handler, work: Work, part: Part) -> Answer:
         return failed(work, error)
 
 
-def exhaust(handler: Handler, work: Work, values: Any, part: Part) -> Any:
+def exhaust(handler: Offer, work: Work, values: Any, part: Part) -> Any:
     """Each value of a generator is a part; what it returns is the last."""
     while True:
         try:
@@ -347,7 +363,7 @@ def exhaust(handler: Handler, work: Work, values: Any, part: Part) -> Any:
         part(work.id, packed(handler, value))
 
 
-async def perform_async(handler: Handler, work: Work, part: Part) -> Answer:
+async def perform_async(handler: Offer, work: Work, part: Part) -> Answer:
     """Run a coroutine, or an asynchronous generator."""
     try:
         args, kwargs = bound(handler, work)

@@ -50,7 +50,7 @@ class TooMany(CallError):
     """429: a queue is full."""
 
 
-class HandlerFailed(CallError):
+class ServiceFailed(CallError):
     """500: the handler raised."""
 
 
@@ -78,7 +78,7 @@ BY_CODE: Final[dict[int, type[CallError]]] = {
     codes.IN_USE: Conflict,
     codes.TOO_BIG: TooBig,
     codes.TOO_MANY: TooMany,
-    codes.FAILED: HandlerFailed,
+    codes.FAILED: ServiceFailed,
     codes.BACKEND_DIED: BackendDied,
     codes.NOT_SERVING: NotServing,
     codes.NO_ANSWER: NoAnswer,

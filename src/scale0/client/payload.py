@@ -92,7 +92,7 @@ class Signature:
         wanted = self._types[name]
         kind = self._signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            wanted = tuple[wanted, ...]
+            wanted = tuple[wanted, ...]  # type: ignore[valid-type]
         elif kind is inspect.Parameter.VAR_KEYWORD:
             wanted = dict[str, wanted]  # type: ignore[valid-type]
         try:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeVar
 from scale0.broker.backend import BackendSession, Work
 from scale0.broker.line import Ended, Lost, Up
 from scale0.client.children import Children
-from scale0.client.crew import Crew, Handler
+from scale0.client.crew import Crew, Offer
 from scale0.client.payload import Signature
 from scale0.io.clock import read_now
 from scale0.io.link import Link
@@ -55,7 +55,7 @@ class Worker:
         self.endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
         if not self.endpoints or not all("://" in place for place in self.endpoints):
             raise ValueError(f"an endpoint looks like tcp://host:5701, not {endpoint!r}")
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[str, Offer] = {}
         self._identity = identity
         self._heartbeat_interval = heartbeat_interval
         self._session: BackendSession | None = None
@@ -106,7 +106,7 @@ class Worker:
         wanted = slots if slots is not None else COROUTINE_SLOTS if is_async else 1
         if wanted < 1:
             raise ValueError(f"{name}: slots must be at least 1")
-        self.handlers[name] = Handler(
+        self.handlers[name] = Offer(
             name=name,
             function=function,
             slots=wanted,

@@ -7,7 +7,6 @@ look like its type stays text, and the check that follows says so. Invariant: a 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from scale0.config.places import Path, Reasons
 from scale0.config.schema import OLD_SPELLINGS
 from scale0.config.shape import bare, rule_name, type_info
 from scale0.config.tree import Item
-from scale0.config.values import ALL
+from scale0.config.values import ALL, word_line
 
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -132,7 +131,7 @@ def _written(name: str, info: inspect.Type, value: Any, is_name: Callable[[str],
         if not value:
             return [Item(name)]
         if rule_name(info) == "command" and len(value) == 1:
-            return [Item(name, shlex.quote(value[0]))]
+            return [Item(name, word_line(value[0]))]
         if isinstance(kind, inspect.UnionType):
             (kind,) = (option for option in kind.types if isinstance(option, inspect.VarTupleType))
         inner = kind.item_type if isinstance(kind, inspect.VarTupleType) else kind

@@ -36,6 +36,7 @@ _LOCAL: Final = re.compile(r"(?:ipc|inproc)://[!-~]{1,100}", re.ASCII)
 _BIND: Final = re.compile(rf"\*|{_HOST}|[0-9A-Fa-f:.]{{2,45}}", re.ASCII)
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_NOT_BARE: Final = re.compile(r"[\s'\"\\]")
 _NOT_IN_A_LINE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
@@ -139,6 +140,11 @@ def command_words(line: str) -> list[str] | None:
         return shlex.split(line)
     except ValueError:
         return None
+
+
+def word_line(word: str) -> str:
+    """A command line of this one word. Backslashes, not quotes: ZPL has no room for both kinds of those."""
+    return _NOT_BARE.sub(r"\\\g<0>", word)
 
 
 Identity = Annotated[str, Meta(extra={"rule": "identity"})]

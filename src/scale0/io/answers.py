@@ -1,6 +1,7 @@
 """What Asks find: passwords verified, files read, rows fetched.
 
-Lives here: slow or outside things that a machine may ask for, each off the loop. Never here: what the machine makes of it.
+Lives here: slow or outside things that a machine may ask for, each off the loop. Never here: what the machine makes of
+it.
 """
 
 from __future__ import annotations

@@ -13,9 +13,12 @@ from typing import Final, Literal
 import zmq
 
 from scale0.base.limits import Limits
+from scale0.io.frames import readable, receive_frames, send_frames
 
 HIGH_WATER_MARK: Final = 64
-"""Messages that libzmq keeps per peer and direction; beyond it we count bytes ourselves."""
+"""Messages that libzmq keeps per peer and direction."""
+ROUTER_SEND_MARK: Final = 16
+"""Messages that libzmq keeps for one client, whatever their size; beyond it we count bytes ourselves."""
 ZMTP_HEARTBEAT_MS: Final = 5_000
 """So that half-open connections end."""
 ZMTP_TIMEOUT_MS: Final = 20_000
@@ -37,6 +40,7 @@ class Door:
         self._socket = context.socket(zmq.ROUTER)
         set_options(self._socket, limits)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)
+        self._socket.set(zmq.SNDHWM, ROUTER_SEND_MARK)
         bind(self._socket, endpoint)
 
     @property
@@ -47,25 +51,25 @@ class Door:
     @property
     def endpoint(self) -> str:
         """Where it really listens."""
-        return self._socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        return last_endpoint(self._socket)
 
     def drain(self, most: int) -> Iterator[list[bytes]]:
         """What waits, routing id first; at most `most` messages."""
-        receive = self._socket.recv_multipart
+        socket = self._socket
         try:
             for _ in range(most):
-                yield receive(zmq.NOBLOCK)
+                yield receive_frames(socket)
         except zmq.Again:
             return
 
     def pending(self) -> bool:
         """True if there is something to read. To be asked after every send: sending may swallow the signal."""
-        return bool(self._socket.get(zmq.EVENTS) & zmq.POLLIN)
+        return readable(self._socket)
 
     def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
         """Hand one message to libzmq, or say why not."""
         try:
-            self._socket.send_multipart([routing_id, *frames], zmq.NOBLOCK)
+            send_frames(self._socket, [routing_id, *frames])
         except zmq.Again:
             return "full"
         except zmq.ZMQError as error:
@@ -93,11 +97,11 @@ class Publisher:
     @property
     def endpoint(self) -> str:
         """Where it really listens."""
-        return self._socket.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        return last_endpoint(self._socket)
 
     def publish(self, frames: list[bytes]) -> None:
         """To everybody who subscribed; those who do not read miss it."""
-        self._socket.send_multipart(frames, zmq.NOBLOCK)
+        send_frames(self._socket, frames)
 
     def close(self) -> None:
         """Let it go."""
@@ -115,6 +119,12 @@ def set_options(socket: zmq.Socket[bytes], limits: Limits) -> None:
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.set(zmq.BACKLOG, BACKLOG)
     socket.set(zmq.IPV6, 1)
+
+
+def last_endpoint(socket: zmq.Socket[bytes]) -> str:
+    """Where a socket was bound to."""
+    place = socket.get(zmq.LAST_ENDPOINT)
+    return place.rstrip(b"\0").decode() if isinstance(place, bytes) else ""
 
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> None:

@@ -1,12 +1,13 @@
 """A link: a client's socket under its session, for threads.
 
-Lives here: the DEALER socket, its monitor, and the rule who may touch them. Never here: what is said. Invariants: session
-and socket are touched only under the lock; waiting happens outside it, so that a send never waits for a receive; whoever
-touched the socket also takes in what came, because libzmq may signal only once.
+Lives here: the DEALER socket, its monitor, and the rule who may touch them. Never here: what is said. Invariants:
+session and socket are touched only under the lock; waiting happens outside it, so that a send never waits for a
+receive; whoever touched the socket also takes in what came, because libzmq may signal only once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -18,10 +19,12 @@ import zmq.utils.monitor
 
 from scale0.base.limits import Limits
 from scale0.base.now import Now
+from scale0.base.step import Message
 from scale0.broker.line import LineStep
 from scale0.broker.wire import encode, encode_batch
 from scale0.io.clock import read_now
 from scale0.io.door import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
+from scale0.io.frames import readable, receive_frames, send_frames
 
 BREAKS: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
 """Monitor events that end a connection: we connect again ourselves, with our own backoff."""
@@ -64,6 +67,9 @@ class Link:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll: select.poll | None = None
         self._closed = False
+        self._monitor_descriptor = -1
+        self._monitor_spoke = False
+        """The monitor may have something to say; asking it each time would double the cost of a call."""
         self.generation = 0
         """Grows with every new socket: descriptors may be used again under the same number."""
 
@@ -78,9 +84,11 @@ class Link:
         if out.news:
             self._deliver(out.news)
 
-    def pump(self) -> None:
-        """Take in what came, and do what its time has come for."""
+    def pump(self, monitor: bool = False) -> None:
+        """Take in what came, and do what its time has come for; `monitor`: also ask whether the connection broke."""
         out = LineStep()
+        if monitor:
+            self._monitor_spoke = True
         with self._lock:
             if not self._closed:
                 self._take_in(read_now(), out)
@@ -95,18 +103,15 @@ class Link:
                 return
             due = self._session.deadline()
             poll = self._poll or self._register()
-            ready = self._socket is not None and bool(self._socket.get(zmq.EVENTS) & zmq.POLLIN)  # type: ignore[operator]
-        if ready:
-            return
         rest = MAX_WAIT_SECONDS if due is None else max(0.0, due - read_now().mono)
         if timeout is not None:
             rest = min(rest, timeout)
         for descriptor, _ in poll.poll(rest * 1_000 + 0.5):
             if descriptor == self._wake:
-                try:
+                with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._wake)
-                except BlockingIOError:
-                    pass
+            elif descriptor == self._monitor_descriptor:
+                self._monitor_spoke = True
 
     def wake(self) -> None:
         """Let the thread that waits look again."""
@@ -116,7 +121,7 @@ class Link:
     def descriptors(self) -> tuple[int, ...]:
         """What an event loop should watch; they change with every connection."""
         found = (self._socket, self._monitor)
-        return tuple(int(s.get(zmq.FD)) for s in found if s is not None)  # type: ignore[arg-type]
+        return tuple(int(s.get(zmq.FD)) for s in found if s is not None)
 
     def deadline(self) -> float | None:
         """When `pump` has something to do."""
@@ -138,20 +143,19 @@ class Link:
         self._deliver(out.news)
 
     def __del__(self) -> None:
-        try:
+        with contextlib.suppress(OSError, AttributeError):
             os.close(self._wake)
-        except (OSError, AttributeError):
-            pass
 
     def _take_in(self, now: Now, out: LineStep) -> None:
         socket = self._socket
         if socket is not None:
             try:
                 while True:
-                    self._session.receive(socket.recv_multipart(zmq.NOBLOCK), now, out)
+                    self._session.receive(receive_frames(socket), now, out)
             except zmq.Again:
                 pass
-        if self._monitor is not None and self._monitor.get(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+        if self._monitor_spoke:
+            self._monitor_spoke = False
             self._heed_monitor(now, out)
         due = self._session.deadline()
         if due is not None and due <= now.mono:
@@ -180,16 +184,20 @@ class Link:
                 self._open_socket(out.open)
                 out.open = None
             sends, out.sends = out.sends, []
-            if sends and self._socket is not None:
-                if sends[0][0] == "CHECKCONFIG":
-                    # It goes alone: only what comes after it may be a BATCH.
-                    self._socket.send_multipart(encode(sends[0]), zmq.NOBLOCK)
-                    del sends[0]
-            if sends and self._socket is not None:
-                for frames in encode_batch(sends, self._limits.max_batch_messages, self._limits.max_message_bytes):
-                    self._socket.send_multipart(frames, zmq.NOBLOCK)
-            if self._socket is not None and self._socket.get(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+            self._send(sends)
+            if self._socket is not None and readable(self._socket):
                 self._take_in(read_now(), out)
+
+    def _send(self, messages: list[Message]) -> None:
+        socket = self._socket
+        if socket is None:
+            return
+        if messages and messages[0][0] == "CHECKCONFIG":
+            # It goes alone: only what comes after it may be a BATCH.
+            send_frames(socket, encode(messages.pop(0)))
+        if messages:
+            for frames in encode_batch(messages, self._limits.max_batch_messages, self._limits.max_message_bytes):
+                send_frames(socket, frames)
 
     def _open_socket(self, endpoint: str) -> None:
         self._drop_socket(linger=0)
@@ -203,6 +211,8 @@ class Link:
         socket.set(zmq.HEARTBEAT_TIMEOUT, ZMTP_TIMEOUT_MS)
         socket.set(zmq.IPV6, 1)
         self._monitor = socket.get_monitor_socket(BREAKS)
+        self._monitor_descriptor = int(self._monitor.get(zmq.FD))
+        self._monitor_spoke = True
         socket.connect(endpoint)
         self._socket = socket
         self._poll = None

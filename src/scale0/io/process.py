@@ -69,6 +69,10 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         if not stop.done():
             stop.set_result(1)
 
+    def end() -> None:
+        if not stop.done():
+            stop.set_result(0)
+
     opened = store.open()
     commits = Commits(store, loop, fail)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -88,7 +92,7 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         start_broker(broker, opened, now, step)
         runner.start(step, now)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(0))
+            loop.add_signal_handler(number, end)
         watch = loop.create_task(watch_disk(broker, store))
         ready(broker)
         status = await stop
@@ -98,8 +102,10 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
             broker.stop("stopped", now, last)
         runner.stop(last, now)
         await commits.flush()
-        for socket in (*doors, *publishers):
-            socket.close()
+        for door in doors:
+            door.close()
+        for publisher in publishers:
+            publisher.close()
         return status
     finally:
         answers.close()
@@ -126,7 +132,8 @@ def open_doors(
         for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
     ]
     bracketed = f"[{shown}]" if ":" in shown else shown
-    places = {s.name: f"tcp://{bracketed}:{s.endpoint.rpartition(':')[2]}" for s in (*doors, *publishers)}
+    bound = [(door.name, door.endpoint) for door in doors] + [(one.name, one.endpoint) for one in publishers]
+    places = {name: f"tcp://{bracketed}:{place.rpartition(':')[2]}" for name, place in bound}
     return doors, publishers, msgspec.convert(places, Endpoints)
 
 

@@ -22,6 +22,10 @@ TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
 """How often a peer that could take nothing more is tried, if libzmq says nothing."""
+STALL_SECONDS: Final = 0.5
+"""How long a peer that has too much waiting may take nothing."""
+BURST_FACTOR: Final = 3
+"""By how many times the limit a peer that does read may be behind."""
 MAX_DELAY_SECONDS: Final = 3_600.0
 """The longest sleep."""
 
@@ -40,11 +44,13 @@ class Machine(Protocol):
 class Backlog:
     """What waits for one peer that does not read."""
 
-    __slots__ = ("bytes", "frames")
+    __slots__ = ("bytes", "frames", "moved")
 
-    def __init__(self) -> None:
+    def __init__(self, mono: float) -> None:
         self.frames: deque[list[bytes]] = deque()
         self.bytes = 0
+        self.moved = mono
+        """When it last took something."""
 
 
 class Runner:
@@ -73,16 +79,17 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._again = False
+        self._again: set[Door] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     def start(self, step: Step, now: Now) -> None:
         """The first turn's output, and then the doors are open."""
         for door in self._doors.values():
-            self._loop.add_reader(door.descriptor, self._turn)
+            self._loop.add_reader(door.descriptor, self._turn, door)
         self._finish(step, now)
-        self._soon()
+        for door in self._doors.values():
+            self._soon(door)
 
     def stop(self, step: Step, now: Now) -> None:
         """The doors are closed; what the last turn says is still done."""
@@ -93,27 +100,26 @@ class Runner:
             self._timer.cancel()
         self._finish(step, now)
 
-    def _soon(self) -> None:
-        if not self._again and not self._stopped:
-            self._again = True
-            self._loop.call_soon(self._turn)
+    def _soon(self, door: Door) -> None:
+        """There may be more at this door: another turn for it."""
+        if door not in self._again and not self._stopped:
+            self._again.add(door)
+            self._loop.call_soon(self._turn, door)
 
-    def _turn(self) -> None:
+    def _turn(self, door: Door) -> None:
         """Drain, decide; `_finish` commits and sends."""
         if self._stopped:
             return
-        self._again = False
+        self._again.discard(door)
         now = self._clock()
         step = Step()
-        receive = self._machine.receive
-        for name, door in self._doors.items():
-            taken = 0
-            for routing_id, *frames in door.drain(TURN_MESSAGES):
-                taken += 1
-                if frames:
-                    receive(name, routing_id, frames, now, step)
-            if taken == TURN_MESSAGES:
-                self._soon()
+        receive, name, taken = self._machine.receive, door.name, 0
+        for routing_id, *frames in door.drain(TURN_MESSAGES):
+            taken += 1
+            if frames:
+                receive(name, routing_id, frames, now, step)
+        if taken == TURN_MESSAGES:
+            self._soon(door)
         self._finish(step, now)
 
     def _finish(self, step: Step, now: Now) -> None:
@@ -123,13 +129,11 @@ class Runner:
         if self._backlogs:
             self._retry(now, step)
         self._send_all(step, now)
-        for door in self._doors.values():
-            if not self._stopped and door.pending():
-                self._soon()
         self._arm(now)
 
     def _send_all(self, step: Step, now: Now) -> None:
         """Send, and go on while sending itself makes the machine say more."""
+        used: set[str] = set()
         while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
             sends, step.sends = step.sends, {}
             closes, step.closes = step.closes, []
@@ -138,9 +142,18 @@ class Runner:
             step.asks = []
             self._commit(step, now)
             for peer, messages in sends.items():
+                used.add(peer.door)
                 self._send(peer, messages, now, step)
             for peer in closes:
                 self._backlogs.pop(peer, None)
+        self._look_again(used)
+
+    def _look_again(self, used: Iterable[str]) -> None:
+        """Sending may have swallowed the signal that something came: ask, or it would wait for ever."""
+        for name in used:
+            door = self._doors[name]
+            if not self._stopped and door.pending():
+                self._soon(door)
 
     def _commit(self, step: Step, now: Now) -> None:
         writes, step.writes = step.writes, []
@@ -168,8 +181,8 @@ class Runner:
         for peer, messages in promises.items():
             self._send(peer, messages, now, step)
         self._send_all(step, now)
-        if not self._stopped:
-            self._soon()
+        self._look_again({peer.door for peer in promises})
+        self._arm(now)
 
     def _send(self, peer: Peer, messages: Sequence[Message], now: Now, step: Step) -> None:
         door = self._doors[peer.door]
@@ -183,28 +196,39 @@ class Runner:
                         self._machine.undelivered(peer, messages, now, step)
                         return
                     case "full":
-                        self._backlogs[peer] = backlog = Backlog()
+                        self._backlogs[peer] = backlog = Backlog(now.mono)
             backlog.frames.append(frames)
             backlog.bytes += sum(map(len, frames))
-        if backlog is not None and backlog.bytes > self._max_client_bytes:
-            del self._backlogs[peer]
+        if backlog is not None:
+            self._judge(peer, backlog, now, step)
+
+    def _judge(self, peer: Peer, backlog: Backlog, now: Now, step: Step) -> None:
+        """A peer that reads may get a burst; one over the limit that has taken nothing for a while is let go."""
+        over = backlog.bytes - self._max_client_bytes
+        stalled = now.mono - backlog.moved > STALL_SECONDS
+        if over > 0 and (stalled or over > BURST_FACTOR * self._max_client_bytes):
+            self._backlogs.pop(peer, None)
             self._machine.overflow(peer, now, step)
 
     def _retry(self, now: Now, step: Step) -> None:
         """libzmq woke us: perhaps somebody reads again."""
+        used = {peer.door for peer in self._backlogs}
         for peer, backlog in list(self._backlogs.items()):
             door = self._doors[peer.door]
             while backlog.frames:
                 sent = door.send(peer.routing_id, backlog.frames[0])
                 if sent == "full":
+                    self._judge(peer, backlog, now, step)
                     break
                 if sent == "gone":
                     self._backlogs.pop(peer, None)
                     self._machine.undelivered(peer, (), now, step)
                     break
                 backlog.bytes -= sum(map(len, backlog.frames.popleft()))
+                backlog.moved = now.mono
             else:
                 self._backlogs.pop(peer, None)
+        self._look_again(used)
 
     def _arm(self, now: Now) -> None:
         """Wake up for the machine's next deadline."""
@@ -215,7 +239,8 @@ class Runner:
         if self._backlogs:
             when = min(when, now.mono + BACKLOG_RETRY_SECONDS)
         if self._timer is not None:
-            if self._timer_at == when and not self._timer.cancelled():
+            # A ring that comes too early costs less than setting the timer anew in every turn.
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
         self._timer_at = when
@@ -223,7 +248,8 @@ class Runner:
 
     def _ring(self) -> None:
         self._timer = None
-        self._turn()
+        if not self._stopped:
+            self._finish(Step(), self._clock())
 
     def _start_answer(self, ask: Any) -> None:
         task = self._loop.create_task(self._find(ask))

@@ -1,0 +1,98 @@
+"""`scale0 enable`, `disable`, `drain` and `reload`: change a broker's state.
+
+Lives here: one command each. Never here: what it means; the broker decides and records that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from scale0.cli import authority, faults, output
+from scale0.cli.look import json_option
+from scale0.cli.network import connect
+from scale0.cli.places import joins
+
+broker_argument = click.argument("broker", required=False)
+
+
+@click.command()
+@broker_argument
+@joins
+@json_option
+@authority.commands
+def enable(broker: str | None, join: str, wants_json: bool, authority: authority.Authority) -> None:
+    """Let BROKER (the one at --join) serve again, after `disable` or `drain`.
+
+    \b
+    With --json, an object: broker, state, draining
+    """
+    show_state(commanded("enable", broker, join, authority), wants_json, "it serves")
+
+
+@click.command()
+@broker_argument
+@joins
+@json_option
+@authority.commands
+def disable(broker: str | None, join: str, wants_json: bool, authority: authority.Authority) -> None:
+    """Let BROKER answer nothing but management, so that its clients go elsewhere. Also after a restart.
+
+    \b
+    With --json, an object: broker, state, draining
+    """
+    show_state(commanded("disable", broker, join, authority), wants_json, "`scale0 enable` takes it back")
+
+
+@click.command()
+@broker_argument
+@joins
+@json_option
+@authority.commands
+def drain(broker: str | None, join: str, wants_json: bool, authority: authority.Authority) -> None:
+    """Let BROKER finish what it has, and take nothing new.
+
+    \b
+    With --json, an object: broker, state, draining
+    """
+    show_state(commanded("drain", broker, join, authority), wants_json, "`scale0 enable` takes it back")
+
+
+@click.command()
+@broker_argument
+@joins
+@json_option
+@authority.commands
+def reload(broker: str | None, join: str, wants_json: bool, authority: authority.Authority) -> None:
+    """Let BROKER read its own file again.
+
+    \b
+    With --json, an object: broker, changed [key paths]
+    """
+    done = commanded("reload_config", broker, join, authority)
+    if wants_json:
+        output.say(output.as_json(done))
+    elif done["changed"]:
+        output.say(f"{done['broker']} has read its file again; changed: {', '.join(done['changed'])}")
+    else:
+        output.say(f"{done['broker']} has read its file again; nothing changed")
+
+
+def commanded(command: str, broker: str | None, join: str, given: authority.Authority) -> dict[str, Any]:
+    """Give the command to the broker that was named, and to no other."""
+    credentials = authority.need(given, join)
+    with connect(join) as client:
+        token = authority.log_in(client, credentials)
+        found: str = client.manage("status", **token)["broker"]
+        if broker is not None and broker != found:
+            raise faults.Trouble(f"{join} is {found}, not {broker}", f"give the address of {broker} with --join")
+        return {"broker": found, **client.manage(command, **token)}
+
+
+def show_state(done: dict[str, Any], wants_json: bool, more: str) -> None:
+    """The state that it is in now."""
+    if wants_json:
+        output.say(output.as_json(done))
+    else:
+        output.say(f"{done['broker']} is {'draining' if done['draining'] else done['state']}: {more}")

@@ -1,0 +1,251 @@
+"""`scale0 demo`: a whole network on this machine, killed and still answering.
+
+Lives here: the story, and what it promises. Never here: how processes are kept (`demo_network`). Invariant: it ends by
+itself, leaves nothing running, and exits with 1 if a promise was not kept.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from scale0.cli import faults, output
+
+if TYPE_CHECKING:
+    from scale0.cli.demo_network import DemoNetwork
+    from scale0.client.client import Client
+
+CALLS: Final = 600
+IN_FLIGHT: Final = 8
+KILL_AFTER: Final = 150
+"""Answers before the worker is killed."""
+CALL_SECONDS: Final = 15.0
+BACK_SECONDS: Final = 10.0
+"""Within this long after a broker's restart everybody must be back."""
+RETAKEN_SECONDS: Final = 6.0
+"""Within this long a dead worker's work must be done: three heartbeats of a second, and a slow machine."""
+LOOK_SECONDS: Final = 0.02
+ONE: Final = "worker-1"
+TWO: Final = "worker-2"
+
+
+class Promise(NamedTuple):
+    """What was promised, and what came of it."""
+
+    text: str
+    kept: bool
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Keep the folder with the logs.")
+def demo(keep: bool) -> None:
+    """See a network work, lose a worker and its broker to kill -9, and go on.
+
+    It runs on free ports in a temporary folder, takes about 10 seconds, and leaves nothing behind. Exits with 1 if
+    anything was not as promised.
+    """
+    from scale0.cli.demo_network import Broken, DemoNetwork
+    from scale0.client.errors import CallError
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(faults.NO))
+    folder = Path(tempfile.mkdtemp(prefix="scale0-demo-"))
+    network = DemoNetwork(folder)
+    began = time.monotonic()
+    kept = False
+    try:
+        promises = list(story(network))
+        kept = all(promise.kept for promise in promises)
+    except (Broken, CallError) as error:
+        raise faults.Trouble(str(error), f"the logs are in {folder}") from error
+    finally:
+        network.close()
+        keep = keep or not kept
+        if not keep:
+            remove(folder)
+    summary(promises, time.monotonic() - began, folder if keep else None)
+    if not kept:
+        sys.exit(faults.NO)
+
+
+def remove(folder: Path) -> None:
+    """The folder and all that is in it."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def heading(text: str) -> None:
+    """The next chapter."""
+    output.say()
+    output.say(output.painted(f"== {text}", "cyan"))
+
+
+def story(network: DemoNetwork) -> Iterator[Promise]:
+    """Everything that is shown, in order."""
+    from scale0.client.client import Client
+
+    heading("A broker and two workers, each a process of its own")
+    network.start_broker()
+    output.say(f"broker    callers at {network.endpoints['frontend']}, workers at {network.endpoints['backend']}")
+    for name in (ONE, TWO):
+        network.start_worker(name)
+        output.say(f"{name}  offers demo.greet, demo.countdown, demo.work")
+    with Client(network.endpoints["frontend"], timeout=CALL_SECONDS) as client:
+        yield from calls(client)
+        yield from a_worker_dies(network, client)
+        yield from the_broker_dies(network, client)
+    yield from what_is_there(network)
+
+
+def calls(client: Client) -> Iterator[Promise]:
+    """A call, a call by name, a stream, and an error."""
+    from scale0.client.errors import BadArguments
+
+    heading("Calls")
+    first = client.call("demo.greet", "Ada")
+    output.say(f'net.call("demo.greet", "Ada")                    -> {first!r}')
+    second = client.call("demo.greet", "Grace", politely=True)
+    output.say(f'net.call("demo.greet", "Grace", politely=True)   -> {second!r}')
+    third = list(client.stream("demo.countdown", 5))
+    output.say(f'net.stream("demo.countdown", 5)                  -> {third!r}')
+    error: BadArguments | None = None
+    try:
+        client.call("demo.greet", 42)
+    except BadArguments as raised:
+        error = raised
+    output.say(f'net.call("demo.greet", 42)                       -> BadArguments: {error.message if error else "?"}')
+    right = (first, second, third) == ("Hello, Ada!", "Good day, Grace.", [5, 4, 3, 2, 1]) and error is not None
+    yield Promise("calls are answered, in parts where the function yields", right)
+
+
+class Outcome:
+    """What came of many calls."""
+
+    def __init__(self) -> None:
+        self.answers: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.wrong = 0
+        self.longest = 0.0
+
+    def take(self, number: int, pending: Any) -> None:
+        """Wait for one, and count it."""
+        from scale0.client.errors import CallError
+
+        began = time.monotonic()
+        try:
+            answer = pending.result()
+        except CallError as error:
+            self.failed[str(error)] += 1
+            return
+        self.longest = max(self.longest, time.monotonic() - began)
+        self.answers[answer["who"]] += 1
+        self.wrong += answer["number"] != number
+
+    @property
+    def answered(self) -> int:
+        """How many were answered, by whomever."""
+        return sum(self.answers.values())
+
+
+def many(client: Client, count: int, at: dict[int, Callable[[], None]]) -> Outcome:
+    """Many calls, some in flight at once; `at` says what happens after so many answers."""
+    outcome = Outcome()
+    window: deque[tuple[int, Any]] = deque()
+    for number in range(count):
+        window.append((number, client.start("demo.work", number, retry=True)))
+        if len(window) >= IN_FLIGHT:
+            outcome.take(*window.popleft())
+        if number in at:
+            at[number]()
+    while window:
+        outcome.take(*window.popleft())
+    return outcome
+
+
+def a_worker_dies(network: DemoNetwork, client: Client) -> Iterator[Promise]:
+    """kill -9 in the middle of work."""
+    heading(f"kill -9 of {ONE}, while {CALLS} calls go through")
+
+    def kill() -> None:
+        pid = network.kill(ONE)
+        output.say(f"after {KILL_AFTER} calls: {ONE} (process {pid}) is killed with work in its hands")
+
+    outcome = many(client, CALLS, {KILL_AFTER: kill})
+    by = ", ".join(f"{count} by {name}" for name, count in sorted(outcome.answers.items()))
+    failed = sum(outcome.failed.values())
+    output.say(f"{outcome.answered} answered ({by}), {failed} failed; the longest wait was {outcome.longest:.1f} s")
+    for why, count in outcome.failed.most_common(3):
+        output.say(f"  {count} x {why}")
+    both = outcome.answers[ONE] > 0 and outcome.answers[TWO] > 0
+    right = outcome.answered == CALLS and not failed and not outcome.wrong and both
+    yield Promise(f"a worker dies: all {CALLS} calls are answered, its own by the other one", right)
+    soon = outcome.longest < RETAKEN_SECONDS
+    yield Promise(f"its work went on elsewhere after {outcome.longest:.1f} s (three heartbeats, and some)", soon)
+    network.start_worker(ONE)
+    output.say(f"{ONE} is started again, and is back")
+
+
+def the_broker_dies(network: DemoNetwork, client: Client) -> Iterator[Promise]:
+    """kill -9 of the one thing that all depend on, with a call under way."""
+    heading("kill -9 of the broker, with calls under way")
+    under_way = [client.start("demo.work", number, 0.5, retry=True) for number in range(4)]
+    began = time.monotonic()
+    pid = network.kill("broker")
+    output.say(f"the broker (process {pid}) is killed")
+    network.start_broker()
+    started = time.monotonic() - began
+    output.say(f"{started:4.1f} s  it is started again, on the same ports and the same data")
+    outcome = Outcome()
+    for number, pending in enumerate(under_way):
+        outcome.take(number, pending)
+    answered = time.monotonic() - began
+    output.say(f"{answered:4.1f} s  the {outcome.answered} calls that were under way are answered")
+    everybody = wait_for_backends(client, 2, BACK_SECONDS)
+    back = time.monotonic() - began
+    output.say(f"{back:4.1f} s  both workers are back, by themselves")
+    yield Promise("the broker dies: calls under way are answered after all", outcome.answered == len(under_way))
+    soon = everybody and back < BACK_SECONDS + started
+    yield Promise(f"everybody was back {back - started:.1f} s after its restart", soon)
+
+
+def wait_for_backends(client: Client, count: int, seconds: float) -> bool:
+    """Until so many workers offer the work; False if it takes too long."""
+    until = time.monotonic() + seconds
+    pause = threading.Event()
+    while time.monotonic() < until:
+        rows = {row["service"]: row["backends"] for row in client.services()}
+        if rows.get("demo.work") == count:
+            return True
+        pause.wait(LOOK_SECONDS)
+    return False
+
+
+def what_is_there(network: DemoNetwork) -> Iterator[Promise]:
+    """Two commands, as anybody would type them."""
+    right = True
+    for words in (("services",), ("status", "--data-dir", str(network.data_dir))):
+        heading(f"scale0 {words[0]}")
+        code, text = network.run(*words)
+        output.say(text.rstrip())
+        right = right and code == 0
+    yield Promise("the command line shows it", right)
+
+
+def summary(promises: list[Promise], seconds: float, folder: Path | None) -> None:
+    """What was promised, and what came of it."""
+    heading(f"Summary, after {seconds:.0f} s")
+    for promise in promises:
+        mark = output.painted("kept  ", "green") if promise.kept else output.painted("BROKEN", "red")
+        output.say(f"{mark}  {promise.text}")
+    output.say()
+    output.say("Nothing of it is left running." + (f" The logs are in {folder}." if folder else ""))
+    output.say("Next: `scale0 up` starts a network of your own, and says what to type.")

@@ -1,0 +1,125 @@
+"""The processes of `scale0 demo`: a broker and its workers, started, killed and ended.
+
+Lives here: children, and waiting for what they say. Never here: the story that is told with them. Invariant: every
+process that was started here is gone when `close` returns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from scale0.cli.broker import PORTS
+
+START_SECONDS: Final = 20.0
+"""How long a process may take to say that it is ready."""
+STOP_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.02
+WORKER: Final = "scale0.cli.demo_worker:worker"
+
+
+class Broken(Exception):
+    """A process did not do what it should; its last words are in the message."""
+
+
+class Child:
+    """One process of ours, its output in a file."""
+
+    def __init__(self, name: str, words: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        with self._log.open("ab") as log:
+            self._start = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "scale0", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+                start_new_session=True,  # Ctrl-C is for us: we end our children ourselves
+            )
+
+    def ready(self) -> str:
+        """The line that starts with `ready`, once it has come."""
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until and self.process.poll() is None:
+            found = re.search(r"^ready .*\n", self._said(), re.MULTILINE)
+            if found:
+                return found[0].strip()
+            time.sleep(LOOK_SECONDS)
+        raise Broken(f"{self.name} did not get ready; it said:\n{self._said()[-2_000:]}")
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """In order; by force if that takes too long."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _said(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(self._start)
+            return log.read().decode(errors="replace")
+
+
+class DemoNetwork:
+    """A broker on free ports, and workers by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._children: dict[str, Child] = {}
+        self.endpoints: dict[str, str] = {}
+        self.data_dir = folder / "data"
+
+    def start_broker(self) -> None:
+        """On any free ports at first, on the same ones later."""
+        words = ["broker", "--identity", "demo", "--data-dir", str(self.data_dir)]
+        for name in PORTS:
+            port = self.endpoints[name].rpartition(":")[2] if self.endpoints else "0"
+            words += [f"--{name.replace('_', '-')}-port", port]
+        broker = self._start("broker", words)
+        self.endpoints = dict(word.split("=", 1) for word in broker.ready().split() if "=" in word)
+
+    def start_worker(self, name: str) -> None:
+        """A worker process, once the broker has taken it in."""
+        words = ["worker", WORKER, "--endpoint", self.endpoints["backend"]]
+        self._start(name, words, {"SCALE0_DEMO_NAME": name}).ready()
+
+    def kill(self, name: str) -> int:
+        """kill -9; the number of the process that was."""
+        child = self._children.pop(name)
+        child.kill()
+        return child.process.pid
+
+    def close(self) -> None:
+        """End everybody: workers first."""
+        for name in sorted(self._children, key=lambda name: name == "broker"):
+            self._children.pop(name).stop()
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """A command of ours, as typed; its exit code and what it printed."""
+        join = self.endpoints["frontend"].removeprefix("tcp://")
+        done = subprocess.run(
+            [sys.executable, "-m", "scale0", *words, "--join", join],
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def _start(self, name: str, words: list[str], environment: dict[str, str] | None = None) -> Child:
+        child = Child(name, words, self._folder, environment or {})
+        self._children[name] = child
+        return child

@@ -1,0 +1,22 @@
+"""A connection for one command.
+
+Lives here: the client that a command uses. Never here: what it asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from scale0.client.client import Client
+
+PATIENCE_SECONDS: Final = 3.0
+"""How long a command looks for its broker before it exits with 3."""
+
+
+def connect(join: str, timeout: float = 30.0, patience: float = PATIENCE_SECONDS) -> Client:
+    """A client that gives up soon: somebody waits in front of a shell."""
+    from scale0.cli.memory import connection_identity
+    from scale0.client.client import Client
+
+    return Client(join, identity=connection_identity(join), timeout=timeout, patience=patience)

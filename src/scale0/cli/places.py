@@ -1,0 +1,78 @@
+"""Where a command connects to: `--join HOST[:PORT]`.
+
+Lives here: an address as people type it, and what a socket needs. Never here: a connection. Invariant: the port that
+is left out is the default one of the role.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+FRONTEND_PORT: Final = 5700
+BACKEND_PORT: Final = 5701
+DEFAULT_HOST: Final = "127.0.0.1"
+JOIN: Final = "SCALE0_JOIN"
+"""Where client commands connect to, unless they say --join."""
+JOIN_BACKEND: Final = "SCALE0_JOIN_BACKEND"
+"""The same for workers, where the backend port is not the default one."""
+MAX_PORT: Final = 65_535
+
+_NAMED: Final = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?", re.ASCII)
+_BARE_IPV6: Final = re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*", re.ASCII)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def endpoint_of(text: str, port: int) -> str:
+    """`HOST[:PORT]` as an endpoint; ValueError if it is none."""
+    if _BARE_IPV6.fullmatch(text):
+        return f"tcp://[{text}]:{port}"
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not HOST or HOST:PORT")
+    number = int(found[2]) if found[2] else port
+    if not 1 <= number <= MAX_PORT:
+        raise ValueError(f"{number} is not a port: 1 to {MAX_PORT}")
+    return f"tcp://{found[1]}:{number}"
+
+
+def host_of(endpoint: str) -> str:
+    """The host of an endpoint, without brackets."""
+    return endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+
+
+def _frontend(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    try:
+        return endpoint_of(value, FRONTEND_PORT)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; for example 127.0.0.1, or broker.example.com:5700") from error
+
+
+def joins(command: Command) -> Command:
+    """Give a command `--join`; it gets the frontend endpoint as `join`."""
+    option = click.option(
+        "--join",
+        default=DEFAULT_HOST,
+        envvar=JOIN,
+        metavar="HOST[:PORT]",
+        callback=_frontend,
+        help=f"The broker to ask (127.0.0.1:{FRONTEND_PORT}, or {JOIN}).",
+    )
+    return option(command)
+
+
+def backend_endpoint(join: str | None, environment: dict[str, str]) -> str | None:
+    """Where a worker connects to, if anybody says; ValueError if it cannot be."""
+    if join:
+        return endpoint_of(join, BACKEND_PORT)
+    if environment.get(JOIN_BACKEND):
+        return endpoint_of(environment[JOIN_BACKEND], BACKEND_PORT)
+    if environment.get(JOIN):
+        # Its port is the frontends'.
+        host = host_of(endpoint_of(environment[JOIN], FRONTEND_PORT))
+        return f"tcp://{f'[{host}]' if ':' in host else host}:{BACKEND_PORT}"
+    return None

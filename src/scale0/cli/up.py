@@ -1,0 +1,105 @@
+"""`scale0 up`: a network on this machine, in one word.
+
+Lives here: free ports, a folder, and what to type next. Never here: another way to run a broker. Invariant: whatever
+`up` starts listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from scale0.cli import faults, output
+from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
+from scale0.cli.broker import PORTS, default_identity, log_to_stderr
+from scale0.cli.places import BACKEND_PORT, DEFAULT_HOST, FRONTEND_PORT, JOIN, JOIN_BACKEND
+
+if TYPE_CHECKING:
+    from scale0.broker.broker import Broker
+
+BLOCK: Final = 10
+"""From one try for free ports to the next."""
+TRIES: Final = 100
+
+
+@click.command()
+@click.option("--data-dir", default=LOCAL_FOLDER, show_default=True, envvar=DATA_DIR, help="Where it keeps its store.")
+@click.option("--identity", help="The broker's name (default: the host's name).")
+@click.option("--port", type=click.IntRange(1, 65_000), help=f"The first of five ports ({FRONTEND_PORT}, or free).")
+@click.option("--verbose", is_flag=True, help="Log to stderr what happens.")
+def up(data_dir: str, identity: str | None, port: int | None, verbose: bool) -> None:
+    """Start a network on this machine: a broker on loopback, its data in .scale0/. Ctrl-C ends it.
+
+    What it keeps (configuration, tokens, history) is there again when you start it again.
+    """
+    from scale0.cli.broker import changed
+    from scale0.config import BrokerConfig
+    from scale0.io.process import run_broker
+
+    log_to_stderr("INFO" if verbose else "WARNING")
+    first = first_port(port)
+    make_private(Path(data_dir))
+    changes = {
+        "identity": identity or default_identity(),
+        "data_dir": data_dir,
+        "bind": DEFAULT_HOST,
+        "state": "active",
+        "config_service": True,
+        **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
+    }
+    if first != FRONTEND_PORT and port is None:
+        output.note(f"port {FRONTEND_PORT} or one of the next four is taken: using {first} to {first + 4}")
+    status = run_broker(changed(BrokerConfig(), changes), None, lambda broker: welcome(broker, data_dir))
+    output.say("stopped")
+    sys.exit(status)
+
+
+def first_port(wanted: int | None) -> int:
+    """The first of five free ports; the default ones if they are free."""
+    if wanted is not None:
+        if not all(is_free(wanted + i) for i in range(len(PORTS))):
+            raise faults.Trouble(f"a port of {wanted} to {wanted + 4} is taken", "choose another --port, or none")
+        return wanted
+    for first in range(FRONTEND_PORT, FRONTEND_PORT + BLOCK * TRIES, BLOCK):
+        if all(is_free(first + i) for i in range(len(PORTS))):
+            return first
+    raise faults.Trouble("no five free ports were found", "choose the first with --port")
+
+
+def is_free(port: int) -> bool:
+    """True if nobody listens there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((DEFAULT_HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def make_private(folder: Path) -> None:
+    """A folder for us alone, which version control leaves out: a token lies there."""
+    with contextlib.suppress(OSError):  # the store says better what is wrong with a folder
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True)
+            (folder / ".gitignore").write_text("*\n")
+
+
+def welcome(broker: Broker, data_dir: str) -> None:
+    """Where it is, and what to type next."""
+    places = broker.state.endpoints
+    output.say(f"ready: broker {broker.state.identity}, its data in {os.path.abspath(data_dir)}\n")
+    output.facts([("  callers (frontends)", places["frontend"]), ("  workers (backends)", places["backend"])])
+    frontend, backend = (int(places[name].rpartition(":")[2]) for name in ("frontend", "backend"))
+    output.say("\nIn another shell:\n")
+    if (frontend, backend) != (FRONTEND_PORT, BACKEND_PORT):
+        output.say(f"    export {JOIN}={DEFAULT_HOST}:{frontend} {JOIN_BACKEND}={DEFAULT_HOST}:{backend}")
+    output.say("    scale0 call                     # what is there, and how to offer something")
+    output.say("    scale0 status                   # how the broker is\n")
+    output.say("Ctrl-C ends it.")

@@ -1,0 +1,133 @@
+"""`scale0 worker`: offer the functions of a file or module.
+
+Lives here: finding the worker that somebody wrote, and running it. Never here: how it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from scale0.cli import faults, output
+from scale0.cli.broker import log_to_stderr
+from scale0.cli.places import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoint
+
+if TYPE_CHECKING:
+    from scale0.client.worker import Worker
+
+PATIENCE_SECONDS: Final = 3.0
+"""After this long without a broker we say so, and go on trying."""
+USUAL_NAME: Final = "worker"
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:WORKER")
+@click.option(
+    "--join", metavar="HOST[:PORT]", help=f"The broker, port {BACKEND_PORT} unless named ({JOIN_BACKEND}, {JOIN})."
+)
+@click.option("--endpoint", metavar="tcp://HOST:PORT", help="The same, written out.")
+def worker(target: str, join: str | None, endpoint: str | None) -> None:
+    """Run a worker until SIGTERM or Ctrl-C; then it finishes what it has in hand.
+
+    MODULE:WORKER names a scale0.Worker: a module that can be imported from here, or a file. :WORKER may be left out if
+    it is called `worker`. It prints one line that starts with `ready` when the broker has taken it in. Where it
+    connects to: --join or --endpoint, else the environment, else what the file itself says.
+
+    \b
+    Examples:
+      scale0 worker hello.py:worker
+      scale0 worker shop.thumbs:worker --join broker.example.com
+    """
+    if join and endpoint:
+        raise click.UsageError("--join and --endpoint say the same: give one of them")
+    log_to_stderr()
+    found = find_worker(target)
+    if not found.handlers:
+        raise faults.Trouble(f"{target} offers nothing", 'offer a function with @worker.service("name")', faults.USAGE)
+    try:
+        place = endpoint or backend_endpoint(join, dict(os.environ))
+    except ValueError as error:
+        raise click.UsageError(f"--join: {error}") from error
+    if place:
+        if "://" not in place:
+            raise click.UsageError(f"--endpoint looks like tcp://127.0.0.1:{BACKEND_PORT}, not {place}")
+        found.endpoints = [place]
+    run(found)
+
+
+def run(found: Worker) -> None:
+    """Until it is told to stop, or let go."""
+    threading.Thread(target=announce, args=(found,), daemon=True).start()
+    found.run()
+    if found.error:
+        raise faults.Trouble(
+            f"the network let {found.identity or 'this worker'} go: {found.error}",
+            "`scale0 clients` shows who has that identity",
+        )
+
+
+def announce(found: Worker) -> None:
+    """One line when the broker has taken us in, and one if that takes long."""
+    if not found.wait_until_up(PATIENCE_SECONDS):
+        output.note(f"no broker answers at {found.endpoints[0]} yet: trying until one does")
+        found.wait_until_up()
+    output.say(f"ready {found.identity} {' '.join(found.handlers)}")
+
+
+def find_worker(target: str) -> Worker:
+    """The worker that `MODULE:WORKER` or `FILE.py:WORKER` names."""
+    from scale0.client.worker import Worker
+
+    place, _, name = target.partition(":")
+    name = name or USUAL_NAME
+    module = imported(place)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Worker):
+        return found
+    workers = [key for key, value in vars(module).items() if isinstance(value, Worker)]
+    next_step = f"try {place}:{workers[0]}" if workers else "make one with worker = scale0.Worker()"
+    what = "is no scale0.Worker" if found is not None else "is not there"
+    raise faults.Trouble(f"{target}: {name} {what}", next_step, faults.USAGE)
+
+
+def imported(place: str) -> ModuleType:
+    """A module by name from the current folder, or a file."""
+    folder, name = os.getcwd(), place
+    if place.endswith(".py"):
+        file = Path(place).resolve()
+        if not file.is_file():
+            raise faults.Trouble(f"{place}: there is no such file", "name a file, or a module", faults.USAGE)
+        folder, name = str(file.parent), file.stem
+    # By name in either case: a handler in a process of its own is imported there again.
+    sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            step = f"name a module that can be imported from {folder}, or a file that ends in .py"
+            raise faults.Trouble(f"there is no module {name}", step, faults.USAGE) from error
+        raise faults.Trouble(f"{place}: {error}", "install it, or mend the import", faults.USAGE) from error
+    except Exception as error:
+        raise faults.Trouble(f"{place}: {described(error)}", "mend it, and start again", faults.USAGE) from error
+    if place.endswith(".py") and getattr(module, "__file__", None) != str(Path(place).resolve()):
+        raise faults.Trouble(f"{place}: another module is called {name}", "rename the file", faults.USAGE)
+    return module
+
+
+def described(error: Exception) -> str:
+    """An error of somebody's file, and where in it."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

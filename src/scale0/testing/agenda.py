@@ -1,0 +1,96 @@
+"""Virtual time: what happens next, and the diary of what happened.
+
+Lives here: one heap of events, and the trace with its running check sum. Never here: a clock, or what an event means.
+Invariant: events come out by time, and those of one time in the order in which they were put in; so the same seed gives
+the same diary, in every process.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+TAIL_LINES: Final = 60
+"""What is kept of the diary when nobody asked for all of it: enough to see how a promise broke."""
+
+_time: Final = struct.Struct("<d").pack
+_names: Final = msgspec.msgpack.Decoder(list[Any])
+
+
+class Agenda:
+    """Everything that is going to happen."""
+
+    __slots__ = ("_heap", "_serial", "now")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._serial = 0
+        self.now = 0.0
+
+    def at(self, when: float, act: Callable[..., None], *subjects: Any) -> None:
+        """Let `act` happen at `when`, or now if that is over."""
+        self._serial += 1
+        heapq.heappush(self._heap, (max(when, self.now), self._serial, act, subjects))
+
+    def after(self, seconds: float, act: Callable[..., None], *subjects: Any) -> None:
+        """Let `act` happen in so many seconds."""
+        self._serial += 1
+        heapq.heappush(self._heap, (self.now + seconds, self._serial, act, subjects))
+
+    def run(self, until: float) -> None:
+        """All that happens up to a time."""
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until:
+            self.now, _, act, subjects = pop(heap)
+            act(*subjects)
+        self.now = max(self.now, until)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
+class Diary:
+    """What happened: every message counts in the check sum; lines are kept for people."""
+
+    __slots__ = ("_agenda", "_all", "_lines", "check_sum", "messages")
+
+    def __init__(self, agenda: Agenda, keep_all: bool) -> None:
+        self._agenda = agenda
+        self._all = keep_all
+        self._lines: deque[tuple[float, str]] = deque(maxlen=None if keep_all else TAIL_LINES)
+        self.check_sum = 0
+        self.messages = 0
+
+    def message(self, source: str, target: str, frames: Sequence[bytes]) -> None:
+        """A message arrived."""
+        self.messages += 1
+        self.check_sum = zlib.crc32(b"\0".join(frames), zlib.crc32(_time(self._agenda.now), self.check_sum))
+        if self._all:
+            self._lines.append((self._agenda.now, f"{source} -> {target}  {shown(frames)}"))
+
+    def note(self, text: str) -> None:
+        """Something else happened."""
+        self.check_sum = zlib.crc32(text.encode(), zlib.crc32(_time(self._agenda.now), self.check_sum))
+        self._lines.append((self._agenda.now, text))
+
+    def lines(self) -> list[str]:
+        """The diary as text."""
+        return [f"{when:11.6f}  {text}" for when, text in self._lines]
+
+
+def shown(frames: Sequence[bytes]) -> str:
+    """A message in a few words."""
+    if len(frames) < 3:
+        return f"{len(frames)} odd frames"
+    if frames[1] == b"BATCH" and len(frames) == 4:
+        try:
+            return "BATCH " + "; ".join(f"{part[0]} {part[1]}" for part in _names.decode(frames[3]))
+        except (msgspec.DecodeError, ValueError, TypeError, LookupError, RecursionError):
+            return "BATCH of something"
+    return f"{frames[1][:24]!r} {frames[2][:160]!r}"

@@ -1,0 +1,95 @@
+"""What a seed means: the size of a network, its habits, and the faults that it must survive.
+
+Lives here: dice thrown once, before anything happens. Never here: anything that happens. Invariant: a plan depends on its
+seed and on nothing else. Each seed has its own mix of faults: a fault that is always there hides the bugs of its absence.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+import msgspec
+
+CALM_EVERY: Final = 10
+"""Every so many seeds one is calm: whatever fails there, no fault is to blame."""
+HEALTHY_SECONDS: Final = 190.0
+"""How long a run goes on after everything was healed."""
+MIN_MINUTES: Final = 4.0
+
+FAULTS: Final = (
+    *("slow_route", "clog_one_way", "clog_both_ways", "split", "snap_seen", "snap_half_open", "snap_unseen"),
+    *("broker_killed", "broker_loses_power", "broker_killed_before_commit", "broker_killed_after_commit"),
+    *("broker_asleep", "broker_stopped", "disk_slow", "broker_clock", "backend_clock"),
+    *("backend_killed", "backend_stopped", "backend_leaves", "offer_changed", "backend_drained"),
+    *("frontend_vanishes", "frontend_stopped", "burst", "hostile", "drained", "disabled"),
+)
+"""The names of all faults; `faults.py` says what each does."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One seed's dice."""
+
+    seed: int
+    seconds: float
+    calm: bool
+    faults: tuple[str, ...]
+    fault_every: float
+    """Seconds from one fault to the next, on average."""
+    disk_may_be_lost: bool
+    backends: int
+    slots: tuple[int, ...]
+    services: tuple[str, ...]
+    offers: tuple[tuple[str, ...], ...]
+    """What each backend offers."""
+    asked_intervals: tuple[float | None, ...]
+    frontends: int
+    named_frontends: bool
+    call_every: float
+    """Seconds from one call to the next, of all frontends together."""
+    interval: float
+    liveness: int
+    change_every: float
+    """Seconds from one change of the configuration to the next."""
+    capacity: int
+    strain: bool
+
+    @property
+    def heal_at(self) -> float:
+        """When the last fault is over."""
+        return self.seconds - HEALTHY_SECONDS
+
+
+def make_plan(seed: int, minutes: float) -> Plan:
+    """The plan of a seed."""
+    dice = random.Random(f"scale0 plan {seed}")
+    calm = seed % CALM_EVERY == 0
+    backends = dice.randint(2, 4)
+    services = tuple(f"s{number}" for number in range(dice.randint(1, 3)))
+    offers = []
+    for number in range(backends):
+        some = tuple(service for service in services if dice.random() < 0.7)
+        offers.append(services if number == 0 else some or services[:1])
+    chosen = tuple(name for name in FAULTS if dice.random() < 0.4) or ("snap_seen",)
+    interval = dice.choice((0.5, 1.0, 1.0, 2.0, 3.0))
+    return Plan(
+        seed=seed,
+        seconds=max(minutes, MIN_MINUTES) * 60.0,
+        calm=calm,
+        faults=() if calm else chosen,
+        fault_every=dice.choice((4.0, 8.0, 15.0)),
+        disk_may_be_lost=dice.random() < 0.25,
+        backends=backends,
+        slots=tuple(dice.choice((1, 1, 2, 4)) for _ in range(backends)),
+        services=services,
+        offers=tuple(offers),
+        asked_intervals=tuple(dice.choice((None, None, interval * 2)) for _ in range(backends)),
+        frontends=dice.randint(1, 3),
+        named_frontends=dice.random() < 0.7,
+        call_every=dice.choice((0.5, 1.0, 2.0)),
+        interval=interval,
+        liveness=dice.choice((2, 3, 3, 4)),
+        change_every=dice.choice((20.0, 60.0)),
+        capacity=dice.choice((6, 1_000)),
+        strain=not calm,
+    )

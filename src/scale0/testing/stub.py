@@ -1,0 +1,321 @@
+"""A network without a network, for your own tests.
+
+    from scale0.testing.stub import StubNetwork
+
+    def test_the_page_shows_a_thumbnail():
+        with StubNetwork(worker) as net:            # your own scale0.Worker, with its services
+            assert page(net, "cat.png") == "..."    # your own code, which takes a Client
+            assert net.calls[0].service == "thumbs.make"
+
+            net.fail("thumbs.make", 502)            # its worker dies
+            assert page(net, "cat.png") == "no picture today"
+
+Lives here: `StubNetwork`, which has the methods of `Client` and runs handlers in process. Never here: a socket, a
+thread that outlives a call, or a clock. Invariants: arguments and results go through the same JSON and the same
+conversions as on the wire; errors are the same classes with the same codes; the same calls give the same answers.
+
+What differs: handlers of `mode="process"` run here too; a generator is run to its end before its first part is seen;
+nothing waits, so `slow` makes a call fail that would outlast its timeout, and costs no time otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.identity import is_reserved
+from scale0.broker.backend import Work
+from scale0.client import payload
+from scale0.client.crew import Answer, Offer, perform, perform_async
+from scale0.client.errors import CallError, error_of
+
+if TYPE_CHECKING:
+    from scale0.client.worker import Worker
+
+DEFAULT_TIMEOUT: Final = 30.0
+"""As a Client's."""
+BROKER: Final = "stub"
+REQUEST_ID: Final = "1"
+
+
+class Call(NamedTuple):
+    """One call, as it arrived: what went through JSON and back."""
+
+    service: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    bodies: tuple[bytes, ...]
+    """What travelled; for raw calls `args` holds it too."""
+    timeout: float
+    retry: bool
+
+
+class Done:
+    """A call that was made: what `Client.start` returns, with its answer already here."""
+
+    __slots__ = ("_bodies", "_error", "_parts", "_raw", "done", "service")
+
+    def __init__(self, service: str, raw: bool, parts: Sequence[Sequence[bytes]], bodies: Sequence[bytes]) -> None:
+        self.service = service
+        self.done = True
+        self._raw = raw
+        self._parts = deque(parts)
+        self._bodies = bodies
+        self._error: CallError | None = None
+
+    def result(self) -> Any:
+        """The answer; raises `CallError`."""
+        if self._error is not None:
+            raise self._error
+        return self._read(self._bodies)
+
+    def parts(self) -> Iterator[Any]:
+        """The parts of a streamed answer; the last one is what the handler returned, if anything."""
+        while self._parts:
+            yield self._read(self._parts.popleft())
+        last = self.result()
+        if last not in (None, []):
+            yield last
+
+    def _read(self, bodies: Sequence[bytes]) -> Any:
+        if self._raw:
+            return list(bodies)
+        return payload.decode(bodies[0]) if bodies else None
+
+
+class Fault(NamedTuple):
+    """How a service fails, and how often."""
+
+    code: int
+    message: str
+    times: int | None
+
+
+class StubNetwork:
+    """Workers in process, called by the methods of `Client`."""
+
+    def __init__(self, *workers: Worker, timeout: float = DEFAULT_TIMEOUT, retry: bool = False) -> None:
+        self.calls: list[Call] = []
+        """Every call so far, the reserved services' left out."""
+        self.identity: str | None = "stub-client"
+        self._workers: list[Worker] = []
+        self._faults: dict[str, Fault] = {}
+        self._delays: dict[str, float] = {}
+        self._turn: dict[str, int] = {}
+        self._timeout = timeout
+        self._retry = retry
+        self._closed = False
+        for worker in workers:
+            self.add(worker)
+
+    # What a test tells the network.
+
+    def add(self, worker: Worker) -> None:
+        """Let a worker join, with all the services that it has now or gets later."""
+        if worker not in self._workers:
+            self._workers.append(worker)
+
+    def remove(self, worker: Worker) -> None:
+        """Let a worker leave."""
+        self._workers.remove(worker)
+
+    def fail(self, service: str, code: int, message: str = "", times: int | None = None) -> None:
+        """Let calls of a service fail with `code`, always or `times` times. The handler does not run."""
+        if not 400 <= code <= 599:
+            raise ValueError(f"an error's code is 400 to 599, not {code}")
+        self._faults[service] = Fault(code, message or codes.MEANINGS.get(code, "it fails"), times)
+
+    def slow(self, service: str, seconds: float) -> None:
+        """Let a service take so long: a call with a shorter timeout gets 504, after its handler has run."""
+        self._delays[service] = seconds
+
+    def heal(self, service: str | None = None) -> None:
+        """Take back `fail` and `slow`, of one service or of all."""
+        for told in (self._faults, self._delays):
+            for name in [service] if service is not None else list(told):
+                told.pop(name, None)
+
+    def calls_of(self, service: str) -> list[Call]:
+        """The calls of one service so far."""
+        return [call for call in self.calls if call.service == service]
+
+    # What a Client has.
+
+    def call(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> Any:
+        """Have `service` done with these arguments, and return what it returns."""
+        return self.start(service, *args, timeout=timeout, retry=retry, **kwargs).result()
+
+    def stream(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """Like `call`, for a handler that yields."""
+        return self.start(service, *args, timeout=timeout, retry=retry, **kwargs).parts()
+
+    def start(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> Done:
+        """Like `call`; the answer is in `result()`."""
+        return self._ask(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
+
+    def request(
+        self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
+    ) -> list[bytes]:
+        """Raw frames out, raw frames back."""
+        frames: list[bytes] = self._ask(service, bodies, timeout, retry, raw=True).result()
+        return frames
+
+    def map(
+        self,
+        service: str,
+        items: Iterable[Any],
+        *,
+        in_flight: int = 1,
+        timeout: float | None = None,
+        retry: bool | None = None,
+        raw: bool = False,
+    ) -> Iterator[Any]:
+        """Call `service` with each item, and yield the results in order. `in_flight` means nothing here."""
+        for item in items:
+            body = item if raw else payload.encode_arguments((item,), {})
+            yield self._ask(service, (body,), timeout, retry, raw).result()
+
+    def services(self) -> list[dict[str, Any]]:
+        """Every service that a worker offers, as a broker would list it."""
+        return [
+            {
+                "service": name,
+                "backends": len(self._backends(name)),
+                "slots": sum(total_slots(worker) for worker in self._backends(name)),
+                "busy": 0,
+                "waiting": 0,
+                "where": [BROKER],
+            }
+            for name in sorted({name for worker in self._workers for name in worker.handlers})
+        ]
+
+    def clients(self) -> list[dict[str, Any]]:
+        """The workers, as far as a stub knows them."""
+        return [
+            {
+                "identity": worker.identity or f"backend-{number}",
+                "role": "backend",
+                "services": sorted(worker.handlers),
+                "slots": total_slots(worker),
+                "busy": 0,
+            }
+            for number, worker in enumerate(self._workers, start=1)
+        ]
+
+    def ping(self, timeout: float | None = None) -> dict[str, Any]:
+        """A sign of life."""
+        return {"broker": BROKER, "boot": "0", "state": "active", "time": 0.0, "config_version": 1}
+
+    def close(self) -> None:
+        """Leave; later calls are refused, as a closed Client does."""
+        self._closed = True
+
+    def __enter__(self) -> StubNetwork:
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        self.close()
+        return False
+
+    # How a call is done.
+
+    def _ask(self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool) -> Done:
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        wait = self._timeout if timeout is None else timeout
+        if is_reserved(service):
+            return self._answered(service, raw, (), self._discover(service))
+        self.calls.append(recorded(service, bodies, wait, self._retry if retry is None else retry, raw))
+        parts: list[Sequence[bytes]] = []
+        answer = self._fault(service) or self._run(Work(REQUEST_ID, service, bodies, wait), parts)
+        if answer[0] != "error" and self._delays.get(service, 0.0) > wait:
+            answer = ("error", REQUEST_ID, (codes.NO_ANSWER, f"{service} did not answer in time"))
+        return self._answered(service, raw, parts, answer)
+
+    def _answered(self, service: str, raw: bool, parts: Sequence[Sequence[bytes]], answer: Answer) -> Done:
+        how, _, what = answer
+        done = Done(service, raw, parts, () if how == "error" else what)
+        if how == "error":
+            done._error = error_of(what[0], what[1], service)
+        return done
+
+    def _fault(self, service: str) -> Answer | None:
+        fault = self._faults.get(service)
+        if fault is None:
+            return None
+        if fault.times is not None:
+            if fault.times <= 1:
+                del self._faults[service]
+            else:
+                self._faults[service] = fault._replace(times=fault.times - 1)
+        return "error", REQUEST_ID, (fault.code, fault.message)
+
+    def _run(self, work: Work, parts: list[Sequence[bytes]]) -> Answer:
+        backends = self._backends(work.service)
+        if not backends:
+            return "error", work.id, (codes.NO_SUCH_SERVICE, f"nobody offers {work.service}")
+        # The one that was asked longest ago, as a broker would choose.
+        turn = self._turn.get(work.service, 0)
+        self._turn[work.service] = turn + 1
+        offer = backends[turn % len(backends)].handlers[work.service]
+        if offer.is_async:
+            return await_here(offer, work, parts)
+        return perform(offer, work, lambda _id, bodies: parts.append(bodies))
+
+    def _backends(self, service: str) -> list[Worker]:
+        return [worker for worker in self._workers if service in worker.handlers]
+
+    def _discover(self, service: str) -> Answer:
+        match service:
+            case "scale0.services":
+                found: Any = {"items": self.services(), "next": None}
+            case "scale0.clients":
+                found = {"items": self.clients(), "next": None}
+            case "scale0.brokers":
+                found = {"items": [{"broker": BROKER, "state": "active"}], "next": None}
+            case "scale0.ping":
+                found = self.ping()
+            case _:
+                message = f"{service} is reserved, and there is no such thing"
+                return "error", REQUEST_ID, (codes.NO_SUCH_SERVICE, message)
+        return "reply", REQUEST_ID, (payload.encode(found),)
+
+
+def recorded(service: str, bodies: Sequence[bytes], timeout: float, retry: bool, raw: bool) -> Call:
+    """A call as it is remembered; a raw body may hold anything, so it is not read."""
+    args: Sequence[Any] = bodies
+    kwargs: dict[str, Any] = {}
+    if not raw:
+        with contextlib.suppress(Refusal):  # nested too deep: the handler's answer will say so
+            args, kwargs = payload.decode_arguments(bodies[0])
+    return Call(service, tuple(args), kwargs, tuple(bodies), timeout, retry)
+
+
+def total_slots(worker: Worker) -> int:
+    """What a worker takes at once."""
+    return sum(offer.slots for offer in worker.handlers.values())
+
+
+def await_here(offer: Offer, work: Work, parts: list[Sequence[bytes]]) -> Answer:
+    """Run a coroutine to its end, in a loop of its own; a test may have a loop already, so in a thread of its own."""
+    found: list[Answer] = []
+
+    def run() -> None:
+        found.append(asyncio.run(perform_async(offer, work, lambda _id, bodies: parts.append(bodies))))
+
+    thread = threading.Thread(target=run, name="scale0-stub")
+    thread.start()
+    thread.join()
+    return found[0]

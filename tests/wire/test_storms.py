@@ -1,0 +1,163 @@
+"""Storms: random conversations, damaged frames and floods, beside an honest pair that notices nothing (PROTOCOL 5)."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.wire.conftest import own_broker, token_of
+from tests.wire.honest import batch_of, honest_pair, packed
+from tests.wire.raw import MAGIC, Raw, Raws
+
+pytestmark = pytest.mark.processes
+
+words = st.sampled_from(
+    b"CHECKCONFIG READY HEARTBEAT REQUEST REPLY PARTIAL ERROR DISCONNECT BATCH NEEDBROKER MANAGEMENTREQ \xff".split()
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+keys = st.sampled_from(
+    [
+        "service",
+        "id",
+        "timeout",
+        "retry",
+        "services",
+        "identity",
+        "config_version",
+        "time",
+        "slots",
+        "prefetch",
+        "holds",
+        "command",
+        "config",
+        "set",
+        "remove",
+        "limit",
+        "after",
+        "auth_id",
+        "auth_password",
+        "auth_token",
+        "config_type",
+        "batch",
+        "heartbeat_interval",
+        "code",
+        "message",
+        "version",
+        "client",
+        "x",
+    ]
+)
+said = st.dictionaries(keys, values, max_size=6)
+
+
+def as_options(options: dict[str, Any]) -> bytes:
+    return json.dumps(options).encode()  # NaN, surrogates and all
+
+
+frames_of = st.one_of(
+    st.tuples(st.just(MAGIC), words, said.map(as_options), st.binary(max_size=20)).map(list),
+    st.tuples(st.just(MAGIC), words, st.binary(max_size=40)).map(list),
+    st.lists(st.binary(max_size=20), min_size=1, max_size=5),
+    st.lists(st.tuples(words.map(lambda w: w.decode("latin-1")), said), max_size=5).map(lambda m: batch_of(*m)),
+    st.binary(max_size=60).map(packed),
+)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory):
+    """A broker that never tires of nonsense, and an honest client of it."""
+    with own_broker(tmp_path_factory.mktemp("fuzzed"), error_client_limit=10**9) as (broker, net):
+        yield broker, {"frontend": net.frontend(), "backend": net("backend"), "peer": net("peer")}
+
+
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(door=st.sampled_from(["frontend", "backend", "peer"]), conversation=st.lists(frames_of, min_size=1, max_size=6))
+def test_no_conversation_ends_the_broker(fuzzed, door, conversation):
+    broker, speakers = fuzzed
+    for frames in conversation:
+        speakers[door].frames(*frames)
+    speakers[door].say("MANAGEMENTREQ", {"command": "none", "id": "the end"})
+    while answer := speakers[door].receive():
+        if b"the end" in b"".join(answer[2:]):
+            break
+    assert answer is not None, "the last word was not answered"
+    assert broker.running
+
+
+def test_a_seeded_storm_of_damaged_frames_disturbs_nobody(tmp_path):
+    dice = random.Random(20_261_115)
+    good = [
+        [MAGIC, b"CHECKCONFIG", b'{"config_type":"json","identity":"x","batch":true}'],
+        [MAGIC, b"READY", b'{"services":["a","b"],"config_version":1,"slots":2,"time":1.5}'],
+        [MAGIC, b"REQUEST", b'{"service":"a","id":"q","timeout":0.1,"retry":true}', b"body"],
+        [MAGIC, b"MANAGEMENTREQ", b'{"command":"status","id":1,"auth_id":"admin","auth_token":"t"}'],
+        batch_of(["REQUEST", {"service": "scale0.services", "id": 1}, b"{}"], ["HEARTBEAT", {"time": 1.0}]),
+        batch_of(["READY", {"services": ["a"], "config_version": 1}], ["REPLY", {"id": "1"}, b"x"]),
+    ]
+    with own_broker(tmp_path, default_heartbeat_interval=1) as (broker, net), honest_pair(net.endpoints) as times:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            raw = net(dice.choice(["frontend", "backend", "peer"]), delimiter=dice.random() < 0.3)
+            for _ in range(30):
+                raw.frames(*damaged(dice, dice.choice(good)))
+            raw.receive(0.005)
+            raw.close()
+        assert broker.running
+        assert net.frontend().manage("status", token_of(broker)).code == 200
+    assert max(times) < 1.0
+
+
+def damaged(dice: random.Random, frames: list[bytes]) -> list[bytes]:
+    out = [bytearray(frame) for frame in frames]
+    for _ in range(dice.randrange(3)):
+        frame = dice.choice(out)
+        match dice.randrange(5):
+            case 0 if frame:
+                frame[dice.randrange(len(frame))] = dice.randrange(256)
+            case 1 if frame:
+                del frame[dice.randrange(len(frame)) :]
+            case 2:
+                frame += dice.randbytes(dice.randrange(200))
+            case 3:
+                out.insert(dice.randrange(len(out) + 1), bytearray(dice.randbytes(dice.randrange(4))))
+            case _ if len(out) > 1:
+                out.remove(frame)
+    return [bytes(frame) for frame in out]
+
+
+def flood(net: Raws, message: tuple[str, dict[str, object]], crowd: int, each: int) -> list[Raw]:
+    command, options = message
+    clients = [net("backend") for _ in range(crowd)]
+    for client in clients:
+        for _ in range(each):
+            client.say(command, options)
+    return clients
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ("CHECKCONFIG", {"config_type": "xml"}),
+        ("READY", {"services": ["a"], "config_version": 1}),
+        ("HEARTBEAT", {"time": 1.0}),
+        ("REPLY", {"id": "nothing"}),
+    ],
+    ids=lambda message: message[0],
+)
+def test_a_flood_does_not_stop_the_honest(net, message):
+    with honest_pair(net.endpoints) as times:
+        flood(net, message, 20, 200)
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            net.frontend().silent(0.1)
+    assert max(times) < 2.0
