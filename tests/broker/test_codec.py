@@ -90,6 +90,19 @@ def test_depth_is_what_it_is(value):
         assert not wire.depth_within(text, deep - 1)
 
 
+@pytest.mark.parametrize("depth", [1, 7, 8, 9, 63, 64])
+@pytest.mark.parametrize("ends", [(b"[", b"]"), (b'{"]":', b"}"), (b'[{"\\"[":', b"}]")], ids=["lists", "maps", "both"])
+@pytest.mark.parametrize("width", [1, 70])
+def test_the_limit_itself_is_within_and_one_more_is_not(depth, ends, width):
+    opens, closes = ends
+    one = opens * depth + b"1" + closes * depth
+    deep = 1 + depth * (2 if ends[1] == b"}]" else 1)
+    text = b"[" + b",".join([one] * width) + b"]"
+    assert msgspec.json.decode(text)
+    assert wire.depth_within(text, deep)
+    assert not wire.depth_within(text, deep - 1)
+
+
 def test_brackets_in_strings_are_not_depth():
     assert wire.depth_within(b'{"a":"' + b"[{" * 1_000 + b'\\"["}', 1)
 

@@ -1,4 +1,4 @@
-"""Every accepted request ends exactly once, and no slot is ever lost: by a state machine, and by the cases it is about."""
+"""Every accepted request ends exactly once, and no slot is ever lost: a state machine, and the cases it is about."""
 
 from __future__ import annotations
 

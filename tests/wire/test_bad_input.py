@@ -1,4 +1,4 @@
-"""Whatever arrives: one error or a drop, memory bounded, and an honest client that notices nothing (PROTOCOL 1 and 5)."""
+"""Whatever arrives: one error or a drop, bounded memory, and an honest pair that notices nothing (PROTOCOL 1 and 5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import zmq
 
 from tests.wire.conftest import own_broker
 from tests.wire.honest import batch_of, honest_pair, packed
-from tests.wire.raw import MAGIC, unique
+from tests.wire.raw import MAGIC, read, unique
 
 pytestmark = pytest.mark.processes
 
@@ -121,15 +121,16 @@ def test_of_two_keys_with_one_name_the_last_one_wins(net):
 
 def test_one_bad_message_in_a_batch_does_not_cost_the_good_ones(net):
     raw = net.frontend()
-    ping: dict[str, object] = {"service": "scale0.ping"}
-    raw.batch(
-        ["REQUEST", {**ping, "id": 1}],
-        ["REQUEST", {"service": 7}],
-        ["REQUEST", {**ping, "id": 2}, b"a", b"b"],
-        None,
-        ["REQUEST", {**ping, "id": 3}, *[b"x"] * 500],
-        [],
-        ["REQUEST", {**ping, "id": 4}],
+    raw.frames(
+        *batch_of(
+            ["REQUEST", {"service": "scale0.ping", "id": 1}],
+            ["REQUEST", {"service": 7}],
+            ["REQUEST", {"service": "scale0.ping", "id": 2}, b"a", b"b"],
+            None,
+            ["REQUEST", {"service": "scale0.ping", "id": 3}, *[b"x"] * 500],
+            [],
+            ["REQUEST", {"service": "scale0.ping", "id": 4}],
+        )
     )
     heard = [raw.hear() for _ in range(7)]
     assert [h.options.get("id", h.code) for h in heard] == [1, 400, 2, 400, 3, 400, 4]
@@ -191,6 +192,45 @@ def test_parts_too_big_to_join_are_413_for_a_req_socket(net):
     for _ in range(3):
         backend.say("PARTIAL", {"id": id_}, b"x" * 3 * MIB)
     assert caller.hear().code == 413
+
+
+def test_too_many_parts_to_join_are_413_and_cost_nobody_time(net):
+    service = unique("crumbs")
+    backend, caller = net.backend(service), net("frontend", zmq.REQ)
+    caller.say("REQUEST", {"service": service, "id": "crumbs"})
+    id_ = backend.hear().options["id"]
+    with honest_pair(net.endpoints) as times:
+        for _ in range(5):
+            backend.batch(*(["PARTIAL", {"id": id_}, b"x"] for _ in range(10_000)))
+        assert caller.hear().code == 413
+        assert backend.ask("HEARTBEAT").command == "HEARTBEAT"
+    assert max(times) < 1.0
+
+
+def test_a_request_of_too_many_parts_is_413_with_its_id(net):
+    heard = net.frontend().ask("REQUEST", {"service": "scale0.ping", "id": "parts"}, *[b""] * 1_000)
+    assert (heard.command, heard.code, heard.options["id"]) == ("ERROR", 413, "parts")
+
+
+def test_a_batch_over_8_mib_is_413(net):
+    raw = net.frontend()
+    raw.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}, b"x" * MIB] for n in range(9)))
+    heard = raw.hear()
+    assert (heard.command, heard.code) == ("DISCONNECTERROR", 413)
+
+
+def test_answers_to_a_client_that_takes_batches_never_exceed_the_size_of_a_message(net):
+    service = unique("big")
+    backend, caller = net.backend(service, slots=9), net.frontend()
+    caller.check(batch=True)
+    caller.batch(*(["REQUEST", {"service": service, "id": n}] for n in range(9)))
+    for number in range(9):
+        backend.say("REPLY", {"id": backend.hear().options["id"]}, b"%d" % number + b"x" * 2 * MIB)
+    left = set(range(9))
+    while left:
+        frames = caller.receive() or []
+        assert sum(map(len, frames)) <= 8 * MIB
+        left -= {heard.options["id"] for heard in read(frames)}
 
 
 def test_a_frame_that_libzmq_itself_refuses_costs_only_its_connection(net):

@@ -107,13 +107,13 @@ def test_an_unknown_command_is_501_and_too_many_make_an_error_client(net, local)
 def test_wrong_passwords_are_answered_later_each_time(tmp_path):
     with own_broker(tmp_path) as (_, net):
         client, waits = net.frontend(), []
-        for _ in range(4):
+        for _ in range(3):
             start = time.monotonic()
             assert client.manage("status", password("admin", "guess")).code == 401
             waits.append(time.monotonic() - start)
         assert waits[0] >= 0.25
         assert waits == sorted(waits)
-        assert waits[3] >= 2.0
+        assert waits[2] >= 1.0
         assert client.manage("status", password("admin")).code == 200
 
 

@@ -1,16 +1,18 @@
 """Deadlines in buckets: adding, removing and expiring each cost the same for one or a million.
 
-Lives here: `Wheel`. Never here: what a deadline means. Invariant: an entry never comes out before
-its time, and at most one `grain` after it. A heap would keep every answered request's entry until its
-time came; here removal is real.
+Lives here: `Wheel`, and `LazyWheel` for entries that mostly end long before their time. Never here: what a deadline
+means. Invariant: an entry never comes out before its time, and at most one `grain` after it; entries of one bucket come
+out in the order in which they went in. A heap would keep every answered request's entry until its time came; here
+removal is real.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Entry = TypeVar("Entry", bound=Hashable)
 
@@ -22,7 +24,7 @@ class Wheel(Generic[Entry]):
 
     def __init__(self, grain: float = 1 / 64) -> None:
         self.grain = grain
-        self._buckets: dict[int, set[Entry]] = {}
+        self._buckets: dict[int, dict[Entry, None]] = {}
         self._order: list[int] = []
 
     def add(self, entry: Entry, when: float) -> int:
@@ -30,16 +32,16 @@ class Wheel(Generic[Entry]):
         number = math.ceil(when / self.grain)
         bucket = self._buckets.get(number)
         if bucket is None:
-            self._buckets[number] = bucket = set()
+            self._buckets[number] = bucket = {}
             heapq.heappush(self._order, number)
-        bucket.add(entry)
+        bucket[entry] = None
         return number
 
     def remove(self, entry: Entry, number: int) -> None:
         """Forget an entry; one that is not there is no error."""
         bucket = self._buckets.get(number)
         if bucket is not None:
-            bucket.discard(entry)
+            bucket.pop(entry, None)
 
     def deadline(self) -> float | None:
         """When the next entry comes out."""
@@ -61,3 +63,64 @@ class Wheel(Generic[Entry]):
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
+
+
+class Timed(Protocol):
+    """What a `LazyWheel` holds."""
+
+    deadline: float
+    ended: bool
+    bucket: int
+
+
+TimedEntry = TypeVar("TimedEntry", bound=Timed)
+
+
+class LazyWheel(Generic[TimedEntry]):
+    """A wheel whose entries mostly end soon: one that lives less than `youth` never touches a bucket."""
+
+    __slots__ = ("_wheel", "_young", "youth")
+
+    def __init__(self, youth: float = 0.25) -> None:
+        self.youth = youth
+        self._wheel: Wheel[TimedEntry] = Wheel()  # type: ignore[type-var]  # plain objects are hashable
+        self._young: deque[tuple[float, list[TimedEntry]]] = deque()
+
+    def add(self, entry: TimedEntry, now: float) -> None:
+        """Let `entry` come out at its `deadline`, unless it has `ended` by then."""
+        if entry.deadline - now <= self.youth:
+            entry.bucket = self._wheel.add(entry, entry.deadline)
+            return
+        young = self._young
+        if young and young[-1][0] == now:
+            young[-1][1].append(entry)
+        else:
+            young.append((now, [entry]))
+
+    def keep(self, entry: TimedEntry, when: float) -> None:
+        """Let `entry` come out at `when`, ended or not."""
+        entry.bucket = self._wheel.add(entry, when)
+
+    def remove(self, entry: TimedEntry) -> None:
+        """Forget an entry. A young one is forgotten by having `ended`."""
+        if entry.bucket:
+            self._wheel.remove(entry, entry.bucket)
+            entry.bucket = 0
+
+    def deadline(self) -> float | None:
+        """When `expire` has something to do."""
+        due = self._wheel.deadline()
+        if self._young:
+            grown = self._young[0][0] + self.youth
+            if due is None or grown < due:
+                return grown
+        return due
+
+    def expire(self, now: float) -> list[TimedEntry]:
+        """Take out all entries whose time has come."""
+        young = self._young
+        while young and young[0][0] + self.youth <= now:
+            for entry in young.popleft()[1]:
+                if not entry.ended and not entry.bucket:
+                    entry.bucket = self._wheel.add(entry, entry.deadline)
+        return self._wheel.expire(now)

@@ -28,13 +28,17 @@ MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """Answers kept while there is no line; older ones are dropped first, their requests have timed out."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True, gc=False):
     """News: a request to be done."""
 
     id: str
     service: str
     bodies: Sequence[bytes]
     timeout: float
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """News: the broker has taken in what we offer now; whatever came before it was given by the old offer."""
 
 
 class BackendSession:
@@ -55,6 +59,8 @@ class BackendSession:
         self._slots = slots
         self._asked_interval = heartbeat_interval
         self.in_hand: set[str] = set()
+        self._begun: set[str] = set()
+        """Of these, parts of the answer went out on this line: if it breaks, nobody knows which of them arrived."""
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._waiting_bytes = 0
         self.line = Line(BACKEND, endpoints, identity, chance, services=lambda: self._services, ready=self._ready)
@@ -89,6 +95,7 @@ class BackendSession:
     def closed(self, reason: str, now: Now, out: LineStep) -> None:
         """The socket says that the connection is gone."""
         self.line.closed(reason, now, out)
+        self._let_go()
 
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
         """One message from the broker."""
@@ -97,25 +104,46 @@ class BackendSession:
         if not frames or frames[0] != wire.MAGIC or line.state in (DOWN, ENDED):
             return
         before = line.state
-        for decoded in self._codec.decode(frames):
-            if isinstance(decoded, Refusal):
-                continue
-            command, said, bodies = decoded
-            if command == "REQUEST":
-                self.in_hand.add(said.id)
-                out.news.append(Work(said.id, said.service, bodies, said.timeout or 0.0))
-            else:
-                line.receive(command, said, bodies, now, out)
+        typed = self._codec.decode_hot(frames)
+        if typed is not None:
+            commands = self._codec.commands
+            for message in typed:
+                body = message.body
+                bodies = () if body is None else (body,)
+                self._heed(commands[type(message)], message.options, bodies, now, out)
+        else:
+            for decoded in self._codec.decode(frames):
+                if not isinstance(decoded, Refusal):
+                    self._heed(*decoded, now, out)
         if before != UP and line.state == UP:
             self._catch_up(now, out)
+        self._let_go()
+
+    def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+        if command == "REQUEST":
+            self.in_hand.add(said.id)
+            out.news.append(Work(said.id, said.service, bodies, said.timeout or 0.0))
+        else:
+            self.line.receive(command, said, bodies, now, out)
+            if command == "READYOK":
+                out.news.append(Offered())
 
     def tick(self, now: Now, out: LineStep) -> None:
         """Look after the line."""
         self.line.tick(True, now, out)
+        self._let_go()
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
         return self.line.deadline(True)
+
+    def _let_go(self) -> None:
+        """The line is lost: answers that had begun on it cannot be finished without a hole, so we no longer hold them."""
+        if self._begun and self.line.state == DOWN:
+            self.in_hand -= self._begun
+            self._waiting = deque(message for message in self._waiting if message[1]["id"] not in self._begun)
+            self._waiting_bytes = sum(map(size_of, self._waiting))
+            self._begun.clear()
 
     def _ready(self, now: Now) -> options.Ready:
         return options.Ready(
@@ -149,8 +177,11 @@ class BackendSession:
     def _send(self, message: tuple[Any, ...], out: LineStep) -> None:
         """It is in hand until its answer is on a line: a READY in between must still name it."""
         out.sends.append(message)
-        if message[0] != "PARTIAL":
+        if message[0] == "PARTIAL":
+            self._begun.add(message[1]["id"])
+        else:
             self.in_hand.discard(message[1]["id"])
+            self._begun.discard(message[1]["id"])
 
 
 def size_of(message: tuple[Any, ...]) -> int:

@@ -198,7 +198,17 @@ class Broker:
 class Scale0Speaker:
     """`SCALE0/1` on the client sockets: decode, look up the rule, do it."""
 
-    __slots__ = ("_acts", "_codecs", "_connections", "_discovery", "_negotiation", "_requests", "_state", "_states")
+    __slots__ = (
+        "_acts",
+        "_codecs",
+        "_connections",
+        "_discovery",
+        "_hot",
+        "_negotiation",
+        "_requests",
+        "_state",
+        "_states",
+    )
 
     def __init__(
         self,
@@ -236,11 +246,21 @@ class Scale0Speaker:
             )
             for door in {door for rule in RULES for door in rule.doors}
         }
+        self._hot = {
+            door: {kind: self._acts[command] for kind, command in codec.commands.items()}
+            for door, codec in self._codecs.items()
+        }
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
         """One message, or one BATCH of them."""
         state, states, acts = self._state, self._states, self._acts
-        for decoded in self._codecs[connection.door].decode(frames):
+        codec = self._codecs[connection.door]
+        if state.state == ACTIVE and not connection.stale:
+            typed = codec.decode_hot(frames)
+            if typed is not None:
+                self._receive_hot(connection, typed, self._hot[connection.door], now, step)
+                return
+        for decoded in codec.decode(frames):
             if isinstance(decoded, Refusal):
                 self._refuse(connection, decoded, now, step)
                 continue
@@ -252,6 +272,17 @@ class Scale0Speaker:
                 self._renegotiate(connection, command, step)
             try:
                 acts[command](connection, said, bodies, now, step)
+            except Refusal as refusal:
+                self._refuse(connection, refusal, now, step)
+
+    def _receive_hot(
+        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Step
+    ) -> None:
+        """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
+        for message in messages:
+            body = message.body
+            try:
+                acts[type(message)](connection, message.options, () if body is None else (body,), now, step)
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, step)
 
@@ -301,28 +332,35 @@ class Scale0Speaker:
     ) -> None:
         service, state = said.service, self._state
         timeout, retry = said.timeout, said.retry
-        policy = state.policies.get(service)
-        if policy is not None:
+        if state.policies and service in state.policies:
+            policy = state.policies[service]
             timeout = policy.timeout if timeout is None else timeout
             retry = retry or bool(policy.retry)
         if timeout is None:
             timeout = state.limits.request_timeout
-        code, message = 0, ""
-        if not 0 < timeout <= state.limits.max_request_timeout:
-            code, message = codes.MALFORMED, f"timeout is above 0 and at most {state.limits.max_request_timeout:g}"
-        elif is_reserved(service):
+        known = self._requests.is_known(service)
+        if not known and is_reserved(service):
             self._discovery.answer(connection, said, bodies, now, step)
             return
-        elif state.draining:
-            code, message = codes.NOT_SERVING, "this broker is draining"
-        elif len(service) > state.limits.max_service_bytes or not is_service_name(
-            service, state.limits.max_service_bytes
-        ):
-            code, message = codes.MALFORMED, "that is no service's name"
-        if code:
-            step.send(connection, ("ERROR", {"id": said.id, "code": code, "message": message}))
-            return
-        self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, step)
+        refusal = None
+        if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
+            refusal = self._why_not(service, timeout)
+        if refusal is None:
+            self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, step)
+        else:
+            error = {"id": said.id, "code": refusal.code, "message": refusal.message}
+            step.send(connection, ("ERROR", error))
+
+    def _why_not(self, service: str, timeout: float) -> Refusal | None:
+        """What is wrong with a request, if anything."""
+        limits = self._state.limits
+        if not 0 < timeout <= limits.max_request_timeout:
+            return Refusal(codes.MALFORMED, f"timeout is above 0 and at most {limits.max_request_timeout:g}")
+        if self._state.draining:
+            return Refusal(codes.NOT_SERVING, "this broker is draining")
+        if not is_service_name(service, limits.max_service_bytes):
+            return Refusal(codes.MALFORMED, "that is no service's name")
+        return None
 
     def _partial(
         self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step

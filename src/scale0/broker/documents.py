@@ -75,8 +75,8 @@ class Documents:
                 )
             self.give(member, step)
 
-    def give(self, member: Member, step: Step, pushed: bool = False) -> None:
-        """CONFIG: the whole part of one client; `pushed` after a change, it waits until that is on disk."""
+    def give(self, member: Member, step: Step) -> None:
+        """CONFIG: the whole part of one client. A promise: nobody uses a version that a crash could take back."""
         member.config_version = self.version
         said = options.Config(
             identity=member.identity,
@@ -84,8 +84,7 @@ class Documents:
             config_version=self.version,
             config_hash=self.hash,
         )
-        message = ("CONFIG", said, render(self._part(member), member.config_type))
-        (step.promise if pushed else step.send)(member.connection, message)
+        step.promise(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
 
     def change(self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, step: Step) -> None:
         """Make another document the current one: store, publish, tell."""
@@ -135,10 +134,10 @@ class Documents:
             self.document, member.identity, sorted(member.services), config.group, self._state.identity, interval
         )
 
-    def _ack(self, member: Member, version: int, hash_: str, step: Step, pushed: bool = False) -> None:
+    def _ack(self, member: Member, version: int, hash_: str, step: Step) -> None:
         member.config_version = version
         said = options.ConfigAck(identity=member.identity, config_version=version, config_hash=hash_)
-        (step.promise if pushed else step.send)(member.connection, ("CONFIGACK", said))
+        step.promise(member.connection, ("CONFIGACK", said))
 
     def _push(self, _: None, now: Now, step: Step) -> None:
         """Tell some of those who have not heard of the change; the rest next turn."""
@@ -146,10 +145,12 @@ class Documents:
             member, changed = self._pending.popleft()
             if member.gone or not member.connection.takes_pushes or member.foreign:
                 continue
+            if (member.config_version or 0) > self.version:
+                continue  # it knows a broker that remembers more: a stale one downgrades nobody
             if changed:
-                self.give(member, step, pushed=True)
+                self.give(member, step)
             else:
-                self._ack(member, self.version, self.hash, step, pushed=True)
+                self._ack(member, self.version, self.hash, step)
         if self._pending:
             self._state.timers.add((self._push, None), now.mono)
 

@@ -16,8 +16,8 @@ from scale0.base import codes
 from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.base.now import Now
-from scale0.base.wheel import Wheel
-from scale0.broker import options, wire
+from scale0.base.wheel import LazyWheel
+from scale0.broker import wire
 from scale0.broker.dispatch import TOLD, TOLD_HOT
 from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
 from scale0.broker.state import FRONTEND
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS: Final = 1.0
 """How much later than the broker the client gives up: the broker's own answer says more."""
+MIN_TIMEOUT_SECONDS: Final = 0.001
+"""What is left, at the least, when a request is sent again at its very end."""
 PING_ID: Final = "~"
 STALE_SECONDS: Final = 30.0
 """After this long in silence the broker may have forgotten us: negotiate again before asking."""
@@ -35,36 +37,37 @@ STALE_SECONDS: Final = 30.0
 class Call:
     """One outstanding request. `tag` is the owner's own."""
 
-    __slots__ = ("bodies", "bucket", "deadline", "id", "retry", "sent", "service", "spoke", "tag", "timeout")
+    __slots__ = ("bodies", "bucket", "deadline", "ended", "id", "retry", "sent", "service", "spoke", "tag")
 
     def __init__(self, id_: str, service: str, bodies: Sequence[bytes], timeout: float, retry: bool, tag: Any) -> None:
         self.id = id_
         self.service = service
         self.bodies = bodies
-        self.timeout = timeout
         self.retry = retry
         self.tag = tag
-        self.deadline = 0.0
+        self.deadline = timeout + GRACE_SECONDS
+        """When the client itself gives up: a grace after the broker should have."""
         self.bucket = 0
+        self.ended = False
         self.sent = False
         self.spoke = False
 
 
-class Partial(msgspec.Struct, frozen=True):
+class Partial(msgspec.Struct, frozen=True, gc=False):
     """News: a part of an answer."""
 
     tag: Any
     bodies: Sequence[bytes]
 
 
-class Answered(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True, gc=False):
     """News: the answer."""
 
     tag: Any
     bodies: Sequence[bytes]
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, gc=False):
     """News: it will not be answered."""
 
     tag: Any
@@ -72,7 +75,7 @@ class Failed(msgspec.Struct, frozen=True):
     message: str
 
 
-class Managed(msgspec.Struct, frozen=True):
+class Managed(msgspec.Struct, frozen=True, gc=False):
     """News: what came of a management command."""
 
     tag: Any
@@ -98,7 +101,7 @@ class FrontendSession:
         self.line = Line(FRONTEND, endpoints, identity, chance, services=lambda: None, ready=None)
         self._calls: dict[str, Call] = {}
         self._commands: dict[str, Call] = {}
-        self._timers: Wheel[Call] = Wheel()
+        self._timers: LazyWheel[Call] = LazyWheel()
         self._prefix = f"{chance.getrandbits(32):x}."
         self._next = 0
         self._boot: str | None = None
@@ -151,28 +154,40 @@ class FrontendSession:
         line.heard = now.mono
         if not frames or frames[0] != wire.MAGIC or line.state in (DOWN, ENDED):
             return
+        typed = self._codec.decode_hot(frames)
+        if typed is not None:
+            commands = self._codec.commands
+            for message in typed:
+                body = message.body
+                bodies = () if body is None else (body,)
+                self._heed(commands[type(message)], message.options, bodies, now, out)
+            return
         for decoded in self._codec.decode(frames):
-            if isinstance(decoded, Refusal):
-                continue
-            command, said, bodies = decoded
-            match command:
-                case "REPLY":
-                    self._answered(said, bodies, now, out)
-                case "PARTIAL":
-                    call = self._calls.get(said.id)
-                    if call is not None:
-                        call.spoke = True
-                        out.news.append(Partial(call.tag, bodies))
-                case "ERROR":
-                    call = self._close(self._calls, said.id)
-                    if call is not None:
-                        out.news.append(Failed(call.tag, said.code, said.message))
-                case "MANAGEMENTREP":
-                    call = self._close(self._commands, said.id)
-                    if call is not None:
-                        out.news.append(Managed(call.tag, said.code, said.message, bodies[0] if bodies else b""))
-                case _:
-                    line.receive(command, said, bodies, now, out)
+            if not isinstance(decoded, Refusal):
+                self._heed(*decoded, now, out)
+
+    def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+        if command == "REPLY":
+            call = self._close(self._calls, said.id)
+            if call is not None:
+                out.news.append(Answered(call.tag, bodies))
+            elif said.id == PING_ID:
+                self._met(bodies, now, out)
+        elif command == "PARTIAL":
+            call = self._calls.get(said.id)
+            if call is not None:
+                call.spoke = True
+                out.news.append(Partial(call.tag, bodies))
+        elif command == "ERROR":
+            call = self._close(self._calls, said.id)
+            if call is not None:
+                out.news.append(Failed(call.tag, said.code, said.message))
+        elif command == "MANAGEMENTREP":
+            call = self._close(self._commands, said.id)
+            if call is not None:
+                out.news.append(Managed(call.tag, said.code, said.message, bodies[0] if bodies else b""))
+        else:
+            self.line.receive(command, said, bodies, now, out)
 
     def tick(self, now: Now, out: LineStep) -> None:
         """Give up what is over; look after the line."""
@@ -219,13 +234,17 @@ class FrontendSession:
             if line.state == UP and quiet > STALE_SECONDS:
                 line.negotiate(now, out)
             self._down_since = None if line.state == UP else now.mono
-        call.deadline = now.mono + call.timeout
-        call.bucket = self._timers.add(call, call.deadline + GRACE_SECONDS)
+        call.deadline += now.mono
+        self._timers.add(call, now.mono)
         table[call.id] = call
 
     def _send(self, call: Call, now: Now, out: LineStep) -> None:
         call.sent = True
-        said: dict[str, Any] = {"service": call.service, "id": call.id, "timeout": call.deadline - now.mono}
+        said: dict[str, Any] = {
+            "service": call.service,
+            "id": call.id,
+            "timeout": max(call.deadline - GRACE_SECONDS - now.mono, MIN_TIMEOUT_SECONDS),
+        }
         if call.retry:
             said["retry"] = True
         out.sends.append(("REQUEST", said, *call.bodies))
@@ -234,16 +253,9 @@ class FrontendSession:
     def _close(self, table: dict[str, Call], id_: Any) -> Call | None:
         call = table.pop(id_, None)
         if call is not None:
-            self._timers.remove(call, call.bucket)
+            call.ended = True
+            self._timers.remove(call)
         return call
-
-    def _answered(self, said: options.Answer, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
-        if said.id == PING_ID:
-            self._met(bodies, now, out)
-            return
-        call = self._close(self._calls, said.id)
-        if call is not None:
-            out.news.append(Answered(call.tag, bodies))
 
     def _ping(self, now: Now, out: LineStep) -> None:
         """Is it alive, and is it the one that we asked?"""

@@ -160,7 +160,8 @@ class Line:
                 self._take_config(said, bodies, now, out)
             case "CONFIGACK":
                 self.identity = said.identity
-                self.config_version, self.config_hash = said.config_version, said.config_hash or self.config_hash
+                if said.config_version >= (self.config_version or 0):
+                    self.config_version, self.config_hash = said.config_version, said.config_hash or self.config_hash
                 if self.state == CHECKING:
                     self.say_ready(now, out)
             case "READYOK":

@@ -230,7 +230,7 @@ class Members:
             step.send(old, ("DISCONNECTERROR", said))
         step.close(old)
         old.member = None
-        self._requests.move(old, newcomer, now)
+        self._requests.move(old, newcomer, now, step)
         self._connections.forget(old)
         if member.joined:
             step.record(

@@ -13,9 +13,10 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from scale0.base import codes
+from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.base.wheel import Wheel
+from scale0.base.wheel import LazyWheel
 from scale0.broker.connection import Connection
 from scale0.broker.roster import Backend, Roster
 from scale0.broker.state import BrokerState
@@ -46,7 +47,16 @@ class Request:
     )
 
     def __init__(
-        self, id_: str, origin: Connection, origin_id: str | int, service: str, bodies: Sequence[bytes]
+        self,
+        id_: str,
+        number: int,
+        origin: Connection,
+        origin_id: str | int,
+        service: str,
+        bodies: Sequence[bytes],
+        accepted: float,
+        deadline: float,
+        retry: bool,
     ) -> None:
         self.id = id_
         self.origin = origin
@@ -54,16 +64,16 @@ class Request:
         self.service = service
         self.bodies = bodies
         self.backend: Backend | None = None
-        self.number = 0
+        self.number = number
         """In the order of acceptance: many are accepted in one turn, at one time."""
-        self.accepted = 0.0
-        self.deadline = 0.0
-        self.retry = False
+        self.accepted = accepted
+        self.deadline = deadline
+        self.retry = retry
         self.spoke = False
         """A PARTIAL was passed on: it cannot be tried elsewhere any more."""
         self.ended = False
         """Answered, or its origin is gone; the backend may still be at it."""
-        self.size = 0
+        self.size = len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies))
         self.bucket = 0
 
 
@@ -78,7 +88,7 @@ class Requests:
         self.tally = tally
         self._waiting: dict[str, OrderedDict[Request, None]] = {}
         self.under_way: dict[str, Request] = {}
-        self._timers: Wheel[Request] = Wheel()
+        self._timers: LazyWheel[Request] = LazyWheel()
         # Ids must not repeat over restarts: a late REPLY to the old broker's request must match nothing.
         self._prefix = f"{state.boot:x}."
         self._next = 0
@@ -99,19 +109,12 @@ class Requests:
         if origin_id in outstanding:
             self._state.count("requests_repeated")
             return
-        self._next += 1
-        request = Request(f"{self._prefix}{self._next:x}", origin, origin_id, service, bodies)
+        self._next = number = self._next + 1
         mono = now.mono
-        request.number = self._next
-        request.accepted = mono
-        request.deadline = mono + timeout
-        request.retry = retry
-        size = 0
-        for body in bodies:
-            size += len(body)
-        request.size = size
+        id_ = f"{self._prefix}{number:x}"
+        request = Request(id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry)
         outstanding[origin_id] = request
-        request.bucket = self._timers.add(request, request.deadline)
+        self._timers.add(request, mono)
         backend = self._roster.take(service)
         if backend is not None:
             self._hand(request, backend, now, step)
@@ -119,6 +122,10 @@ class Requests:
             self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, step)
         elif not self._wait(request):
             self._fail(request, codes.TOO_MANY, f"the queue of {service} is full", now, step)
+
+    def is_known(self, service: str) -> bool:
+        """True if somebody offered this service lately: then its name is a good one."""
+        return service in self._roster.services
 
     def partial(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
         """A part of an answer: pass it on, or keep it for those who can take only one message."""
@@ -129,7 +136,7 @@ class Requests:
         origin = request.origin
         if origin.takes_pushes:
             step.send(origin, ("PARTIAL", {"id": request.origin_id}, *bodies))
-        elif not keep_part(origin, request.origin_id, bodies, self._state.limits.max_message_bytes):
+        elif not keep_part(origin, request.origin_id, bodies, self._state.limits):
             self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, step)
 
     def reply(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
@@ -143,9 +150,7 @@ class Requests:
             if origin.parts:
                 bodies = [*origin.parts.pop(request.origin_id, ()), *bodies]
             step.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
-            size = request.size
-            for body in bodies:
-                size += len(body)
+            size = request.size + (len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies)))
             self.tally.answered(request.service, backend.identity, now.mono - request.accepted, size)
             self._end(request)
         self.feed(backend, now, step)
@@ -200,9 +205,12 @@ class Requests:
         for request in list(connection.outstanding.values()):
             self._abandon(request, now)
 
-    def move(self, old: Connection, new: Connection, now: Now) -> None:
-        """A client came back on a new connection: its answers go there. Where it used an id again, the new one counts."""
-        for request in [old.outstanding[id_] for id_ in old.outstanding.keys() & new.outstanding.keys()]:
+    def move(self, old: Connection, new: Connection, now: Now, step: Step) -> None:
+        """A client came back on a new connection: its answers go there; an id used again is the new request's.
+
+        An answer that has begun ends here: nobody knows which of its parts were lost with the old connection.
+        """
+        for request in [request for id_, request in old.outstanding.items() if id_ in new.outstanding]:
             self._abandon(request, now)
         for request in old.outstanding.values():
             request.origin = new
@@ -211,6 +219,11 @@ class Requests:
         if old.parts:
             new.parts = {**old.parts, **(new.parts or {})}
             old.parts = None
+        if old.takes_pushes:
+            for request in [request for request in new.outstanding.values() if request.spoke]:
+                message = "the connection broke in the middle of the answer"
+                self._fail(request, codes.BACKEND_DIED, message, now, step, request.backend)
+                self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
     def tick(self, now: Now, step: Step) -> None:
         """Answer those whose time is over."""
@@ -223,7 +236,7 @@ class Requests:
             elif request.backend is not None:
                 message = f"{request.backend.identity} did not answer in time"
                 self._fail(request, codes.NO_ANSWER, message, now, step, request.backend)
-                request.bucket = self._timers.add(request, now.mono + ABANDONED_SLOT_SECONDS)
+                self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
             elif self._roster.offered_since(request.service, request.accepted):
                 self._fail(request, codes.NO_ANSWER, f"every backend of {request.service} was busy", now, step)
             else:
@@ -264,12 +277,15 @@ class Requests:
         del backend.held[request.id]
         request.backend = None
         if request.ended:
-            self._timers.remove(request, request.bucket)
+            self._timers.remove(request)
         self._roster.give_back(backend)
         return backend
 
     def _again(self, request: Request, now: Now, step: Step) -> None:
         self._state.count("requests_retried")
+        # A new id: what the old backend may still say about the old one must match nothing.
+        self._next += 1
+        request.id = f"{self._prefix}{self._next:x}"
         backend = self._roster.take(request.service)
         if backend is not None:
             self._hand(request, backend, now, step)
@@ -315,7 +331,7 @@ class Requests:
     def _abandon(self, request: Request, now: Now) -> None:
         self._end(request)
         if request.backend is not None:
-            request.bucket = self._timers.add(request, now.mono + ABANDONED_SLOT_SECONDS)
+            self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
     def _end(self, request: Request) -> None:
         """Nobody waits for it any more; a slot may still be taken."""
@@ -325,15 +341,16 @@ class Requests:
         origin.outstanding.pop(request.origin_id, None)
         if origin.parts:
             origin.parts.pop(request.origin_id, None)
-        self._timers.remove(request, request.bucket)
+        self._timers.remove(request)
         if request.backend is None:
             self._unwait(request)
 
 
-def keep_part(origin: Connection, origin_id: str | int, bodies: Sequence[bytes], limit_bytes: int) -> bool:
+def keep_part(origin: Connection, origin_id: str | int, bodies: Sequence[bytes], limits: Limits) -> bool:
     """Keep parts for a peer that takes one message per request; False when they are too many."""
     if origin.parts is None:
         origin.parts = {}
     kept = origin.parts.setdefault(origin_id, [])
     kept.extend(bodies)
-    return sum(map(len, kept)) <= limit_bytes
+    # Their number first: adding up the sizes of endless crumbs, again with each one, would take all of a broker's time.
+    return len(kept) <= limits.max_parts and sum(map(len, kept)) <= limits.max_message_bytes

@@ -31,6 +31,7 @@ class Skew:
         self._state = state
         self._members = members
         self._readings: dict[Member, tuple[float, float]] = {}
+        """When each was read, and how far its clock is from our monotonic one: our wall clock may jump in between."""
         self._offset: float | None = None
         self._judging = False
         self.suspect = False
@@ -46,12 +47,12 @@ class Skew:
             if not self.suspect:
                 self._offset = offset
             if member in self._readings or self.suspect or len(self._members.by_name) >= QUORUM:
-                self._readings[member] = (now.mono, difference)
+                self._readings[member] = (now.mono, time - now.mono)
             if self.suspect and not self._judging:
                 self._judge_later(now)
             return
         stepped = self._offset is not None and abs(offset - self._offset) > limit / 2
-        self._readings[member] = (now.mono, difference)
+        self._readings[member] = (now.mono, time - now.mono)
         if stepped and not self.suspect:
             self._suspect(now, step)
         if self.suspect or len(self._members.by_name) >= QUORUM:
@@ -73,22 +74,29 @@ class Skew:
         self._judging = False
         since = now.mono - 1.5 * self._window()
         self._readings = {m: r for m, r in self._readings.items() if not m.gone and r[0] >= since}
-        limit = self._state.limits.max_clock_skew
-        wrong = [member for member, reading in self._readings.items() if abs(reading[1]) > limit]
+        limit, offset = self._state.limits.max_clock_skew, now.wall - now.mono
+        wrong = [member for member, reading in self._readings.items() if abs(reading[1] - offset) > limit]
         if len(self._readings) >= QUORUM and 2 * len(wrong) > len(self._readings):
             if not self.suspect:
                 self._suspect(now, step)
             self._judge_later(now)
-        elif self.suspect and len(self._readings) < QUORUM and wrong:
+        elif self.suspect and not self._acquitted(wrong, offset):
             self._judge_later(now)
         else:
             self.suspect = False
             self._offset = now.wall - now.mono
             self._expel(wrong, now, step)
 
+    def _acquitted(self, wrong: list[Member], offset: float) -> bool:
+        """Our clock is back where clients agreed with it, or they agree again. Silence and a tie acquit nobody."""
+        if self._offset is not None and abs(offset - self._offset) <= self._state.limits.max_clock_skew / 2:
+            return True
+        most = len(self._readings) >= QUORUM and 2 * len(wrong) < len(self._readings)
+        return most or (bool(self._readings) and not wrong)
+
     def _suspect(self, now: Now, step: Step) -> None:
         self.suspect = True
-        differences = [reading[1] for reading in self._readings.values()]
+        differences = [reading[1] - (now.wall - now.mono) for reading in self._readings.values()]
         limit = self._state.limits.max_clock_skew
         step.record(
             BrokerClockSuspect(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -21,7 +22,14 @@ from scale0.base.step import Message
 
 MAGIC: Final = b"SCALE0/1"
 BATCH: Final = b"BATCH"
+QUICK_LEVELS: Final = 8
+"""Levels of nesting that are taken off whole: what is left then has few ends to walk along."""
 
+# A string to its end, closed or not: no byte is looked at twice, whatever the text is.
+_STRINGS: Final = re.compile(rb'"(?>[^"\\]+|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_RUNS: Final = re.compile(rb"\[+|\]+")
 _to_json: Final = msgspec.json.Encoder().encode
 _to_msgpack: Final = msgspec.msgpack.Encoder().encode
 _raw_messages: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -59,24 +67,15 @@ def depth_within(data: bytes, limit: int) -> bool:
     """True if JSON text nests at most `limit` deep; wrong text may be judged either way."""
     if data.count(b"[") + data.count(b"{") <= limit:
         return True
+    left = _STRINGS.sub(b"", data).translate(_ONE_BRACKET, _NO_BRACKETS)
+    levels = min(limit, QUICK_LEVELS)
+    for _ in range(levels):
+        left = left.replace(b"[]", b"")  # the innermost ones, all at once
     depth = 0
-    in_string = escaped = False
-    for byte in data:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            if depth > limit:
-                return False
-        elif byte in b"]}":
-            depth -= 1
+    for run in _RUNS.findall(left):
+        depth += len(run) if run.startswith(b"[") else -len(run)
+        if depth > limit - levels:
+            return False
     return True
 
 
@@ -102,13 +101,30 @@ class Codec:
             if name not in hot:
                 continue
             fields: list[tuple[str, Any, Any]] = [("options", schema, msgspec.NODEFAULT), ("body", bytes | None, None)]
-            kind = msgspec.defstruct(name, fields, array_like=True, tag=name, forbid_unknown_fields=True)
+            kind = msgspec.defstruct(name, fields, array_like=True, tag=name, forbid_unknown_fields=True, gc=False)
             self._types[kind] = name
         # Never None in the union: a batch of nils must not pass for messages.
         union: Any = functools.reduce(operator.or_, self._types) if self._types else msgspec.Raw
         self._typed = msgspec.msgpack.Decoder(list[union]) if self._types else None
         lengths = msgspec.Meta(min_length=2, max_length=limits.max_parts)
         self._parts = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], lengths])
+
+    @property
+    def commands(self) -> Mapping[type, str]:
+        """The hot commands by the types that `decode_hot` gives."""
+        return self._types
+
+    def decode_hot(self, frames: Sequence[bytes]) -> list[Any] | None:
+        """A BATCH of hot commands alone, as typed messages with `options` and `body`; None for everything else."""
+        if len(frames) != 4 or frames[1] != BATCH or self._typed is None:
+            return None
+        packed = frames[3]
+        if batch_length(packed) > self._limits.max_batch_messages:
+            return None
+        try:
+            return self._typed.decode(packed)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return None
 
     def decode(self, frames: Sequence[bytes]) -> Iterator[Decoded | Refusal]:
         """The messages in `frames` (without routing id and delimiter, the first frame being MAGIC)."""
@@ -141,17 +157,7 @@ class Codec:
         if batch_length(packed) > self._limits.max_batch_messages:
             yield Refusal(codes.TOO_BIG, f"a BATCH holds at most {self._limits.max_batch_messages} messages")
             return
-        try:
-            typed = self._typed.decode(packed) if self._typed is not None else None
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            typed = None
-        if typed is None:
-            yield from self._walk_batch(packed)
-            return
-        types = self._types
-        for message in typed:
-            body = message.body
-            yield types[type(message)], message.options, () if body is None else (body,)
+        yield from self._walk_batch(packed)
 
     def _walk_batch(self, packed: bytes) -> Iterator[Decoded | Refusal]:
         try:

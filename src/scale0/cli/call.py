@@ -71,7 +71,7 @@ def names_of_services(context: click.Context, _argument: click.Parameter, start:
         return []
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command()
 @click.argument("service", required=False, shell_complete=names_of_services)
 @click.argument("words", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 @joins
@@ -85,8 +85,8 @@ def call(
     """Have SERVICE done, and print what it answers. Without SERVICE: what is there.
 
     Each of ARGS is JSON if it is valid JSON, else text; key=value goes by name. A text with = in it goes as JSON:
-    '"a=b"'. A service that answers in parts prints each as it comes. Options stand before SERVICE or after it; after
-    -- everything is an argument.
+    '"a=b"'. A service that answers in parts prints each as it comes. After -- everything is an argument, also what
+    starts with a dash.
 
     \b
     Examples:
@@ -132,9 +132,9 @@ def call_json(client: Client, service: str, words: Sequence[str], retry: bool, w
 def call_raw(client: Client, service: str, words: Sequence[str], retry: bool) -> None:
     """Bytes out, bytes back."""
     bodies = [sys.stdin.buffer.read() if word == STDIN else word.encode(errors="surrogateescape") for word in words]
-    for frame in client.request(service, *bodies, retry=retry):
-        sys.stdout.buffer.write(frame)
-    sys.stdout.buffer.flush()
+    for frames in client.start_request(service, *bodies, retry=retry).parts():
+        sys.stdout.buffer.write(b"".join(frames))
+        sys.stdout.buffer.flush()
     if output.on_terminal():
         output.say()
 

@@ -70,7 +70,13 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authority
     \b
     With --json, an object: broker, changed [key paths]
     """
-    done = commanded("reload_config", broker, join, authority)
+    from scale0.client.errors import BadArguments
+
+    try:
+        done = commanded("reload_config", broker, join, authority)
+    except BadArguments as error:
+        step = "mend it (`scale0 config check FILE` gives every reason); the broker goes on as it was"
+        raise faults.Trouble(f"the broker's file cannot be used: {error.message}", step) from error
     if wants_json:
         output.say(output.as_json(done))
     elif done["changed"]:

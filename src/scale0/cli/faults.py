@@ -69,6 +69,8 @@ def _of_code(code: int, service: str, message: str) -> Trouble:
     match code:
         case codes.UNREACHABLE:
             return Trouble(f"no broker answers: {message}", hint, UNREACHABLE)
+        case codes.CONFIG_TYPE_UNKNOWN:
+            return Trouble(message, "the ending of a file says its form", USAGE)
         case codes.FAILED:
             return Trouble(f"{service} failed: {message}", hint)
         case codes.MALFORMED if service:

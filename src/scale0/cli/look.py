@@ -200,7 +200,7 @@ def discovered(client: Client) -> dict[str, Any]:
         **UNKNOWN,
         "broker": ping["broker"],
         "state": ping["state"],
-        "draining": False,
+        "draining": None,
         "group": broker["group"],
         "time": ping["time"],
         "config_version": ping["config_version"],

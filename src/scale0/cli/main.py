@@ -6,7 +6,6 @@ before a command needs it, so that help and completion are quick.
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -68,6 +67,7 @@ for command in (
 
 def main() -> None:
     """Run, and turn errors into lines that say what to do."""
+    stdout = sys.stdout
     try:
         status = cli.main(prog_name="scale0", standalone_mode=False)
         sys.stdout.flush()
@@ -80,10 +80,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo(err=True)
         sys.exit(faults.INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has enough of it: that is no error, and stdout must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except SystemExit as end:
+        # Whoever read our output has enough of it: that is no error. click puts another stdout there, and says 1.
+        sys.exit(end.code if sys.stdout is stdout else 0)
     except (Scale0Error, OSError) as error:
         found = faults.trouble_of(error)
         found.show()

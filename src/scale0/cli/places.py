@@ -6,6 +6,7 @@ is left out is the default one of the role.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -22,14 +23,13 @@ JOIN_BACKEND: Final = "SCALE0_JOIN_BACKEND"
 MAX_PORT: Final = 65_535
 
 _NAMED: Final = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?", re.ASCII)
-_BARE_IPV6: Final = re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*", re.ASCII)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def endpoint_of(text: str, port: int) -> str:
     """`HOST[:PORT]` as an endpoint; ValueError if it is none."""
-    if _BARE_IPV6.fullmatch(text):
+    if _is_ipv6(text):
         return f"tcp://[{text}]:{port}"
     found = _NAMED.fullmatch(text)
     if found is None:
@@ -38,6 +38,14 @@ def endpoint_of(text: str, port: int) -> str:
     if not 1 <= number <= MAX_PORT:
         raise ValueError(f"{number} is not a port: 1 to {MAX_PORT}")
     return f"tcp://{found[1]}:{number}"
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def host_of(endpoint: str) -> str:

@@ -38,6 +38,7 @@ def up(data_dir: str, identity: str | None, port: int | None, verbose: bool) -> 
 
     What it keeps (configuration, tokens, history) is there again when you start it again.
     """
+    from scale0.base.errors import StoreError
     from scale0.cli.broker import changed
     from scale0.config import BrokerConfig
     from scale0.io.process import run_broker
@@ -53,9 +54,16 @@ def up(data_dir: str, identity: str | None, port: int | None, verbose: bool) -> 
         "config_service": True,
         **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
     }
-    if first != FRONTEND_PORT and port is None:
-        output.note(f"port {FRONTEND_PORT} or one of the next four is taken: using {first} to {first + 4}")
-    status = run_broker(changed(BrokerConfig(), changes), None, lambda broker: welcome(broker, data_dir))
+
+    def ready(broker: Broker) -> None:
+        if first != FRONTEND_PORT and port is None:
+            output.note(f"port {FRONTEND_PORT} or one of the next four is taken: using {first} to {first + 4}")
+        welcome(broker, data_dir)
+
+    try:
+        status = run_broker(changed(BrokerConfig(), changes), None, ready)
+    except StoreError as error:
+        raise faults.Trouble(str(error), "if it runs already, look at it with `scale0 status`") from error
     output.say("stopped")
     sys.exit(status)
 

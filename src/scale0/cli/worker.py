@@ -65,6 +65,7 @@ def worker(target: str, join: str | None, endpoint: str | None) -> None:
 
 def run(found: Worker) -> None:
     """Until it is told to stop, or let go."""
+    threading.excepthook = end_loudly
     threading.Thread(target=announce, args=(found,), daemon=True).start()
     found.run()
     if found.error:
@@ -72,6 +73,14 @@ def run(found: Worker) -> None:
             f"the network let {found.identity or 'this worker'} go: {found.error}",
             "`scale0 clients` shows who has that identity",
         )
+
+
+def end_loudly(failed: threading.ExceptHookArgs) -> None:
+    """A thread of ours that fails leaves a worker that only looks alive: end it, and let somebody start it again."""
+    threading.__excepthook__(failed)
+    if failed.thread is not None and failed.thread.name.startswith("scale0-"):
+        output.note("scale0: the worker failed by a fault of Scale0 itself; please report the lines above")
+        os._exit(faults.NO)
 
 
 def announce(found: Worker) -> None:

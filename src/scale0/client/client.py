@@ -14,8 +14,9 @@ import random
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
+from scale0.base import codes
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
 from scale0.client import payload
 from scale0.client.errors import CallError, error_of
@@ -25,28 +26,29 @@ DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_IN_FLIGHT: Final = 100
 
-Item = TypeVar("Item")
+ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed})
+"""News with a `tag`; the rest is about the line."""
 
 
 class Pending:
     """A request under way. `result()` waits for it."""
 
-    __slots__ = ("_bodies", "_client", "_error", "_gate", "_parts", "done", "leads", "raw", "service")
+    __slots__ = ("_bodies", "_client", "_error", "_gate", "_parts", "done", "raw", "service")
 
     def __init__(self, client: Client, service: str, raw: bool) -> None:
         self._client = client
         self._gate: threading.Lock | None = None
         self._bodies: Sequence[bytes] = ()
-        self._parts: deque[Sequence[bytes]] = deque()
+        self._parts: deque[Sequence[bytes]] | None = None
         self._error: CallError | None = None
         self.service = service
         self.raw = raw
         self.done = False
-        self.leads = False
 
     def result(self) -> Any:
         """The answer; raises `CallError`. It ends by itself, at the latest a second after the call's timeout."""
-        self._client._wait(self)
+        if not self.done:
+            self._client._wait(self)
         return self._value()
 
     def parts(self) -> Iterator[Any]:
@@ -76,21 +78,20 @@ class Pending:
         return payload.decode(bodies[0]) if bodies else None
 
     def _news(self, news: Any) -> None:
-        match news:
-            case Answered():
-                self._bodies = news.bodies
-            case Partial():
-                self._parts.append(news.bodies)
-            case Failed():
-                self._error = error_of(news.code, news.message, self.service)
-            case Managed():
-                if news.code == 200:
-                    self._bodies = (news.body,)
-                else:
-                    self._error = error_of(news.code, news.message, self.service)
-        if not isinstance(news, Partial):
-            self.done = True
-        self._open_gate()
+        kind = type(news)
+        if kind is Answered:
+            self._bodies = news.bodies
+        elif kind is Partial:
+            if self._parts is None:
+                self._parts = deque()
+            self._parts.append(news.bodies)
+        elif kind is Managed and news.code == codes.OK:
+            self._bodies = (news.body,)
+        else:
+            self._error = error_of(news.code, news.message, self.service)
+        self.done = kind is not Partial
+        if self._gate is not None:
+            self._open_gate()
 
     def _open_gate(self) -> None:
         gate = self._gate
@@ -162,6 +163,12 @@ class Client:
         """Raw frames out, raw frames back: for services that do not speak JSON."""
         frames: list[bytes] = self._start(service, bodies, timeout, retry, raw=True).result()
         return frames
+
+    def start_request(
+        self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
+    ) -> Pending:
+        """Like `request`, but do not wait: the frames are in `result()`, or part by part in `parts()`."""
+        return self._start(service, bodies, timeout, retry, raw=True)
 
     def map(
         self,
@@ -269,9 +276,8 @@ class Client:
 
     def _deliver(self, news: list[Any]) -> None:
         for one in news:
-            tag = getattr(one, "tag", None)
-            if tag is not None:
-                tag._news(one)
+            if type(one) in ABOUT_CALLS:
+                one.tag._news(one)
 
     def _wait(self, pending: Pending, parts: bool = False) -> None:
         """Until it is done (or has a part): lead, or sleep until done or asked to lead."""

@@ -15,7 +15,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -88,6 +89,8 @@ class Crew:
         self._waited = 0
         """What waited at the last look of the watch."""
         self._stopped = False
+        self._several = False
+        """Several services share our slots: each must keep to its own. For one alone the broker counts."""
         self._in_hand = 0
         self.drained = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,12 +104,13 @@ class Crew:
         self._add_hand()
         self._start_thread(self._watch, "scale0-watch")
 
-    def take(self, works: Iterable[Work]) -> None:
+    def take(self, works: Sequence[Work]) -> None:
         """Work came in. Whoever read it runs it next."""
+        with self._count:
+            self._in_hand += len(works)
+        self._several = len(self._handlers) > 1
         for work in works:
             handler = self._handlers.get(work.service)
-            with self._count:
-                self._in_hand += 1
             if handler is None:
                 self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
             elif handler.is_async:
@@ -208,6 +212,8 @@ class Crew:
                 work = self._queue.popleft()
             except IndexError:
                 return None
+            if not self._several:
+                return work
             handler = self._handlers.get(work.service)
             with self._count:
                 running = self._running.get(work.service, 0)
@@ -220,7 +226,9 @@ class Crew:
 
     def _release(self, service: str) -> None:
         with self._count:
-            self._running[service] -= 1
+            running = self._running.get(service, 0)
+            if running:
+                self._running[service] = running - 1
             held = self._held.get(service)
             if held:
                 self._queue.appendleft(held.popleft())
@@ -285,7 +293,8 @@ class Crew:
             else:
                 self._answer(perform(handler, work, self._part))
         finally:
-            self._release(work.service)
+            if self._running:
+                self._release(work.service)
 
     def _part(self, id_: str, bodies: Sequence[bytes]) -> None:
         """A part of an answer leaves at once: somebody watches it come."""
@@ -334,6 +343,8 @@ def packed(handler: Offer, value: Any) -> Sequence[bytes]:
     """A result as bodies."""
     if not handler.raw:
         return (payload.encode(value),)
+    if type(value) is bytes:
+        return (value,)
     if value is None:
         return ()
     return (bytes(value),) if isinstance(value, bytes | bytearray | memoryview) else tuple(value)
@@ -344,7 +355,7 @@ def perform(handler: Offer, work: Work, part: Part) -> Answer:
     try:
         args, kwargs = bound(handler, work)
         value = handler.function(*args, **kwargs)
-        if inspect.isgenerator(value):
+        if type(value) is GeneratorType:
             value = exhaust(handler, work, value, part)
         return "reply", work.id, packed(handler, value)
     except Refusal as refusal:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import queue
 import random
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeVar
 
-from scale0.broker.backend import BackendSession, Work
+from scale0.broker.backend import BackendSession, Offered, Work
 from scale0.broker.line import Ended, Lost, Up
 from scale0.client.children import Children
 from scale0.client.crew import Crew, Offer
@@ -28,6 +29,12 @@ log = logging.getLogger("scale0.worker")
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5701"
 DRAIN_SECONDS: Final = 30.0
 """How long a stop waits for the work in hand."""
+OFFER_SECONDS: Final = 3.0
+"""How long a stop waits for the broker to say that no more work will come."""
+TOLD_SECONDS: Final = 0.5
+"""How long a signal may go unheeded."""
+LOOK_SECONDS: Final = 0.01
+"""How often a stop looks whether all is done."""
 COROUTINE_SLOTS: Final = 100
 """Slots of a coroutine that names none: waiting is cheap there."""
 
@@ -65,6 +72,9 @@ class Worker:
         self._up = threading.Event()
         self._ended = threading.Event()
         self._stopping = threading.Event()
+        self._offered = threading.Event()
+        # Not an Event: a signal's handler may interrupt the very thread that waits, and a queue allows for that.
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.error: str | None = None
         """Why the network will not have us any more (another worker took our identity), if so."""
 
@@ -151,26 +161,34 @@ class Worker:
         if threading.current_thread() is threading.main_thread():
             with contextlib.suppress(ValueError):
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, lambda *_: self._stopping.set())
+                    signal.signal(number, lambda *_: self._told.put(None))
         if self._link is None:
             self.start()
-        while not self._stopping.wait(0.5):
-            if self._ended.is_set():
-                break
+        while not self._is_told():
+            continue
+        if threading.current_thread() is threading.main_thread():
+            # Whoever is in a hurry says it twice.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self.stop()
 
     def stop(self, drain: float = DRAIN_SECONDS) -> None:
         """Take no more work, finish what is in hand within `drain` seconds, and leave."""
         self._stopping.set()
+        self._told.put(None)
         session, link, crew = self._session, self._link, self._crew
         if session is None or link is None or crew is None or self._ended.is_set():
             self._close()
             return
-        link.act(lambda now, out: session.offer((), self._slots(), now, out))
         deadline = read_now().mono + drain
-        crew.drained.wait(timeout=0.05)
-        while not crew.idle() and read_now().mono < deadline:
-            crew.drained.wait(timeout=0.05)
+        self._offered.clear()
+        link.act(lambda now, out: session.offer((), self._slots(), now, out))
+        if self._up.is_set():
+            # Work that is on its way to us comes before the broker's READYOK.
+            self._offered.wait(min(drain, OFFER_SECONDS))
+        pause = threading.Event()
+        # An answer is in hand until it is on the line.
+        while (session.in_hand or not crew.idle()) and read_now().mono < deadline and not self._ended.is_set():
+            pause.wait(LOOK_SECONDS)
         self._close()
 
     def __enter__(self) -> Worker:
@@ -180,6 +198,14 @@ class Worker:
     def __exit__(self, *_: object) -> Literal[False]:
         self.stop()
         return False
+
+    def _is_told(self) -> bool:
+        """Wait to be told to stop. In pieces: a signal in an unlucky moment is heeded only with the next one."""
+        try:
+            self._told.get(timeout=TOLD_SECONDS)
+        except queue.Empty:
+            return False
+        return True
 
     def _close(self) -> None:
         if self._crew is not None:
@@ -210,6 +236,8 @@ class Worker:
                 case Up():
                     log.info("up as %s", one.identity)
                     self._up.set()
+                case Offered():
+                    self._offered.set()
                 case Lost():
                     log.warning("connection lost: %s", one.reason)
                     self._up.clear()
@@ -218,3 +246,4 @@ class Worker:
                     self.error = f"{one.code} {one.message}"
                     self._ended.set()
                     self._stopping.set()
+                    self._told.put(None)

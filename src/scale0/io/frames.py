@@ -45,4 +45,4 @@ def receive_frames(socket: Socket) -> list[bytes]:
 
 def readable(socket: Socket) -> bool:
     """True if there is something to read. Asking also lets libzmq do its own work."""
-    return bool(_get(socket, EVENTS) & POLLIN)
+    return bool(_get(socket, EVENTS) & POLLIN)  # type: ignore[operator]

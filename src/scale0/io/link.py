@@ -223,6 +223,8 @@ class Link:
         if self._socket is None:
             return
         self._socket.disable_monitor()
+        if self._monitor is not None:
+            self._monitor.close(linger=0)
         self._socket.close(linger=linger)
         self._socket = self._monitor = None
         self._poll = None

@@ -2,7 +2,7 @@
 
 Lives here: the loop around a machine. Never here: a protocol. Invariants: a turn takes in a bounded number of messages;
 what depends on no commit leaves at the end of the turn, what does leaves after its commit; a peer that does not read
-holds back nobody else, and at most `max_client_bytes` of memory.
+holds back nobody else, and no more than `max_client_bytes` of memory for longer than STALL_SECONDS.
 """
 
 from __future__ import annotations

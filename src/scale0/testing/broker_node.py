@@ -44,7 +44,9 @@ class Watch(Protocol):
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None: ...
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None: ...
     def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None: ...
-    def after_turn(self, node: BrokerNode, now: Now) -> None: ...
+    def after_turn(self, node: BrokerNode) -> None: ...
+    def disk_lost(self, node: BrokerNode) -> None: ...
+    def woke(self) -> None: ...
     def ended(self, node: BrokerNode) -> None: ...
 
 
@@ -136,6 +138,7 @@ class BrokerNode:
         self.capacity = capacity
         """Messages that one wire holds for a client that does not read."""
         self.life = 0
+        self.lives = 0
         self.up = False
         self.asleep = False
         self.on_waking: list[Callable[[], None]] = []
@@ -161,6 +164,7 @@ class BrokerNode:
     def start(self, with_disk: bool = True) -> None:
         """A process starts, on the disk that its predecessor left or on a new one."""
         self.life += 1
+        self.lives += 1
         self.up, self.asleep = True, False
         self.on_waking = []
         self._mono_base = self._chance.random() * 10_000.0
@@ -170,15 +174,15 @@ class BrokerNode:
         self._alarm_at = float("inf")
         self.wires: dict[bytes, Wire] = {}
         self.disk.doom = ""
+        if not with_disk:
+            self.watch.disk_lost(self)
         self.disk.open(self.disk.store.crash() if with_disk else MemoryStore())
         self.started = self._agenda.now
         now, step = self.now, Step()
         opened = self.disk.store.open()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         endpoints = self.config.endpoints()
-        self.broker: Broker = compose_broker(
-            self.config, endpoints, opened, boot, self._chance, digest_of(LOCAL_TOKEN)
-        )
+        self.broker: Broker = compose_broker(self.config, endpoints, opened, boot, self._chance, digest_of(LOCAL_TOKEN))
         self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
         self._diary.note(f"{self.name} starts, boot {boot:x}, {'its disk' if with_disk else 'a new disk'}")
         self.watch.began(self, opened, with_disk)
@@ -217,6 +221,7 @@ class BrokerNode:
         if not self.asleep:
             return
         self.asleep = False
+        self.watch.woke()
         waiting, self.on_waking = self.on_waking, []
         for act in waiting:
             act()
@@ -271,7 +276,7 @@ class BrokerNode:
         if self._backlogs:
             self._retry(now, step)
         self._send_all(step, now)
-        self.watch.after_turn(self, now)
+        self.watch.after_turn(self)
         self._arm()
 
     def _send_all(self, step: Step, now: Now) -> None:

@@ -26,11 +26,12 @@ class Onlooker(Protocol):
     """Who looks on: see `checkers`."""
 
     def changed(self, link: SimLink) -> None: ...
+    def lost(self, name: str) -> None: ...
     def begun(self, node: BackendNode, call: Call, work: Work) -> None: ...
     def part_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
     def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
     def failed(self, call: Call, code: int, message: str) -> None: ...
-    def managed(self, node: FrontendNode, tag: Any, code: int, body: bytes) -> None: ...
+    def managed(self, node: FrontendNode, tag: str, code: int, body: bytes) -> None: ...
 
 
 class Surroundings:
@@ -89,16 +90,14 @@ class BackendNode:
         self.offered = self.offer
         self.handed = {}
         services, slots = self.offered
-        self.session = BackendSession(
-            self.endpoints, self.name, services, slots, self._chance, self.asked_interval
-        )
+        self.session = BackendSession(self.endpoints, self.name, services, slots, self._chance, self.asked_interval)
         self.link = SimLink(
             around.agenda,
             self.route,
             self.session,
             around.connect,
             partial(self._heard, self.session),
-            around.watch.changed,
+            around.watch,
             self.wall_offset,
         )
         self.link.act(self.session.start)
@@ -107,6 +106,7 @@ class BackendNode:
         """Offer something else; nothing: drain."""
         if self.link is not None and self.up:
             self.offered = (tuple(services), slots)
+            self.most_slots = max(self.most_slots, slots)
             session = self.session
             self.link.act(lambda now, out: session.offer(services, slots, now, out))
 
@@ -183,9 +183,7 @@ class FrontendNode:
         """A process starts."""
         around = self._around
         self.session = FrontendSession(self.endpoints, self.identity, self._chance)
-        self.link = SimLink(
-            around.agenda, self.route, self.session, around.connect, self._heard, around.watch.changed, 0.0
-        )
+        self.link = SimLink(around.agenda, self.route, self.session, around.connect, self._heard, around.watch, 0.0)
         self.link.act(self.session.start)
 
     def vanish(self, silent: bool) -> None:

@@ -64,7 +64,7 @@ def make_plan(seed: int, minutes: float) -> Plan:
     """The plan of a seed."""
     dice = random.Random(f"scale0 plan {seed}")
     calm = seed % CALM_EVERY == 0
-    backends = dice.randint(2, 4)
+    backends = dice.randint(2, 5)
     services = tuple(f"s{number}" for number in range(dice.randint(1, 3)))
     offers = []
     for number in range(backends):
@@ -77,16 +77,16 @@ def make_plan(seed: int, minutes: float) -> Plan:
         seconds=max(minutes, MIN_MINUTES) * 60.0,
         calm=calm,
         faults=() if calm else chosen,
-        fault_every=dice.choice((4.0, 8.0, 15.0)),
+        fault_every=dice.choice((5.0, 10.0, 20.0)),
         disk_may_be_lost=dice.random() < 0.25,
         backends=backends,
         slots=tuple(dice.choice((1, 1, 2, 4)) for _ in range(backends)),
         services=services,
         offers=tuple(offers),
         asked_intervals=tuple(dice.choice((None, None, interval * 2)) for _ in range(backends)),
-        frontends=dice.randint(1, 3),
+        frontends=dice.randint(1, 4),
         named_frontends=dice.random() < 0.7,
-        call_every=dice.choice((0.5, 1.0, 2.0)),
+        call_every=dice.choice((0.15, 0.4, 1.0)),
         interval=interval,
         liveness=dice.choice((2, 3, 3, 4)),
         change_every=dice.choice((20.0, 60.0)),

@@ -30,6 +30,13 @@ class Session(Protocol):
     def deadline(self) -> float | None: ...
 
 
+class Watch(Protocol):
+    """Who looks on: see `checkers`."""
+
+    def changed(self, link: SimLink) -> None: ...
+    def lost(self, name: str) -> None: ...
+
+
 Connect = Callable[["SimLink", str], Wire | None]
 """Opens a wire to an endpoint; None: refused, and `broke` will say so."""
 
@@ -38,8 +45,8 @@ class SimLink:
     """One life of one client's process."""
 
     __slots__ = (
-        *("_agenda", "_alarm_at", "_connect", "_deferred", "_deliver", "_inbox", "_mono_base", "ended", "losses"),
-        *("name", "on_change", "route", "session", "stalled", "twice", "wall_offset", "wire"),
+        *("_agenda", "_alarm_at", "_connect", "_deferred", "_deliver", "_inbox", "_mono_base", "ended"),
+        *("name", "resumed_at", "route", "session", "stalled", "twice", "wall_offset", "watch", "wire"),
     )
 
     def __init__(
@@ -49,7 +56,7 @@ class SimLink:
         session: Session,
         connect: Connect,
         deliver: Callable[[list[Any]], None],
-        on_change: Callable[[SimLink], None],
+        watch: Watch,
         wall_offset: float,
     ) -> None:
         self._agenda = agenda
@@ -62,16 +69,15 @@ class SimLink:
         self.name = route.name
         self.route = route
         self.session = session
-        self.on_change = on_change
-        """Called after every turn of the session, for those who look on."""
+        self.watch = watch
         self.stalled = False
         self.ended = False
         self.twice = False
         """What is sent just now is sent again right behind itself."""
         self.wall_offset = wall_offset
         self.wire: Wire | None = None
-        self.losses: list[float] = []
-        """When a wire of this process was lost or given up."""
+        self.resumed_at = 0.0
+        """When it last woke from a stall."""
 
     @property
     def now(self) -> Now:
@@ -120,6 +126,7 @@ class SimLink:
         if not self.stalled:
             return
         self.stalled = False
+        self.resumed_at = self._agenda.now
         inbox, self._inbox = self._inbox, []
         for wire, parcel in inbox:
             if wire is self.wire:
@@ -132,7 +139,7 @@ class SimLink:
     def kill(self, silent: bool) -> None:
         """The process ends; `silent`: with its machine."""
         self.ended = True
-        self.losses.append(self._agenda.now)
+        self.watch.lost(self.name)
         if self.wire is not None:
             if silent:
                 self.wire.open = False
@@ -177,8 +184,8 @@ class SimLink:
                 for frames in encode_batch(sends, _LIMITS.max_batch_messages, _LIMITS.max_message_bytes):
                     wire.to_broker(frames)
                     if self.twice:
-                        wire.to_broker(frames)
-        self.on_change(self)
+                        wire.to_broker(frames, together=True)
+        self.watch.changed(self)
         if out.news:
             self._deliver(out.news)
         self._arm()
@@ -186,7 +193,7 @@ class SimLink:
     def _drop(self) -> None:
         wire, self.wire = self.wire, None
         if wire is not None:
-            self.losses.append(self._agenda.now)
+            self.watch.lost(self.name)
             wire.close(lossy=self.route.chance.random() < 0.5)
 
     def _arm(self) -> None:

@@ -172,6 +172,12 @@ class StubNetwork:
         frames: list[bytes] = self._ask(service, bodies, timeout, retry, raw=True).result()
         return frames
 
+    def start_request(
+        self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
+    ) -> Done:
+        """Like `request`; the frames are in `result()`, or part by part in `parts()`."""
+        return self._ask(service, bodies, timeout, retry, raw=True)
+
     def map(
         self,
         service: str,

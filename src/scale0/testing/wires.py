@@ -68,11 +68,12 @@ class Way:
         self.unread = 0
         """Sent, and not yet taken by the process at the other end."""
 
-    def send(self, parcel: Parcel) -> None:
-        """On its way, behind all that was sent before."""
+    def send(self, parcel: Parcel, together: bool = False) -> None:
+        """On its way, behind all that was sent before; `together`: right behind it."""
         if not self.dead:
             self.unread += 1
-            self._last = max(self._last, self._agenda.now + self._route.delay())
+            if not together:
+                self._last = max(self._last, self._agenda.now + self._route.delay())
             self._agenda.at(self._last, self._land, parcel)
 
     def flush(self) -> None:
@@ -135,12 +136,12 @@ class Wire:
         """The client has not closed it."""
         route.wires.append(self)
 
-    def to_broker(self, frames: list[bytes]) -> None:
-        """The client sends."""
+    def to_broker(self, frames: list[bytes], together: bool = False) -> None:
+        """The client sends; `together`: to arrive with what it sent last."""
         if self.life != self.broker.life and self.broker.up and self.route.free:
             # The machine at the other end is back and does not know this connection.
             self._agenda.after(2 * self.route.delay(), self._tell_client)
-        self.up.send(frames)
+        self.up.send(frames, together)
 
     def to_client(self, frames: list[bytes]) -> None:
         """The broker sends."""

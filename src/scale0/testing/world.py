@@ -8,7 +8,7 @@ from the plan's seed.
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Any, Final
 
 from scale0.broker.state import ACTIVE, BACKEND, FRONTEND
 from scale0.config import BrokerConfig
@@ -19,7 +19,7 @@ from scale0.testing.checkers import Checkers
 from scale0.testing.client_nodes import BackendNode, FrontendNode, Surroundings
 from scale0.testing.plan import Plan
 from scale0.testing.sim_link import SimLink
-from scale0.testing.wires import Route, Wire
+from scale0.testing.wires import ClientEnd, Route, Wire
 
 BACK_SECONDS: Final = 60.0
 """The longest backoff of a client."""
@@ -84,7 +84,8 @@ class World:
             for number in range(plan.frontends)
         ]
         self.admin = FrontendNode(around, self._route("admin"), self.dice("admin"), [places.frontend], "admin")
-        self.check.backends = {node.name: node for node in self.backends}
+        self.check.of_broker.backends = {node.name: node for node in self.backends}
+        self.check.frontends = self.frontends
 
     def dice(self, name: str) -> random.Random:
         """Dice of their own for every part: one part's throws do not change another's."""
@@ -93,11 +94,15 @@ class World:
     def connect(self, link: SimLink, endpoint: str) -> Wire | None:
         """A client opens a connection."""
         broker, door = self.doors[endpoint]
-        self._serial += 1
         if not broker.up and link.route.free:
             self.agenda.after(2 * link.route.delay(), link.refused)
             return None
-        wire = Wire(self.agenda, self.diary, link.route, link, broker, door, self._serial)
+        return self.wire(link.route, link, broker, door)
+
+    def wire(self, route: Route, client: ClientEnd, broker: BrokerNode, door: str) -> Wire:
+        """A new connection; to a broker that is down and cannot say so, a hole."""
+        self._serial += 1
+        wire = Wire(self.agenda, self.diary, route, client, broker, door, self._serial)
         if broker.up:
             broker.accept(wire)
         return wire
@@ -108,7 +113,7 @@ class World:
         for node in (*self.backends, *self.frontends, self.admin):
             self.agenda.at(self.chance.random() * 3, node.start)
         self.agenda.at(5.0, self._call)
-        self.agenda.at(8.0, self._change)
+        self.agenda.at(8.0, self._changes)
         self.agenda.at(SWEEP_SECONDS, self._sweep)
 
     def run(self) -> None:
@@ -118,7 +123,6 @@ class World:
         settled = plan.heal_at + BACK_SECONDS + max(3.0, interval * plan.liveness) + 3 * interval + 1.0
         self.agenda.run(max(settled, 20.0))
         self.check.everybody_back(self.broker)
-        self.check.settled_at = self.agenda.now
         self.agenda.run(plan.seconds)
         self.check.at_the_end(self.broker, len(self.frontends) + len(self.backends) + 1)
 
@@ -145,7 +149,10 @@ class World:
                 frontend.start()
             elif frontend.link.stalled:
                 frontend.link.resume()
-        self._enable()
+        # A fresh administrator has no backoff to wait for, and knows what of the old one's mail came late.
+        self.admin.vanish(silent=False)
+        self.admin.start()
+        self.agenda.after(1.0, self.enable)
 
     def restore(self, backend: BackendNode) -> None:
         """It runs, and offers what it should."""
@@ -166,8 +173,8 @@ class World:
     def set_broker_clock(self, offset: float) -> None:
         """The wall clock of the broker's machine jumps."""
         if self.broker.wall_offset != offset:
-            self.broker.wall_offset = offset
             self.check.broker_clock(self.broker)
+            self.broker.wall_offset = offset
 
     def call(self) -> None:
         """Somebody calls a service."""
@@ -175,9 +182,24 @@ class World:
         service = NOBODY if self.plan.strain and self.chance.random() < 0.02 else self.chance.choice(self.plan.services)
         frontend.ask(service, short=self._late, twice=self.chance.random() < TWICE)
 
+    def change(self) -> None:
+        """An administrator changes the configuration."""
+        number = self.chance.randrange(5)
+        said: dict[str, Any]
+        match self.chance.randrange(4):
+            case 0:
+                said = {"services.s0": {"name": "s0", "request_queue_limit": 50 + number}}
+            case 1:
+                said = {"default_heartbeat_interval": self.plan.interval * (1 + number / 10)}
+            case 2:
+                said = {f"services.extra{number}": {"name": f"extra{number}", "timeout": 1.0 + number}}
+            case _:
+                said = {f"silences.q{number}": {"name": f"q{number}", "text": f"{self.agenda.now:.6f}"}}
+        self.admin.manage("patch_config", command="patch_config", set=said)
+
     @property
     def _late(self) -> bool:
-        return self.healed and not self.plan.calm and self.check.settled_at is not None
+        return self.healed and not self.plan.calm and self.check.of_calls.settled_at is not None
 
     def _route(self, name: str) -> Route:
         self.routes[name] = route = Route(name, self.dice(f"route {name}"))
@@ -188,27 +210,17 @@ class World:
             self.call()
             self.agenda.after(self.chance.expovariate(1 / self.plan.call_every), self._call)
 
-    def _change(self) -> None:
-        """An administrator changes the configuration."""
+    def _changes(self) -> None:
         if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
-            number = self.chance.randrange(5)
-            name = f"silences.q{number}"
-            match self.chance.randrange(4):
-                case 0:
-                    said = {"set": {"services.s0.retry": self.chance.random() < 0.5}}
-                case 1:
-                    said = {"set": {f"services.extra{number}.timeout": 1.0 + number}}
-                case _:
-                    said = {"set": {name: {"name": f"q{number}", "text": f"{self.agenda.now:.6f}"}}}
-            self.admin.manage("patch_config", command="patch_config", **said)
-            self.agenda.after(self.chance.expovariate(1 / self.plan.change_every), self._change)
+            self.change()
+            self.agenda.after(self.chance.expovariate(1 / self.plan.change_every), self._changes)
 
-    def _enable(self) -> None:
+    def enable(self) -> None:
         """After a drain: until the broker has understood."""
         state = self.broker.broker.state
         if state.state != ACTIVE or state.draining:
             self.admin.manage("enable", command="enable")
-            self.agenda.after(2.0, self._enable)
+            self.agenda.after(2.0, self.enable)
 
     def _sweep(self) -> None:
         self.check.sweep(self.broker)

@@ -1,0 +1,126 @@
+"""The checkers: everything that a simulated network is held to, in one place to hang on the world.
+
+Lives here: which look goes to whom. Never here: a promise itself (`call_checks`, `broker_checks`, `store_checks`).
+Invariant: looking on changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scale0.base.now import Now
+from scale0.base.step import Message
+from scale0.broker.backend import Work
+from scale0.broker.connection import Connection
+from scale0.events.clients import ClientLeft, ClientLost, ClientReplaced
+from scale0.store.interface import Opened
+from scale0.testing.agenda import Agenda, Diary
+from scale0.testing.broker_checks import BrokerChecks
+from scale0.testing.broker_node import BrokerNode, Mail
+from scale0.testing.call_checks import CallChecks
+from scale0.testing.calls import Call, Calls
+from scale0.testing.client_nodes import BackendNode, FrontendNode
+from scale0.testing.plan import Plan
+from scale0.testing.sim_link import SimLink
+from scale0.testing.store_checks import StoreChecks
+from scale0.testing.wires import Wire
+
+
+class Checkers:
+    """All promises of one world."""
+
+    __slots__ = ("_agenda", "_diary", "acknowledged", "frontends", "of_broker", "of_calls", "of_store")
+
+    def __init__(self, agenda: Agenda, diary: Diary, calls: Calls, plan: Plan) -> None:
+        self._agenda = agenda
+        self._diary = diary
+        self.of_calls = CallChecks(agenda, calls, plan)
+        self.of_broker = BrokerChecks(agenda, plan)
+        self.of_store = StoreChecks()
+        self.frontends: list[FrontendNode] = []
+        self.acknowledged: dict[str, int] = {}
+        """Management's answers, by command and code."""
+
+    def lost(self, name: str) -> None:
+        """Somebody lost a wire, or all it had."""
+        self.of_calls.losses[name] = self._agenda.now
+
+    def client_clock(self, name: str, offset: float) -> None:
+        """A client's wall clock is off by so much now."""
+        if self.of_broker.clocks.get(name, (0.0, 0.0))[0] != offset:
+            self.of_broker.clocks[name] = (offset, self._agenda.now)
+
+    def broker_clock(self, node: BrokerNode) -> None:
+        """The broker's wall clock jumps; it can know that only if it was right before, and somebody agreed."""
+        self.of_broker.clock_jumped |= node.up and node.wall_offset == 0.0 and bool(node.broker.roster.backends)
+
+    def woke(self) -> None:
+        """The broker was asleep until now."""
+        self.of_broker.woke_at = self._agenda.now
+
+    def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None:
+        self.lost(node.name)
+        self.of_broker.began()
+        self.of_store.began(opened, with_disk)
+
+    def ended(self, node: BrokerNode) -> None:
+        self.lost(node.name)
+
+    def disk_lost(self, node: BrokerNode) -> None:
+        self.of_store.journal(node.disk.store)
+
+    def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
+        self.of_broker.before_turn(node, mail, now)
+
+    def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
+        if isinstance(event, ClientLost | ClientLeft | ClientReplaced):
+            self.lost(event.identity)
+            self._diary.note(f"{node.name} records {event.kind} of {event.identity}")
+        self.of_broker.happened(node, event, now)
+
+    def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
+        if wire is None and peer.member is not None:
+            self.lost(peer.member.identity)
+        self.of_broker.said(node, wire, peer, messages)
+        self.of_store.said(node, messages)
+
+    def after_turn(self, node: BrokerNode) -> None:
+        self.of_broker.after_turn(node)
+
+    def changed(self, link: SimLink) -> None:
+        self.of_store.changed(link)
+
+    def begun(self, node: BackendNode, call: Call, work: Work) -> None:
+        self.of_calls.begun(node, call, work)
+
+    def part_came(self, call: Call, bodies: Sequence[bytes]) -> None:
+        self.of_calls.part_came(call, bodies)
+
+    def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None:
+        self.of_calls.answer_came(call, bodies)
+
+    def failed(self, call: Call, code: int, message: str) -> None:
+        self._diary.note(f"call {call.nonce} of {call.frontend} fails: {code} {message}")
+        self.of_calls.failed(call, code, message)
+
+    def managed(self, node: FrontendNode, tag: str, code: int, body: bytes) -> None:
+        key = f"{tag} {code}"
+        self.acknowledged[key] = self.acknowledged.get(key, 0) + 1
+
+    def sweep(self, node: BrokerNode) -> None:
+        """Once a second."""
+        self.of_broker.sweep(node)
+        self.of_calls.overdue(self.frontends)
+
+    def everybody_back(self, node: BrokerNode) -> None:
+        """Enough time has passed since everything was healed."""
+        self.of_broker.everybody_back(node)
+        self.of_calls.settled_at = self._agenda.now
+
+    def at_the_end(self, node: BrokerNode, clients: int) -> None:
+        """All is quiet."""
+        self.of_calls.at_the_end()
+        self.of_broker.sweep(node)
+        self.of_broker.at_the_end(node, clients)
+        self.of_store.journal(node.disk.store)

@@ -1,0 +1,139 @@
+"""`python -m scale0.testing.sim`: simulate whole networks under faults.
+
+Lives here: the command line of the simulated world. Never here: a clock; how long it takes is for others to measure.
+`--seed N` tells one run; `--seeds COUNT` runs many, says what broke, and how to see it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from scale0.testing.faults import Faults
+from scale0.testing.plan import MIN_MINUTES, make_plan
+from scale0.testing.promises import PROMISES, PromiseBroken
+from scale0.testing.world import World
+
+DEFAULT_MINUTES: Final = 10.0
+PROGRESS_EVERY: Final = 10
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one run went."""
+
+    seed: int
+    minutes: float
+    broken: str
+    """The name of the promise that did not hold; empty: all of them did."""
+    story: str
+    check_sum: int
+    calls: int
+    answered: int
+    messages: int
+
+
+def simulate(seed: int, minutes: float = DEFAULT_MINUTES, keep_all: bool = False) -> tuple[Outcome, World]:
+    """Run one seed to its end, or to the first broken promise."""
+    world = World(make_plan(seed, minutes), keep_all)
+    name = story = ""
+    try:
+        world.begin()
+        Faults(world).begin()
+        world.run()
+    except PromiseBroken as failure:
+        name, story = failure.name, failure.story
+    except Exception:
+        name, story = "no-exception", traceback.format_exc()
+    calls = world.calls.by_nonce.values()
+    outcome = Outcome(
+        seed=seed,
+        minutes=world.plan.seconds / 60,
+        broken=name,
+        story=story,
+        check_sum=world.diary.check_sum,
+        calls=len(calls),
+        answered=sum(call.answered for call in calls),
+        messages=world.diary.messages,
+    )
+    return outcome, world
+
+
+def say(text: str) -> None:
+    """One line, now."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def replay(outcome: Outcome) -> str:
+    """How to see a run again."""
+    return f"python -m scale0.testing.sim --seed {outcome.seed} --minutes {outcome.minutes:g} --trace"
+
+
+def tell(outcome: Outcome, world: World, whole: bool) -> None:
+    """One run, for people."""
+    plan = world.plan
+    if whole or outcome.broken:
+        for line in world.diary.lines():
+            say(line)
+        say("")
+    say(f"seed {plan.seed}: {outcome.minutes:g} virtual minutes, {'calm' if plan.calm else 'under faults'}")
+    slots = "+".join(map(str, plan.slots))
+    say(f"  network   1 broker, {plan.backends} backends ({slots} slots), {plan.frontends} frontends")
+    say(f"            heartbeats every {plan.interval:g} s, {plan.liveness} missed are death")
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(world.fault_counts.items()))
+    say(f"  faults    {counts or 'none'}; the broker lived {world.broker.lives} times")
+    ends = ", ".join(f"{code}: {count}" for code, count in sorted(world.calls.outcomes.items()))
+    say(f"  calls     {outcome.calls}, answered {outcome.answered} ({ends})")
+    managed = ", ".join(f"{what}: {count}" for what, count in sorted(world.check.acknowledged.items()))
+    say(f"  changes   {managed or 'none'}")
+    say(f"  messages  {outcome.messages}, check sum {outcome.check_sum:08x}")
+    if outcome.broken:
+        say(f"  BROKEN    at {world.agenda.now:.6f}: {outcome.broken}: {outcome.story}")
+        say(f"            ({PROMISES[outcome.broken]})")
+        say(f"            {replay(outcome)}")
+    else:
+        say(f"  kept      all {len(PROMISES)} promises")
+
+
+def run_many(first: int, count: int, minutes: float) -> int:
+    """Run many seeds; how many broke a promise."""
+    failures = calls = answered = 0
+    for done, seed in enumerate(range(first, first + count), start=1):
+        outcome, _ = simulate(seed, minutes)
+        calls, answered = calls + outcome.calls, answered + outcome.answered
+        if outcome.broken:
+            failures += 1
+            say(f"seed {seed} broke {outcome.broken}: {outcome.story.strip().splitlines()[-1]}")
+            say(f"    {replay(outcome)}")
+        if done % PROGRESS_EVERY == 0 or done == count:
+            say(f"{done} of {count} seeds, {failures} broken; {answered} of {calls} calls answered")
+    return failures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m scale0.testing.sim", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, help="run this one, and tell what happened")
+    parser.add_argument("--trace", action="store_true", help="with --seed: tell all of it")
+    parser.add_argument("--seeds", type=int, help="run so many, and tell what broke")
+    parser.add_argument("--first", type=int, default=1, help="the first of --seeds (1)")
+    parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="virtual minutes of each run (10)")
+    given = parser.parse_args(arguments)
+    if (given.seed is None) == (given.seeds is None):
+        parser.error("say --seed N or --seeds COUNT")
+    if given.minutes < MIN_MINUTES:
+        parser.error(f"--minutes is at least {MIN_MINUTES:g}: healing alone takes most of that")
+    if given.seed is not None:
+        outcome, world = simulate(given.seed, given.minutes, given.trace)
+        tell(outcome, world, given.trace)
+        return 1 if outcome.broken else 0
+    return 1 if run_many(given.first, given.seeds, given.minutes) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,110 @@
+"""Help and completion: quick, complete, and plain where nobody watches."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from scale0.cli.main import cli
+from tests.cli.shell import Shell
+
+HELP_SECONDS = 0.3
+
+
+def commands(group: click.Group, *words: str):
+    for name, command in group.commands.items():
+        yield (*words, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *words, name)
+
+
+@pytest.mark.parametrize(("words", "command"), [pytest.param(w, c, id=" ".join(w)) for w, c in commands(cli)])
+def test_every_command_and_option_is_explained(words, command):
+    assert command.help
+    assert command.get_short_help_str(80)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{words} {parameter.opts}"
+
+
+def test_every_reading_command_has_json():
+    reading = {"services", "clients", "status", "call", "enable", "disable", "drain", "reload"}
+    leaves = {words[-1]: command for words, command in commands(cli)}
+    for name in reading | {"check", "show", "history"}:
+        assert "--json" in [word for p in leaves[name].params for word in p.opts], name
+
+
+@pytest.mark.processes
+def test_help_is_quick(tmp_path):
+    shell = Shell(tmp_path)
+    best = 9.0
+    for _ in range(5):
+        began = time.monotonic()
+        assert shell.run("--help").returncode == 0
+        best = min(best, time.monotonic() - began)
+    assert best < HELP_SECONDS
+
+
+@pytest.mark.processes
+def test_help_imports_nothing_heavy(tmp_path):
+    code = (
+        "import sys, scale0.cli.main\n"
+        "heavy = {'zmq', 'uvloop', 'rich', 'asyncio', 'argon2', 'sqlite3', 'msgspec'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("shell", "word"), [("bash", "complete -o"), ("zsh", "#compdef scale0"), ("fish", "complete")])
+def test_completion_scripts(tmp_path, shell, word):
+    done = Shell(tmp_path).run("completion", shell)
+    assert done.returncode == 0
+    assert word in done.stdout
+    assert "_SCALE0_COMPLETE" in done.stdout
+
+
+@pytest.mark.processes
+def test_completion_completes_commands(tmp_path):
+    shell = Shell(tmp_path, _SCALE0_COMPLETE="bash_complete", COMP_WORDS="scale0 st", COMP_CWORD="1")
+    assert shell.run().stdout == "plain,status\n"
+
+
+def on_a_terminal(words: list[str], environment: dict[str, str]) -> str:
+    """What a command prints on a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scale0", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while more := os.read(ours, 65_536):
+            said += more
+    except OSError:
+        pass  # the other end was closed: that is how a terminal ends
+    finally:
+        os.close(ours)
+        process.wait(30)
+    return said.decode(errors="replace")
+
+
+@pytest.mark.processes
+def test_a_terminal_gets_colour_unless_it_is_unwanted(served, shell):
+    shell.environment |= {"TERM": "xterm-256color", "COLUMNS": "80"}
+    shell.environment.pop("NO_COLOR", None)
+    assert "\x1b[" in on_a_terminal(["status"], shell.environment)
+    assert "\x1b[" in on_a_terminal(["services"], shell.environment)
+    plain = on_a_terminal(["status"], {**shell.environment, "NO_COLOR": "1"})
+    assert "\x1b[3" not in plain
+    assert "active" in plain
+    hostile = on_a_terminal(["call", "say", "\x1b[2J"], shell.environment)
+    assert "\x1b[2J" not in hostile
+    assert "\\x1b[2J" in hostile

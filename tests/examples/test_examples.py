@@ -1,0 +1,147 @@
+"""Each example does what it says, against a real broker."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from scale0.config import BrokerConfig
+from scale0.io.files import read_config
+from tests.cli.conftest import shell_of
+from tests.cli.shell import EXAMPLES, Background, Shell, background
+from tests.support.broker_process import BrokerProcess, broker_process
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with broker_process(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def shell(broker: BrokerProcess, tmp_path: Path) -> Shell:
+    return shell_of(broker, tmp_path)
+
+
+@contextmanager
+def example_worker(shell: Shell, name: str) -> Iterator[Background]:
+    with shell.background("worker", f"{EXAMPLES / name}:worker") as worker:
+        worker.wait_for("ready ")
+        yield worker
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.said
+
+
+def run(shell: Shell, name: str, *words: str) -> str:
+    """What an example prints; it must end well."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *words],
+        capture_output=True,
+        text=True,
+        env=shell.environment,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_hello(shell, broker):
+    with example_worker(shell, "hello_worker.py"):
+        assert shell.run("call", "hello").stdout == "Hello, world!\n"
+        said = run(shell, "hello_client.py", broker.endpoints["frontend"]).splitlines()
+        assert said[:3] == ["Hello, Ada!", "Hello, Grace!", "Hello, Edsger!"]
+        assert said[-1].startswith("BadArguments: hello: name: Expected `str`")
+
+
+def test_calls_from_coroutines(shell, broker):
+    with example_worker(shell, "hello_worker.py"):
+        said = run(shell, "async_client.py", broker.endpoints["frontend"]).splitlines()
+        assert said == [f"Hello, number {i}!" for i in range(10)]
+
+
+def test_streaming(shell, broker):
+    with example_worker(shell, "streaming.py"):
+        assert run(shell, "streaming.py", broker.endpoints["frontend"]) == "5\n4\n3\n2\n1\nlift-off\n"
+        assert shell.run("call", "count.down", "2", "pause=0").stdout == "2\n1\n"
+
+
+def test_a_crash_of_a_process_costs_one_call(shell):
+    with example_worker(shell, "processes.py"):
+        assert shell.run("call", "primes.count", "1000").stdout == "168\n"
+        crashed = shell.run("call", "crash")
+        assert crashed.returncode == 1
+        assert "SIGABRT" in crashed.stderr
+        assert shell.run("call", "primes.count", "10").stdout == "4\n"
+
+
+def test_both_ends_without_scale0(shell, broker):
+    words = [sys.executable, str(EXAMPLES / "raw_backend.py"), broker.endpoints["backend"]]
+    with background(words, shell.folder, shell.environment) as worker:
+        worker.wait_for("ready raw-backend")
+        assert run(shell, "raw_frontend.py", broker.endpoints["frontend"], "quiet") == "QUIET\n"
+        assert shell.run("call", "upper", "native").stdout == "NATIVE\n"
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_a_worker_without_scale0_survives_the_broker(tmp_path):
+    with broker_process(tmp_path / "broker") as broker:
+        shell = shell_of(broker, tmp_path)
+        words = [sys.executable, str(EXAMPLES / "raw_backend.py"), broker.endpoints["backend"]]
+        with background(words, tmp_path, shell.environment) as worker:
+            worker.wait_for("ready raw-backend")
+            broker.kill9()
+            broker.restart()
+            worker.wait_until(lambda: worker.said.count("ready raw-backend") >= 2)
+            assert shell.run("call", "upper", "again").stdout == "AGAIN\n"
+
+
+@pytest.mark.parametrize("name", ["raw_backend.py", "raw_frontend.py"])
+def test_the_raw_ones_import_nothing_of_ours(name):
+    tree = ast.parse((EXAMPLES / name).read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert names <= {"json", "signal", "sys", "time", "zmq"}
+    assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
+
+
+def test_a_file_is_the_same_in_all_three_forms():
+    documents = [read_config(EXAMPLES / f"broker.{form}", BrokerConfig) for form in ("zpl", "json", "xml")]
+    assert documents[0] == documents[1] == documents[2]
+
+
+@pytest.mark.parametrize("form", ["zpl", "json", "xml"])
+def test_a_broker_starts_from_each(tmp_path, form):
+    ports = [w for n in ("frontend", "backend", "peer", "config-pub", "task-pub") for w in (f"--{n}-port", "0")]
+    with Shell(tmp_path).background("broker", "--config", str(EXAMPLES / f"broker.{form}"), *ports) as running:
+        running.wait_for("ready east-1 ")
+        running.signal(signal.SIGTERM)
+        assert running.wait() == 0
+
+
+def test_tests_with_the_stub(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "testing_with_stub.py")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+def test_every_example_is_tested_here():
+    tested = Path(__file__).read_text()
+    names = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
+    assert [name for name in sorted(names) if name not in tested and not name.startswith("broker.")] == []
