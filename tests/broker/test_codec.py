@@ -39,6 +39,7 @@ def test_what_is_packed_one_by_one_is_read_back(sent):
         assert read == (message[0], message[1], list(message[2:]))
 
 
+# Promise: WIRE-2
 @given(messages, st.integers(1, 8), st.integers(1, 400))
 @settings(max_examples=300)
 def test_what_is_packed_in_batches_is_read_back_in_order(sent, most, size):
@@ -53,6 +54,7 @@ def test_what_is_packed_in_batches_is_read_back_in_order(sent, most, size):
             assert wire.batch_length(wired[3]) <= most
 
 
+# Promise: WIRE-3
 @given(st.lists(st.binary(max_size=80), max_size=6))
 @settings(max_examples=500)
 def test_no_frames_raise(frames):
@@ -61,6 +63,7 @@ def test_no_frames_raise(frames):
             assert isinstance(read, Refusal) or read[0] in COMMANDS
 
 
+# Promise: WIRE-3
 @given(st.binary(max_size=200))
 @settings(max_examples=500)
 def test_no_batch_raises(packed):

@@ -9,6 +9,7 @@ from scale0.broker.documents import PUSH_CHUNK
 from tests.broker.world import MAGIC, TOKEN, World
 
 
+# Promise: CONF-3
 def test_a_change_is_told_to_everybody_in_turns_of_bounded_size():
     world = World(default_heartbeat_interval=10_000.0, max_heartbeats_per_second=1e6)
     names = [f"frontend-{number}" for number in range(2 * PUSH_CHUNK + 7)]
@@ -25,6 +26,7 @@ def test_a_change_is_told_to_everybody_in_turns_of_bounded_size():
     assert told == len(names)
 
 
+# Promise: CONF-2
 def test_a_change_is_said_to_clients_only_once_it_is_stored():
     world = World()
     world.say("frontend-1", "CHECKCONFIG")
@@ -38,6 +40,7 @@ def test_a_change_is_said_to_clients_only_once_it_is_stored():
     assert (b"frontend-1", "CONFIGACK") in world.promised
 
 
+# Promise: CONF-2
 def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_of():
     world = World()
     step = Step()
@@ -50,6 +53,7 @@ def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_o
     assert {event.kind for event in step.events} == {"config.changed", "management.commanded"}
 
 
+# Promise: CONF-3
 def test_two_changes_in_one_turn_leave_everybody_with_the_newest():
     world = World()
     world.say("frontend-1", "CHECKCONFIG")

@@ -15,6 +15,7 @@ def alive(world: World, name: str) -> bool:
     return any(identity == name for _, identity in world.broker.members.by_name)
 
 
+# Promise: LIVE-1
 @given(intervals, st.integers(1, 6), st.lists(st.floats(0.01, 0.99), max_size=6))
 @settings(max_examples=60)
 def test_dead_is_noticed_in_time_and_never_before(interval, liveness, beats):
@@ -31,6 +32,7 @@ def test_dead_is_noticed_in_time_and_never_before(interval, liveness, beats):
     assert "client.lost" in world.kinds()
 
 
+# Promise: LIVE-2
 @given(st.integers(-86_400, 86_400))
 @settings(max_examples=30)
 def test_a_jump_of_the_wall_clock_kills_nobody(jump):
@@ -48,6 +50,7 @@ def test_a_jump_of_the_wall_clock_kills_nobody(jump):
     assert ("broker.clock_suspect" in world.kinds()) is (abs(jump) > 30)
 
 
+# Promise: LIVE-3
 @pytest.mark.parametrize("seconds", [0.7, 3.05, 30.0, 3_600.0])
 def test_a_broker_that_slept_reads_its_mail_before_anybody_is_dead(seconds):
     world = World(default_heartbeat_interval=1.0)
@@ -71,6 +74,7 @@ def test_a_client_that_died_while_the_broker_slept_is_found_dead_soon():
     assert not alive(world, "backend-1")
 
 
+# Promise: LIVE-5
 def test_heartbeats_of_all_clients_together_stay_under_the_limit():
     world = World(default_heartbeat_interval=1.0, max_heartbeats_per_second=10.0)
     given = []
@@ -104,6 +108,7 @@ def beat_all(world: World, offsets: list[float], times: int = 4) -> list[int | N
     return codes
 
 
+# Promise: LIVE-7
 @pytest.mark.parametrize(
     ("offsets", "gone"),
     [
@@ -124,6 +129,7 @@ def test_the_majority_of_three_or_more_decides_whose_clock_is_wrong(offsets, gon
     assert ("broker.clock_suspect" in world.kinds()) is suspected
 
 
+# Promise: WIRE-5
 def test_the_number_of_clients_is_bounded():
     world = World(max_clients=10)
     heard = [world.say(f"frontend-{n}", "REQUEST", {"service": "scale0.ping", "id": 1}) for n in range(20)]
@@ -132,6 +138,7 @@ def test_the_number_of_clients_is_bounded():
     assert world.say("frontend-99", "REQUEST", {"service": "scale0.ping", "id": 1})
 
 
+# Promise: LIVE-6
 def test_a_silent_connection_is_forgotten_and_one_with_a_request_is_not():
     world = World()
     world.say("frontend-idle", "REQUEST", {"service": "scale0.ping", "id": 1})
@@ -141,6 +148,7 @@ def test_a_silent_connection_is_forgotten_and_one_with_a_request_is_not():
     assert world.broker.connections.find("frontend", b"frontend-waits") is not None
 
 
+# Promise: WIRE-4
 def test_what_was_counted_against_a_client_outlives_its_registration():
     world = World(default_heartbeat_interval=1.0)
     codes = []

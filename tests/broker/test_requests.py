@@ -20,6 +20,7 @@ frontends = st.sampled_from(FRONTENDS)
 backends = st.sampled_from(BACKENDS)
 
 
+# Promise: REQ-1, REQ-4
 class Exchange(RuleBasedStateMachine):
     """Frontends, backends and time do what they like; the broker must keep its books."""
 
@@ -153,6 +154,7 @@ def test_a_slot_that_nobody_waits_for_is_free_when_the_backend_answers():
     assert backend.busy == 0
 
 
+# Promise: REQ-4
 def test_a_slot_that_nobody_waits_for_is_not_lost_for_ever():
     world = World(default_heartbeat_interval=10_000.0)
     world.ready("backend-1", "a")

@@ -24,6 +24,7 @@ class Naive:
         self.stamp = stamp
 
 
+# Promise: REQ-3, REQ-4
 class RosterAndModel(RuleBasedStateMachine):
     """Every change is made to both; every taking must give the same backend."""
 

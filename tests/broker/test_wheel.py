@@ -10,6 +10,7 @@ from scale0.base.wheel import Wheel
 times = st.floats(0, 1_000)
 
 
+# Promise: REQ-7
 @given(st.lists(st.tuples(times, st.booleans()), max_size=60), st.lists(times, max_size=20))
 def test_every_entry_comes_out_once_never_early_and_at_most_a_grain_late(entries, looks):
     wheel: Wheel[int] = Wheel()

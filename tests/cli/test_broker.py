@@ -142,6 +142,7 @@ def test_status_as_json_has_the_same_keys_with_and_without_a_right(shell, manage
     assert set(fully["requests"]) == {"waiting", "under_way", "answered", "failed"}
 
 
+@pytest.mark.slow
 def test_a_broker_is_drained_disabled_and_enabled(manager, shell):
     try:
         assert manager.run("drain").stdout.startswith("broker-1 is draining")
@@ -171,7 +172,7 @@ def test_reload_says_what_changed(manager, broker):
     broker.file.write_text(json.dumps({**written, "request_timeout": "soon"}))
     done = manager.run("reload")
     assert done.returncode == 1
-    assert "the broker's file cannot be used: " in done.stderr
+    assert "nothing was reloaded: " in done.stderr
     assert "request_timeout" in done.stderr
     broker.file.write_text(json.dumps(written))
 
@@ -189,6 +190,7 @@ def test_a_wrong_token_is_a_no(shell):
     assert "(401 wrong credentials)" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_password_from_the_command_line_lets_an_admin_in(tmp_path):
     shell = Shell(tmp_path)
     made = shell.run("password", stdin="open sesame\n")

@@ -100,7 +100,7 @@ def on_a_terminal(words: list[str], environment: dict[str, str]) -> str:
 def test_a_terminal_gets_colour_unless_it_is_unwanted(served, shell):
     shell.environment |= {"TERM": "xterm-256color", "COLUMNS": "80"}
     shell.environment.pop("NO_COLOR", None)
-    assert "\x1b[" in on_a_terminal(["status"], shell.environment)
+    assert "\x1b[32mactive\x1b[0m" in on_a_terminal(["status"], shell.environment)
     assert "\x1b[" in on_a_terminal(["services"], shell.environment)
     plain = on_a_terminal(["status"], {**shell.environment, "NO_COLOR": "1"})
     assert "\x1b[3" not in plain

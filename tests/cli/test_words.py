@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 import pytest
 
 from scale0.cli.call import arguments_of, parsed
-from scale0.cli.memory import client_id, state_folder
+from scale0.cli.memory import MAX_NETWORKS, client_id, state_folder
 from scale0.cli.output import clean, span
 from scale0.cli.places import backend_endpoint, endpoint_of, host_of
 
@@ -104,6 +106,15 @@ def test_one_id_for_each_user_and_network_that_stays(tmp_path):
     assert client_id("tcp://a:1", tmp_path) == first
     assert client_id("tcp://b:1", tmp_path) != first
     assert (tmp_path / "clients.json").stat().st_mode & 0o077 == 0
+
+
+def test_only_so_many_networks_are_remembered(tmp_path):
+    (tmp_path / "clients.json").write_text(json.dumps({f"tcp://n:{i}": f"cli-{i}" for i in range(MAX_NETWORKS)}))
+    client_id("tcp://new:1", tmp_path)
+    known = json.loads((tmp_path / "clients.json").read_text())
+    assert len(known) == MAX_NETWORKS
+    assert "tcp://new:1" in known
+    assert "tcp://n:0" not in known
 
 
 @pytest.mark.parametrize("content", ["", "no json", "[]", '{"tcp://a:1": 5}', '{"tcp://a:1": "not an id!"}'])

@@ -34,6 +34,7 @@ def test_sigterm_lets_work_in_hand_be_finished_and_answered(broker, shell, tmp_p
     assert answers == ["finished"]
 
 
+@pytest.mark.slow
 def test_no_call_is_lost_when_workers_take_turns(broker, shell):
     """Without retry: whatever a worker was given before it left, it answers."""
     with scale0.Client(broker.endpoints["frontend"]) as net, shell.background("worker", WORKERS) as last:
@@ -48,11 +49,13 @@ def test_no_call_is_lost_when_workers_take_turns(broker, shell):
                 assert worker.wait() == 0
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_worker_costs_no_call_that_may_be_retried(broker, shell, tmp_path):
     begun, gate = tmp_path / "begun", tmp_path / "gate"
     with scale0.Client(broker.endpoints["frontend"]) as net:
         with shell.background("worker", WORKERS) as first:
             first.wait_for("ready ")
+            net.ping()  # a client sends what was started once it is connected, and nobody waits here
             kept = net.start("wait.for", str(begun), str(gate), retry=True)
             lost = net.start("wait.for", str(begun), str(gate))
             eventually(begun.exists, "the work begins")
@@ -80,6 +83,7 @@ def test_a_worker_whose_identity_is_taken_says_so_and_exits_with_1(broker, shell
             assert second.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_worker_waits_for_its_broker_and_says_so(shell):
     with shell.background("worker", WORKERS, "--join", "127.0.0.1:9") as worker:
         worker.wait_for("no broker answers at tcp://127.0.0.1:9 yet")

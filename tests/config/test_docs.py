@@ -72,6 +72,7 @@ def told_default(field: msgspec.inspect.Field) -> str:
     return f"`{field.default}`" if isinstance(field.default, str) else f"`{json.dumps(field.default)}`"
 
 
+# Promise: HOUSE-4
 @pytest.mark.parametrize("schema", PLACES, ids=lambda schema: schema.__name__)
 def test_every_key_is_documented_with_its_default(schema):
     info = msgspec.inspect.type_info(schema)

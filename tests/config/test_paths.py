@@ -80,6 +80,7 @@ def test_what_is_removed_may_be_set_again():
     assert patch(DOCUMENT, {"silences.s1": {"until": 1}}, ["silences.s1"]).silences == ({"name": "s1", "until": 1},)
 
 
+# Promise: CONF-1
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [

@@ -45,6 +45,7 @@ def _has_what_zpl_cannot_carry(document: msgspec.Struct) -> bool:
     return any("'" in text and '"' in text for text in _texts(msgspec.to_builtins(document)))
 
 
+# Promise: CONF-4
 @pytest.mark.parametrize("name", SCHEMA_VALUES)
 def test_json_carries_every_document(name):
     @given(SCHEMA_VALUES[name])
@@ -62,6 +63,7 @@ def rendered(document: msgspec.Struct, form: str) -> tuple[bytes, list[str]]:
         return b"", error.reasons
 
 
+# Promise: CONF-4
 @pytest.mark.parametrize("name", SCHEMA_VALUES)
 def test_xml_carries_every_document_without_noncharacters(name):
     @given(SCHEMA_VALUES[name])
@@ -73,6 +75,7 @@ def test_xml_carries_every_document_without_noncharacters(name):
     check()
 
 
+# Promise: CONF-4
 @pytest.mark.parametrize("name", SCHEMA_VALUES)
 def test_zpl_carries_every_document_without_both_quotes_and_czmq_reads_the_same_tree(name):
     czmq = czmq_reader()

@@ -29,6 +29,7 @@ def reasons(data: bytes | str, form: str, schema: type = BrokerConfig) -> list[s
     return caught.value.reasons
 
 
+# Promise: CONF-5
 def test_all_reasons_are_told_in_the_order_of_their_lines():
     told = reasons(
         "frontend_prt = 5\nbackend_port = 99999\nbackend_port = 1\n\nstate = off\ncurve = yes\nmanagement = 3\n", "zpl"
@@ -239,6 +240,7 @@ def test_open_objects_in_text_are_read_strictly(data, reason):
     assert reasons(data, "zpl", NetworkDocument)[0].startswith(reason)
 
 
+# Promise: CONF-5
 def test_secrets_are_never_repeated_in_a_reason():
     told = reasons(
         '{"store": "mysql://root:hunter2@db", "admins": [{"auth_id": "a", "password_hash": "hunter2\\n"}]}', "json"
@@ -296,6 +298,7 @@ def test_other_forms_are_refused_with_415(name):
         assert caught.value.code == 415
 
 
+# Promise: CONF-5
 @given(
     st.sampled_from(FORMS),
     st.binary(max_size=60) | st.text('{}[]":,\\u0d1<>/config&;#= \n', max_size=60).map(str.encode),

@@ -122,6 +122,7 @@ _tricky = st.lists(
 ).map("".join)
 
 
+# Promise: CONF-6
 @given(_tricky)
 @example("a = '#'\n    b#=\n")
 def test_whatever_we_accept_czmq_reads_to_the_same_tree(text):

@@ -28,6 +28,7 @@ PROMISED = [
 ]
 
 
+# Promise: JOUR-3
 def test_the_columns_are_the_promised_ones_in_order():
     assert [(column.name, column.type) for column in COLUMNS] == PROMISED
     assert SCHEMA_VERSION == 1

@@ -22,6 +22,7 @@ def gathered(values):
     return from_counts(counts)
 
 
+# Promise: JOUR-4
 @given(seconds)
 def test_a_bucket_is_within_one_percent_of_its_values(value):
     assert abs(value_of(bucket_of(value)) - value) <= 0.01 * value
@@ -54,6 +55,7 @@ def test_what_is_no_duration_raises(value):
         bucket_of(value)
 
 
+# Promise: JOUR-4
 @given(st.lists(st.lists(seconds, max_size=30), max_size=5))
 def test_merging_parts_is_gathering_the_whole(parts):
     whole = gathered(value for part in parts for value in part)

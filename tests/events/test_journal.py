@@ -41,6 +41,7 @@ turns = st.lists(
 )
 
 
+# Promise: JOUR-1
 @given(turns, st.integers(1, 10**12), st.integers(0, 4 * 10**15))
 def test_numbers_are_gapless_and_rows_say_which_they_hold(turns, next_seq, last_time_us):
     book = Journal("east-1", 5, next_seq, last_time_us)
@@ -50,6 +51,7 @@ def test_numbers_are_gapless_and_rows_say_which_they_hold(turns, next_seq, last_
         assert [row["seq"] for row in read(entry.body)] == list(range(entry.first_seq, entry.last_seq + 1))
 
 
+# Promise: JOUR-1
 @given(turns, st.integers(0, 4 * 10**15))
 def test_time_never_goes_back_within_a_boot_and_at_is_never_after_it(turns, last_time_us):
     book = journal(last_time_us)
@@ -59,6 +61,7 @@ def test_time_never_goes_back_within_a_boot_and_at_is_never_after_it(turns, last
     assert all(row["at"] <= row["time"] for row in found)
 
 
+# Promise: JOUR-2
 @given(turns)
 def test_no_event_is_lost_or_moved(turns):
     book = journal()
@@ -80,6 +83,7 @@ plain = st.recursive(
 )
 
 
+# Promise: JOUR-2
 @given(st.text(), st.dictionaries(st.text(), plain, max_size=4))
 def test_what_an_event_says_comes_back_as_it_was(identity, data):
     entry = journal().enter([ClientRefused(identity, 400, data)], Now(0.0, 100.0))
@@ -193,6 +197,7 @@ def test_bytes_that_the_decoder_itself_stumbles_over_are_a_damaged_row(body):
         read(body)
 
 
+# Promise: JOUR-2
 def test_every_cut_of_a_row_is_a_damaged_row():
     entry = journal().enter([ClientSeen("w", 1, 1.0)], Now(0.0, 100.0))
     assert entry is not None

@@ -27,6 +27,7 @@ PROMISED = {
 }
 
 
+# Promise: JOUR-3
 def test_every_promised_kind_exists():
     assert set(KINDS) >= PROMISED
 
@@ -60,6 +61,7 @@ def test_there_is_a_sample_of_every_kind():
     assert {event.kind for event, _ in SAMPLES} == set(KINDS)
 
 
+# Promise: JOUR-3
 @pytest.mark.parametrize(("event", "filled"), SAMPLES, ids=[event.kind for event, _ in SAMPLES])
 def test_every_kind_comes_back_from_the_journal_in_its_columns(event, filled):
     entry = Journal("east-1", 5, 41, 0).enter([event], Now(1.0, 100.0))

@@ -21,6 +21,7 @@ def room_of(path: Path) -> str:
     return parts[0] if len(parts) > 1 else rules.ROOT
 
 
+# Promise: HOUSE-1
 def test_every_file_keeps_the_house_rules():
     found = [
         f"{path.relative_to(REPOSITORY)}:{complaint}"
@@ -36,6 +37,7 @@ def test_every_room_is_on_the_map():
     assert all((PACKAGE / room / "__init__.py").is_file() for room in rooms)
 
 
+# Promise: HOUSE-1
 def test_rooms_do_not_import_each_other_in_a_circle():
     edges: dict[str, set[str]] = {}
     for path in SOURCES:

@@ -26,6 +26,7 @@ def run_suite(directory: Path, source: str, *options: str) -> subprocess.Complet
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=60)
 
 
+# Promise: HOUSE-3
 @pytest.mark.parametrize("workers", ["0", "1"])
 @pytest.mark.parametrize(
     ("source", "named"),

@@ -21,6 +21,7 @@ def committed() -> list[Path]:
     return sorted(path for path in paths if path.is_file())
 
 
+# Promise: HOUSE-2
 def test_no_committed_file_says_what_is_nobodys_business():
     found = []
     for path in committed():

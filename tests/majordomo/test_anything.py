@@ -25,6 +25,7 @@ turn = st.tuples(
 )
 
 
+# Promise: MDP-5
 @settings(max_examples=300)
 @given(st.lists(turn, max_size=12))
 def test_nothing_that_a_stranger_says_raises_or_disturbs_another(turns):

@@ -64,6 +64,7 @@ def given(town: Town, who: str) -> bytes:
     return frames[2]
 
 
+# Promise: MDP-1
 @every_form
 def test_a_request_is_answered_in_the_framing_that_it_came_in(form):
     town = Town()
@@ -172,6 +173,7 @@ def test_a_client_may_have_several_requests_under_way(form):
     assert town.hears("client") == [form.reply(b"echo", b"w2"), form.reply(b"echo", b"w1")]
 
 
+# Promise: MDP-2
 @every_form
 def test_mmi_service_knows_every_backend(form):
     town = Town()
@@ -187,6 +189,7 @@ def test_mmi_service_knows_every_backend(form):
     assert town.hears("client") == [form.reply(b"mmi.service", b"404")]
 
 
+# Promise: MDP-2
 @every_form
 @pytest.mark.parametrize("service", [b"mmi.", b"mmi.services", b"mmi.service.x", b"mmi.broker"])
 def test_other_management_services_are_not_implemented(form, service):
@@ -327,6 +330,7 @@ def test_a_name_with_spaces_is_a_name():
     assert town.hears("client") == NEW.answer(b"two words here", b"1", b"-")[:1]
 
 
+# Promise: MDP-4
 def test_the_dialect_is_told_apart_by_each_request():
     town = Town()
     for form in (DIALECT, NEW_REQ, NEW, DIALECT, OLD):

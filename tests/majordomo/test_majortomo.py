@@ -67,6 +67,7 @@ class Working:
         self._context.destroy(linger=0)
 
 
+# Promise: MDP-4
 def test_its_client_and_its_worker_talk_through_our_broker(broker, client, wire):
     working = Working(broker, "tomo.both")
     for request in ([b"1"], [b"2", b"and more"], [b"stop"]):
@@ -77,6 +78,7 @@ def test_its_client_and_its_worker_talk_through_our_broker(broker, client, wire)
     wait_until(wire, b"tomo.both", b"404")  # it said DISCONNECT
 
 
+# Promise: MDP-3
 def test_its_client_reaches_a_scale0_backend(wire, client):
     backend = wire.scale0_backend("tomo.own")
     client.send("tomo.own", b"ask", b"more")
@@ -110,6 +112,7 @@ def test_its_client_can_ask_the_management_services(wire, client):
         assert client.recv_all_as_list(WAIT_SECONDS) == [code]
 
 
+# Promise: MDP-4
 def test_every_kind_of_client_reaches_its_worker(broker, wire):
     working = Working(broker, "tomo.worker")
     own = wire.open(zmq.DEALER, "frontend")

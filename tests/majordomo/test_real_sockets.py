@@ -116,6 +116,7 @@ def wire(broker: BrokerProcess) -> Iterator[Wire]:
     out.close()
 
 
+# Promise: MDP-1
 def test_a_req_client_and_a_dealer_worker_of_01(wire):
     worker = wire.open(zmq.DEALER, "backend")
     worker.send_multipart([EMPTY, W01, READY, b"echo.01"])
@@ -138,6 +139,7 @@ def test_an_asynchronous_client_of_01_makes_the_empty_frame_itself(wire):
     assert heard(client) == [EMPTY, C01, b"dealer.01", b"answer"]
 
 
+# Promise: MDP-1
 def test_a_client_and_a_worker_of_02(wire):
     worker = wire.open(zmq.DEALER, "backend")
     worker.send_multipart([W02, READY, b"echo.02"])
@@ -174,6 +176,7 @@ def test_a_client_of_02_reaches_a_worker_of_01(wire):
     assert heard(client) == [C02, CLIENT_FINAL_02, b"old", b"answer"]
 
 
+# Promise: MDP-3
 def test_a_majordomo_client_reaches_a_scale0_backend(wire):
     backend = wire.scale0_backend("own")
     for kind, request, reply in (
@@ -188,6 +191,7 @@ def test_a_majordomo_client_reaches_a_scale0_backend(wire):
         assert heard(client) == [*reply, b"answer"]
 
 
+# Promise: MDP-3
 def test_a_scale0_frontend_reaches_a_majordomo_worker(wire):
     worker = wire.open(zmq.DEALER, "backend")
     worker.send_multipart([W02, READY, b"theirs"])
@@ -201,6 +205,7 @@ def test_a_scale0_frontend_reaches_a_majordomo_worker(wire):
     assert (reply[1], json.loads(reply[2])["id"], reply[3:]) == (b"REPLY", 7, [b"rest"])
 
 
+# Promise: MDP-1
 @pytest.mark.parametrize(
     ("lead", "header", "beat"), [([EMPTY], W01, HEARTBEAT_01), ([], W02, HEARTBEAT_02)], ids=["0.1", "0.2"]
 )
@@ -215,6 +220,7 @@ def test_heartbeats_keep_a_worker_and_silence_ends_it(wire, lead, header, beat):
     wait_until(wire, service, b"404")
 
 
+# Promise: MDP-5
 @pytest.mark.parametrize(
     ("lead", "header", "beat", "bye"),
     [([EMPTY], W01, HEARTBEAT_01, DISCONNECT_01), ([], W02, HEARTBEAT_02, DISCONNECT_02)],
@@ -257,6 +263,7 @@ def test_a_request_of_a_worker_that_vanished_goes_to_the_next(wire):
     assert heard(client) == [C02, CLIENT_FINAL_02, b"shaky", b"answer"]
 
 
+# Promise: MDP-2
 def test_management_services_over_both_versions(wire):
     wire.scale0_backend("found")
     new = wire.open(zmq.DEALER, "frontend")

@@ -36,6 +36,7 @@ def test_ready_has_no_response(version):
     assert member.foreign
 
 
+# Promise: MDP-1
 @every_version
 def test_a_worker_gets_one_request_at_a_time_and_its_reply_frees_it(version):
     town = Town()
@@ -95,6 +96,7 @@ def test_the_heartbeat_interval_is_the_configured_one():
     assert town.hears("w1") == [[W02, HEARTBEAT_02]]
 
 
+# Promise: MDP-1
 @every_version
 def test_three_missed_heartbeats_are_death_and_the_dead_hear_nothing(version):
     town = Town()
@@ -206,6 +208,7 @@ def test_ready_twice_is_disconnect(version):
     address(town, version, "w2")
 
 
+# Promise: MDP-5
 @every_version
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_reply_to_nothing_that_was_asked_is_disconnect(version, busy):

@@ -118,7 +118,7 @@ class Town:
 
     def _take(self, step: Step) -> None:
         self.events += step.events
-        for peer, messages in step.sends.items():
+        for peer, messages in [*step.sends.items(), *step.promises.items()]:
             self._mail.setdefault(peer.routing_id.decode(), []).extend(peer.pack(messages))
 
 

@@ -41,6 +41,7 @@ def recovered(folder: Path) -> tuple[Opened, list[JournalRow]]:
     return opened, [row for row in rows if isinstance(row, JournalRow)]
 
 
+# Promise: STORE-1
 @pytest.mark.processes
 @pytest.mark.parametrize("nth", [1, 4])
 @pytest.mark.parametrize("point", FAILPOINTS)

@@ -31,6 +31,7 @@ def store(folder):
     made.close()
 
 
+# Promise: STORE-2
 def test_a_second_store_on_one_folder_is_refused_and_told_who_has_it(folder, store):
     store.open()
     with pytest.raises(StoreRefused, match=f"in use by process {os.getpid()}"):
@@ -42,6 +43,7 @@ def test_a_second_store_on_one_folder_is_refused_and_told_who_has_it(folder, sto
     again.close()
 
 
+# Promise: STORE-2
 @pytest.mark.processes
 def test_a_second_process_on_one_folder_is_refused(folder, store):
     store.open()
@@ -145,6 +147,7 @@ def filled(folder):
     return folder / DATABASE_NAME
 
 
+# Promise: STORE-4
 @pytest.mark.parametrize(
     ("start", "junk"), [(0, b"not a database at all"), (4096, b"\xff" * 4096), (20_000, b"\x07" * 9000)]
 )
@@ -161,6 +164,7 @@ def test_a_damaged_database_is_refused_with_advice_and_left_as_it_is(folder, sto
         SqliteStore(folder).open()
 
 
+# Promise: STORE-4
 def test_a_newer_database_is_refused_and_left_as_it_is(folder, store):
     path = filled(folder)
     connection = sqlite3.connect(path)
@@ -171,6 +175,7 @@ def test_a_newer_database_is_refused_and_left_as_it_is(folder, store):
         store.open()
 
 
+# Promise: STORE-4
 def test_a_database_of_another_program_is_refused_and_left_as_it_is(folder, store):
     folder.mkdir(parents=True)
     path = folder / DATABASE_NAME
@@ -184,6 +189,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(folder, stor
     assert path.read_bytes() == before
 
 
+# Promise: STORE-3
 def test_a_commit_that_sqlite_refuses_is_fatal_and_says_where(folder, store):
     store.open()
     store._writer.execute("PRAGMA max_page_count = 1")  # no room

@@ -139,6 +139,7 @@ def test_the_journal_is_read_from_the_row_that_holds_the_next_event(make):
     assert store.read(ReadJournal(8, 9)) == ()
 
 
+# Promise: JOUR-1
 def test_numbers_go_on_after_everything_was_trimmed(make):
     store = make()
     rows = entries(store.open(), 3)
@@ -153,6 +154,7 @@ def test_numbers_go_on_after_everything_was_trimmed(make):
     assert make().open().next_seq == 9
 
 
+# Promise: STORE-3
 @pytest.mark.parametrize("point", FAILPOINTS[:3])
 def test_nothing_of_a_commit_that_failed_is_there_and_no_other_follows(make, point):
     def break_at(name):

@@ -1,4 +1,7 @@
-"""The twins: the same commands give the same answers from memory and from SQLite, over reopening and crashes."""
+"""The twins: the same commands give the same answers from memory and from SQLite, over reopening and crashes.
+
+Promise: STORE-5
+"""
 
 from __future__ import annotations
 

@@ -159,6 +159,9 @@ CASES: dict[str, Callable[[Net], Any]] = {
     "a call of a raw one": lambda net: net.call("raw.one", 1, 2),
     "nobody": lambda net: net.call("nobody.does", timeout=0.2),
     "a reserved name": lambda net: net.call("scale0.nonsense"),
+    "a timeout that is none": lambda net: net.call("plain", 1, timeout=0),
+    "a service that is no text": lambda net: net.call(5, 1),  # type: ignore[arg-type]
+    "a body that is no bytes": lambda net: net.request("raw", "text"),  # type: ignore[arg-type]
     "unencodable arguments": lambda net: net.call("untyped", object()),
     "services": lambda net: [(row["service"], row["backends"], row["slots"]) for row in net.services()],
     "ping": lambda net: sorted(net.ping()),

@@ -120,6 +120,18 @@ def test_a_closed_stub_refuses_as_a_closed_client_does():
         net.call("double", 1)
 
 
+def test_code_with_an_async_client_is_tested_too():
+    async def under_test(net: Any) -> list[Any]:
+        async with net:
+            mapped = [value async for value in net.map("later", [1, 2])]
+            streamed = [value async for value in net.stream("double", 4)]
+            return [await net.call("double", 3), mapped, streamed, (await net.ping())["broker"]]
+
+    assert asyncio.run(under_test(StubNetwork(worker).asynchronous)) == [6, [2, 3], [8], "stub"]
+    wanted = [name for name in dir(scale0.AsyncClient) if not name.startswith("_") and name not in ("manage", "submit")]
+    assert [name for name in wanted if not hasattr(StubNetwork().asynchronous, name)] == []
+
+
 def test_it_has_the_methods_of_a_client():
     wanted = [name for name in dir(scale0.Client) if not name.startswith("_") and name not in ("manage", "submit")]
     assert [name for name in wanted if not hasattr(StubNetwork(), name)] == []

@@ -95,6 +95,7 @@ def test_what_speaks_no_protocol_is_dropped(net, frames, door):
     assert raw.silent(0.05)
 
 
+# Promise: WIRE-4
 @pytest.mark.parametrize(("frames", "code"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_malformed_is_refused_once_and_its_sender_may_go_on(net, frames, code):
     raw = net.frontend()
@@ -119,6 +120,7 @@ def test_of_two_keys_with_one_name_the_last_one_wins(net):
     assert raw.hear().options["id"] == 2
 
 
+# Promise: WIRE-2
 def test_one_bad_message_in_a_batch_does_not_cost_the_good_ones(net):
     raw = net.frontend()
     raw.frames(
@@ -159,6 +161,7 @@ def test_a_message_in_a_batch_may_have_as_many_bodies_as_alone(net):
         assert (answered.options["id"], answered.bodies) == (number, bodies)
 
 
+# Promise: WIRE-5
 @pytest.mark.parametrize("size", [8 * MIB - 64, 8 * MIB, 12 * MIB])
 def test_a_message_over_8_mib_is_413_with_the_id_of_its_request(net, size):
     service = unique("big")
@@ -194,6 +197,7 @@ def test_parts_too_big_to_join_are_413_for_a_req_socket(net):
     assert caller.hear().code == 413
 
 
+# Promise: WIRE-5
 def test_too_many_parts_to_join_are_413_and_cost_nobody_time(net):
     service = unique("crumbs")
     backend, caller = net.backend(service), net("frontend", zmq.REQ)
@@ -240,6 +244,7 @@ def test_a_frame_that_libzmq_itself_refuses_costs_only_its_connection(net):
         assert raw.silent(0.2)
 
 
+# Promise: WIRE-4
 def test_more_than_ten_bad_messages_make_an_error_client_that_can_be_forgiven(net, local):
     bad, other = net.frontend(), net.frontend()
     for _ in range(11):
@@ -254,6 +259,7 @@ def test_more_than_ten_bad_messages_make_an_error_client_that_can_be_forgiven(ne
     assert bad.request("scale0.ping").command == "REPLY"
 
 
+# Promise: WIRE-4
 def test_an_error_client_is_free_after_its_ban(tmp_path):
     with own_broker(tmp_path, error_client_ban=0.5) as (_, net):
         bad = net.frontend()
@@ -298,6 +304,7 @@ def test_garbage_without_a_protocol_makes_an_error_client_too(net):
     assert bad.silent()
 
 
+# Promise: WIRE-4
 def test_an_error_clients_ban_does_not_touch_its_neighbours(net):
     with honest_pair(net.endpoints):
         for _ in range(5):
@@ -326,6 +333,7 @@ HOSTILE = {
 }
 
 
+# Promise: WIRE-5
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_messages_cost_little_memory_and_disturb_nobody(broker, net, make):
     frames = make()

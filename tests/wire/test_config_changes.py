@@ -28,6 +28,7 @@ def current(client: Raw, auth: dict[str, str]) -> dict[str, Any]:
     return body
 
 
+# Promise: CONF-1
 def test_a_new_document_is_the_next_version_and_names_its_parent(fresh):
     _, net, auth = fresh
     client = net.frontend()
@@ -47,6 +48,7 @@ def test_a_document_may_come_as_the_body(fresh):
     assert client.manage("set_config", auth, json.dumps(wanted).encode(), base=1).body["version"] == 2
 
 
+# Promise: CONF-1
 @pytest.mark.parametrize("base", [None, 0, 2, 10**18])
 def test_a_stale_base_is_refused_with_409_and_changes_nothing(net, local, base):
     client = net.frontend()
@@ -56,6 +58,7 @@ def test_a_stale_base_is_refused_with_409_and_changes_nothing(net, local, base):
     assert current(client, local) == before
 
 
+# Promise: CONF-1
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -145,6 +148,7 @@ def test_what_only_messagepack_can_say_is_no_configuration(net, local, extra):
     assert net.frontend().request("scale0.ping").command == "REPLY"
 
 
+# Promise: CONF-2, STORE-1
 def test_a_change_survives_a_kill(fresh):
     broker, net, auth = fresh
     client = net.frontend()
@@ -155,6 +159,7 @@ def test_a_change_survives_a_kill(fresh):
     assert current(net.frontend(), token_of(broker)) == before
 
 
+# Promise: CONF-3
 def test_clients_whose_part_changed_get_it_and_the_others_the_version(fresh):
     _, net, auth = fresh
     caller, worker = net.frontend(), net.backend(unique("echo"))
@@ -182,6 +187,7 @@ def test_ready_after_a_push_uses_the_new_version(fresh):
     assert worker.ask("READY", {"services": [service], "config_version": 1}).command == "FORCENEGOTIATE"
 
 
+# Promise: CONF-3
 def test_changes_and_a_beacon_are_published(fresh):
     _, net, auth = fresh
     listener: zmq.Socket[bytes] = net.subscriber("config_pub")

@@ -10,6 +10,7 @@ from tests.wire.raw import Raws, unique
 pytestmark = pytest.mark.processes
 
 
+# Promise: IDENT-1
 def test_a_connection_cannot_be_two_clients(net):
     client = net.frontend()
     client.check(unique("me"))
@@ -39,6 +40,7 @@ def test_a_client_may_name_itself_again(net):
     assert backend.ask("READY", said).options["identity"] == me
 
 
+# Promise: IDENT-1
 def test_a_newcomer_takes_over_and_the_old_connection_is_told(net):
     me, service = unique("worker"), unique("echo")
     old = net.backend(service, identity=me)
@@ -52,6 +54,7 @@ def test_a_newcomer_takes_over_and_the_old_connection_is_told(net):
     assert old.silent()
 
 
+# Promise: IDENT-1
 def test_the_same_name_as_frontend_and_as_backend_are_two_clients(net):
     me = unique("both")
     backend = net.backend(unique("echo"), identity=me)
@@ -72,6 +75,7 @@ def test_answers_follow_a_frontend_to_its_new_connection(net):
     assert new.hear().bodies == [b"late"]
 
 
+# Promise: IDENT-2
 @pytest.mark.parametrize("name", ["scale0.ping", "scale0.mine", "mmi.service", "mmi.x"])
 def test_reserved_names_cannot_be_offered(net, name):
     backend = net("backend")
@@ -105,6 +109,7 @@ def test_a_thousand_services_are_one_backends_limit(net):
     assert (refused.command, refused.code) == ("DISCONNECTERROR", 413)
 
 
+# Promise: IDENT-2
 def test_a_broker_with_a_list_of_services_takes_no_others(tmp_path):
     with own_broker(tmp_path, services=["paint", "print"]) as (_, net):
         backend = net("backend")

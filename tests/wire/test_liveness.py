@@ -55,6 +55,7 @@ def alive_until(net: Raws, seconds: float, *clients: Raw) -> None:
         net.frontend().silent(INTERVAL / 4)
 
 
+# Promise: LIVE-1
 def test_a_silent_backend_dies_in_time_and_never_before(quick):
     service = unique("dies")
     backend, caller = quick.backend(service), quick.frontend()
@@ -101,6 +102,7 @@ def test_a_dead_backend_is_out_of_every_queue_and_must_negotiate(quick):
     assert backend.ask("HEARTBEAT").command == "FORCENEGOTIATE"
 
 
+# Promise: LIVE-4
 def test_work_of_a_dead_backend_that_may_be_retried_moves_in_time(quick):
     service = unique("moves")
     dies, caller = quick.backend(service), quick.frontend()
@@ -117,6 +119,7 @@ def test_work_of_a_dead_backend_that_may_be_retried_moves_in_time(quick):
     assert caller.hear().bodies == [b"moved"]
 
 
+# Promise: LIVE-4
 @pytest.mark.parametrize(("retry", "partial"), [(False, False), (True, True)])
 def test_work_that_may_not_be_retried_ends_with_502(quick, retry, partial):
     service = unique("lost")
@@ -146,6 +149,7 @@ def test_new_work_for_a_connection_that_is_gone_goes_to_another_at_once(quick):
     assert time.monotonic() - start < 10
 
 
+# Promise: LIVE-6
 def test_a_frontend_that_never_sent_a_heartbeat_is_not_judged_by_silence(quick):
     me, caller, service = unique("caller"), quick.frontend(), unique("later")
     caller.check(me)
@@ -156,6 +160,7 @@ def test_a_frontend_that_never_sent_a_heartbeat_is_not_judged_by_silence(quick):
     assert caller.hear().command == "REPLY"
 
 
+# Promise: LIVE-6
 def test_an_idle_frontend_is_forgotten(quick):
     me = unique("idle")
     start = time.monotonic()
@@ -173,6 +178,7 @@ def test_a_frontend_that_sent_a_heartbeat_is_judged_like_a_backend(quick):
     assert SOONEST <= time.monotonic() - start <= LATEST + 0.1
 
 
+# Promise: LIVE-3
 def test_a_broker_that_was_asleep_kills_nobody_who_kept_talking(tmp_path):
     config = {"default_heartbeat_interval": INTERVAL, "heartbeat_liveness": LIVENESS}
     with own_broker(tmp_path, **config) as (broker, net):
@@ -200,6 +206,7 @@ def skewed(net: Raws, offset: float, **options: Any) -> Raw:
     return raw
 
 
+# Promise: LIVE-7
 @pytest.mark.parametrize("offset", [-100, 100, 1e9, -1e9])
 def test_a_client_whose_clock_is_wrong_is_disconnected_with_425(tmp_path, offset):
     with own_broker(tmp_path, default_heartbeat_interval=INTERVAL) as (_, net):
@@ -224,6 +231,7 @@ def test_one_wrong_clock_among_many_is_found_and_the_others_stay(tmp_path):
             assert client.hear_until("HEARTBEAT", "DISCONNECTERROR").command == "HEARTBEAT"
 
 
+# Promise: LIVE-7
 def test_three_clients_who_agree_outvote_the_brokers_clock(tmp_path):
     with own_broker(tmp_path, default_heartbeat_interval=INTERVAL) as (_, net):
         crew = [skewed(net, 0) for _ in range(3)]
@@ -235,6 +243,7 @@ def test_three_clients_who_agree_outvote_the_brokers_clock(tmp_path):
             crew[0].silent(INTERVAL / 2)
 
 
+# Promise: NEGO-3
 def test_after_a_kill_everybody_must_negotiate_and_old_answers_match_nothing(tmp_path):
     with own_broker(tmp_path, default_heartbeat_interval=5) as (broker, net):
         backend, caller = net.backend("echo", identity="worker"), net.frontend()
@@ -254,6 +263,7 @@ def test_after_a_kill_everybody_must_negotiate_and_old_answers_match_nothing(tmp
         assert caller.hear_until("REPLY").bodies == [b"alive"]
 
 
+# Promise: LIVE-4
 def test_what_a_backend_still_holds_stays_with_it_over_a_new_connection(tmp_path):
     with own_broker(tmp_path, default_heartbeat_interval=5) as (_, net):
         old, caller = net.backend("echo", identity="worker", slots=3), net.frontend()
@@ -275,6 +285,7 @@ def test_what_a_backend_still_holds_stays_with_it_over_a_new_connection(tmp_path
         assert caller.hear().bodies == [b"again"]
 
 
+# Promise: LIVE-5
 def test_many_clients_together_get_a_longer_interval(tmp_path):
     config = {"default_heartbeat_interval": INTERVAL, "max_heartbeats_per_second": 10}
     with own_broker(tmp_path, **config) as (_, net):

@@ -70,18 +70,21 @@ def test_a_password_works_with_any_command(net):
     assert net.frontend().manage("status", password("viewer")).code == 200
 
 
+# Promise: MGMT-1
 @pytest.mark.parametrize("command", READING)
 def test_a_viewer_reads(net, command):
     client = net.frontend()
     assert client.manage(command, token(client, "viewer")).code == 200
 
 
+# Promise: MGMT-1
 @pytest.mark.parametrize("command", OPERATING + ADMINISTERING)
 def test_a_viewer_changes_nothing(net, command):
     client = net.frontend()
     assert client.manage(command, token(client, "viewer")).code == 403
 
 
+# Promise: MGMT-1
 @pytest.mark.parametrize("command", ADMINISTERING)
 def test_an_operator_does_not_administer(net, command):
     client = net.frontend()
@@ -104,6 +107,7 @@ def test_an_unknown_command_is_501_and_too_many_make_an_error_client(net, local)
     assert client.silent()
 
 
+# Promise: MGMT-2
 def test_wrong_passwords_are_answered_later_each_time(tmp_path):
     with own_broker(tmp_path) as (_, net):
         client, waits = net.frontend(), []
@@ -117,11 +121,13 @@ def test_wrong_passwords_are_answered_later_each_time(tmp_path):
         assert client.manage("status", password("admin")).code == 200
 
 
+# Promise: MGMT-2
 def test_the_password_of_a_name_that_nobody_has_is_hashed_too():
     with pytest.raises(Exception, match="does not match"):
         HASHER.verify(DECOY_HASH, "guess")
 
 
+# Promise: MGMT-2
 def test_a_flood_of_passwords_slows_no_request_and_locks_nobody_out(tmp_path):
     with own_broker(tmp_path) as (_, net):
         caller, admin = net.frontend(), net.frontend()
@@ -147,6 +153,7 @@ def slowest_ping(caller: Raw) -> float:
     return slowest
 
 
+# Promise: MGMT-3
 def test_the_token_file_is_its_owners_alone_and_new_with_every_start(tmp_path):
     with own_broker(tmp_path) as (broker, net):
         file = Path(broker.config["data_dir"]) / "token"
@@ -159,6 +166,7 @@ def test_the_token_file_is_its_owners_alone_and_new_with_every_start(tmp_path):
         assert client.manage("status", token_of(broker)).code == 200
 
 
+# Promise: MGMT-3
 def test_issued_tokens_work_until_they_are_revoked_and_survive_a_restart(tmp_path):
     with own_broker(tmp_path) as (broker, net):
         client, admin = net.frontend(), token_of(broker)
@@ -175,6 +183,7 @@ def test_issued_tokens_work_until_they_are_revoked_and_survive_a_restart(tmp_pat
         assert client.manage("revoke_token", admin, name="ci").code == 404
 
 
+# Promise: MGMT-3
 def test_a_token_ends_at_its_time(net, local):
     client = net.frontend()
     made = client.manage("issue_token", local, name="short", ttl=0.3).body
@@ -193,6 +202,7 @@ def test_a_token_that_makes_no_sense_is_not_issued(net, local, wrong):
     assert net.frontend().manage("issue_token", local, **wrong).code == 400
 
 
+# Promise: MGMT-5
 def test_lists_come_in_pages_that_together_hold_everything_once(net, local):
     names = {unique("paged") for _ in range(7)}
     for name in names:
@@ -212,6 +222,7 @@ def test_lists_come_in_pages_that_together_hold_everything_once(net, local):
         assert names <= set(seen)
 
 
+# Promise: MGMT-4
 def test_a_disabled_broker_answers_management_only_and_stays_so_over_a_restart(tmp_path):
     with own_broker(tmp_path) as (broker, net):
         worker, caller = net.backend("echo", identity="worker"), net.frontend()
@@ -267,6 +278,7 @@ def test_after_enable_everybody_who_speaks_must_negotiate(tmp_path):
         assert caller.hear().command == "REPLY"
 
 
+# Promise: MGMT-4
 def test_a_draining_broker_finishes_its_work_and_takes_no_more(tmp_path):
     with own_broker(tmp_path) as (broker, net):
         worker, caller = net.backend("echo"), net.frontend()

@@ -22,6 +22,7 @@ FRAMINGS = pytest.mark.parametrize(
 DOORS = pytest.mark.parametrize("door", ["frontend", "backend"])
 
 
+# Promise: WIRE-1
 @FRAMINGS
 @DOORS
 def test_every_framing_is_answered_in_kind(net, door, kind, delimiter):
@@ -30,6 +31,7 @@ def test_every_framing_is_answered_in_kind(net, door, kind, delimiter):
     assert heard.options["config_version"] == 1
 
 
+# Promise: WIRE-1
 @DOORS
 def test_an_answer_has_a_delimiter_only_if_the_question_had_one(net, door):
     plain, marked = net(door), net(door, delimiter=True)
@@ -39,6 +41,7 @@ def test_an_answer_has_a_delimiter_only_if_the_question_had_one(net, door):
     assert (marked.receive() or [])[:2] == [b"", MAGIC]
 
 
+# Promise: NEGO-1
 @pytest.mark.parametrize("config_type", ["json", "JSON", "xml", "Xml", "zpl", "ZPL", "zfl", "ZfL"])
 def test_the_configuration_comes_in_the_form_that_was_asked_for_and_parses_back(net, config_type):
     me = unique("me")
@@ -71,6 +74,7 @@ def test_an_identity_of_128_characters_is_accepted(net):
     assert net.frontend().check("x" * 128).command == "CONFIG"
 
 
+# Promise: NEGO-1
 @pytest.mark.parametrize("spelling", ["config_version", "configversion"])
 def test_the_current_version_is_acknowledged_in_both_spellings(net, spelling):
     heard = net.frontend().check(**{spelling: 1})
@@ -79,11 +83,13 @@ def test_the_current_version_is_acknowledged_in_both_spellings(net, spelling):
     assert len(heard.options["config_hash"]) == 64
 
 
+# Promise: NEGO-1
 @pytest.mark.parametrize("version", [None, 0])
 def test_no_version_and_an_older_one_get_the_configuration(net, version):
     assert net.frontend().check(config_version=version).command == "CONFIG"
 
 
+# Promise: NEGO-1
 def test_the_same_version_is_acknowledged_only_with_the_same_hash(net):
     hash_ = net.frontend().check().options["config_hash"]
     assert net.frontend().check(config_version=1, config_hash=hash_).command == "CONFIGACK"
@@ -91,11 +97,13 @@ def test_the_same_version_is_acknowledged_only_with_the_same_hash(net):
     assert (other.command, other.options["config_hash"]) == ("CONFIG", hash_)
 
 
+# Promise: CONF-3
 def test_a_newer_version_is_acknowledged_as_it_is_and_never_downgraded(net):
     heard = net.frontend().check(config_version=99, config_hash="f" * 64)
     assert (heard.command, heard.options["config_version"]) == ("CONFIGACK", 99)
 
 
+# Promise: NEGO-1
 def test_the_hash_is_over_the_network_document_and_the_same_for_every_form(net, local):
     hashes = {net.frontend().check(config_type=form).options["config_hash"] for form in ("json", "xml", "zpl")}
     current = net.frontend().manage("get_config", local)
@@ -140,6 +148,7 @@ def test_numbers_outside_their_range_are_refused(net, wrong):
     assert backend.ask("READY", said).code == 400
 
 
+# Promise: NEGO-2
 def test_ready_without_a_configuration_or_with_another_one_must_negotiate_first(net):
     backend = net("backend")
     assert backend.ask("READY", {"services": [], "config_version": 1}).command == "FORCENEGOTIATE"
@@ -149,6 +158,7 @@ def test_ready_without_a_configuration_or_with_another_one_must_negotiate_first(
     assert backend.ask("READY", {"services": [], "config_version": 1}).command == "READYOK"
 
 
+# Promise: NEGO-2
 @DOORS
 def test_heartbeats_are_answered_and_strangers_must_negotiate(net, door):
     client = net(door)
@@ -176,6 +186,7 @@ def test_a_client_in_need_of_a_broker_is_told_of_this_one(net):
     assert {"group", "preferred", "after"} <= heard.options.keys()
 
 
+# Promise: WIRE-2
 @FRAMINGS
 def test_a_batch_means_the_same_as_its_messages_one_by_one(net, kind, delimiter):
     client = net("frontend", kind, delimiter)
@@ -183,6 +194,7 @@ def test_a_batch_means_the_same_as_its_messages_one_by_one(net, kind, delimiter)
     assert client.hear().options["id"] == "one"
 
 
+# Promise: WIRE-2
 def test_who_asks_for_batches_gets_them(net):
     client = net.frontend()
     client.check(batch=True)
@@ -200,6 +212,7 @@ def test_who_does_not_ask_for_batches_gets_single_messages(net):
     assert first[1] == second[1] == b"REPLY"
 
 
+# Promise: WIRE-2
 def test_a_whole_negotiation_fits_in_one_batch(net):
     backend, service = net("backend"), unique("echo")
     backend.batch(
@@ -215,12 +228,14 @@ def test_a_whole_negotiation_fits_in_one_batch(net):
     assert caller.hear().bodies == [b"yes"]
 
 
+# Promise: WIRE-7
 @pytest.mark.parametrize("command", ["READY", "REPLY", "PARTIAL", "ERROR", "CONFIG", "READYOK", "CONFIGACK"])
 def test_what_is_not_for_frontends_is_refused_on_their_socket(net: Raws, command):
     heard = net.frontend().ask(command, {"id": "1", "services": []})
     assert (heard.command, heard.code) == ("DISCONNECTERROR", 403)
 
 
+# Promise: WIRE-7
 @pytest.mark.parametrize("command", ["REQUEST", "CONFIG", "MANAGEMENTREP"])
 def test_what_is_not_for_backends_is_refused_on_their_socket(net, command):
     heard = net("backend").ask(command, {"id": 1, "service": "x"})

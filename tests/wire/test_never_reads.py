@@ -46,6 +46,7 @@ def feed_until(done: Callable[[], bool], backend: Raw, body: bytes, seconds: flo
             backend.say("REPLY", {"id": heard.options["id"]}, body)
 
 
+# Promise: WIRE-6
 @pytest.mark.parametrize("size", [4 * MIB, 256 * 1024, 16_384], ids=["4 MiB", "256 KiB", "16 KiB"])
 def test_a_frontend_that_never_reads_is_let_go_and_costs_little(tmp_path, size):
     with own_broker(tmp_path, default_heartbeat_interval=60) as (broker, net):
@@ -75,6 +76,7 @@ def test_a_frontend_that_never_reads_is_let_go_and_costs_little(tmp_path, size):
             backend.answer(b"small")
 
 
+# Promise: WIRE-6
 def test_a_backend_that_never_reads_is_let_go_and_its_work_moves(tmp_path):
     with own_broker(tmp_path, default_heartbeat_interval=60) as (broker, net):
         service, auth = unique("big"), token_of(broker)

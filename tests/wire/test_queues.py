@@ -34,12 +34,14 @@ def first_to_hear(backends: list[Raw]) -> int:
     return [backend.socket for backend in backends].index(ready[0])
 
 
+# Promise: REQ-3
 def test_work_goes_round(net):
     service = unique("round")
     backends = crew(net, [[service]] * 3)
     assert handed(net.frontend(), backends, service, 7) == [0, 1, 2, 0, 1, 2, 0]
 
 
+# Promise: REQ-3
 def test_one_stamp_counts_for_all_services_of_a_backend(net):
     a, b = unique("a"), unique("b")
     backends = crew(net, [[a, b], [b], [a]])
@@ -49,6 +51,7 @@ def test_one_stamp_counts_for_all_services_of_a_backend(net):
     assert handed(caller, backends, a, 2) == [2, 0]
 
 
+# Promise: REQ-3
 def test_a_newcomer_counts_from_its_ready(net):
     service = unique("new")
     backends = crew(net, [[service]] * 2)
@@ -58,6 +61,7 @@ def test_a_newcomer_counts_from_its_ready(net):
     assert handed(caller, backends, service, 4) == [1, 0, 2, 1]
 
 
+# Promise: REQ-4
 def test_no_backend_gets_more_than_its_slots(net):
     service = unique("slots")
     backend, caller = net.backend(service, slots=2), net.frontend()
@@ -72,6 +76,7 @@ def test_no_backend_gets_more_than_its_slots(net):
     assert backend.silent()
 
 
+# Promise: REQ-4
 def test_slots_are_shared_by_all_services_of_a_backend(net):
     a, b = unique("a"), unique("b")
     backend, caller = net.backend(a, b, slots=1), net.frontend()

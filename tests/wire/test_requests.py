@@ -13,6 +13,7 @@ from tests.wire.raw import unique
 pytestmark = pytest.mark.processes
 
 
+# Promise: REQ-6
 @pytest.mark.parametrize("kind", [zmq.REQ, zmq.DEALER])
 @pytest.mark.parametrize("bodies", [(), (b"",), (b"one",), (b"a", b"", b"\xff\x00", b"d" * 100_000)], ids=len)
 def test_bodies_pass_through_untouched_both_ways(net, kind, bodies):
@@ -27,6 +28,7 @@ def test_bodies_pass_through_untouched_both_ways(net, kind, bodies):
     assert answered.options == {"id": 1, "service": service}
 
 
+# Promise: REQ-6
 @pytest.mark.parametrize("id_", ["a", "", "ünïcödé", "x" * 128, 0, -1, 2**63 - 1, -(2**63)])
 def test_a_frontends_own_id_comes_back_as_it_was(net, id_):
     assert net.frontend().request("scale0.ping", id_=id_).options["id"] == id_
@@ -52,6 +54,7 @@ def test_the_backend_gets_an_id_of_the_brokers_own(net):
     assert all(0 < heard.options["timeout"] <= 30 for heard in asked)
 
 
+# Promise: REQ-6
 def test_parts_come_in_order_before_the_last_one(net):
     service = unique("stream")
     backend, caller = net.backend(service), net.frontend()
@@ -68,6 +71,7 @@ def test_parts_come_in_order_before_the_last_one(net):
     assert all(h.options["id"] == "s" for h in heard)
 
 
+# Promise: WIRE-1
 def test_a_req_socket_gets_the_parts_joined_into_its_one_reply(net):
     service = unique("stream")
     backend, caller = net.backend(service), net("frontend", zmq.REQ)
@@ -102,6 +106,7 @@ def test_an_error_code_that_nobody_could_record_costs_its_backend_and_no_one_els
     assert caller.request("scale0.ping").command == "REPLY"
 
 
+# Promise: REQ-2
 def test_sending_a_request_again_does_not_do_it_twice(net):
     service = unique("echo")
     backend, caller = net.backend(service, slots=5), net.frontend()
@@ -124,6 +129,7 @@ def test_an_answer_to_nothing_is_dropped_and_is_no_offence(net):
     assert backend.ask("HEARTBEAT").command == "HEARTBEAT"
 
 
+# Promise: REQ-2
 def test_a_backend_cannot_answer_for_another(net):
     service = unique("echo")
     backend, thief, caller = net.backend(service), net.backend(unique("other")), net.frontend()
@@ -135,6 +141,7 @@ def test_a_backend_cannot_answer_for_another(net):
     assert caller.hear().bodies == [b"true"]
 
 
+# Promise: REQ-1
 def test_an_answer_given_twice_counts_once(net):
     service = unique("echo")
     backend, caller = net.backend(service), net.frontend()
@@ -146,6 +153,7 @@ def test_an_answer_given_twice_counts_once(net):
     assert caller.silent()
 
 
+# Promise: REQ-1
 def test_nobody_offers_it_is_404_and_everybody_is_busy_is_504(net):
     service = unique("busy")
     caller = net.frontend()
@@ -156,6 +164,7 @@ def test_nobody_offers_it_is_404_and_everybody_is_busy_is_504(net):
     assert caller.request(service, id_="waiting", timeout=0.1).code == 504
 
 
+# Promise: REQ-1
 def test_a_silent_backend_is_504_in_time_and_its_late_answer_is_dropped(net):
     service = unique("slow")
     backend, caller = net.backend(service), net.frontend()
@@ -184,6 +193,7 @@ def test_a_request_waits_for_a_backend_that_comes_in_time(net):
     assert caller.hear().bodies == [b"here"]
 
 
+# Promise: REQ-5
 def test_the_queue_of_a_service_is_bounded_and_refuses_with_429(tmp_path):
     with own_broker(tmp_path, request_queue_limit=3) as (_, net):
         caller = net.frontend()
@@ -196,6 +206,7 @@ def test_the_queue_of_a_service_is_bounded_and_refuses_with_429(tmp_path):
             assert caller.hear().options["id"] == number
 
 
+# Promise: WIRE-1
 def test_nothing_unasked_goes_to_a_req_socket(net, local):
     quiet = net("frontend", zmq.REQ)
     quiet.check(unique("quiet"))

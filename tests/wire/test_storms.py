@@ -53,6 +53,7 @@ def fuzzed(tmp_path_factory):
         yield broker, {"frontend": net.frontend(), "backend": net("backend"), "peer": net("peer")}
 
 
+# Promise: WIRE-3
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(door=st.sampled_from(["frontend", "backend", "peer"]), conversation=st.lists(frames_of, min_size=1, max_size=6))
 def test_no_conversation_ends_the_broker(fuzzed, door, conversation):
@@ -73,6 +74,7 @@ def last_word(speaker: Raw, word: str) -> bool:
     return False
 
 
+# Promise: WIRE-3
 def test_a_seeded_storm_of_damaged_frames_disturbs_nobody(tmp_path):
     dice = random.Random(20_261_115)
     good = [
@@ -123,6 +125,7 @@ def flood(net: Raws, message: tuple[str, dict[str, object]], crowd: int, each: i
     return clients
 
 
+# Promise: WIRE-3
 @pytest.mark.parametrize(
     "message",
     [

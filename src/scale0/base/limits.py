@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_clients: int = 100_000
     """Connections that a broker remembers."""
     max_client_bytes: int = 16 * 1024 * 1024
-    """Bytes that wait for one client that does not read."""
+    """Bytes that wait for one client that does not read, and bytes of its requests that wait for a backend."""
     max_json_depth: int = 64
     """Nesting of any JSON that is parsed."""
     max_slots: int = 10_000

@@ -88,7 +88,7 @@ class LazyWheel(Generic[TimedEntry]):
 
     def add(self, entry: TimedEntry, now: float) -> None:
         """Let `entry` come out at its `deadline`, unless it has `ended` by then."""
-        if entry.deadline - now <= self.youth:
+        if entry.deadline - now <= 2 * self.youth:
             entry.bucket = self._wheel.add(entry, entry.deadline)
             return
         young = self._young
@@ -111,7 +111,8 @@ class LazyWheel(Generic[TimedEntry]):
         """When `expire` has something to do."""
         due = self._wheel.deadline()
         if self._young:
-            grown = self._young[0][0] + self.youth
+            # Twice: so that those who came within one youth grow up together, in one look and not one each.
+            grown = self._young[0][0] + 2 * self.youth
             if due is None or grown < due:
                 return grown
         return due

@@ -2,7 +2,7 @@
 
 Lives here: what is in hand, answers that wait for the line, and changing what is offered. Never here: running the work.
 Invariants: what is in hand is named in every READY (`holds`), so that nobody else is given it while we live; an answer
-waits, within a limit, until there is a line to say it on.
+waits, within a limit, until there is a line to say it on; an answer with a hole is never finished.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from scale0.broker.state import BACKEND
 if TYPE_CHECKING:
     import random
 
+ANSWERS: Final = frozenset({"PARTIAL", "REPLY", "ERROR"})
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """Answers kept while there is no line; older ones are dropped first, their requests have timed out."""
 
@@ -61,6 +62,8 @@ class BackendSession:
         self.in_hand: set[str] = set()
         self._begun: set[str] = set()
         """Of these, parts of the answer went out on this line: if it breaks, nobody knows which of them arrived."""
+        self._streamed: set[str] = set()
+        """Answers with parts that ended in this very step: they have left `_begun`, but not yet the house."""
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._waiting_bytes = 0
         self.line = Line(BACKEND, endpoints, identity, chance, services=lambda: self._services, ready=self._ready)
@@ -96,6 +99,14 @@ class BackendSession:
         """The socket says that the connection is gone."""
         self.line.closed(reason, now, out)
         self._let_go()
+
+    def unsent(self, messages: Sequence[Any]) -> None:
+        """These never left: whole answers wait for the next line, those that had begun are lost with this one."""
+        for message in reversed(messages):
+            if message[0] in ANSWERS and message[1]["id"] not in self._begun | self._streamed:
+                self.in_hand.add(message[1]["id"])
+                self._waiting.appendleft(message)
+                self._waiting_bytes += size_of(message)
 
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
         """One message from the broker."""
@@ -138,7 +149,7 @@ class BackendSession:
         return self.line.deadline(True)
 
     def _let_go(self) -> None:
-        """The line is lost: answers that had begun on it cannot be finished without a hole, so we no longer hold them."""
+        """The line is lost: answers that had begun on it cannot be finished without a hole, so they are dropped."""
         if self._begun and self.line.state == DOWN:
             self.in_hand -= self._begun
             self._waiting = deque(message for message in self._waiting if message[1]["id"] not in self._begun)
@@ -176,12 +187,17 @@ class BackendSession:
 
     def _send(self, message: tuple[Any, ...], out: LineStep) -> None:
         """It is in hand until its answer is on a line: a READY in between must still name it."""
+        id_ = message[1]["id"]
+        if not out.sends and self._streamed:
+            self._streamed.clear()
         out.sends.append(message)
         if message[0] == "PARTIAL":
-            self._begun.add(message[1]["id"])
-        else:
-            self.in_hand.discard(message[1]["id"])
-            self._begun.discard(message[1]["id"])
+            self._begun.add(id_)
+            return
+        self.in_hand.discard(id_)
+        if id_ in self._begun:
+            self._begun.discard(id_)
+            self._streamed.add(id_)
 
 
 def size_of(message: tuple[Any, ...]) -> int:

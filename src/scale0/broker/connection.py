@@ -48,6 +48,7 @@ class Connection:
         "speaker",
         "stale",
         "user_id",
+        "waiting_bytes",
     )
 
     def __init__(self, door: str, routing_id: bytes, speaker: Speaker, now: Now) -> None:
@@ -66,6 +67,8 @@ class Connection:
         self.stale = False
         """Known from before the broker was disabled: it must negotiate anew."""
         self.user_id = ""
+        self.waiting_bytes = 0
+        """Of its requests that wait for a backend."""
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
         """Wire messages, without the routing id, as this peer frames them."""

@@ -2,7 +2,8 @@
 
 Lives here: what is outstanding, what is sent again after a reconnect, and when an answer is given up. Never here: the
 socket, or how a caller waits. Invariant: every call ends in exactly one `Answered` or `Failed`, at the latest one grace
-after its timeout, whatever the broker does. A request that may not run twice is never sent twice.
+after its timeout, whatever the broker does. A request that may not run twice is never sent twice, so it leaves only
+once the broker has taken us in: what is written to a connection that never comes to be is lost.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ STALE_SECONDS: Final = 30.0
 class Call:
     """One outstanding request. `tag` is the owner's own."""
 
-    __slots__ = ("bodies", "bucket", "deadline", "ended", "id", "retry", "sent", "service", "spoke", "tag")
+    __slots__ = ("bodies", "bucket", "deadline", "ended", "id", "retry", "said", "sent", "service", "spoke", "tag")
 
     def __init__(self, id_: str, service: str, bodies: Sequence[bytes], timeout: float, retry: bool, tag: Any) -> None:
         self.id = id_
@@ -49,7 +50,10 @@ class Call:
         """When the client itself gives up: a grace after the broker should have."""
         self.bucket = 0
         self.ended = False
-        self.sent = False
+        self.said: dict[str, Any] | None = None
+        """Of a management command: its options."""
+        self.sent = 0
+        """The connection that it last left on, by number; 0: it never left."""
         self.spoke = False
 
 
@@ -97,6 +101,8 @@ class FrontendSession:
     ) -> None:
         """With `patience`, calls fail once no broker could be reached for that long, whatever their timeout."""
         self._limits = limits or Limits()
+        self._cut_bytes = 2 * self._limits.max_message_bytes
+        """Up to this the broker itself says that it is too big; libzmq takes no larger frame, and hangs up."""
         self._codec = wire.Codec(TOLD, TOLD_HOT, (), self._limits)
         self.line = Line(FRONTEND, endpoints, identity, chance, services=lambda: None, ready=None)
         self._calls: dict[str, Call] = {}
@@ -105,6 +111,7 @@ class FrontendSession:
         self._prefix = f"{chance.getrandbits(32):x}."
         self._next = 0
         self._boot: str | None = None
+        self._connection = 0
         self._patience = patience
         self._down_since: float | None = None
         self._pinged = 0.0
@@ -117,7 +124,7 @@ class FrontendSession:
     def start(self, now: Now, out: LineStep) -> None:
         """Connect."""
         self.line.start(now, out)
-        self._ping(now, out)
+        self._resume(now, out)
 
     def end(self, now: Now, out: LineStep) -> None:
         """Leave in order; whatever is outstanding fails."""
@@ -129,24 +136,42 @@ class FrontendSession:
     ) -> None:
         """Ask; the answer comes as news with this tag."""
         if self.line.state == ENDED:
-            out.news.append(Failed(tag, codes.NOT_SERVING, self.line.refusal or "the client was closed"))
+            out.news.append(Failed(tag, *self._why_ended()))
             return
+        for body in bodies:
+            if len(body) > self._cut_bytes:
+                out.news.append(Failed(tag, codes.TOO_BIG, f"a body of {len(body)} bytes would cut the connection"))
+                return
         self._next += 1
         call = Call(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
         self._open(call, self._calls, now, out)
-        if self.line.state != DOWN:
+        if self.line.state == UP:
             self._send(call, now, out)
 
     def manage(self, said: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, out: LineStep) -> None:
-        """A management command; it is sent once."""
+        """A management command; it is sent once, and at once: a broker that serves nobody still takes it."""
+        if self.line.state == ENDED:
+            out.news.append(Failed(tag, *self._why_ended()))
+            return
         self._next += 1
         call = Call(f"{self._prefix}{self._next:x}", "", (body,) if body else (), timeout, False, tag)
+        call.said = {**said, "id": call.id}
         self._open(call, self._commands, now, out)
-        out.sends.append(("MANAGEMENTREQ", {**said, "id": call.id}, *call.bodies))
+        if self.line.state != DOWN:
+            self._send(call, now, out)
 
     def closed(self, reason: str, now: Now, out: LineStep) -> None:
         """The socket says that the connection is gone."""
         self.line.closed(reason, now, out)
+
+    def unsent(self, messages: Sequence[Any]) -> None:
+        """These never left: the connection was gone. They go with the next one."""
+        for command, said, *_ in messages:
+            if command in ("REQUEST", "MANAGEMENTREQ"):
+                table = self._calls if command == "REQUEST" else self._commands
+                call = table.get(said["id"])
+                if call is not None:
+                    call.sent = 0
 
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
         """One message from the broker."""
@@ -187,12 +212,17 @@ class FrontendSession:
             if call is not None:
                 out.news.append(Managed(call.tag, said.code, said.message, bodies[0] if bodies else b""))
         else:
+            before = self.line.state
             self.line.receive(command, said, bodies, now, out)
+            if self.line.state == UP and before != UP:
+                self._catch_up(now, out)
+            elif self.line.state == ENDED:
+                self._fail_all(*self._why_ended(), now, out)
 
     def tick(self, now: Now, out: LineStep) -> None:
         """Give up what is over; look after the line."""
         for call in self._timers.expire(now.mono):
-            table = self._commands if call.service == "" else self._calls
+            table = self._calls if call.said is None else self._commands
             if table.pop(call.id, None) is not None:
                 code = codes.NO_ANSWER if self.line.state == UP else codes.UNREACHABLE
                 out.news.append(Failed(call.tag, code, self._why_silent()))
@@ -239,7 +269,10 @@ class FrontendSession:
         table[call.id] = call
 
     def _send(self, call: Call, now: Now, out: LineStep) -> None:
-        call.sent = True
+        call.sent = self._connection
+        if call.said is not None:
+            out.sends.append(("MANAGEMENTREQ", call.said, *call.bodies))
+            return
         said: dict[str, Any] = {
             "service": call.service,
             "id": call.id,
@@ -272,17 +305,28 @@ class FrontendSession:
         if known is None or known == boot:
             return
         for call in list(self._calls.values()):
-            if call.sent and (not call.retry or call.spoke):
+            if 0 < call.sent < self._connection and (not call.retry or call.spoke):
                 self._close(self._calls, call.id)
                 message = "the broker was restarted: it may or may not have been done"
                 out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
 
     def _resume(self, now: Now, out: LineStep) -> None:
-        """A new connection: ask who is there, and send what may be sent."""
+        """A new connection: ask who is there, and give the commands that never left."""
+        self._connection += 1
         self._ping(now, out)
-        for call in self._calls.values():
-            if not call.sent or (call.retry and not call.spoke):
+        for call in self._commands.values():
+            if not call.sent:
                 self._send(call, now, out)
+
+    def _catch_up(self, now: Now, out: LineStep) -> None:
+        """The broker has taken us in: send what never left, and again what may run twice."""
+        for call in self._calls.values():
+            if not call.sent or (call.sent != self._connection and call.retry and not call.spoke):
+                self._send(call, now, out)
+
+    def _why_ended(self) -> tuple[int, str]:
+        ended = self.line.ended
+        return (ended.code, ended.message) if ended is not None else (codes.NOT_SERVING, "the client was closed")
 
     def _why_silent(self) -> str:
         line = self.line

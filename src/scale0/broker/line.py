@@ -91,8 +91,12 @@ class Line:
         self.liveness = 3
         self.heard = 0.0
         self.sent = 0.0
+        self._beat = 0.0
+        """When we last sent a HEARTBEAT: it alone is always answered, so our own talking must not replace it for long."""
         self.refusal = ""
         """What the broker said last when it let us go."""
+        self.ended: Ended | None = None
+        """Why it will not come back, if the broker said so."""
         self._failures = 0
         self._retry_at: float | None = None
         self._asked = 0.0
@@ -108,7 +112,8 @@ class Line:
 
     def end(self, now: Now, out: LineStep) -> None:
         """Leave in order."""
-        if self.state in (UP, READYING):
+        if self.state not in (DOWN, ENDED):
+            # Also while the answer to CHECKCONFIG is on its way: the broker may know us before we know it.
             out.sends.append(("DISCONNECT", {}))
         self.state = ENDED
         self._retry_at = None
@@ -190,9 +195,9 @@ class Line:
         elif self.state == UP and (waiting or self._ready is not None):
             if now.mono >= self.heard + self.interval * self.liveness:
                 self.closed("the broker's heartbeats stopped", now, out)
-            elif now.mono >= self.sent + self.interval and self._ready is not None:
+            elif now.mono >= self._beat_at() and self._ready is not None:
                 out.sends.append(("HEARTBEAT", {"time": now.wall, "config_version": self.config_version}))
-                self.sent = now.mono
+                self.sent = self._beat = now.mono
 
     def deadline(self, waiting: bool) -> float | None:
         """When `tick` has something to do."""
@@ -203,7 +208,11 @@ class Line:
         if self.state != UP or not (waiting or self._ready is not None):
             return None
         dead = self.heard + self.interval * self.liveness
-        return min(dead, self.sent + self.interval) if self._ready is not None else dead
+        return min(dead, self._beat_at()) if self._ready is not None else dead
+
+    def _beat_at(self) -> float:
+        """An interval after we spoke last, or after we heard or asked for a sign of life last."""
+        return min(self.sent, max(self.heard, self._beat)) + self.interval
 
     def _patience(self) -> float:
         return max(PATIENCE_SECONDS, self.interval * self.liveness)
@@ -260,8 +269,9 @@ class Line:
         self.refusal = f"{said.code} {said.message}"
         if said.code == codes.IN_USE:
             self.state = ENDED
+            self.ended = Ended(said.code, said.message)
             out.close = True
-            out.news.append(Ended(said.code, said.message))
+            out.news.append(self.ended)
         else:
             self.closed(self.refusal, now, out)
 

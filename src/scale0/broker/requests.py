@@ -120,8 +120,10 @@ class Requests:
             self._hand(request, backend, now, step)
         elif len(outstanding) > self._state.limits.max_outstanding:
             self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, step)
-        elif not self._wait(request):
-            self._fail(request, codes.TOO_MANY, f"the queue of {service} is full", now, step)
+        else:
+            full = self._wait(request)
+            if full:
+                self._fail(request, codes.TOO_MANY, full, now, step)
 
     def is_known(self, service: str) -> bool:
         """True if somebody offered this service lately: then its name is a good one."""
@@ -216,6 +218,8 @@ class Requests:
             request.origin = new
         new.outstanding.update(old.outstanding)
         old.outstanding = {}
+        new.waiting_bytes += old.waiting_bytes
+        old.waiting_bytes = 0
         if old.parts:
             new.parts = {**old.parts, **(new.parts or {})}
             old.parts = None
@@ -293,8 +297,13 @@ class Requests:
             queue = self._waiting.setdefault(request.service, OrderedDict())
             queue[request] = None
             queue.move_to_end(request, last=False)
+            request.origin.waiting_bytes += request.size
 
-    def _wait(self, request: Request) -> bool:
+    def _wait(self, request: Request) -> str:
+        """Let it wait; or what is full."""
+        origin = request.origin
+        if origin.waiting_bytes + request.size > self._state.limits.max_client_bytes:
+            return "too many bytes of this client are waiting"
         queue = self._waiting.get(request.service)
         if queue is None:
             self._waiting[request.service] = queue = OrderedDict()
@@ -303,14 +312,17 @@ class Requests:
         if policy is not None and policy.request_queue_limit is not None:
             limit = policy.request_queue_limit
         if len(queue) >= limit:
-            return False
+            return f"the queue of {request.service} is full"
         queue[request] = None
-        return True
+        origin.waiting_bytes += request.size
+        return ""
 
     def _unwait(self, request: Request) -> None:
         queue = self._waiting.get(request.service)
         if queue is not None:
-            queue.pop(request, None)
+            if request in queue:
+                del queue[request]
+                request.origin.waiting_bytes -= request.size
             if not queue:
                 del self._waiting[request.service]
 

@@ -29,7 +29,7 @@ def port_option(name: str, default: int) -> Callable[[Command], Command]:
         f"--{name.replace('_', '-')}-port",
         type=click.IntRange(0, 65_535),
         metavar="PORT",
-        help=f"{default} unless the file says otherwise; 0: any free one.",
+        help=f"{default} unless the file says; 0: any.",
     )
 
 

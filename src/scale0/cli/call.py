@@ -75,7 +75,7 @@ def names_of_services(context: click.Context, _argument: click.Parameter, start:
 @click.argument("service", required=False, shell_complete=names_of_services)
 @click.argument("words", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 @joins
-@click.option("--timeout", type=SECONDS, default=30.0, show_default=True, help="Seconds to wait for the answer.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", default=30.0, help="How long to wait for the answer (30).")
 @click.option("--retry", is_flag=True, help="It may run twice: if its worker dies, another one does it.")
 @click.option("--raw", is_flag=True, help="ARGS are frames of bytes (- is stdin), and so is the answer.")
 @click.option("--json", "wants_json", is_flag=True, help="Answers as JSON, one on a line; text gets its quotes.")

@@ -75,8 +75,8 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authority
     try:
         done = commanded("reload_config", broker, join, authority)
     except BadArguments as error:
-        step = "mend it (`scale0 config check FILE` gives every reason); the broker goes on as it was"
-        raise faults.Trouble(f"the broker's file cannot be used: {error.message}", step) from error
+        step = "the broker goes on as it was; `scale0 config check FILE` looks at a file"
+        raise faults.Trouble(f"nothing was reloaded: {error.message}", step) from error
     if wants_json:
         output.say(output.as_json(done))
     elif done["changed"]:

@@ -116,6 +116,7 @@ class DemoNetwork:
             text=True,
             timeout=START_SECONDS,
             check=False,
+            env={**os.environ, "XDG_STATE_HOME": str(self._folder / "state")},  # its user is nobody's memory
         )
         return done.returncode, done.stdout + done.stderr
 

@@ -138,9 +138,10 @@ def status(join: str, wants_json: bool, watch: bool, authority: authority.Author
 
     \b
     With --json, an object:
-      broker, version, state, draining, group, time, uptime, config_version, config_hash,
-      heartbeat_interval, connections, clients {role: count}, services,
-      requests {waiting, under_way, answered, failed}, error_clients, counters, endpoints
+      broker, version, state, draining, group, time, uptime,
+      config_version, config_hash, heartbeat_interval, connections,
+      clients {role: count}, services, error_clients, counters, endpoints,
+      requests {waiting, under_way, answered, failed}
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         look = looking_at(client, authority, join)
@@ -224,7 +225,7 @@ def show_status(found: dict[str, Any], wants_json: bool) -> None:
     roles = found["clients"]
     lines: list[tuple[str, object]] = [
         ("broker", found["broker"] + (f" (group {found['group']})" if found["group"] else "")),
-        ("state", output.painted(state, "green" if state == "active" else "yellow")),
+        ("state", state),
         ("config", f"version {found['config_version']}"),
         ("clients", ", ".join(counted(count, role) for role, count in sorted(roles.items())) or "none"),
         ("services", found["services"]),
@@ -236,6 +237,6 @@ def show_status(found: dict[str, Any], wants_json: bool) -> None:
         if found["error_clients"]:
             lines.append(("error clients", found["error_clients"]))
     lines += [(name, place) for name, place in found["endpoints"].items() if place]
-    output.facts(lines)
+    output.facts(lines, {"state": "green" if state == "active" else "yellow"})
     if found["requests"] is None:
         output.note("For all of it, give the broker's folder with --data-dir, or --auth-id NAME.")

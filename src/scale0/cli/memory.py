@@ -16,6 +16,8 @@ from typing import Any, Final
 from scale0.base.identity import is_identity
 
 STATE_FILE: Final = "clients.json"
+MAX_NETWORKS: Final = 1_000
+"""Networks that are remembered; the oldest is forgotten first."""
 MAX_STATE_BYTES: Final = 1024 * 1024
 """More than anybody's networks need."""
 
@@ -37,7 +39,8 @@ def client_id(network: str, folder: Path) -> str:
     if isinstance(found, str) and is_identity(found):
         return found
     made = f"cli-{secrets.token_hex(6)}"
-    _write(path, {**known, network: made})
+    newest = list(known.items())[-(MAX_NETWORKS - 1) :]
+    _write(path, {**dict(newest), network: made})
     return made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -85,12 +85,14 @@ def _framed(heads: Sequence[str], cells: Sequence[Sequence[str]], numbers: Seque
     Console(markup=False, highlight=False).print(shown)
 
 
-def facts(pairs: Sequence[tuple[str, object]]) -> None:
-    """Names and values, one pair on a line."""
+def facts(pairs: Sequence[tuple[str, object]], colours: Mapping[str, str] | None = None) -> None:
+    """Names and values, one pair on a line; `colours` by name."""
+    colours = colours or {}
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         label = click.style(name.ljust(width), bold=True) if coloured() else name.ljust(width)
-        click.echo(f"{label}{GAP}{clean(str(value))}")
+        text = clean(str(value))
+        click.echo(f"{label}{GAP}{painted(text, colours[name]) if name in colours else text}")
 
 
 def coloured() -> bool:

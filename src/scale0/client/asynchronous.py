@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
 from scale0.client import payload
-from scale0.client.client import DEFAULT_ENDPOINT, DEFAULT_IN_FLIGHT, DEFAULT_TIMEOUT
+from scale0.client.client import DEFAULT_ENDPOINT, DEFAULT_IN_FLIGHT, DEFAULT_TIMEOUT, check_request, check_timeout
 from scale0.client.errors import error_of
 from scale0.io.clock import read_now
 from scale0.io.link import Link
@@ -56,9 +56,10 @@ class AsyncClient:
             raise ValueError(f"an endpoint looks like tcp://host:5700, not {endpoint!r}")
         self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
         self._link = Link(self._session, self._deliver)
-        self._timeout = timeout
+        self._timeout = check_timeout(timeout)
         self._retry = retry
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
         self._asked: list[tuple[str, Sequence[bytes], float, bool, _Reply]] = []
         self._watched: tuple[int, ...] = ()
         self._generation = 0
@@ -110,6 +111,8 @@ class AsyncClient:
         raw: bool = False,
     ) -> AsyncIterator[Any]:
         """Call `service` with each item, at most `in_flight` at once, and yield the results in order."""
+        if in_flight < 1:
+            raise ValueError(f"in_flight is at least 1, not {in_flight}")
         window: deque[_Reply] = deque()
         for item in items:
             body = item if raw else payload.encode_arguments((item,), {})
@@ -137,7 +140,7 @@ class AsyncClient:
         reply = _Reply(self._running(), command, raw=False)
         config = arguments.pop("config", None)
         body = json.dumps(config).encode() if config is not None else b""
-        wait = self._timeout if timeout is None else timeout
+        wait = self._timeout if timeout is None else check_timeout(timeout)
         self._link.act(
             lambda now, out: self._session.manage({"command": command, **arguments}, body, wait, reply, now, out)
         )
@@ -147,6 +150,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Leave; what is under way fails."""
         self._flush()
+        self._closed = True
         self._link.close(self._session.end)
         self._unwatch()
         if self._timer is not None:
@@ -172,6 +176,8 @@ class AsyncClient:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
+        if self._closed:
+            raise RuntimeError("this client is closed")
         if self._loop is None:
             self._loop = loop
             self._link.act(self._session.start)
@@ -189,9 +195,10 @@ class AsyncClient:
         raw: bool,
         parts: bool = False,
     ) -> _Reply:
+        check_request(service, bodies)
         loop = self._running()
         reply = _Reply(loop, service, raw, parts)
-        wait = self._timeout if timeout is None else timeout
+        wait = self._timeout if timeout is None else check_timeout(timeout)
         if not self._asked:
             loop.call_soon(self._flush)
         self._asked.append((service, bodies, wait, self._retry if retry is None else retry, reply))
@@ -222,7 +229,8 @@ class AsyncClient:
             self._unwatch()
             self._generation = self._link.generation
             self._watched = self._link.descriptors()
-            for descriptor, monitor in zip(self._watched, (False, True), strict=True):
+            # None while there is no connection.
+            for descriptor, monitor in zip(self._watched, (False, True), strict=False):
                 loop.add_reader(descriptor, self._readable, monitor)
         due = self._link.deadline()
         if self._timer is not None:
@@ -242,18 +250,22 @@ class AsyncClient:
             reply = getattr(one, "tag", None)
             if reply is None or reply.future.done():
                 continue
-            match one:
-                case Answered():
-                    reply.future.set_result(reply.read(one.bodies))
-                case Partial():
-                    if reply.parts is not None:
-                        reply.parts.put_nowait(reply.read(one.bodies))
-                    continue
-                case Failed():
-                    reply.future.set_exception(error_of(one.code, one.message, reply.service))
-                case Managed(code=200):
-                    reply.future.set_result(payload.decode(one.body))
-                case Managed():
-                    reply.future.set_exception(error_of(one.code, one.message, reply.service))
-            if reply.parts is not None:
+            try:
+                self._conclude(reply, one)
+            except (ValueError, RecursionError) as error:
+                # An answer that is no JSON is its own caller's trouble.
+                reply.future.set_exception(error)
+            if reply.parts is not None and reply.future.done():
                 reply.parts.put_nowait(reply)
+
+    def _conclude(self, reply: _Reply, news: Any) -> None:
+        match news:
+            case Answered():
+                reply.future.set_result(reply.read(news.bodies))
+            case Partial():
+                if reply.parts is not None:
+                    reply.parts.put_nowait(reply.read(news.bodies))
+            case Managed(code=200):
+                reply.future.set_result(payload.decode(news.body))
+            case Failed() | Managed():
+                reply.future.set_exception(error_of(news.code, news.message, reply.service))

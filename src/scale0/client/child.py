@@ -5,25 +5,30 @@ Lives here: find the function by name, then serve one request after another unti
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import os
 import runpy
 import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from scale0.broker.backend import Work
-from scale0.client.children import MAIN, receive, send
+from scale0.client.children import CHILD_MARK, CHILD_NAME, MAIN, receive, send
 from scale0.client.crew import Offer, perform
 from scale0.client.payload import Signature
+
+PR_SET_PDEATHSIG: Final = 1
+"""Of prctl(2). It heeds the thread that started us: a hand of the crew, which lives as long as its worker."""
 
 
 def find(module: str, name: str, path: str) -> Callable[..., Any]:
     """The function, by the names that its parent knows it by."""
     if module == MAIN:
         # The guard `if __name__ == "__main__"` keeps the script from starting a second worker here.
-        found: Any = runpy.run_path(path, run_name="__scale0_child__")
+        found: Any = runpy.run_path(path, run_name=CHILD_NAME)
         first, *rest = name.split(".")
         found = found[first]
     else:
@@ -34,14 +39,23 @@ def find(module: str, name: str, path: str) -> Callable[..., Any]:
     return function
 
 
+def end_with_parent() -> None:
+    """Have the kernel kill us when the parent dies without a word: a busy handler would not notice."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Serve on the inherited socket."""
     descriptor, module, name, path, raw = arguments
     # A stop is the parent's business: it lets us finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_with_parent()
     stream = socket.socket(fileno=int(descriptor))
+    os.environ[CHILD_MARK] = "1"
     function = find(module, name, path)
+    del os.environ[CHILD_MARK]
     is_raw = raw == "1"
     handler = Offer(name, function, 1, False, False, is_raw, None if is_raw else Signature(function))
     while True:

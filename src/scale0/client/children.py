@@ -7,6 +7,8 @@ at a time, and ends with us.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import signal
 import socket
@@ -21,11 +23,16 @@ import msgspec
 
 from scale0.base import codes
 from scale0.broker.backend import Work
+from scale0.io.clock import read_now
 
 if TYPE_CHECKING:
     from scale0.client.crew import Answer, Offer
 
 HEAD: Final = struct.Struct(">I")
+CHILD_NAME: Final = "__scale0_child__"
+"""What a script is called in place of `__main__` when a child looks for a function in it."""
+CHILD_MARK: Final = "SCALE0_CHILD"
+"""Set in a child's environment while it looks: a script without a guard must not start a second worker there."""
 CHILD_MODULE: Final = "scale0.client.child"
 MAIN: Final = "__main__"
 
@@ -57,24 +64,36 @@ class Child:
             path,
             str(int(handler.raw)),
         ]
-        self.process = subprocess.Popen(arguments, pass_fds=(theirs.fileno(),), env=environment)
-        theirs.close()
+        with theirs:
+            # A group of its own: what the handler has started ends with it.
+            self.process = subprocess.Popen(
+                arguments, pass_fds=(theirs.fileno(),), env=environment, start_new_session=True
+            )
         self.socket = ours
 
-    def ask(self, bodies: Sequence[bytes], timeout: float) -> None:
+    def ask(self, bodies: Sequence[bytes], deadline: float) -> None:
         """Send one request."""
-        self.socket.settimeout(timeout)
+        self._limit(deadline)
         send(self.socket, list(bodies))
 
-    def hear(self) -> list[Any] | None:
-        """One message, or None when the child is gone."""
+    def hear(self, deadline: float) -> list[Any] | None:
+        """One message, or None when the child is gone; `TimeoutError` when its time is over."""
+        self._limit(deadline)
         return receive(self.socket)
 
     def end(self) -> int:
-        """Kill it; its exit status."""
+        """Kill it, and what it has started; its exit status."""
         self.socket.close()
-        self.process.kill()
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.wait()
+
+    def _limit(self, deadline: float) -> None:
+        left = deadline - read_now().mono
+        if left <= 0:
+            raise TimeoutError
+        self.socket.settimeout(None if left == math.inf else left)
 
 
 class Children:
@@ -119,9 +138,10 @@ class Children:
             child.end()
 
     def _converse(self, child: Child, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer | None:
-        child.ask(work.bodies, work.timeout or None)  # type: ignore[arg-type]  # None: no limit
+        deadline = read_now().mono + (work.timeout or math.inf)
+        child.ask(work.bodies, deadline)
         while True:
-            heard = child.hear()
+            heard = child.hear(deadline)
             if heard is None:
                 return None
             how, what = heard

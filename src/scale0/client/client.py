@@ -13,11 +13,14 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from scale0.base import codes
+from scale0.base.limits import Limits
+from scale0.base.now import Now
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
+from scale0.broker.line import LineStep
 from scale0.client import payload
 from scale0.client.errors import CallError, error_of
 from scale0.io.link import Link
@@ -25,6 +28,7 @@ from scale0.io.link import Link
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_IN_FLIGHT: Final = 100
+MAX_TIMEOUT: Final = Limits().max_request_timeout
 
 ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed})
 """News with a `tag`; the rest is about the line."""
@@ -89,7 +93,7 @@ class Pending:
             self._bodies = (news.body,)
         else:
             self._error = error_of(news.code, news.message, self.service)
-        self.done = kind is not Partial
+        self.done = self.done or kind is not Partial
         if self._gate is not None:
             self._open_gate()
 
@@ -128,11 +132,13 @@ class Client:
         self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
         self._link = Link(self._session, self._deliver)
         self._leader = threading.Lock()
+        self._leads = 0
+        """The thread that leads, if one does."""
         self._waiters: dict[Pending, None] = {}
-        self._timeout = timeout
+        self._timeout = check_timeout(timeout)
         self._retry = retry
         self._pid = os.getpid()
-        self._link.act(self._session.start)
+        self._act(self._session.start)
 
     @property
     def identity(self) -> str | None:
@@ -184,6 +190,8 @@ class Client:
 
         At most `in_flight` calls are under way at once. The first error is raised where its result would be.
         """
+        if in_flight < 1:
+            raise ValueError(f"in_flight is at least 1, not {in_flight}")
         source = iter(items)
         window: deque[Pending] = deque()
         more = True
@@ -213,13 +221,14 @@ class Client:
         config = arguments.pop("config", None)
         body = json.dumps(config).encode() if config is not None else b""
         said = {"command": command, **arguments}
-        wait = self._timeout if timeout is None else timeout
-        self._link.act(lambda now, out: self._session.manage(said, body, wait, pending, now, out))
+        wait = self._wait_for(timeout)
+        self._act(lambda now, out: self._session.manage(said, body, wait, pending, now, out))
         return pending.result()
 
     def close(self) -> None:
         """Leave; what is under way fails."""
-        self._link.close(self._session.end)
+        if os.getpid() == self._pid:
+            self._link.close(self._session.end)
 
     def __enter__(self) -> Client:
         return self
@@ -240,10 +249,11 @@ class Client:
     def _start(
         self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool
     ) -> Pending:
+        check_request(service, bodies)
         pending = Pending(self, service, raw)
-        wait = self._timeout if timeout is None else timeout
+        wait = self._wait_for(timeout)
         again = self._retry if retry is None else retry
-        self._link.act(lambda now, out: self._session.request(service, bodies, wait, again, pending, now, out))
+        self._act(lambda now, out: self._session.request(service, bodies, wait, again, pending, now, out))
         return pending
 
     def _refill(
@@ -261,8 +271,9 @@ class Client:
             bodies.append(item if raw else payload.encode_arguments((item,), {}))
             if len(window) + len(bodies) >= in_flight:
                 break
+        check_request(service, bodies)
         started = [Pending(self, service, raw) for _ in bodies]
-        wait = self._timeout if timeout is None else timeout
+        wait = self._wait_for(timeout)
         again = self._retry if retry is None else retry
 
         def ask(now: Any, out: Any) -> None:
@@ -270,14 +281,25 @@ class Client:
             for body, pending in zip(bodies, started, strict=True):
                 request(service, (body,), wait, again, pending, now, out)
 
-        self._link.act(ask)
+        self._act(ask)
         window.extend(started)
         return len(window) >= in_flight
+
+    def _act(self, do: Callable[[Now, LineStep], None]) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
+        self._link.act(do)
+
+    def _wait_for(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else check_timeout(timeout)
 
     def _deliver(self, news: list[Any]) -> None:
         for one in news:
             if type(one) in ABOUT_CALLS:
                 one.tag._news(one)
+        if self._leader.locked() and self._leads != threading.get_ident():
+            # One of these may be what the leader waits for, and the socket has nothing more to tell it.
+            self._link.wake()
 
     def _wait(self, pending: Pending, parts: bool = False) -> None:
         """Until it is done (or has a part): lead, or sleep until done or asked to lead."""
@@ -285,23 +307,27 @@ class Client:
             raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
         while not pending.has_come(parts):
             if self._leader.acquire(blocking=False):
+                self._leads = threading.get_ident()
                 try:
                     while not pending.has_come(parts):
                         self._link.wait()
                         self._link.pump()
                 finally:
+                    self._leads = 0
                     self._leader.release()
-                    self._hand_over()
             else:
-                self._follow(pending)
+                self._follow(pending, parts)
+        # Also after following: we may have been asked to lead in the moment in which our answer came.
+        if self._waiters and not self._leader.locked():
+            self._hand_over()
 
-    def _follow(self, pending: Pending) -> None:
+    def _follow(self, pending: Pending, parts: bool) -> None:
         gate = threading.Lock()
         gate.acquire()
         pending._gate = gate
         self._waiters[pending] = None
         # The leader may have finished between our look and our queueing: nobody would wake us then.
-        if pending.has_come(part=True) or not self._leader.locked():
+        if pending.has_come(parts) or not self._leader.locked():
             pending._open_gate()
         gate.acquire()
         self._waiters.pop(pending, None)
@@ -312,3 +338,21 @@ class Client:
             if not waiter.done and waiter._gate is not None:
                 waiter._open_gate()
                 return
+
+
+def check_timeout(timeout: float) -> float:
+    """A timeout that a broker takes."""
+    if not 0 < timeout <= MAX_TIMEOUT:
+        raise ValueError(f"a timeout is more than 0 and at most {MAX_TIMEOUT:g} seconds, not {timeout}")
+    return timeout
+
+
+def check_request(service: str, bodies: Sequence[bytes]) -> None:
+    """What cannot be put on the wire is refused here: further down it would spoil other calls' messages too."""
+    if type(service) is not str:
+        raise TypeError(f"a service is named by a str, not {type(service).__name__}")
+    if not service.isascii():
+        service.encode()
+    for body in bodies:
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise TypeError(f"a body is bytes, not {type(body).__name__}")

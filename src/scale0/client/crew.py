@@ -23,6 +23,7 @@ import msgspec
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
+from scale0.base.limits import Limits
 from scale0.broker.backend import BackendSession, Work
 from scale0.client import payload
 from scale0.client.payload import Signature
@@ -43,6 +44,10 @@ QUICK_HANDLERS: Final = 8
 """Handlers done between two looks, from which on they are quick."""
 FLUSH_ANSWERS: Final = 64
 """Answers that leave together at the most."""
+CUT_BYTES: Final = 2 * Limits().max_message_bytes
+"""Up to this the broker itself says that an answer is too big; libzmq takes no larger frame, and hangs up."""
+MAX_WORDS: Final = 2_000
+"""Characters of an exception that a caller gets."""
 MAX_THREADS: Final = 256
 """Hands of one worker; more slots than these only queue."""
 
@@ -75,6 +80,8 @@ class Crew:
         self._queue: deque[Work] = deque()
         self._held: dict[str, deque[Work]] = {}
         self._running: dict[str, int] = {}
+        self._counted: set[str] = set()
+        """Requests that `_running` counts."""
         self._count = threading.Lock()
         self._answers: deque[Answer] = deque()
         self._leader = threading.Lock()
@@ -92,7 +99,6 @@ class Crew:
         self._several = False
         """Several services share our slots: each must keep to its own. For one alone the broker counts."""
         self._in_hand = 0
-        self.drained = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_works: deque[Work] = deque()
         self._keep: set[asyncio.Task[None]] = set()
@@ -105,7 +111,7 @@ class Crew:
         self._start_thread(self._watch, "scale0-watch")
 
     def take(self, works: Sequence[Work]) -> None:
-        """Work came in. Whoever read it runs it next."""
+        """Work came in. Whoever read it runs it next; the link's lock is held, so nothing is said here."""
         with self._count:
             self._in_hand += len(works)
         self._several = len(self._handlers) > 1
@@ -117,15 +123,13 @@ class Crew:
                 self._async_works.append(work)
             else:
                 self._queue.append(work)
-        self.drained.clear()
-        self._busy.set()
+        if not self._busy.is_set():
+            self._busy.set()
         if self._async_works:
             if self._loop is None:
                 self._start_loop()
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._start_coroutines)
-        if self._answers:
-            self.flush()
 
     def idle(self) -> bool:
         """True when nothing is in hand, and nothing waits to be said."""
@@ -212,26 +216,32 @@ class Crew:
                 work = self._queue.popleft()
             except IndexError:
                 return None
-            if not self._several:
+            if not self._several or self._claim(work):
                 return work
-            handler = self._handlers.get(work.service)
-            with self._count:
-                running = self._running.get(work.service, 0)
-                if handler is not None and running >= handler.slots:
-                    self._held.setdefault(work.service, deque()).append(work)
-                    continue
-                self._running[work.service] = running + 1
-            return work
         return None
 
-    def _release(self, service: str) -> None:
+    def _claim(self, work: Work) -> bool:
+        """Take one of its service's own slots, or hold it until there is one."""
+        handler = self._handlers.get(work.service)
         with self._count:
-            running = self._running.get(service, 0)
-            if running:
-                self._running[service] = running - 1
-            held = self._held.get(service)
+            running = self._running.get(work.service, 0)
+            if handler is not None and running >= handler.slots:
+                self._held.setdefault(work.service, deque()).append(work)
+                return False
+            self._running[work.service] = running + 1
+            self._counted.add(work.id)
+        return True
+
+    def _release(self, work: Work, queue: deque[Work]) -> None:
+        """Give the slot back; what was held for it goes to the head of `queue`."""
+        with self._count:
+            if work.id not in self._counted:
+                return
+            self._counted.discard(work.id)
+            self._running[work.service] -= 1
+            held = self._held.get(work.service)
             if held:
-                self._queue.appendleft(held.popleft())
+                queue.appendleft(held.popleft())
 
     def _watch(self) -> None:
         """Look every few milliseconds while there is work; sleep while there is none."""
@@ -280,8 +290,6 @@ class Crew:
             with self._count:
                 self._in_hand -= 1
                 self._done += 1
-            if self._in_hand == 0:
-                self.drained.set()
 
     def _run(self, work: Work) -> None:
         handler = self._handlers.get(work.service)
@@ -293,8 +301,8 @@ class Crew:
             else:
                 self._answer(perform(handler, work, self._part))
         finally:
-            if self._running:
-                self._release(work.service)
+            if self._counted:
+                self._release(work, self._queue)
 
     def _part(self, id_: str, bodies: Sequence[bytes]) -> None:
         """A part of an answer leaves at once: somebody watches it come."""
@@ -314,6 +322,8 @@ class Crew:
         loop = self._loop
         while self._async_works and loop is not None:
             work = self._async_works.popleft()
+            if self._several and not self._claim(work):
+                continue
             task = loop.create_task(self._coroutine(work))
             self._keep.add(task)
             task.add_done_callback(self._keep.discard)
@@ -324,6 +334,9 @@ class Crew:
             self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
         else:
             self._answer(await perform_async(handler, work, self._part))
+        if self._counted:
+            self._release(work, self._async_works)
+            self._start_coroutines()
         if self._loop is not None:
             # The answers of one turn of the loop leave together.
             self._loop.call_soon(self.flush)
@@ -342,12 +355,25 @@ def bound(handler: Offer, work: Work) -> tuple[Sequence[Any], Any]:
 def packed(handler: Offer, value: Any) -> Sequence[bytes]:
     """A result as bodies."""
     if not handler.raw:
-        return (payload.encode(value),)
-    if type(value) is bytes:
-        return (value,)
-    if value is None:
+        frames: tuple[Any, ...] = (payload.encode(value),)
+    elif type(value) is bytes:
+        frames = (value,)
+    elif value is None:
         return ()
-    return (bytes(value),) if isinstance(value, bytes | bytearray | memoryview) else tuple(value)
+    else:
+        frames = (value,) if isinstance(value, bytearray | memoryview) else tuple(value)
+        frames = tuple(map(as_bytes, frames))
+    for frame in frames:
+        if len(frame) > CUT_BYTES:
+            raise Refusal(codes.TOO_BIG, f"an answer of {len(frame)} bytes would cut the connection")
+    return frames
+
+
+def as_bytes(frame: Any) -> bytes:
+    """One frame of a raw answer."""
+    if not isinstance(frame, bytes | bytearray | memoryview):
+        raise TypeError(f"a raw handler returns bytes, or several of them, not {type(frame).__name__}")
+    return bytes(frame)
 
 
 def perform(handler: Offer, work: Work, part: Part) -> Answer:
@@ -360,7 +386,7 @@ def perform(handler: Offer, work: Work, part: Part) -> Answer:
         return "reply", work.id, packed(handler, value)
     except Refusal as refusal:
         return "error", work.id, (refusal.code, refusal.message)
-    except Exception as error:
+    except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an answer
         return failed(work, error)
 
 
@@ -388,14 +414,19 @@ async def perform_async(handler: Offer, work: Work, part: Part) -> Answer:
         return "reply", work.id, packed(handler, value)
     except Refusal as refusal:
         return "error", work.id, (refusal.code, refusal.message)
-    except Exception as error:
+    except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an answer
         return failed(work, error)
 
 
-def failed(work: Work, error: Exception) -> Answer:
+def failed(work: Work, error: BaseException) -> Answer:
     """The caller gets the exception's name and words; the traceback stays in our log."""
     log.error("%s failed:\n%s", work.service, "".join(traceback.format_exception(error)))
     code = getattr(error, "code", codes.FAILED)
     if not isinstance(code, int) or not 400 <= code <= 599:
         code = codes.FAILED
-    return "error", work.id, (code, f"{type(error).__name__}: {error}"[:2_000])
+    try:
+        words = f"{type(error).__name__}: {error}"
+    except Exception:
+        words = type(error).__name__
+    # A lone surrogate cannot travel: it would take the other answers with it.
+    return "error", work.id, (code, words[:MAX_WORDS].encode("utf-8", "replace").decode())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import os
 import queue
 import random
 import signal
@@ -18,7 +19,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from scale0.broker.backend import BackendSession, Offered, Work
 from scale0.broker.line import Ended, Lost, Up
-from scale0.client.children import Children
+from scale0.client.children import CHILD_MARK, Children
 from scale0.client.crew import Crew, Offer
 from scale0.client.payload import Signature
 from scale0.io.clock import read_now
@@ -63,6 +64,8 @@ class Worker:
         if not self.endpoints or not all("://" in place for place in self.endpoints):
             raise ValueError(f"an endpoint looks like tcp://host:5701, not {endpoint!r}")
         self.handlers: dict[str, Offer] = {}
+        self._known: dict[str, Offer] = {}
+        """Also what is offered no longer: it may still be in hand, or on its way."""
         self._identity = identity
         self._heartbeat_interval = heartbeat_interval
         self._session: BackendSession | None = None
@@ -116,7 +119,7 @@ class Worker:
         wanted = slots if slots is not None else COROUTINE_SLOTS if is_async else 1
         if wanted < 1:
             raise ValueError(f"{name}: slots must be at least 1")
-        self.handlers[name] = Offer(
+        self._known[name] = self.handlers[name] = Offer(
             name=name,
             function=function,
             slots=wanted,
@@ -136,6 +139,8 @@ class Worker:
         """Connect, in the background."""
         if self._link is not None:
             raise RuntimeError("this worker was started before")
+        if os.environ.get(CHILD_MARK):
+            raise RuntimeError('put worker.run() under `if __name__ == "__main__":`: its handlers run in processes')
         session = BackendSession(
             self.endpoints,
             self._identity,
@@ -146,9 +151,8 @@ class Worker:
         )
         self._session = session
         self._link = Link(session, self._deliver)
-        if any(handler.is_process for handler in self.handlers.values()):
-            self._children = Children(self)
-        self._crew = Crew(self.handlers, session, self._link, self._children)
+        self._children = Children(self)
+        self._crew = Crew(self._known, session, self._link, self._children)
         self._link.act(session.start)
         self._crew.start()
 

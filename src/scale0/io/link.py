@@ -1,17 +1,21 @@
 """A link: a client's socket under its session, for threads.
 
 Lives here: the DEALER socket, its monitor, and the rule who may touch them. Never here: what is said. Invariants:
-session and socket are touched only under the lock; waiting happens outside it, so that a send never waits for a
-receive; whoever touched the socket also takes in what came, because libzmq may signal only once.
+session and socket are touched only under the lock, and news are delivered under it, so that they come in order;
+waiting happens outside it, so that a send never waits for a receive; whoever touched the socket also takes in what
+came, because libzmq may signal only once; what could not be sent goes back to the session.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import math
 import os
+import re
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import zmq
@@ -21,7 +25,7 @@ from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Message
 from scale0.broker.line import LineStep
-from scale0.broker.wire import encode, encode_batch
+from scale0.broker.wire import BATCH, batch_length, encode, encode_batch
 from scale0.io.clock import read_now
 from scale0.io.door import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
 from scale0.io.frames import readable, receive_frames, send_frames
@@ -29,10 +33,14 @@ from scale0.io.frames import readable, receive_frames, send_frames
 BREAKS: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
 """Monitor events that end a connection: we connect again ourselves, with our own backoff."""
 MAX_WAIT_SECONDS: Final = 3_600.0
+IDLE_SECONDS: Final = 0.01
+"""After this long without a look, whoever sends looks first."""
+PLAIN_IPV4: Final = re.compile(r"tcp://[0-9.]+:[0-9]+")
 
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
 _context_pid = 0
 _context_lock = threading.Lock()
+_open_sockets = 0
 
 
 def shared_context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -45,11 +53,30 @@ def shared_context() -> zmq.Context[zmq.Socket[bytes]]:
         return _context
 
 
+def count_sockets(more: int) -> None:
+    """Sockets of links that are open, so that the end of the process waits for none of them."""
+    global _open_sockets  # noqa: PLW0603
+    with _context_lock:
+        _open_sockets += more
+
+
+@atexit.register
+def say_last_words() -> None:
+    """Let what was sent last leave: libzmq sends from a thread of its own, and that would end with us.
+
+    It takes as long as the linger of the last sockets at the most. A socket that nobody closed would make it wait for
+    ever, so then it is not done.
+    """
+    if _context is not None and _context_pid == os.getpid() and _open_sockets == 0:
+        _context.term()
+
+
 class Session(Protocol):
     """The pure end that a link serves."""
 
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None: ...
     def closed(self, reason: str, now: Now, out: LineStep) -> None: ...
+    def unsent(self, messages: Sequence[Any]) -> None: ...
     def tick(self, now: Now, out: LineStep) -> None: ...
     def deadline(self) -> float | None: ...
 
@@ -70,8 +97,12 @@ class Link:
         self._monitor_descriptor = -1
         self._monitor_spoke = False
         """The monitor may have something to say; asking it each time would double the cost of a call."""
+        self._looked = -math.inf
+        """When somebody last looked whether the connection is alive."""
+        self._until = -math.inf
+        """When the thread that waits will look by itself; none waits: never too late."""
         self.generation = 0
-        """Grows with every new socket: descriptors may be used again under the same number."""
+        """Grows with every socket that comes or goes: descriptors may be used again under the same number."""
 
     def act(self, do: Callable[[Now, LineStep], None]) -> None:
         """Let the session do something, and do what it says."""
@@ -79,10 +110,20 @@ class Link:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this client is closed")
-            do(read_now(), out)
+            now = read_now()
+            if now.mono - self._looked > IDLE_SECONDS:
+                # Nobody has looked for a while: the connection may be gone, and what is sent on it lost.
+                self._monitor_spoke = True
+                self._take_in(now, out)
+            do(now, out)
             self._perform(out)
-        if out.news:
-            self._deliver(out.news)
+            if out.news:
+                self._deliver(out.news)
+            if self._until > 0.0:
+                due = self._session.deadline()
+                if due is not None and due < self._until:
+                    # Somebody waits, but for something later than what has just been begun.
+                    self.wake()
 
     def pump(self, monitor: bool = False) -> None:
         """Take in what came, and do what its time has come for; `monitor`: also ask whether the connection broke."""
@@ -93,8 +134,8 @@ class Link:
             if not self._closed:
                 self._take_in(read_now(), out)
                 self._perform(out)
-        if out.news:
-            self._deliver(out.news)
+                if out.news:
+                    self._deliver(out.news)
 
     def wait(self, timeout: float | None = None) -> None:
         """Until something may have come, a deadline is over, `wake` is called, or `timeout` has passed."""
@@ -103,10 +144,14 @@ class Link:
                 return
             due = self._session.deadline()
             poll = self._poll or self._register()
+            self._until = math.inf if due is None else due
         rest = MAX_WAIT_SECONDS if due is None else max(0.0, due - read_now().mono)
         if timeout is not None:
             rest = min(rest, timeout)
-        for descriptor, _ in poll.poll(rest * 1_000 + 0.5):
+        ready = poll.poll(rest * 1_000 + 0.5)
+        self._until = -math.inf
+        self._looked = read_now().mono
+        for descriptor, _ in ready:
             if descriptor == self._wake:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._wake)
@@ -140,13 +185,24 @@ class Link:
             self._closed = True
             self._drop_socket(linger=200)
             os.eventfd_write(self._wake, 1)
-        self._deliver(out.news)
+            if out.news:
+                self._deliver(out.news)
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             os.close(self._wake)
 
     def _take_in(self, now: Now, out: LineStep) -> None:
+        self._looked = now.mono
+        self._drain(now, out)
+        if self._monitor_spoke:
+            self._monitor_spoke = False
+            self._heed_monitor(now, out)
+        due = self._session.deadline()
+        if due is not None and due <= now.mono:
+            self._session.tick(now, out)
+
+    def _drain(self, now: Now, out: LineStep) -> None:
         socket = self._socket
         if socket is not None:
             try:
@@ -154,12 +210,6 @@ class Link:
                     self._session.receive(receive_frames(socket), now, out)
             except zmq.Again:
                 pass
-        if self._monitor_spoke:
-            self._monitor_spoke = False
-            self._heed_monitor(now, out)
-        due = self._session.deadline()
-        if due is not None and due <= now.mono:
-            self._session.tick(now, out)
 
     def _heed_monitor(self, now: Now, out: LineStep) -> None:
         broken = False
@@ -170,6 +220,8 @@ class Link:
                 break
             broken = broken or bool(event["event"] & BREAKS)
         if broken:
+            # What came before the end may say why: a 409 that is missed would have us come back and take over.
+            self._drain(now, out)
             self._session.closed("the connection broke", now, out)
 
     def _perform(self, out: LineStep) -> None:
@@ -178,26 +230,40 @@ class Link:
             if out.close:
                 out.close = False
                 if out.open is None:
+                    self._session.unsent(out.sends)
                     out.sends.clear()
                 self._drop_socket(linger=0)
             if out.open is not None:
                 self._open_socket(out.open)
                 out.open = None
             sends, out.sends = out.sends, []
-            self._send(sends)
+            self._send(sends, out)
             if self._socket is not None and readable(self._socket):
                 self._take_in(read_now(), out)
 
-    def _send(self, messages: list[Message]) -> None:
+    def _send(self, messages: list[Message], out: LineStep) -> None:
         socket = self._socket
         if socket is None:
+            self._session.unsent(messages)
             return
-        if messages and messages[0][0] == "CHECKCONFIG":
-            # It goes alone: only what comes after it may be a BATCH.
-            send_frames(socket, encode(messages.pop(0)))
-        if messages:
-            for frames in encode_batch(messages, self._limits.max_batch_messages, self._limits.max_message_bytes):
-                send_frames(socket, frames)
+        left = 0
+        try:
+            if messages and messages[0][0] == "CHECKCONFIG":
+                # It goes alone: only what comes after it may be a BATCH.
+                send_frames(socket, encode(messages[0]))
+                left = 1
+            if len(messages) > left:
+                limits = self._limits
+                rest = messages[left:] if left else messages
+                for frames in encode_batch(rest, limits.max_batch_messages, limits.max_message_bytes):
+                    send_frames(socket, frames)
+                    left += batch_length(frames[3]) if frames[1] == BATCH else 1
+        except zmq.Again:
+            # The connection broke and nobody has noticed yet: libzmq does not connect again, we do.
+            self._session.unsent(messages[left:])
+            now = read_now()
+            self._drain(now, out)
+            self._session.closed("the connection broke", now, out)
 
     def _open_socket(self, endpoint: str) -> None:
         self._drop_socket(linger=0)
@@ -209,7 +275,11 @@ class Link:
         socket.set(zmq.MAXMSGSIZE, 2 * self._limits.max_message_bytes)
         socket.set(zmq.HEARTBEAT_IVL, ZMTP_HEARTBEAT_MS)
         socket.set(zmq.HEARTBEAT_TIMEOUT, ZMTP_TIMEOUT_MS)
-        socket.set(zmq.IPV6, 1)
+        if not PLAIN_IPV4.fullmatch(endpoint):
+            # Only where it may be needed: with it libzmq forgets to end the pipe of a connection that broke, and takes
+            # messages for it that nobody will ever get.
+            socket.set(zmq.IPV6, 1)
+        count_sockets(+1)
         self._monitor = socket.get_monitor_socket(BREAKS)
         self._monitor_descriptor = int(self._monitor.get(zmq.FD))
         self._monitor_spoke = True
@@ -226,8 +296,10 @@ class Link:
         if self._monitor is not None:
             self._monitor.close(linger=0)
         self._socket.close(linger=linger)
+        count_sockets(-1)
         self._socket = self._monitor = None
         self._poll = None
+        self.generation += 1
         if not self._closed:
             os.eventfd_write(self._wake, 1)
 

@@ -37,6 +37,7 @@ from scale0.io.door import Door, Publisher
 from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.runner import Runner
 from scale0.store.interface import Store
+from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
 
 log = logging.getLogger("scale0.broker")
@@ -54,7 +55,7 @@ Ready = Callable[[Broker], None]
 
 def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    faults = check_broker(config)
+    faults = [*check_broker(config), *not_yet(config)]
     if faults:
         raise ConfigError(faults)
     raise_file_limit()
@@ -62,9 +63,26 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> 
     # would walk through all clients again and again for nothing.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    store = SqliteStore(Path(config.data_dir))
+    store = choose_store(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(config, config_file, store, ready))
+
+
+def not_yet(config: BrokerConfig) -> list[str]:
+    """What a file may ask for that this release cannot do: refusing is safer than leaving it out."""
+    faults = []
+    if config.curve:
+        faults.append("curve: keys are not built yet; listen on loopback, or say insecure = true on a trusted network")
+    if config.management.enabled:
+        faults.append("management.enabled: the HTTP server is not built yet; use the command line")
+    if config.store.startswith("postgresql:"):
+        faults.append("store: PostgreSQL is not built yet; use sqlite")
+    return faults
+
+
+def choose_store(config: BrokerConfig) -> Store:
+    """The store that a file asks for."""
+    return MemoryStore() if config.store == "memory" else SqliteStore(Path(config.data_dir))
 
 
 async def serve(config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready) -> int:

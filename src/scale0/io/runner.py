@@ -8,6 +8,7 @@ holds back nobody else, and no more than `max_client_bytes` of memory for longer
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
@@ -17,6 +18,8 @@ from scale0.base.step import Message, Peer, Step
 from scale0.events.journal import Journal
 from scale0.io.commits import Commits
 from scale0.io.door import Door, Publisher
+
+log = logging.getLogger("scale0.runner")
 
 TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
@@ -116,8 +119,13 @@ class Runner:
         receive, name, taken = self._machine.receive, door.name, 0
         for routing_id, *frames in door.drain(TURN_MESSAGES):
             taken += 1
-            if frames:
+            if not frames:
+                continue
+            try:
                 receive(name, routing_id, frames, now, step)
+            except Exception:
+                # Our own mistake: it must not cost the others their turn, and it must be seen.
+                log.exception("a message on the %s socket was too much for us: please report this", name)
         if taken == TURN_MESSAGES:
             self._soon(door)
         self._finish(step, now)

@@ -1,7 +1,7 @@
 """Promises about a broker's tables: who lives, who is in which queue, and whose slot is taken.
 
-Lives here: a second opinion on liveness, slots and order, kept from what passes the doors. Never here: calls, or what is
-on disk.
+Lives here: a second opinion on liveness, slots and order, kept from what passes the doors. Never here: calls, or what
+is on disk.
 """
 
 from __future__ import annotations

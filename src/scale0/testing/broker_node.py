@@ -1,8 +1,8 @@
 """A broker in the simulated world: the real machines, turned as `io/runner.py` turns them.
 
-Lives here: turns, commits that take virtual time, crashes, restarts and sleep. Never here: a protocol, or a promise (see
-`checkers`). Invariants: what a turn sends leaves at its end; promises and publications leave after their commit; commits
-are done in order, one in flight; a crash leaves exactly what was committed.
+Lives here: turns, commits that take virtual time, crashes, restarts and sleep. Never here: a protocol, or a promise
+(see `checkers`). Invariants: what a turn sends leaves at its end; promises and publications leave after their commit;
+commits are done in order, one in flight; a crash leaves exactly what was committed.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class BrokerNode:
         else:
             mail = deque(inbox.popleft() for _ in range(TURN_MESSAGES))
             self._soon(0.0)
-        self.watch.before_turn(self, mail, now)  # type: ignore[arg-type]  # a deque is a sequence
+        self.watch.before_turn(self, mail, now)
         for wire, frames in mail:
             receive(wire.door, wire.routing_id, frames, now, step)
         self._finish(step, now)

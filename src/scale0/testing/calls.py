@@ -1,7 +1,7 @@
 """Calls: what is asked for in the simulated world, what is done about it, and how it ends.
 
-Lives here: one record per call, kept by the world, not by any party. Never here: a message. Invariant: a nonce names one
-call for ever, so that whatever comes back can be held against what was asked.
+Lives here: one record per call, kept by the world, not by any party. Never here: a message. Invariant: a nonce names
+one call for ever, so that whatever comes back can be held against what was asked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from typing import Final
 
 HANDLER_ERROR: Final = 422
 """The code of a handler's own error here: no part of Scale0 says it."""
+LONG_TIMEOUT_SECONDS: Final = 30.0
+LONG_PART_SECONDS: Final = 0.4
+"""From one part of a long answer to the next: less than every heartbeat interval here."""
 
 
 class Call:
@@ -69,7 +72,7 @@ class Calls:
     def make(self, frontend: str, service: str, asked: float, short: bool) -> Call:
         """A new call, its handler's behaviour thrown by dice; `short`: one that must be answered soon."""
         dice = self._chance
-        timeout = 20.0 if short else dice.choice((0.5, 2.0, 5.0, 10.0, 30.0))
+        timeout = 20.0 if short else dice.choice((0.5, 2.0, 5.0, 10.0, 30.0)) if self.strain else 30.0
         call = Call(len(self.by_nonce) + 1, frontend, service, timeout, dice.random() < 0.5, asked)
         call.seconds = dice.expovariate(1 / 0.03)
         call.pad = dice.randrange(200)
@@ -79,9 +82,17 @@ class Calls:
                 call.seconds = dice.uniform(0.5, 8.0)
             elif kind < 0.14:
                 call.error = True
-            if dice.random() < 0.10:
-                call.parts = dice.randrange(1, 5)
-                call.seconds += 0.2
+        if dice.random() < 0.10:
+            call.parts = dice.randrange(1, 5)
+            call.seconds += 0.2
+        self.by_nonce[call.nonce] = call
+        return call
+
+    def make_long(self, frontend: str, service: str, asked: float) -> Call:
+        """A new call that is answered in many parts: its worker talks all the time, and hears little."""
+        call = Call(len(self.by_nonce) + 1, frontend, service, LONG_TIMEOUT_SECONDS, False, asked)
+        call.parts = self._chance.randrange(10, 30)
+        call.seconds = LONG_PART_SECONDS * call.parts
         self.by_nonce[call.nonce] = call
         return call
 

@@ -51,7 +51,7 @@ class BackendNode:
 
     __slots__ = (
         *("_around", "_chance", "asked_interval", "endpoints", "handed", "link", "most_slots", "name", "offer"),
-        *("offered", "route", "session", "slots", "wall_offset"),
+        *("offered", "route", "session", "slots", "twin", "wall_offset"),
     )
 
     def __init__(
@@ -78,6 +78,7 @@ class BackendNode:
         """In hand since the broker took it in, by the request's id."""
         self.most_slots = slots
         self.link: SimLink | None = None
+        self.twin: BackendNode | None = None
 
     @property
     def up(self) -> bool:
@@ -110,6 +111,14 @@ class BackendNode:
             session = self.session
             self.link.act(lambda now, out: session.offer(services, slots, now, out))
 
+    def double(self) -> BackendNode:
+        """A second process with this name starts; the one that was goes on, as the node that is returned."""
+        twin = BackendNode(self._around, self.route, self._chance, self.endpoints, *self.offer, self.asked_interval)
+        twin.link, twin.session, twin.handed = self.link, self.session, self.handed
+        self.twin = twin
+        self.start()
+        return twin
+
     def leave(self) -> None:
         """End in order."""
         if self.link is not None and self.up:
@@ -127,8 +136,9 @@ class BackendNode:
                     self.handed = {}
                     self.most_slots = self.offered[1]
                 case Ended():
-                    if self.link is not None:
-                        self.link.kill(silent=False)
+                    node = self if session is self.session or self.twin is None else self.twin
+                    if node.link is not None:
+                        node.link.kill(silent=False)
                 case _:
                     pass
 
@@ -194,11 +204,24 @@ class FrontendNode:
             self.open_calls = {}
             self.link.kill(silent)
 
-    def ask(self, service: str, short: bool, twice: bool = False) -> Call | None:
-        """Call a service; `twice`: the request is sent again as it is, right behind itself."""
-        if self.link is None or not self.up or self.link.stalled:
-            return None
-        call = self._around.calls.make(self.name, service, self._around.agenda.now, short)
+    def ask(self, service: str, short: bool, twice: bool = False) -> None:
+        """Call a service, if there is anybody to call it."""
+        if self._awake:
+            self.send(self._around.calls.make(self.name, service, self._around.agenda.now, short), twice)
+
+    def ask_long(self, service: str) -> None:
+        """Call a service for an answer in many parts."""
+        if self._awake:
+            self.send(self._around.calls.make_long(self.name, service, self._around.agenda.now))
+
+    @property
+    def _awake(self) -> bool:
+        return self.link is not None and self.up and not self.link.stalled
+
+    def send(self, call: Call, twice: bool = False) -> None:
+        """Make this call; `twice`: the request is sent again as it is, right behind itself."""
+        if self.link is None:
+            return
         self.open_calls[call.nonce] = call
         session = self.session
         self.link.twice = twice
@@ -206,7 +229,6 @@ class FrontendNode:
             lambda now, out: session.request(call.service, [call.body], call.timeout, call.retry, call, now, out)
         )
         self.link.twice = False
-        return call
 
     def manage(self, tag: str, **said: Any) -> None:
         """Give a management command, as the local administrator."""

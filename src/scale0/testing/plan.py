@@ -1,12 +1,14 @@
 """What a seed means: the size of a network, its habits, and the faults that it must survive.
 
-Lives here: dice thrown once, before anything happens. Never here: anything that happens. Invariant: a plan depends on its
-seed and on nothing else. Each seed has its own mix of faults: a fault that is always there hides the bugs of its absence.
+Lives here: dice thrown once, before anything happens. Never here: anything that happens. Invariant: a plan depends on
+its seed and on nothing else. Each seed has its own mix of faults: a fault that is always there hides the bugs of its
+absence.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -60,10 +62,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.seconds - HEALTHY_SECONDS
 
 
-def make_plan(seed: int, minutes: float) -> Plan:
-    """The plan of a seed."""
+def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
+    """The plan of a seed; with `only`, these faults instead of its own."""
     dice = random.Random(f"scale0 plan {seed}")
-    calm = seed % CALM_EVERY == 0
+    calm = seed % CALM_EVERY == 0 and not only
     backends = dice.randint(2, 5)
     services = tuple(f"s{number}" for number in range(dice.randint(1, 3)))
     offers = []
@@ -71,6 +73,8 @@ def make_plan(seed: int, minutes: float) -> Plan:
         some = tuple(service for service in services if dice.random() < 0.7)
         offers.append(services if number == 0 else some or services[:1])
     chosen = tuple(name for name in FAULTS if dice.random() < 0.4) or ("snap_seen",)
+    if only:
+        chosen = tuple(only)
     interval = dice.choice((0.5, 1.0, 1.0, 2.0, 3.0))
     return Plan(
         seed=seed,

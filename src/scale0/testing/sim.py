@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from scale0.testing.faults import Faults
-from scale0.testing.plan import MIN_MINUTES, make_plan
+from scale0.testing.plan import FAULTS, MIN_MINUTES, make_plan
 from scale0.testing.promises import PROMISES, PromiseBroken
 from scale0.testing.world import World
 
@@ -37,9 +37,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
 
 
-def simulate(seed: int, minutes: float = DEFAULT_MINUTES, keep_all: bool = False) -> tuple[Outcome, World]:
+def simulate(
+    seed: int, minutes: float = DEFAULT_MINUTES, keep_all: bool = False, only: Sequence[str] = ()
+) -> tuple[Outcome, World]:
     """Run one seed to its end, or to the first broken promise."""
-    world = World(make_plan(seed, minutes), keep_all)
+    world = World(make_plan(seed, minutes, only), keep_all)
     name = story = ""
     try:
         world.begin()
@@ -69,12 +71,13 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def replay(outcome: Outcome) -> str:
+def replay(outcome: Outcome, only: Sequence[str]) -> str:
     """How to see a run again."""
-    return f"python -m scale0.testing.sim --seed {outcome.seed} --minutes {outcome.minutes:g} --trace"
+    faults = f" --faults {','.join(only)}" if only else ""
+    return f"python -m scale0.testing.sim --seed {outcome.seed} --minutes {outcome.minutes:g}{faults} --trace"
 
 
-def tell(outcome: Outcome, world: World, whole: bool) -> None:
+def tell(outcome: Outcome, world: World, whole: bool, only: Sequence[str]) -> None:
     """One run, for people."""
     plan = world.plan
     if whole or outcome.broken:
@@ -95,44 +98,57 @@ def tell(outcome: Outcome, world: World, whole: bool) -> None:
     if outcome.broken:
         say(f"  BROKEN    at {world.agenda.now:.6f}: {outcome.broken}: {outcome.story}")
         say(f"            ({PROMISES[outcome.broken]})")
-        say(f"            {replay(outcome)}")
+        say(f"            {replay(outcome, only)}")
     else:
         say(f"  kept      all {len(PROMISES)} promises")
 
 
-def run_many(first: int, count: int, minutes: float) -> int:
+def run_many(first: int, count: int, minutes: float, only: Sequence[str], stop: bool) -> int:
     """Run many seeds; how many broke a promise."""
     failures = calls = answered = 0
     for done, seed in enumerate(range(first, first + count), start=1):
-        outcome, _ = simulate(seed, minutes)
+        outcome, _ = simulate(seed, minutes, only=only)
         calls, answered = calls + outcome.calls, answered + outcome.answered
         if outcome.broken:
             failures += 1
             say(f"seed {seed} broke {outcome.broken}: {outcome.story.strip().splitlines()[-1]}")
-            say(f"    {replay(outcome)}")
+            say(f"    {replay(outcome, only)}")
+            if stop:
+                break
         if done % PROGRESS_EVERY == 0 or done == count:
             say(f"{done} of {count} seeds, {failures} broken; {answered} of {calls} calls answered")
     return failures
 
 
+def faults_named(text: str) -> tuple[str, ...]:
+    """A list of faults, as it is typed."""
+    names = tuple(name for name in text.split(",") if name)
+    for name in names:
+        if name not in FAULTS:
+            raise argparse.ArgumentTypeError(f"no fault is called {name}: there are {', '.join(FAULTS)}")
+    return names
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 when a promise was broken."""
-    parser = argparse.ArgumentParser(prog="python -m scale0.testing.sim", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m scale0.testing.sim", description="Simulate networks under faults.")
     parser.add_argument("--seed", type=int, help="run this one, and tell what happened")
     parser.add_argument("--trace", action="store_true", help="with --seed: tell all of it")
     parser.add_argument("--seeds", type=int, help="run so many, and tell what broke")
     parser.add_argument("--first", type=int, default=1, help="the first of --seeds (1)")
+    parser.add_argument("--stop", action="store_true", help="with --seeds: stop at the first broken promise")
     parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="virtual minutes of each run (10)")
+    parser.add_argument("--faults", type=faults_named, default=(), help="only these, by name, separated by commas")
     given = parser.parse_args(arguments)
     if (given.seed is None) == (given.seeds is None):
         parser.error("say --seed N or --seeds COUNT")
-    if given.minutes < MIN_MINUTES:
+    if not given.minutes >= MIN_MINUTES:
         parser.error(f"--minutes is at least {MIN_MINUTES:g}: healing alone takes most of that")
     if given.seed is not None:
-        outcome, world = simulate(given.seed, given.minutes, given.trace)
-        tell(outcome, world, given.trace)
+        outcome, world = simulate(given.seed, given.minutes, given.trace, given.faults)
+        tell(outcome, world, given.trace, given.faults)
         return 1 if outcome.broken else 0
-    return 1 if run_many(given.first, given.seeds, given.minutes) else 0
+    return 1 if run_many(given.first, given.seeds, given.minutes, given.faults, given.stop) else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@
             net.fail("thumbs.make", 502)            # its worker dies
             assert page(net, "cat.png") == "no picture today"
 
+Code that takes an AsyncClient gets `net.asynchronous`: the same network, with awaitable methods.
+
 Lives here: `StubNetwork`, which has the methods of `Client` and runs handlers in process. Never here: a socket, a
 thread that outlives a call, or a clock. Invariants: arguments and results go through the same JSON and the same
 conversions as on the wire; errors are the same classes with the same codes; the same calls give the same answers.
@@ -24,7 +26,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from scale0.base import codes
@@ -32,6 +34,7 @@ from scale0.base.errors import Refusal
 from scale0.base.identity import is_reserved
 from scale0.broker.backend import Work
 from scale0.client import payload
+from scale0.client.client import check_request, check_timeout
 from scale0.client.crew import Answer, Offer, perform, perform_async
 from scale0.client.errors import CallError, error_of
 
@@ -108,7 +111,7 @@ class StubNetwork:
         self._faults: dict[str, Fault] = {}
         self._delays: dict[str, float] = {}
         self._turn: dict[str, int] = {}
-        self._timeout = timeout
+        self._timeout = check_timeout(timeout)
         self._retry = retry
         self._closed = False
         for worker in workers:
@@ -144,6 +147,11 @@ class StubNetwork:
     def calls_of(self, service: str) -> list[Call]:
         """The calls of one service so far."""
         return [call for call in self.calls if call.service == service]
+
+    @property
+    def asynchronous(self) -> AsyncStub:
+        """The same network, for code that takes an AsyncClient."""
+        return AsyncStub(self)
 
     # What a Client has.
 
@@ -240,7 +248,8 @@ class StubNetwork:
     def _ask(self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool) -> Done:
         if self._closed:
             raise RuntimeError("this client is closed")
-        wait = self._timeout if timeout is None else timeout
+        check_request(service, bodies)
+        wait = self._timeout if timeout is None else check_timeout(timeout)
         if is_reserved(service):
             return self._answered(service, raw, (), self._discover(service))
         self.calls.append(recorded(service, bodies, wait, self._retry if retry is None else retry, raw))
@@ -297,6 +306,65 @@ class StubNetwork:
                 message = f"{service} is reserved, and there is no such thing"
                 return "error", REQUEST_ID, (codes.NO_SUCH_SERVICE, message)
         return "reply", REQUEST_ID, (payload.encode(found),)
+
+
+class AsyncStub:
+    """The methods of `AsyncClient`, done by a `StubNetwork`: each is done when it is awaited."""
+
+    def __init__(self, network: StubNetwork) -> None:
+        self._network = network
+
+    @property
+    def identity(self) -> str | None:
+        """As the network's."""
+        return self._network.identity
+
+    async def call(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> Any:
+        """Have `service` done with these arguments, and return what it returns."""
+        return self._network.call(service, *args, timeout=timeout, retry=retry, **kwargs)
+
+    async def request(
+        self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
+    ) -> list[bytes]:
+        """Raw frames out, raw frames back."""
+        return self._network.request(service, *bodies, timeout=timeout, retry=retry)
+
+    async def stream(
+        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """Like `call`, for a handler that yields."""
+        for part in self._network.stream(service, *args, timeout=timeout, retry=retry, **kwargs):
+            yield part
+
+    async def map(self, service: str, items: Iterable[Any], **how: Any) -> AsyncIterator[Any]:
+        """Call `service` with each item, and yield the results in order."""
+        for result in self._network.map(service, items, **how):
+            yield result
+
+    async def services(self) -> list[dict[str, Any]]:
+        """Every service that a worker offers."""
+        return self._network.services()
+
+    async def clients(self) -> list[dict[str, Any]]:
+        """The workers."""
+        return self._network.clients()
+
+    async def ping(self, timeout: float | None = None) -> dict[str, Any]:
+        """A sign of life."""
+        return self._network.ping(timeout)
+
+    async def close(self) -> None:
+        """Leave."""
+        self._network.close()
+
+    async def __aenter__(self) -> AsyncStub:
+        return self
+
+    async def __aexit__(self, *_: object) -> Literal[False]:
+        await self.close()
+        return False
 
 
 def recorded(service: str, bodies: Sequence[bytes], timeout: float, retry: bool, raw: bool) -> Call:

@@ -1,8 +1,8 @@
 """Wires: simulated connections between a client and a door of a broker.
 
-Lives here: delay, order, clogging, breaking, and who notices what. Never here: what the frames mean. Invariants: nothing
-is reordered within one direction of one wire; a wire that broke delivers nothing any more; what is sent to an end that
-is closed is lost without a word.
+Lives here: delay, order, clogging, breaking, and who notices what. Never here: what the frames mean. Invariants:
+nothing is reordered within one direction of one wire; a wire that broke delivers nothing any more; what is sent to
+an end that is closed is lost without a word.
 """
 
 from __future__ import annotations

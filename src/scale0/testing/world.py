@@ -1,8 +1,8 @@
 """The simulated world: brokers, backends, frontends and the network between them, under one agenda.
 
 Lives here: putting a network together from a plan, its daily life, and the timetable of a run. Never here: what goes
-wrong (`faults`), or what must hold (`checkers`). Invariant: everything that happens comes from the agenda, and every die
-from the plan's seed.
+wrong (`faults`), or what must hold (`checkers`). Invariant: everything that happens comes from the agenda, and every
+die from the plan's seed.
 """
 
 from __future__ import annotations
@@ -110,10 +110,12 @@ class World:
     def begin(self) -> None:
         """Everybody starts, in an order of chance."""
         self.agenda.at(self.chance.random() * 2, self.broker.start)
-        for node in (*self.backends, *self.frontends, self.admin):
-            self.agenda.at(self.chance.random() * 3, node.start)
+        starts = [node.start for node in self.backends] + [node.start for node in (*self.frontends, self.admin)]
+        for start in starts:
+            self.agenda.at(self.chance.random() * 3, start)
         self.agenda.at(5.0, self._call)
         self.agenda.at(8.0, self._changes)
+        self.agenda.at(10.0, self._long_calls)
         self.agenda.at(SWEEP_SECONDS, self._sweep)
 
     def run(self) -> None:
@@ -209,6 +211,11 @@ class World:
         if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
             self.call()
             self.agenda.after(self.chance.expovariate(1 / self.plan.call_every), self._call)
+
+    def _long_calls(self) -> None:
+        if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
+            self.chance.choice(self.frontends).ask_long(self.chance.choice(self.plan.services))
+            self.agenda.after(self.chance.uniform(30.0, 60.0), self._long_calls)
 
     def _changes(self) -> None:
         if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:

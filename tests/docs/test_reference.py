@@ -1,0 +1,139 @@
+"""The reference knows everything that there is: commands, options, codes, limits, events, counters, words to type."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import scale0
+from scale0.base import codes
+from scale0.base.limits import Limits
+from scale0.broker.access import RANKS
+from scale0.broker.dispatch import RULES, TOLD
+from scale0.cli.main import cli
+from scale0.events.columns import COLUMNS
+from scale0.events.kinds import KINDS
+from scale0.testing.stub import StubNetwork
+from tests.broker.world import World
+from tests.docs import pages
+from tests.events.samples import SAMPLES
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def read(name: str) -> str:
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+PROTOCOL = read("docs/protocol.md")
+PIPELINE = read("docs/pipeline.md")
+SCHEMAS: dict[str, Any] = {**TOLD, **{rule.command: rule.schema for rule in RULES}}
+
+
+def rows(text: str, columns: int) -> dict[str, list[str]]:
+    """The rows of tables of so many columns, by the first word in backticks; the first of each counts."""
+    out: dict[str, list[str]] = {}
+    for cells in pages.table_rows(text):
+        if len(cells) == columns and pages.words(cells[0]):
+            out.setdefault(pages.words(cells[0])[0], cells)
+    return out
+
+
+# Promise: HOUSE-4
+@pytest.mark.parametrize("command", [*SCHEMAS, "BATCH"])
+def test_every_command_is_in_the_table_of_commands(command):
+    assert command in rows(PROTOCOL, 4)
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_every_option_is_documented(command):
+    told = set(pages.words(pages.prose(PROTOCOL)))
+    assert [name for name in SCHEMAS[command].__struct_fields__ if name not in told] == []
+
+
+# Promise: HOUSE-4
+def test_every_management_command_is_documented_with_its_role():
+    table = World().broker.management.table
+    told = {name: cells[1] for name, cells in rows(PROTOCOL, 4).items() if cells[1] in RANKS}
+    assert told == {name: role for name, (role, _) in table.items()}
+
+
+# Promise: HOUSE-4
+def test_every_limit_is_documented_with_its_default():
+    told = {}
+    for name, cells in rows(PROTOCOL, 3).items():
+        if name in Limits.__struct_fields__:
+            told[name] = float(cells[1].removesuffix(" s").replace(",", ""))
+    assert told == {name: float(value) for name, value in msgspec.structs.asdict(Limits()).items()}
+
+
+# Promise: HOUSE-4
+def test_every_code_is_documented_with_its_meaning():
+    found = [cells for cells in pages.table_rows(PROTOCOL) if re.fullmatch(r"[1-5][0-9][0-9]", cells[0])]
+    told = {int(cells[0]): cells[1] for cells in found if len(cells) == 3}
+    assert told == codes.MEANINGS
+
+
+@pytest.mark.parametrize("code", [code for code in codes.MEANINGS if code != codes.OK])
+def test_every_code_has_something_to_do_about_it(code):
+    assert str(code) in read("docs/troubleshooting.md")
+
+
+# Promise: HOUSE-4
+def test_every_kind_of_event_is_documented_with_its_columns():
+    filled = {event.kind: set(columns) for event, columns in SAMPLES}
+    told = {name: set(pages.words(cells[2])) for name, cells in rows(PIPELINE, 4).items() if name in KINDS}
+    assert told == filled
+    assert told.keys() == KINDS.keys()
+
+
+def test_the_keys_of_data_are_documented():
+    table = rows(PIPELINE, 4)
+    for event, columns in SAMPLES:
+        if "data" in columns and event.kind != "client.refused":  # its data is the reason, in plain values
+            assert set(json.loads(str(columns["data"]))) == set(pages.words(table[event.kind][3]))
+
+
+def test_every_column_is_documented_in_order():
+    told = [cells for cells in pages.table_rows(PIPELINE) if len(cells) == 4 and cells[2] in ("yes", "no")]
+    wanted = [[f"`{c.name}`", c.type, "yes" if c.nullable else "no", c.meaning] for c in COLUMNS]
+    assert told == wanted
+
+
+def test_every_counter_is_documented():
+    sources = (REPOSITORY / "src" / "scale0" / "broker").glob("*.py")
+    counted = {name for file in sources for name in re.findall(r'\.count\("(\w+)"\)', file.read_text(encoding="utf-8"))}
+    table = read("docs/operations.md").split("| counter |", 1)[1].split("\n\n", 1)[0]
+    assert counted == set(rows(table, 2))
+
+
+def test_every_word_of_the_command_line_stands_in_the_readme():
+    told = set(pages.words(pages.prose(read("README.md"))))
+    assert [name for name in cli.commands if name not in told] == []
+
+
+def test_the_services_of_the_readme_work_as_they_stand_there():
+    service, calls = re.findall(r"^```python\n(.*?)^```", read("README.md"), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"__name__": "hello"}
+    exec(compile(service, "README.md", "exec"), names)
+    with StubNetwork(names["worker"]) as net:
+        assert net.call("hello", "Ada").startswith("Hello, Ada! (from process ")
+    compile(calls, "README.md", "exec")
+
+
+@pytest.mark.parametrize("public", ["Client", "AsyncClient", "Worker"])
+def test_the_methods_that_the_readme_names_are_there(public):
+    methods = [word for word in pages.words(rows(read("README.md"), 2)[public][1]) if word.isidentifier()]
+    assert methods
+    assert [name for name in methods if not hasattr(getattr(scale0, public), name)] == []
+
+
+def test_every_decision_is_in_the_list_of_decisions():
+    folder = REPOSITORY / "docs" / "decisions"
+    listed = set(pages.links((folder / "README.md").read_text(encoding="utf-8")))
+    assert listed == {file.name for file in folder.glob("[0-9]*.md")}

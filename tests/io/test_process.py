@@ -1,0 +1,140 @@
+"""A broker as a process: start, refusal, failure of its store, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from scale0.base.errors import ConfigError
+from scale0.broker.broker import Broker
+from scale0.config import BrokerConfig
+from scale0.io.files import TOKEN_FILE
+from scale0.io.process import run_broker, serve
+from scale0.store.interface import StoreFailed
+from scale0.store.memory import MemoryStore
+
+PORTS = {f"{name}_port": 0 for name in ("frontend", "backend", "peer", "config_pub", "task_pub")}
+SOON = 5.0
+
+
+def config_in(folder: Path, **more: Any) -> BrokerConfig:
+    return BrokerConfig(identity="b", data_dir=str(folder), **PORTS, **more)
+
+
+@asynccontextmanager
+async def running(config: BrokerConfig, store: MemoryStore) -> AsyncIterator[tuple[Broker, asyncio.Task[int]]]:
+    """A broker in this loop; ended at the end, if it has not ended by itself."""
+    loop = asyncio.get_running_loop()
+    up: asyncio.Future[Broker] = loop.create_future()
+    task = loop.create_task(serve(config, None, store, up.set_result))
+    await asyncio.wait({task, up}, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        yield up.result(), task
+    finally:
+        if not task.done():
+            os.kill(os.getpid(), 15)
+            await asyncio.wait_for(task, SOON)
+
+
+@asynccontextmanager
+async def admin(broker: Broker, folder: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Management from a raw socket, with the broker's own token."""
+    context = zmq.asyncio.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.connect(broker.state.endpoints["frontend"])
+    token = (folder / TOKEN_FILE).read_text()
+
+    async def manage(command: str, **arguments: Any) -> dict[str, Any] | None:
+        said = {"command": command, "id": "1", "auth_token": token, **arguments}
+        await socket.send_multipart([b"SCALE0/1", b"MANAGEMENTREQ", json.dumps(said).encode()])
+        if not await socket.poll(int(SOON * 200)):
+            return None
+        answer: dict[str, Any] = json.loads((await socket.recv_multipart())[2])
+        return answer
+
+    try:
+        yield manage
+    finally:
+        context.destroy(linger=0)
+
+
+def test_a_failed_commit_ends_the_process_and_nothing_is_acknowledged_after_it(tmp_path):
+    """Promise: STORE-FATAL."""
+    broken = False
+
+    def fail(point: str) -> None:
+        if broken and point == "before_commit":
+            raise StoreFailed("the disk failed: Input/output error")
+
+    async def story() -> int:
+        nonlocal broken
+        store = MemoryStore(failpoint=fail)
+        async with running(config_in(tmp_path), store) as (broker, task), admin(broker, tmp_path) as manage:
+            first = await manage("patch_config", set={"network": "one"})
+            assert first is not None and first["code"] == 200
+            broken = True
+            assert await manage("patch_config", set={"network": "two"}) is None
+            return await asyncio.wait_for(task, SOON)
+
+    assert asyncio.run(story()) == 1
+
+
+def test_a_disk_that_is_almost_full_refuses_changes_and_takes_them_again(tmp_path):
+    async def story() -> None:
+        async with running(config_in(tmp_path), MemoryStore()) as (broker, _), admin(broker, tmp_path) as manage:
+            broker.state.full = True
+            refused = await manage("patch_config", set={"network": "two"})
+            assert refused is not None and refused["code"] == 503
+            broker.state.full = False
+            taken = await manage("patch_config", set={"network": "two"})
+            assert taken is not None and taken["code"] == 200
+
+    asyncio.run(story())
+
+
+def test_sigterm_ends_it_in_order_and_the_journal_says_so(tmp_path):
+    store = MemoryStore()
+
+    async def story() -> int:
+        async with running(config_in(tmp_path), store) as (_, task):
+            os.kill(os.getpid(), 15)
+            return await asyncio.wait_for(task, SOON)
+
+    assert asyncio.run(story()) == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"curve": True}, "curve"),
+        ({"management": {"enabled": True}}, "management.enabled"),
+        ({"store": "postgresql://localhost/x"}, "store"),
+        ({"bind": "0.0.0.0"}, "bind"),
+    ],
+)
+def test_what_cannot_be_done_safely_is_refused_at_the_start(tmp_path, asked, reason):
+    import msgspec
+
+    config = msgspec.convert({"identity": "b", "data_dir": str(tmp_path), **PORTS, **asked}, BrokerConfig)
+    with pytest.raises(ConfigError, match=reason):
+        run_broker(config, None, lambda _: None)
+
+
+def test_a_taken_port_says_what_to_do(tmp_path):
+    async def story() -> None:
+        async with running(config_in(tmp_path / "one"), MemoryStore()) as (broker, _):
+            port = int(broker.state.endpoints["frontend"].rpartition(":")[2])
+            taken = BrokerConfig(identity="c", data_dir=str(tmp_path / "two"), **{**PORTS, "frontend_port": port})
+            with pytest.raises(OSError, match="cannot listen"):
+                await serve(taken, None, MemoryStore(), lambda _: None)
+
+    asyncio.run(story())
