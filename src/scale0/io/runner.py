@@ -133,7 +133,10 @@ class Runner:
     def _finish(self, step: Step, now: Now) -> None:
         due = self._machine.deadline()
         if due is not None and due <= now.mono:
-            self._machine.tick(now, step)
+            try:
+                self._machine.tick(now, step)
+            except Exception:
+                log.exception("an alarm was too much for us: please report this")
         if self._backlogs:
             self._retry(now, step)
         self._send_all(step, now)
@@ -268,5 +271,8 @@ class Runner:
         value = await self._answer(ask)
         now = self._clock()
         step = Step()
-        self._machine.answer(ask, value, now, step)
+        try:
+            self._machine.answer(ask, value, now, step)
+        except Exception:
+            log.exception("an answer was too much for us: please report this")
         self._finish(step, now)

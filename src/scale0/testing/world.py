@@ -201,7 +201,8 @@ class World:
 
     @property
     def _late(self) -> bool:
-        return self.healed and not self.plan.calm and self.check.of_calls.settled_at is not None
+        """After healing only short calls are made: what must be answered must not wait behind what need not."""
+        return self.healed and not self.plan.calm
 
     def _route(self, name: str) -> Route:
         self.routes[name] = route = Route(name, self.dice(f"route {name}"))
@@ -214,7 +215,8 @@ class World:
 
     def _long_calls(self) -> None:
         if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
-            self.chance.choice(self.frontends).ask_long(self.chance.choice(self.plan.services))
+            if not self._late:
+                self.chance.choice(self.frontends).ask_long(self.chance.choice(self.plan.services))
             self.agenda.after(self.chance.uniform(30.0, 60.0), self._long_calls)
 
     def _changes(self) -> None:
