@@ -211,6 +211,9 @@ class FrontendSession:
             call = self._close(self._commands, said.id)
             if call is not None:
                 out.news.append(Managed(call.tag, said.code, said.message, bodies[0] if bodies else b""))
+        elif command == "DISCONNECTERROR" and said.code == codes.NOT_SERVING and self._commands:
+            # It serves nobody, but answers its administrators: stay until it has.
+            self.line.refusal = f"{said.code} {said.message}"
         else:
             before = self.line.state
             self.line.receive(command, said, bodies, now, out)

@@ -163,9 +163,10 @@ class Management:
         match ask:
             case VerifyPassword():
                 self._verified(ask, bool(value), now, step)
-            case ReadHistory(ask=ReadDocuments()):
+            case ReadHistory(ask=ReadDocuments(limit=limit)):
                 call = ask.call._replace(now=now, step=step)
-                self._finish(call, Done({"items": [document_row(row) for row in value], "next": None}))
+                last = str(value[-1].version) if len(value) >= limit else None
+                self._finish(call, Done({"items": [document_row(row) for row in value], "next": last}))
             case ReadHistory():
                 self._later(ask.call._replace(now=now, step=step), lambda call: self._roll_back_to(call, value))
             case ReadOwnFile():
@@ -240,6 +241,7 @@ class Management:
         self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, step)
 
     def _login(self, call: Call) -> Done:
+        self._must_have_room()
         token = self._access.issue(call.admin.name, call.admin.role, LOGIN_SECONDS, call.now, call.step)
         result = {"token": token, "expires": call.now.wall + LOGIN_SECONDS, "role": call.admin.role}
         return Done(result, changed=True)
@@ -308,8 +310,7 @@ class Management:
         return self._make_current(call, patch(self._documents.document, call.said.set, call.said.remove))
 
     def _make_current(self, call: Call, wanted: NetworkDocument) -> Done:
-        if self._state.full:
-            raise Refusal(codes.NOT_SERVING, "the disk is almost full: nothing is written until there is room")
+        self._must_have_room()
         if not self._state.config.config_service and self._state.config.peers:
             raise Refusal(codes.NOT_ALLOWED, "this broker has no config_service: change it on one that has")
         old = self._documents.document
@@ -322,6 +323,10 @@ class Management:
         result = {"version": self._documents.version, "hash": self._documents.hash}
         paths = [path for path, _before, _after in changes if path not in ("version", "parent")]
         return Done(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
+
+    def _must_have_room(self) -> None:
+        if self._state.full:
+            raise Refusal(codes.NOT_SERVING, "the disk is almost full: nothing is written until there is room")
 
     def _listeners(self) -> Iterable[Any]:
         return list(self._members.by_name.values())
@@ -343,6 +348,7 @@ class Management:
         return self._make_current(call, parse(value.body, "json", NetworkDocument))
 
     def _issue_token(self, call: Call) -> Done:
+        self._must_have_room()
         name, role, seconds = call.said.name, call.said.role or VIEWER, call.said.ttl or LOGIN_SECONDS
         if name is None or not is_identity(name) or role not in RANKS or not 0 < seconds <= MAX_TOKEN_SECONDS:
             raise Refusal(

@@ -61,6 +61,7 @@ class Member:
         "prefetch",
         "role",
         "services",
+        "slots",
         "suspended",
     )
 
@@ -69,6 +70,8 @@ class Member:
         self.role = role
         self.connection = connection
         self.services: tuple[str, ...] = ()
+        self.slots = 0
+        """How much it takes at once, as it said last."""
         self.backend: Backend | None = None
         self.prefetch = 0
         self.judged = False
@@ -97,11 +100,6 @@ class Member:
         """Its connection is gone or new: nothing for it until its READY says what it holds."""
         self.foreign = False
         """It speaks another protocol than Scale0's own."""
-
-    @property
-    def slots(self) -> int:
-        """How much it takes at once."""
-        return self.backend.slots if self.backend else 0
 
 
 class Members:
@@ -147,7 +145,7 @@ class Members:
             member.backend = backend = self._roster.enter(member.identity, member.connection)
         offered = tuple(sorted(set(services)))
         before = (member.services, backend.slots)
-        member.services = offered
+        member.services, member.slots = offered, slots
         self._roster.change(backend, offered, slots, now.mono)
         if not member.joined:
             step.record(ClientJoined(identity=member.identity, role=member.role, services=offered, slots=slots))

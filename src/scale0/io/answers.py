@@ -17,6 +17,7 @@ from scale0.base.errors import ConfigError
 from scale0.broker.access import VerifyPassword
 from scale0.broker.management import ReadHistory, ReadOwnFile
 from scale0.config import BrokerConfig
+from scale0.io.checks import check_runnable
 from scale0.io.commits import Commits
 from scale0.io.files import read_config
 
@@ -57,6 +58,8 @@ class Answers:
         if self._config_file is None:
             return ConfigError(["this broker was started without a file: there is nothing to read again"])
         try:
-            return read_config(self._config_file, BrokerConfig)
+            config = read_config(self._config_file, BrokerConfig)
+            check_runnable(config)
         except ConfigError as error:
             return error
+        return config

@@ -65,7 +65,7 @@ def compose_broker(
 
 def start_broker(broker: Broker, opened: Opened, now: Now, step: Step) -> None:
     """The first turn: what a new store must hold, and that the broker started."""
-    if opened.document is None:
+    if opened.document is None and broker.state.state != JOINING:
         step.write(broker.documents.row(broker.state.identity, now))
     broker.start(opened.boots, now, step)
 

@@ -22,14 +22,14 @@ import msgspec
 import uvloop
 import zmq
 
-from scale0.base.errors import ConfigError
 from scale0.base.step import Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
 from scale0.broker.state import BACKEND, CONFIG_PUB, FRONTEND, PEER, TASK_PUB
-from scale0.config import BrokerConfig, Endpoints, check_broker
+from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.answers import Answers
+from scale0.io.checks import check_runnable
 from scale0.io.clock import read_now
 from scale0.io.commits import Commits
 from scale0.io.compose import compose_broker, start_broker
@@ -55,9 +55,7 @@ Ready = Callable[[Broker], None]
 
 def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    faults = [*check_broker(config), *not_yet(config)]
-    if faults:
-        raise ConfigError(faults)
+    check_runnable(config)
     raise_file_limit()
     # What lives at the start lives to the end, and what comes later is freed by counting: the collector of cycles
     # would walk through all clients again and again for nothing.
@@ -66,18 +64,6 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> 
     store = choose_store(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(config, config_file, store, ready))
-
-
-def not_yet(config: BrokerConfig) -> list[str]:
-    """What a file may ask for that this release cannot do: refusing is safer than leaving it out."""
-    faults = []
-    if config.curve:
-        faults.append("curve: keys are not built yet; listen on loopback, or say insecure = true on a trusted network")
-    if config.management.enabled:
-        faults.append("management.enabled: the HTTP server is not built yet; use the command line")
-    if config.store.startswith("postgresql:"):
-        faults.append("store: PostgreSQL is not built yet; use sqlite")
-    return faults
 
 
 def choose_store(config: BrokerConfig) -> Store:
