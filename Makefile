@@ -29,7 +29,7 @@ help: ## Say what can be made (this)
 	@printf '    SEED=17             the one seed that `make sim` replays\n'
 	@printf '    SEEDS=1000          how many seeds `make sim` tries without SEED (200)\n'
 	@printf '    MINUTES=5           how long `make soak` takes (30)\n'
-	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`\n'
+	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts to `make bench`\n'
 
 setup: $(READY) ## Install everything that the other targets need; instant when nothing changed
 	@scripts/debian-packages $(TEST_PACKAGES) || true
@@ -64,7 +64,7 @@ format: $(READY) ## Let ruff format and sort what it can
 
 bench: setup ## Measure this machine, beside what others do on it
 	@scripts/debian-packages $(BENCH_PACKAGES) || true
-	@$(BIN)/python benchmarks/run.py
+	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 sim: setup ## Simulate whole networks under faults: SEED=n replays one, else SEEDS of them
 ifdef SEED
@@ -73,7 +73,7 @@ else
 	@$(BIN)/python -m scale0.testing.sim --seeds $(SEEDS)
 endif
 
-soak: setup ## A long simulation, then chaos on real processes; writes docs/soak.md
+soak: setup ## A long simulation, then real networks killed under load; writes docs/soak.md
 	@$(BIN)/python scripts/soak --minutes $(MINUTES)
 
 # --universal: one lock for every system and every Python from 3.11 on, with the hash of every file.

@@ -1,7 +1,7 @@
 """Many idle backends: what a broker costs for being connected to, and what a request costs among them.
 
-Run as `python -m benchmarks.idle BACK COUNT`: it connects COUNT backends and obeys words on its standard input: `beat N`
-sends N heartbeats for every backend as fast as they are answered; `idle S` keeps to the interval for S seconds; `end`.
+Run as `python -m benchmarks.idle BACK COUNT`: it connects COUNT backends and obeys words on its standard input: `beat
+N` sends N heartbeats for every backend as fast as they are answered; `idle S` keeps to the interval for S seconds; `end`.
 One DEALER socket holds many connections: libzmq sends to them in turn, so the n-th message of a round is always the
 n-th backend's, and each connection is a client of its own to the broker.
 """
@@ -75,9 +75,7 @@ def join(herd: Herd) -> None:
     herd.round(b"CHECKCONFIG", lambda n: encode(config_type="json", identity=f"idle-{n}", services=["idle"]))
     herd.round(
         b"READY",
-        lambda n: encode(
-            services=["idle"], config_version=1, time=time.time(), heartbeat_interval=JOIN_INTERVAL
-        ),
+        lambda n: encode(services=["idle"], config_version=1, time=time.time(), heartbeat_interval=JOIN_INTERVAL),
     )
 
 

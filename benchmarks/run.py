@@ -1,6 +1,6 @@
 """`make bench`: every figure of docs/performance.md, as ratios measured in one run on this machine.
 
-    python -m benchmarks.run [requests] [idle] [flat]     without words: all of them
+python -m benchmarks.run [requests] [idle] [flat]     without words: all of them
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from typing import Any
 
 import psutil
 
-from benchmarks.networks import ROOT, end, nats_network, process, proxy_network, run_client, scale0_broker, scale0_network
+from benchmarks.networks import (
+    ROOT,
+    end,
+    nats_network,
+    process,
+    proxy_network,
+    run_client,
+    scale0_broker,
+    scale0_network,
+)
 
 ROUNDS = 5
 THROUGHPUT_REQUESTS = 200_000
@@ -149,7 +158,9 @@ PARTS = {"requests": requests, "idle": idle, "flat": flat}
 
 def main() -> None:
     wanted = sys.argv[1:] or list(PARTS)
-    machine = f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}"
+    machine = (
+        f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}"
+    )
     load = os.getloadavg()[0]
     print(f"{time.strftime('%Y-%m-%d')}, {machine}, load before {load:.2f}")
     for name in wanted:

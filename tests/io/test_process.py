@@ -22,7 +22,7 @@ from scale0.io.process import run_broker, serve
 from scale0.store.interface import StoreFailed
 from scale0.store.memory import MemoryStore
 
-PORTS = {f"{name}_port": 0 for name in ("frontend", "backend", "peer", "config_pub", "task_pub")}
+PORTS: dict[str, Any] = {f"{name}_port": 0 for name in ("frontend", "backend", "peer", "config_pub", "task_pub")}
 SOON = 5.0
 
 

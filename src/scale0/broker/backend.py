@@ -108,6 +108,9 @@ class BackendSession:
                 self._waiting.appendleft(message)
                 self._waiting_bytes += size_of(message)
 
+    def never_connected(self) -> None:
+        """The last connection never came to be: nothing is said before READYOK, so nothing was lost."""
+
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
         """One message from the broker."""
         line = self.line

@@ -2,8 +2,8 @@
 
 Lives here: what is outstanding, what is sent again after a reconnect, and when an answer is given up. Never here: the
 socket, or how a caller waits. Invariant: every call ends in exactly one `Answered` or `Failed`, at the latest one grace
-after its timeout, whatever the broker does. A request that may not run twice is never sent twice, so it leaves only
-once the broker has taken us in: what is written to a connection that never comes to be is lost.
+after its timeout, whatever the broker does. A request that may not run twice is never sent twice; what was
+written to a connection that never came to be was not sent.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class FrontendSession:
         self._next += 1
         call = Call(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
         self._open(call, self._calls, now, out)
-        if self.line.state == UP:
+        if self.line.state != DOWN:
             self._send(call, now, out)
 
     def manage(self, said: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, out: LineStep) -> None:
@@ -171,6 +171,13 @@ class FrontendSession:
                 table = self._calls if command == "REQUEST" else self._commands
                 call = table.get(said["id"])
                 if call is not None:
+                    call.sent = 0
+
+    def never_connected(self) -> None:
+        """The last connection never came to be: nothing that was sent on it has left."""
+        for table in (self._commands, self._calls):
+            for call in table.values():
+                if call.sent == self._connection:
                     call.sent = 0
 
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
@@ -215,11 +222,8 @@ class FrontendSession:
             # It serves nobody, but answers its administrators: stay until it has.
             self.line.refusal = f"{said.code} {said.message}"
         else:
-            before = self.line.state
             self.line.receive(command, said, bodies, now, out)
-            if self.line.state == UP and before != UP:
-                self._catch_up(now, out)
-            elif self.line.state == ENDED:
+            if self.line.state == ENDED:
                 self._fail_all(*self._why_ended(), now, out)
 
     def tick(self, now: Now, out: LineStep) -> None:
@@ -314,18 +318,13 @@ class FrontendSession:
                 out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
 
     def _resume(self, now: Now, out: LineStep) -> None:
-        """A new connection: ask who is there, and give the commands that never left."""
+        """A new connection: ask who is there, send what never left, and again what may run twice."""
         self._connection += 1
         self._ping(now, out)
-        for call in self._commands.values():
-            if not call.sent:
-                self._send(call, now, out)
-
-    def _catch_up(self, now: Now, out: LineStep) -> None:
-        """The broker has taken us in: send what never left, and again what may run twice."""
-        for call in self._calls.values():
-            if not call.sent or (call.sent != self._connection and call.retry and not call.spoke):
-                self._send(call, now, out)
+        for table in (self._commands, self._calls):
+            for call in table.values():
+                if not call.sent or (call.retry and not call.spoke):
+                    self._send(call, now, out)
 
     def _why_ended(self) -> tuple[int, str]:
         ended = self.line.ended

@@ -77,6 +77,7 @@ class Session(Protocol):
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None: ...
     def closed(self, reason: str, now: Now, out: LineStep) -> None: ...
     def unsent(self, messages: Sequence[Any]) -> None: ...
+    def never_connected(self) -> None: ...
     def tick(self, now: Now, out: LineStep) -> None: ...
     def deadline(self) -> float | None: ...
 
@@ -94,6 +95,7 @@ class Link:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll: select.poll | None = None
         self._closed = False
+        self._connected = False
         self._monitor_descriptor = -1
         self._monitor_spoke = False
         """The monitor may have something to say; asking it each time would double the cost of a call."""
@@ -212,23 +214,31 @@ class Link:
                 pass
 
     def _heed_monitor(self, now: Now, out: LineStep) -> None:
-        broken = False
-        while self._monitor is not None:
-            try:
-                event = zmq.utils.monitor.recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            broken = broken or bool(event["event"] & BREAKS)
-        if broken:
+        if self._ask_monitor():
             # What came before the end may say why: a 409 that is missed would have us come back and take over.
             self._drain(now, out)
             self._session.closed("the connection broke", now, out)
+
+    def _ask_monitor(self) -> bool:
+        """True if the connection broke, or cannot come to be."""
+        broken = False
+        while self._monitor is not None:
+            try:
+                event = zmq.utils.monitor.recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+            except zmq.Again:
+                break
+            broken = broken or bool(event & BREAKS)
+            self._connected = self._connected or event == zmq.EVENT_CONNECTED
+        return broken
 
     def _perform(self, out: LineStep) -> None:
         """Close, open, send; and take in what came meanwhile, until nothing more is to be done."""
         while out.close or out.open or out.sends:
             if out.close:
                 out.close = False
+                self._ask_monitor()
+                if not self._connected:
+                    self._session.never_connected()
                 if out.open is None:
                     self._session.unsent(out.sends)
                     out.sends.clear()
@@ -280,9 +290,10 @@ class Link:
             # messages for it that nobody will ever get.
             socket.set(zmq.IPV6, 1)
         count_sockets(+1)
-        self._monitor = socket.get_monitor_socket(BREAKS)
+        self._monitor = socket.get_monitor_socket(BREAKS | zmq.EVENT_CONNECTED)
         self._monitor_descriptor = int(self._monitor.get(zmq.FD))
         self._monitor_spoke = True
+        self._connected = False
         socket.connect(endpoint)
         self._socket = socket
         self._poll = None
