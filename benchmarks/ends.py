@@ -173,7 +173,7 @@ def nats_client(place: str, count: int, in_flight: int) -> None:
     uvloop.run(run())
 
 
-ENDS = {
+ENDS: dict[str, Any] = {
     "scale0-worker": scale0_worker,
     "scale0-client": scale0_client,
     "scale0-async-client": scale0_async_client,

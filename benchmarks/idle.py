@@ -1,7 +1,7 @@
 """Many idle backends: what a broker costs for being connected to, and what a request costs among them.
 
 Run as `python -m benchmarks.idle BACK COUNT`: it connects COUNT backends and obeys words on its standard input: `beat
-N` sends N heartbeats for every backend as fast as they are answered; `idle S` keeps to the interval for S seconds; `end`.
+N` sends N heartbeats for every backend as fast as they are answered; `idle S` keeps to the interval for S seconds.
 One DEALER socket holds many connections: libzmq sends to them in turn, so the n-th message of a round is always the
 n-th backend's, and each connection is a client of its own to the broker.
 """

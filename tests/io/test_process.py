@@ -36,7 +36,8 @@ async def running(config: BrokerConfig, store: MemoryStore) -> AsyncIterator[tup
     loop = asyncio.get_running_loop()
     up: asyncio.Future[Broker] = loop.create_future()
     task = loop.create_task(serve(config, None, store, up.set_result))
-    await asyncio.wait({task, up}, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {task, up}
+    await asyncio.wait(both, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
     try:
         yield up.result(), task
     finally:
@@ -80,7 +81,8 @@ def test_a_failed_commit_ends_the_process_and_nothing_is_acknowledged_after_it(t
         store = MemoryStore(failpoint=fail)
         async with running(config_in(tmp_path), store) as (broker, task), admin(broker, tmp_path) as manage:
             first = await manage("patch_config", set={"network": "one"})
-            assert first is not None and first["code"] == 200
+            assert first is not None
+            assert first["code"] == 200
             broken = True
             assert await manage("patch_config", set={"network": "two"}) is None
             return await asyncio.wait_for(task, SOON)
@@ -93,10 +95,12 @@ def test_a_disk_that_is_almost_full_refuses_changes_and_takes_them_again(tmp_pat
         async with running(config_in(tmp_path), MemoryStore()) as (broker, _), admin(broker, tmp_path) as manage:
             broker.state.full = True
             refused = await manage("patch_config", set={"network": "two"})
-            assert refused is not None and refused["code"] == 503
+            assert refused is not None
+            assert refused["code"] == 503
             broker.state.full = False
             taken = await manage("patch_config", set={"network": "two"})
-            assert taken is not None and taken["code"] == 200
+            assert taken is not None
+            assert taken["code"] == 200
 
     asyncio.run(story())
 
