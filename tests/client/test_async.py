@@ -260,5 +260,3 @@ def test_it_gives_up_in_time_when_nobody_is_there() -> None:
                 await net.manage("status")
 
     asyncio.run(story())
-
-

@@ -251,7 +251,14 @@ def test_arguments_of_the_wrong_type_are_400(broker: BrokerProcess, net: scale0.
 
     with working(broker, typed):
         assert net.call("typed", 1, [2, 2.5], c=True) == [1, [2.0, 2.5], True]
-        for args, kwargs in [((), {}), (("1",), {}), ((1, "x"), {}), ((1,), {"d": 1}), ((1, None, 3), {}), ((1.5,), {})]:
+        for args, kwargs in [
+            ((), {}),
+            (("1",), {}),
+            ((1, "x"), {}),
+            ((1,), {"d": 1}),
+            ((1, None, 3), {}),
+            ((1.5,), {}),
+        ]:
             with pytest.raises(errors.BadArguments) as caught:
                 net.call("typed", *args, **kwargs)
             assert caught.value.code == 400

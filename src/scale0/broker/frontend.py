@@ -234,11 +234,15 @@ class FrontendSession:
                 code = codes.NO_ANSWER if self.line.state == UP else codes.UNREACHABLE
                 out.news.append(Failed(call.tag, code, self._why_silent()))
         self._lose_patience(now, out)
-        was_down = self.line.state == DOWN
-        self.line.tick(self.waiting, now, out)
+        line = self.line
+        if line.state == UP and self._pinged <= line.heard:
+            # Silence counts from the question: a caller may start calls, and look for the answers much later.
+            line.heard = max(line.heard, now.mono - line.interval)
+        was_down = line.state == DOWN
+        line.tick(self.waiting, now, out)
         if was_down and out.open is not None:
             self._resume(now, out)
-        elif self.waiting and self.line.state == UP and now.mono >= self._probe_at():
+        elif self.waiting and line.state == UP and now.mono >= self._probe_at():
             self._ping(now, out)
 
     def deadline(self) -> float | None:

@@ -7,6 +7,8 @@ included, waits a random time; a configuration never goes back to an older one; 
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +26,10 @@ FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 3.0
 """How long a broker may take to answer CHECKCONFIG or READY, at least."""
-MAX_DOCUMENT_DEPTH: Final = 64
+MAX_ENDPOINTS: Final = 64
+"""Brokers that a client remembers; those that it was told of last are kept."""
+PLACE: Final = re.compile(r"tcp://[^\s/:]+:[0-9]{1,5}|tcp://\[[0-9A-Fa-f:.%]+\]:[0-9]{1,5}", re.ASCII)
+"""What a broker may call an endpoint: anything else would only break when it is used."""
 
 DOWN: Final = "down"
 CHECKING: Final = "checking"
@@ -92,7 +97,7 @@ class Line:
         self.heard = 0.0
         self.sent = 0.0
         self._beat = 0.0
-        """When we last sent a HEARTBEAT: it alone is always answered, so our own talking must not replace it for long."""
+        """When we last sent a HEARTBEAT: it alone is always answered, so our talking must not replace it for long."""
         self.refusal = ""
         """What the broker said last when it let us go."""
         self.ended: Ended | None = None
@@ -170,7 +175,8 @@ class Line:
                 if self.state == CHECKING:
                     self.say_ready(now, out)
             case "READYOK":
-                self.interval = said.heartbeat_interval
+                if 0 < said.heartbeat_interval < math.inf:
+                    self.interval = said.heartbeat_interval
                 if self.state == READYING:
                     self._come_up(now, out)
             case "FORCENEGOTIATE":
@@ -245,16 +251,17 @@ class Line:
             document = msgspec.json.decode(self.config, type=OwnPart)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return
-        if self._ready is None and 0 < document.heartbeat_interval < float("inf"):
+        if self._ready is None and 0 < document.heartbeat_interval < math.inf:
             self.interval = document.heartbeat_interval
 
     def _change_broker(self, said: options.ChangeBroker, now: Now, out: LineStep) -> None:
         place = said.endpoints.get(self._role)
-        if place is None:
+        if place is None or PLACE.fullmatch(place) is None:
             return
         if place in self._endpoints:
             self._endpoints.remove(place)
         self._endpoints.insert(0, place)
+        del self._endpoints[MAX_ENDPOINTS:]
         if self.state not in (DOWN, ENDED):
             self.state = DOWN
             self._failures = 0

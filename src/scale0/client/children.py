@@ -44,7 +44,6 @@ class Child:
     """One process, ready for one handler."""
 
     def __init__(self, handler: Offer) -> None:
-        ours, theirs = socket.socketpair()
         module, name = handler.function.__module__, handler.function.__qualname__
         if "<locals>" in name:
             raise ValueError(f"{handler.name}: a function inside a function cannot run in a process of its own")
@@ -53,6 +52,7 @@ class Child:
             path = os.path.abspath(getattr(sys.modules[MAIN], "__file__", "") or "")
             if not path:
                 raise ValueError(f"{handler.name}: put it in a file, so that its process can find it")
+        ours, theirs = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         arguments = [
             sys.executable,

@@ -171,7 +171,7 @@ class Crew:
         self._link.wake()
         while self._sleepers:
             self._sleepers.popleft().release()
-        if self._loop is not None:
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _start_thread(self, target: Callable[[], None], name: str) -> None:
@@ -314,9 +314,14 @@ class Crew:
         self._start_thread(self._run_loop, "scale0-loop")
 
     def _run_loop(self) -> None:
-        if self._loop is not None:
-            asyncio.set_event_loop(self._loop)
-            self._loop.run_forever()
+        loop = self._loop
+        if loop is not None:
+            asyncio.set_event_loop(loop)
+            loop.run_forever()
+            for task in self._keep:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*self._keep, return_exceptions=True))
+            loop.close()
 
     def _start_coroutines(self) -> None:
         loop = self._loop

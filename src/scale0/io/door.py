@@ -13,7 +13,7 @@ from typing import Final, Literal
 import zmq
 
 from scale0.base.limits import Limits
-from scale0.io.frames import readable, receive_frames, send_frames
+from scale0.io.frames import drain, readable, send_frames
 
 HIGH_WATER_MARK: Final = 64
 """Messages that libzmq keeps per peer and direction."""
@@ -57,12 +57,7 @@ class Door:
 
     def drain(self, most: int) -> Iterator[list[bytes]]:
         """What waits, routing id first; at most `most` messages."""
-        socket = self._socket
-        try:
-            for _ in range(most):
-                yield receive_frames(socket)
-        except zmq.Again:
-            return
+        return drain(self._socket, most)
 
     def pending(self) -> bool:
         """True if there is something to read. To be asked after every send: sending may swallow the signal."""

@@ -28,10 +28,12 @@ from scale0.broker.line import LineStep
 from scale0.broker.wire import BATCH, batch_length, encode, encode_batch
 from scale0.io.clock import read_now
 from scale0.io.door import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
-from scale0.io.frames import readable, receive_frames, send_frames
+from scale0.io.frames import drain, readable, send_frames
 
 BREAKS: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
 """Monitor events that end a connection: we connect again ourselves, with our own backoff."""
+DRAIN_MESSAGES: Final = 1_000_000
+"""More than any broker has for one client: what came is always taken in whole, because libzmq may signal only once."""
 MAX_WAIT_SECONDS: Final = 3_600.0
 IDLE_SECONDS: Final = 0.01
 """After this long without a look, whoever sends looks first."""
@@ -205,13 +207,9 @@ class Link:
             self._session.tick(now, out)
 
     def _drain(self, now: Now, out: LineStep) -> None:
-        socket = self._socket
-        if socket is not None:
-            try:
-                while True:
-                    self._session.receive(receive_frames(socket), now, out)
-            except zmq.Again:
-                pass
+        if self._socket is not None:
+            for frames in drain(self._socket, DRAIN_MESSAGES):
+                self._session.receive(frames, now, out)
 
     def _heed_monitor(self, now: Now, out: LineStep) -> None:
         if self._ask_monitor():

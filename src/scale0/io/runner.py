@@ -131,8 +131,7 @@ class Runner:
         self._finish(step, now)
 
     def _finish(self, step: Step, now: Now) -> None:
-        due = self._machine.deadline()
-        if due is not None and due <= now.mono:
+        if now.mono >= self._timer_at:
             try:
                 self._machine.tick(now, step)
             except Exception:

@@ -27,6 +27,7 @@ SLACK_SECONDS: Final = 0.25
 """What the promise allows on top of the intervals."""
 JUDGED_SECONDS: Final = 20.0
 """A clock is judged by what its owner said within the last few intervals: it may have been wrong then."""
+TELLS_TIME: Final = (b"READY", b"HEARTBEAT")
 ROUNDING: Final = 1e-6
 HONEST_CODES: Final = (409, 425, 426, 503)
 """What an honest client may be told: taken over, a wrong clock, an old configuration, not serving."""
@@ -39,7 +40,7 @@ class BrokerChecks:
 
     __slots__ = (
         *("_agenda", "_candidates", "_entered", "_handed", "_heard", "_limits", "_met", "_moved", "_plan", "_seat"),
-        *("backends", "clock_jumped", "clocks", "hostile", "woke_at"),
+        *("backends", "clock_agreed", "clock_jumped", "clocks", "hostile", "woke_at"),
     )
 
     def __init__(self, agenda: Agenda, plan: Plan) -> None:
@@ -51,7 +52,7 @@ class BrokerChecks:
         """Connections that hostile clients may have left behind."""
         self.clocks: dict[str, tuple[float, float]] = {}
         """How far each client's clock is off, and since when."""
-        self.clock_jumped = False
+        self.clock_jumped = self.clock_agreed = False
         self.woke_at = 0.0
         self.began()
 
@@ -65,6 +66,7 @@ class BrokerChecks:
         self._candidates: list[Backend] | None = None
         self._moved = False
         self.clock_jumped = False
+        self.clock_agreed = False
 
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
         """What the broker is about to hear."""
@@ -76,6 +78,8 @@ class BrokerChecks:
                 self._seat[name] = wire.routing_id
             if self._seat.get(name) == wire.routing_id:
                 self._heard[name] = now.mono
+            if node.wall_offset == 0.0 and len(frames) > 1 and frames[1] in TELLS_TIME and self._is_right(name):
+                self.clock_agreed = True
         self._handed = []
         self._moved = False
         self._candidates = None
@@ -158,6 +162,8 @@ class BrokerChecks:
 
     def everybody_back(self, node: BrokerNode) -> None:
         """After healing: all are in their queues."""
+        if not node.up:
+            raise broken("back-after-healing", "the broker itself is down")
         for backend in self.backends.values():
             member = node.broker.members.by_name.get((BACKEND, backend.name))
             place = member.backend if member is not None else None

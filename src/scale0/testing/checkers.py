@@ -53,7 +53,7 @@ class Checkers:
 
     def broker_clock(self, node: BrokerNode) -> None:
         """The broker's wall clock jumps; it can know that only if it was right before, and somebody agreed."""
-        self.of_broker.clock_jumped |= node.up and node.wall_offset == 0.0 and bool(node.broker.roster.backends)
+        self.of_broker.clock_jumped |= node.up and node.wall_offset == 0.0 and self.of_broker.clock_agreed
 
     def woke(self) -> None:
         """The broker was asleep until now."""

@@ -232,5 +232,8 @@ class World:
             self.agenda.after(2.0, self.enable)
 
     def _sweep(self) -> None:
+        if self.healed and not self.plan.calm and not self.broker.up:
+            # It was stopping in order when everything was healed.
+            self.broker.start()
         self.check.sweep(self.broker)
         self.agenda.after(SWEEP_SECONDS, self._sweep)

@@ -1,0 +1,108 @@
+"""A session without a socket: a clock that the test moves, and a broker's part that the test speaks.
+
+Lives here: what a link does for a session, in order: close, open, send. Never here: a rule of a session.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from scale0.base.now import Now
+from scale0.broker.backend import BackendSession
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line import LineStep
+from scale0.broker.wire import encode
+
+WALL = 1_900_000_000.0
+HASH = "a" * 64
+
+News = TypeVar("News")
+
+
+class Bench:
+    """One session, its clock, and what it said, opened and told."""
+
+    def __init__(self, session: FrontendSession | BackendSession) -> None:
+        self.session = session
+        self.mono = 100.0
+        self.opened: list[str] = []
+        self.open_now = False
+        self.said: list[tuple[Any, ...]] = []
+        self.news: list[Any] = []
+
+    @property
+    def now(self) -> Now:
+        return Now(self.mono, WALL + self.mono)
+
+    @property
+    def words(self) -> list[str]:
+        """The commands that were said."""
+        return [message[0] for message in self.said]
+
+    def act(self, name: str, *args: Any) -> None:
+        out = LineStep()
+        getattr(self.session, name)(*args, self.now, out)
+        self._perform(out)
+
+    def hear(self, command: str, *bodies: bytes, **said: Any) -> None:
+        """The broker says something."""
+        out = LineStep()
+        self.session.receive(encode((command, said, *bodies)), self.now, out)
+        self._perform(out)
+
+    def ack(self, version: int = 1, digest: str = HASH, identity: str = "me") -> None:
+        self.hear("CONFIGACK", identity=identity, config_version=version, config_hash=digest)
+
+    def ready_ok(self, interval: float = 1.0) -> None:
+        self.hear("READYOK", identity="me", heartbeat_interval=interval, time=WALL, config_version=1)
+
+    def pong(self, boot: str) -> None:
+        self.hear("REPLY", b'{"boot": "%s"}' % boot.encode(), id="~", service="scale0.ping")
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes, and each deadline in it is heeded when it comes."""
+        end = self.mono + seconds
+        for _ in range(10_000):
+            due = self.session.deadline()
+            if due is None or due > end:
+                break
+            self.mono = max(self.mono, due)
+            self.act("tick")
+        else:
+            raise AssertionError("deadlines do not pass")
+        self.mono = end
+
+    def reopen(self) -> None:
+        """Time passes until it connects again."""
+        count = len(self.opened)
+        while len(self.opened) == count:
+            due = self.session.deadline()
+            assert due is not None, "it does not come back"
+            self.mono = max(self.mono, due)
+            self.act("tick")
+
+    def take(self, kind: type[News]) -> list[News]:
+        """The news of one kind since the last time."""
+        found = [one for one in self.news if isinstance(one, kind)]
+        self.news = [one for one in self.news if not isinstance(one, kind)]
+        return found
+
+    def hush(self) -> list[tuple[Any, ...]]:
+        """What was said since the last time."""
+        said, self.said = self.said, []
+        return said
+
+    def _perform(self, out: LineStep) -> None:
+        if out.close:
+            self.open_now = False
+            if out.open is None:
+                self.session.unsent(out.sends)
+                out.sends.clear()
+        if out.open is not None:
+            self.opened.append(out.open)
+            self.open_now = True
+        if not self.open_now:
+            self.session.unsent(out.sends)
+            out.sends.clear()
+        self.said += out.sends  # type: ignore[arg-type]
+        self.news += out.news

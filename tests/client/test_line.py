@@ -1,0 +1,240 @@
+"""A line, with a clock that the test moves: backoff, negotiation, heartbeats, and what ends it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scale0.broker.backend import BackendSession
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line import MAX_ENDPOINTS, Ended, LineStep, Lost, Up
+from tests.client.bench import HASH, WALL, Bench
+
+PLACE = "tcp://127.0.0.1:5701"
+OTHER = "tcp://127.0.0.1:5801"
+OLDER, NEWER = "0" * 64, "f" * 64
+
+
+def backend(*endpoints: str, seed: int = 1, **options: Any) -> Bench:
+    bench = Bench(BackendSession(endpoints or (PLACE,), "me", ["a"], 2, random.Random(seed), **options))
+    bench.act("start")
+    return bench
+
+
+def frontend(*endpoints: str, seed: int = 1, **options: Any) -> Bench:
+    bench = Bench(FrontendSession(endpoints or (PLACE,), None, random.Random(seed), **options))
+    bench.act("start")
+    return bench
+
+
+def up(bench: Bench) -> Bench:
+    bench.ack()
+    if isinstance(bench.session, BackendSession):
+        bench.ready_ok()
+    assert bench.take(Up) == [Up("me")]
+    bench.news.clear()
+    bench.hush()
+    return bench
+
+
+@pytest.mark.parametrize("make", [backend, frontend])
+@pytest.mark.parametrize("seed", range(20))
+def test_every_attempt_waits_a_random_time_below_a_ceiling_that_doubles(make: Callable[..., Bench], seed: int) -> None:
+    bench = make(seed=seed)
+    assert bench.opened == [PLACE], "the first one of all does not wait"
+    delays: list[float] = []
+    for _ in range(12):
+        lost = bench.mono
+        bench.act("closed", "refused")
+        bench.reopen()
+        delays.append(bench.mono - lost)
+    ceilings = [min(60.0, 2.0**n) for n in range(12)]
+    assert all(0 <= delay <= ceiling for delay, ceiling in zip(delays, ceilings, strict=True)), delays
+    assert len(set(delays)) == len(delays)
+
+
+def test_delays_fill_the_whole_range_and_start_again_after_success() -> None:
+    delays = []
+    for seed in range(300):
+        bench = up(backend(seed=seed))
+        bench.act("closed", "the cable")
+        due = bench.session.deadline()
+        assert due is not None
+        delays.append(due - bench.mono)
+    assert min(delays) < 0.02
+    assert max(delays) > 0.98
+    assert 0.4 < sum(delays) / len(delays) < 0.6, "full jitter, the first attempt included"
+
+
+def test_a_backend_negotiates_checkconfig_then_ready() -> None:
+    bench = backend(heartbeat_interval=2.0)
+    [(command, said)] = bench.hush()
+    assert (command, said) == (
+        "CHECKCONFIG",
+        {"config_type": "json", "batch": True, "identity": "me", "services": ["a"]},
+    )
+    bench.hear("CONFIG", b"{}", identity="me", config_type="json", config_version=3, config_hash=HASH)
+    [(command, ready)] = bench.hush()
+    assert command == "READY"
+    assert (ready.services, ready.slots, ready.config_version, ready.heartbeat_interval) == (["a"], 2, 3, 2.0)
+    assert ready.time == WALL + bench.mono
+    assert not bench.take(Up)
+    bench.ready_ok(4.0)
+    assert bench.take(Up) == [Up("me")]
+    bench.pass_time(4.1)
+    assert bench.words == ["HEARTBEAT"]
+
+
+@pytest.mark.parametrize("interval", [0.0, -1.0])
+def test_an_interval_that_cannot_be_is_not_taken(interval: float) -> None:
+    bench = backend()
+    bench.ack()
+    bench.ready_ok(interval)
+    bench.hush()
+    bench.pass_time(1.5)
+    assert bench.words == ["HEARTBEAT"]
+
+
+def test_a_configuration_never_goes_back() -> None:
+    bench = backend()
+    line = bench.session.line
+    bench.hear("CONFIG", b'{"n":1}', identity="me", config_type="json", config_version=5, config_hash=HASH)
+    for version, digest in ((4, NEWER), (5, OLDER), (5, HASH)):
+        bench.hear("CONFIG", b"old", identity="me", config_type="json", config_version=version, config_hash=digest)
+        assert (line.config_version, line.config_hash, line.config) == (5, HASH, b'{"n":1}')
+    bench.ack(version=4, digest=NEWER)
+    assert (line.config_version, line.config_hash) == (5, HASH)
+    bench.ack(version=6, digest=OLDER)
+    assert (line.config_version, line.config_hash) == (6, OLDER)
+    bench.hear("CONFIG", b"new", identity="me", config_type="json", config_version=6, config_hash=NEWER)
+    assert line.config == b"new"
+    bench.act("closed", "the cable")
+    bench.hush()
+    bench.pass_time(1)
+    assert bench.said[0][1]["config_version"] == 6, "a reconnect says what we have"
+
+
+def test_force_negotiate_keeps_what_is_in_hand() -> None:
+    bench = up(backend())
+    bench.hear("REQUEST", b"1", service="a", id="r1", timeout=9)
+    bench.hear("REQUEST", b"2", service="a", id="r2", timeout=9)
+    bench.act("reply", "r1", [b"one"])
+    bench.hush()
+    bench.hear("FORCENEGOTIATE", reason="who are you?")
+    bench.hear("FORCENEGOTIATE", reason="and again")
+    assert bench.words == ["CHECKCONFIG"], "once is enough"
+    bench.act("reply", "r2", [b"two"])
+    bench.ack()
+    ready = bench.hush()[-1][1]
+    assert ready.holds == [("r2", 0)], "finished, but not said yet"
+    bench.ready_ok()
+    assert bench.hush() == [("REPLY", {"id": "r2"}, b"two")]
+
+
+def test_a_broker_that_is_silent_is_given_up_after_three_intervals() -> None:
+    bench = up(backend())
+    bench.pass_time(2.9)
+    assert not bench.take(Lost)
+    assert bench.words == ["HEARTBEAT", "HEARTBEAT"]
+    bench.hear("HEARTBEAT")
+    bench.pass_time(2.9)
+    assert not bench.take(Lost)
+    bench.pass_time(0.2)
+    assert [lost.reason for lost in bench.take(Lost)] == ["the broker's heartbeats stopped"]
+
+
+def test_no_answer_to_the_negotiation_ends_the_attempt() -> None:
+    for make in (backend, frontend):
+        bench = make()
+        bench.pass_time(2.9)
+        assert not bench.take(Lost)
+        bench.pass_time(0.2)
+        assert bench.take(Lost) == [Lost("the broker did not answer")]
+
+
+def test_an_idle_frontend_expects_nothing() -> None:
+    bench = up(frontend())
+    bench.pass_time(3_600)
+    assert not bench.take(Lost)
+    assert bench.words == []
+
+
+def test_change_broker_goes_there_after_the_time_it_names() -> None:
+    bench = up(backend())
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER, "frontend": PLACE}, after=5.0)
+    assert bench.take(Lost)
+    bench.pass_time(4.9)
+    assert bench.opened == [PLACE]
+    bench.pass_time(0.2)
+    assert bench.opened == [PLACE, OTHER]
+    bench.act("closed", "refused")
+    bench.pass_time(1.0)
+    assert bench.opened == [PLACE, OTHER, PLACE], "the old one is the next to try"
+
+
+@pytest.mark.parametrize(
+    "place", ["", "tcp://", "ipc:///tmp/x", "inproc://x", "tcp://host", "tcp://h:1 x", "tcp://h:٣"]
+)
+def test_change_broker_to_a_place_that_cannot_be_is_ignored(place: str) -> None:
+    bench = up(backend())
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": place})
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"frontend": OTHER})
+    assert not bench.take(Lost)
+
+
+@pytest.mark.parametrize("after", [-1.0, 1e9])
+def test_change_broker_waits_a_minute_at_the_most_and_remembers_few(after: float) -> None:
+    bench = up(backend())
+    for number in range(3 * MAX_ENDPOINTS):
+        place = f"tcp://127.0.0.1:{10_000 + number}"
+        bench.hear("CHANGEBROKER", broker="b", endpoints={"backend": place}, after=after)
+        bench.pass_time(60)
+        assert bench.opened[-1] == place
+    assert len(bench.session.line._endpoints) == MAX_ENDPOINTS
+
+
+def test_409_ends_the_line_for_good() -> None:
+    bench = up(backend())
+    bench.hear("DISCONNECTERROR", code=409, message="taken")
+    assert bench.take(Ended) == [Ended(409, "taken")]
+    assert not bench.open_now
+    bench.act("closed", "the socket")
+    bench.pass_time(1_000)
+    assert bench.opened == [PLACE]
+    assert bench.session.deadline() is None
+
+
+@pytest.mark.parametrize("code", [403, 408, 415, 425, 426, 429, 503])
+def test_other_refusals_back_off_and_try_again(code: int) -> None:
+    bench = backend()
+    for _ in range(5):
+        bench.hear("DISCONNECTERROR", code=code, message="not now")
+        assert bench.take(Lost) == [Lost(f"{code} not now")]
+        assert bench.session.line.refusal == f"{code} not now"
+        assert not bench.open_now
+        bench.reopen()
+    assert not bench.take(Ended)
+
+
+def test_leaving_says_disconnect_and_nothing_comes_after_it() -> None:
+    bench = up(backend())
+    bench.act("end")
+    assert bench.words == ["DISCONNECT"]
+    bench.hear("REQUEST", b"1", service="a", id="r1", timeout=9)
+    bench.pass_time(100)
+    assert bench.words == ["DISCONNECT"]
+    assert not bench.news
+
+
+def test_rubbish_is_not_heeded() -> None:
+    for bench in (up(backend()), up(frontend())):
+        before = bench.session.line.state
+        for frames in ([], [b"x"], [b"SCALE0/1"], [b"SCALE0/1", b"REPLY", b"{"], [b"SCALE0/1", b"NOPE", b""]):
+            bench.session.receive(frames, bench.now, LineStep())
+        bench.hear("REPLY", b"", id="unknown", service="a")
+        bench.hear("PARTIAL", b"", id=7)
+        assert bench.session.line.state == before
+        assert not bench.news
