@@ -1,5 +1,6 @@
 """`scale0 call`, `services`, `clients`: words in, answers and exit codes out, through a real broker and worker."""
 
+# Promise: CLI-1
 from __future__ import annotations
 
 import json

@@ -1,5 +1,6 @@
 """`scale0 demo`: it ends by itself, keeps its promises, and leaves nothing behind."""
 
+# Promise: CLI-2
 from __future__ import annotations
 
 import re

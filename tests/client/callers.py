@@ -64,7 +64,8 @@ class Caller:
 def main(endpoint: str, first: str) -> None:
     caller = Caller(endpoint, int(first))
     caller.start()
-    print("calling", flush=True)
+    sys.stdout.write("calling\n")
+    sys.stdout.flush()
     for thread in caller.threads:
         thread.join()
 

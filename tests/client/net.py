@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 import scale0
 from tests.support.broker_process import BrokerProcess
 
@@ -70,6 +72,12 @@ def offered(net: scale0.Client) -> dict[str, dict[str, Any]]:
 def token_of(broker: BrokerProcess) -> str:
     """What authorises management on the broker's own machine."""
     return (Path(broker.config["data_dir"]) / "token").read_text()
+
+
+def raises(kind: type[Exception], do: Condition) -> None:
+    """It must fail, and like this; for threads."""
+    with pytest.raises(kind):
+        do()
 
 
 class Together:

@@ -12,7 +12,7 @@ import pytest
 import scale0
 from scale0.base.errors import Refusal
 from scale0.client import errors
-from tests.client.net import Concurrency, client_of, offered, started, token_of, until
+from tests.client.net import Concurrency, Together, client_of, offered, started, token_of, until
 from tests.support.broker_process import BrokerProcess, broker_process
 
 pytestmark = pytest.mark.processes
@@ -53,6 +53,12 @@ def steps(most: int) -> Iterator[int]:
         assert gate.wait(10)
         gate.clear()
     return "end"  # type: ignore[return-value]
+
+
+def open_gate(times: int) -> None:
+    for _ in range(times):
+        until(lambda: not gate.is_set())
+        gate.set()
 
 
 def waits(seconds: float) -> str:
@@ -102,10 +108,10 @@ def test_a_stream_gives_each_part_as_it_comes(net: scale0.Client) -> None:
 def test_a_stream_that_nobody_reads_part_by_part_still_has_a_result(net: scale0.Client) -> None:
     gate.clear()
     pending = net.start("steps", 2)
-    opener = threading.Thread(target=lambda: [until(lambda: not gate.is_set()) and gate.set() for _ in range(2)])
-    opener.start()
+    together = Together()
+    together.start(open_gate, 2)
     assert pending.result() == "end"
-    opener.join()
+    together.join()
 
 
 def test_map_keeps_the_order_and_the_bound(net: scale0.Client) -> None:

@@ -54,9 +54,8 @@ def calling_program(broker: BrokerProcess) -> Iterator[subprocess.Popen[bytes]]:
 
 def more(caller: Caller, calls: int = 50) -> None:
     """Both kinds of calls are answered again."""
-    for service in caller.outcomes:
-        wanted = caller.answered(service) + calls
-        until(lambda service=service, wanted=wanted: caller.answered(service) >= wanted, f"{service} is answered")
+    wanted = {service: caller.answered(service) + calls for service in caller.outcomes}
+    until(lambda: all(caller.answered(service) >= count for service, count in wanted.items()), "calls are answered")
 
 
 def slots_of(net: scale0.Client) -> int:
@@ -113,9 +112,9 @@ def test_whatever_is_killed_every_call_ends_in_time(tmp_path: Path, capsys: pyte
     check_outcomes(caller)
     check_executions(caller, tmp_path)
     with capsys.disabled():
-        print("\n ", ", ".join(f"{name} {seconds:.2f} s" for name, seconds in measured.items()))
         counts = {name: dict(Counter(code for _, code, _ in rows)) for name, rows in caller.outcomes.items()}
-        print(f"  outcomes {counts}")
+        times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in measured.items())
+        sys.stdout.write(f"\n  {times}; outcomes {counts}\n")
     assert measured["dead worker out"] <= DEAD_SECONDS + SLACK_SECONDS
     assert measured["workers back"] <= BACK_SECONDS
     assert measured["callers back"] <= BACK_SECONDS + SLACK_SECONDS

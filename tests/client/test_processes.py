@@ -105,7 +105,7 @@ def test_raw_frames_reach_a_process(net: scale0.Client) -> None:
 
 def test_a_process_handler_added_while_running_runs_in_a_process(net: scale0.Client, broker: BrokerProcess) -> None:
     made = scale0.Worker(broker.endpoints["backend"])
-    made.add("here", lambda: os.getpid())
+    made.add("here", os.getpid)
     with started(made):
         made.add("there", town.pid, mode="process")
         until(lambda: "there" in offered(net))

@@ -11,7 +11,7 @@ import pytest
 
 import scale0
 from scale0.client import errors
-from tests.client.net import Together, client_of, started, until, working
+from tests.client.net import Together, client_of, raises, started, until, working
 from tests.support.broker_process import BrokerProcess, broker_process
 
 pytestmark = pytest.mark.processes
@@ -58,7 +58,7 @@ def test_a_management_command_of_an_idle_client_is_not_lost_either(own: BrokerPr
             net.call("echo", 1, timeout=0.1)
         together = Together()
         # 401 is proof enough that it arrived: each start of a broker has a token of its own.
-        together.start(lambda: pytest.raises(errors.WrongCredentials, net.manage, "status", auth_token=token))
+        together.start(raises, errors.WrongCredentials, lambda: net.manage("status", auth_token=token))
         own.restart()
         together.join()
 
@@ -68,7 +68,7 @@ def test_a_request_under_way_is_502_when_the_broker_restarts_and_retried_if_it_m
     together = Together()
     with client_of(own, timeout=30) as net:
         once, again = net.start("late", 1), net.start("late", 2, retry=True)
-        together.start(lambda: pytest.raises(errors.BackendDied, once.result))
+        together.start(raises, errors.BackendDied, once.result)
         together.start(again.result)
         until(lambda: net.identity)
         own.kill9()

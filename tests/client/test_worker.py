@@ -233,10 +233,8 @@ def test_whatever_a_handler_does_its_caller_is_answered(broker: BrokerProcess, n
     worker.add("huge", huge, raw=True)
     with started(worker):
         since = alive(broker, worker.identity or "")["since"]
-        expected = {
-            **{"leaves": "SystemExit", "unspeakable": "Unspeakable", "surrogate": "RuntimeError"},
-            **{"refuses": "not now", "unencodable": "TypeError", "raw_text": "TypeError", "huge": "bytes"},
-        }
+        expected = {"leaves": "SystemExit", "unspeakable": "Unspeakable", "surrogate": "RuntimeError"}
+        expected |= {"refuses": "not now", "unencodable": "TypeError", "raw_text": "TypeError", "huge": "bytes"}
         for _ in range(2):
             for name, words in expected.items():
                 with pytest.raises(errors.CallError, match=words) as caught:
@@ -251,14 +249,15 @@ def test_arguments_of_the_wrong_type_are_400(broker: BrokerProcess, net: scale0.
 
     with working(broker, typed):
         assert net.call("typed", 1, [2, 2.5], c=True) == [1, [2.0, 2.5], True]
-        for args, kwargs in [
+        wrong: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
             ((), {}),
             (("1",), {}),
             ((1, "x"), {}),
             ((1,), {"d": 1}),
             ((1, None, 3), {}),
             ((1.5,), {}),
-        ]:
+        ]
+        for args, kwargs in wrong:
             with pytest.raises(errors.BadArguments) as caught:
                 net.call("typed", *args, **kwargs)
             assert caught.value.code == 400

@@ -104,6 +104,11 @@ def again(number: int) -> int:
     return number
 
 
+def announce(worker: scale0.Worker, identity: str) -> None:
+    worker.wait_until_up()
+    note("up", identity)
+
+
 def main(endpoint: str, identity: str) -> int:
     worker = scale0.Worker(endpoint, identity=identity)
     worker.add("once", once, slots=4)
@@ -111,7 +116,7 @@ def main(endpoint: str, identity: str) -> int:
     worker.add("begin_and_wait", begin_and_wait, slots=2)
     worker.add("main.pid", pid, mode="process")
     worker.add("main.hang", hang, mode="process")
-    threading.Thread(target=lambda: worker.wait_until_up() and note("up", identity), daemon=True).start()
+    threading.Thread(target=announce, args=(worker, identity), daemon=True).start()
     worker.run()
     note("left", f"{identity} {worker.error}")
     return 1 if worker.error else 0

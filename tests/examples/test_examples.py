@@ -1,5 +1,6 @@
 """Each example does what it says, against a real broker."""
 
+# Promise: CLI-3
 from __future__ import annotations
 
 import ast

@@ -69,7 +69,7 @@ async def admin(broker: Broker, folder: Path) -> AsyncIterator[Callable[..., Any
 
 
 def test_a_failed_commit_ends_the_process_and_nothing_is_acknowledged_after_it(tmp_path):
-    """Promise: STORE-FATAL."""
+    """Promise: STORE-3."""
     broken = False
 
     def fail(point: str) -> None:

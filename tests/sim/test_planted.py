@@ -1,5 +1,6 @@
 """Planted bugs: each is found, by the promise that it breaks; without it the same runs keep every promise."""
 
+# Promise: SIM-3
 from __future__ import annotations
 
 import os

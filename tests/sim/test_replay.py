@@ -1,5 +1,6 @@
 """One seed is one run: the same in every process, whatever the hashes of strings; and no clock or socket is near."""
 
+# Promise: SIM-2
 from __future__ import annotations
 
 import os

@@ -1,5 +1,6 @@
 """Whole networks under faults: two hundred seeds of ten virtual minutes, every promise kept in each."""
 
+# Promise: SIM-1
 from __future__ import annotations
 
 import pytest

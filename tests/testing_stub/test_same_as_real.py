@@ -1,5 +1,6 @@
 """Stub and network give the same answers: one table of calls, asked of both."""
 
+# Promise: CLIENT-5
 from __future__ import annotations
 
 import dataclasses

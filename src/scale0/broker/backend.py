@@ -18,7 +18,7 @@ from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.broker import options, wire
 from scale0.broker.dispatch import TOLD, TOLD_HOT
-from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
+from scale0.broker.line import DOWN, ENDED, READYING, UP, Line, LineStep
 from scale0.broker.state import BACKEND
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class BackendSession:
         """Offer something else from now on; nothing: drain."""
         self._services = sorted(set(services))
         self._slots = slots
-        if self.line.state == UP:
+        if self.line.state in (READYING, UP):
+            # Also while a READY is unanswered: what it said is old now, and nothing else would say the new.
             self.line.say_ready(now, out)
 
     def end(self, now: Now, out: LineStep) -> None:
