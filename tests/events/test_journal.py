@@ -167,7 +167,18 @@ def test_a_new_boot_says_that_the_clock_went_back_and_starts_from_the_clock():
         Row(kind="test.planted", bytes=-1),
         Row(kind="test.planted", metrics=[Metric("load", float("nan"))]),
     ],
-    ids=repr,
+    ids=[
+        "surrogate",
+        "no-json",
+        "surrogate-in-data",
+        "code",
+        "attempt",
+        "nan",
+        "infinity",
+        "bytes",
+        "negative",
+        "metric",
+    ],
 )
 def test_an_event_that_cannot_be_kept_raises_and_changes_nothing(said):
     book = journal()
