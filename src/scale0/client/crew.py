@@ -425,7 +425,9 @@ async def perform_async(handler: Offer, work: Work, part: Part) -> Answer:
 
 def failed(work: Work, error: BaseException) -> Answer:
     """The caller gets the exception's name and words; the traceback stays in our log."""
-    log.error("%s failed:\n%s", work.service, "".join(traceback.format_exception(error)))
+    # Neither a log nor a wire can hold a lone surrogate: it would take the other answers with it.
+    trace = "".join(traceback.format_exception(error))
+    log.error("%s failed:\n%s", work.service, trace.encode("utf-8", "backslashreplace").decode())
     code = getattr(error, "code", codes.FAILED)
     if not isinstance(code, int) or not 400 <= code <= 599:
         code = codes.FAILED
@@ -433,5 +435,4 @@ def failed(work: Work, error: BaseException) -> Answer:
         words = f"{type(error).__name__}: {error}"
     except Exception:
         words = type(error).__name__
-    # A lone surrogate cannot travel: it would take the other answers with it.
     return "error", work.id, (code, words[:MAX_WORDS].encode("utf-8", "replace").decode())
