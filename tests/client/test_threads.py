@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -167,6 +168,7 @@ def test_a_client_is_refused_after_a_fork_and_the_parent_goes_on(net: scale0.Cli
     under_way = net.start("waits", 0.3)
     child = os.fork()
     if child == 0:
+        signal.alarm(10)  # whatever happens, it ends
         code = 0
         for use in (lambda: net.call("echo", 3), lambda: next(net.map("echo", [4])), under_way.result, net.services):
             try:

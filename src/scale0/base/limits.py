@@ -49,6 +49,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long an error client is ignored."""
     max_heartbeats_per_second: float = 2_000.0
     """All clients together; the interval is lengthened to keep to it."""
+    max_control_per_second: int = 200
+    """Negotiation and heartbeats of one connection; more is a flood, and counts as bad input."""
     max_clock_skew: float = 30.0
     """How far a client's clock may be from the broker's."""
     frontend_idle: float = 60.0

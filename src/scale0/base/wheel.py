@@ -12,7 +12,10 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+MAX_EMPTY: Final = 1_024
+"""Empty buckets that are kept in any case: most are filled again, or run out by themselves."""
 
 Entry = TypeVar("Entry", bound=Hashable)
 
@@ -20,12 +23,13 @@ Entry = TypeVar("Entry", bound=Hashable)
 class Wheel(Generic[Entry]):
     """A set of entries by time. `add` returns the bucket that `remove` needs."""
 
-    __slots__ = ("_buckets", "_order", "grain")
+    __slots__ = ("_buckets", "_empty", "_order", "grain")
 
     def __init__(self, grain: float = 1 / 64) -> None:
         self.grain = grain
         self._buckets: dict[int, dict[Entry, None]] = {}
         self._order: list[int] = []
+        self._empty = 0
 
     def add(self, entry: Entry, when: float) -> int:
         """Let `entry` come out at `when`; the answer is its bucket."""
@@ -34,14 +38,26 @@ class Wheel(Generic[Entry]):
         if bucket is None:
             self._buckets[number] = bucket = {}
             heapq.heappush(self._order, number)
+        elif not bucket:
+            self._empty -= 1
         bucket[entry] = None
         return number
 
     def remove(self, entry: Entry, number: int) -> None:
         """Forget an entry; one that is not there is no error."""
         bucket = self._buckets.get(number)
-        if bucket is not None:
-            bucket.pop(entry, None)
+        if bucket and entry in bucket:
+            del bucket[entry]
+            if not bucket:
+                self._empty += 1
+                if self._empty > MAX_EMPTY and 2 * self._empty > len(self._buckets):
+                    self._compact()
+
+    def _compact(self) -> None:
+        """Empty buckets go; most were emptied long before their time."""
+        self._buckets = {number: bucket for number, bucket in self._buckets.items() if bucket}
+        self._order = sorted(self._buckets)
+        self._empty = 0
 
     def deadline(self) -> float | None:
         """When the next entry comes out."""
@@ -50,6 +66,7 @@ class Wheel(Generic[Entry]):
             if self._buckets[order[0]]:
                 return order[0] * self.grain
             del self._buckets[heapq.heappop(order)]
+            self._empty -= 1
         return None
 
     def expire(self, now: float) -> list[Entry]:
@@ -58,7 +75,10 @@ class Wheel(Generic[Entry]):
         order = self._order
         limit = now / self.grain
         while order and order[0] <= limit:
-            out.extend(self._buckets.pop(heapq.heappop(order)))
+            bucket = self._buckets.pop(heapq.heappop(order))
+            if not bucket:
+                self._empty -= 1
+            out.extend(bucket)
         return out
 
     def __len__(self) -> int:

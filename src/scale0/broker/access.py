@@ -16,6 +16,7 @@ import msgspec
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
+from scale0.base.identity import MAX_IDENTITY_CHARS
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
@@ -85,7 +86,7 @@ class Access:
         """Who says this; None when a password must be verified first. Raises `Refusal`."""
         if said.auth_token is not None:
             return self._by_token(said.auth_token, now)
-        if said.auth_password is None:
+        if said.auth_password is None or len(said.auth_id) > MAX_IDENTITY_CHARS:
             raise Refusal(codes.WRONG_CREDENTIALS, "give auth_id and auth_password, or auth_token")
         if connection in self._verifying or self._hashing >= MAX_VERIFYING:
             raise Refusal(codes.TOO_MANY, "a password is being checked: try again later")

@@ -1,8 +1,8 @@
 """A backend's session: work over a line that may break.
 
 Lives here: what is in hand, answers that wait for the line, and changing what is offered. Never here: running the work.
-Invariants: what is in hand is named in every READY (`holds`), so that nobody else is given it while we live; an answer
-waits, within a limit, until there is a line to say it on; an answer with a hole is never finished.
+Invariants: what is in hand is named in the READY of every new connection (`holds`), so that nobody else is given it
+while we live, and what finds no room there is in hand no longer; an answer waits, within a limit, until there is a line to say it on; an answer with a hole is never finished.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 ANSWERS: Final = frozenset({"PARTIAL", "REPLY", "ERROR"})
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """Answers kept while there is no line; older ones are dropped first, their requests have timed out."""
+
+MAX_MESSAGE_CHARS: Final = 2_000
+"""Characters of an error: with any more of them its options may be too big, and the broker lets us go."""
+
+_to_json: Final = msgspec.json.Encoder().encode
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +60,8 @@ class BackendSession:
         heartbeat_interval: float | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._codec = wire.Codec(TOLD, TOLD_HOT, (), limits or Limits())
+        self._limits = limits or Limits()
+        self._codec = wire.Codec(TOLD, TOLD_HOT, (), self._limits)
         self._services = sorted(set(services))
         self._slots = slots
         self._asked_interval = heartbeat_interval
@@ -94,7 +100,7 @@ class BackendSession:
 
     def error(self, id_: str, code: int, message: str, now: Now, out: LineStep) -> None:
         """It could not be done."""
-        self._say(("ERROR", {"id": id_, "code": code, "message": message}), now, out)
+        self._say(("ERROR", {"id": id_, "code": code, "message": fit_message(message)}), now, out)
 
     def closed(self, reason: str, now: Now, out: LineStep) -> None:
         """The socket says that the connection is gone."""
@@ -161,14 +167,30 @@ class BackendSession:
             self._begun.clear()
 
     def _ready(self, now: Now) -> options.Ready:
-        return options.Ready(
+        ready = options.Ready(
             services=self._services,
             heartbeat_interval=self._asked_interval,
             time=now.wall,
             config_version=self.line.config_version,
             slots=self._slots,
-            holds=[(id_, 0) for id_ in sorted(self.in_hand)],
         )
+        if self.line.state == UP or not self.in_hand:
+            # While we are up the broker knows what we have in hand, and would not heed it.
+            return ready
+        return msgspec.structs.replace(ready, holds=self._hold(len(_to_json(ready))))
+
+    def _hold(self, used: int) -> list[tuple[str, int]]:
+        """What is in hand, as far as there is room in the options; the rest is let go, to be done elsewhere."""
+        room = self._limits.max_options_bytes - used
+        holds: list[tuple[str, int]] = []
+        for id_ in sorted(self.in_hand):
+            room -= len(_to_json((id_, 0))) + 1
+            if room < 0:
+                break
+            holds.append((id_, 0))
+        if len(holds) < len(self.in_hand):
+            self.in_hand &= {id_ for id_, _ in holds}
+        return holds
 
     def _say(self, message: tuple[Any, ...], now: Now, out: LineStep) -> None:
         if self.line.state == UP:
@@ -202,6 +224,11 @@ class BackendSession:
         if id_ in self._begun:
             self._begun.discard(id_)
             self._streamed.add(id_)
+
+
+def fit_message(message: str) -> str:
+    """An error's message that every wire takes: not too long, and without lone surrogates."""
+    return message[:MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode()
 
 
 def size_of(message: tuple[Any, ...]) -> int:

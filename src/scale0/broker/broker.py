@@ -17,6 +17,7 @@ from scale0.base.identity import is_reserved, is_service_name
 from scale0.base.now import Now
 from scale0.base.step import Message, Step
 from scale0.broker import options, wire
+from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.discovery import Discovery
 from scale0.broker.dispatch import COMMANDS, RULES
@@ -43,6 +44,7 @@ class Broker:
     """A broker without sockets."""
 
     __slots__ = (
+        "_blame",
         "connections",
         "documents",
         "management",
@@ -65,6 +67,7 @@ class Broker:
         documents: Documents,
         management: Management,
         scale0: Scale0Speaker,
+        blame: Blame,
         version: str,
     ) -> None:
         self.state = state
@@ -77,6 +80,8 @@ class Broker:
         self.scale0 = scale0
         self.version = version
         self.speakers: dict[bytes, Speaker] = {wire.MAGIC: scale0}
+        self._blame = blame
+        connections.on_forget = self._stop_idle
 
     def start(self, boots: int, now: Now, step: Step) -> None:
         """The first turn."""
@@ -99,12 +104,13 @@ class Broker:
             connection = self.connections.open(door, routing_id, self.scale0, now)
             if connection is None:
                 return
-            self.state.timers.add((self._idle, connection), now.mono + self.state.limits.frontend_idle)
-        connection.heard = now.mono
+            due = now.mono + self.state.limits.frontend_idle
+            connection.bucket = self.state.timers.add((self._idle, connection), due)
         if connection.banned_until is not None:
             if now.mono < connection.banned_until:
                 return
             connection.banned_until, connection.bad = None, 0
+        connection.heard = now.mono
         connection.delimiter = not frames[0] and len(frames) > 1
         if connection.delimiter:
             frames = frames[1:]
@@ -169,9 +175,7 @@ class Broker:
 
     def blame(self, connection: Connection, code: int, message: str, now: Now, step: Step) -> None:
         """Count bad input; at the limit its sender becomes an error client."""
-        if self.connections.blame(connection, now):
-            self.state.count("error_clients")
-            step.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
+        self._blame.blame(connection, code, message, now, step)
 
     def _too_big(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
         limits = self.state.limits
@@ -188,10 +192,13 @@ class Broker:
         if connection.member is not None or connection.outstanding:
             due = max(due, now.mono + self.state.limits.frontend_idle)
         if now.mono < due:
-            self.state.timers.add((self._idle, connection), due)
+            connection.bucket = self.state.timers.add((self._idle, connection), due)
         else:
             self.connections.forget(connection)
             step.close(connection)
+
+    def _stop_idle(self, connection: Connection) -> None:
+        self.state.timers.remove((self._idle, connection), connection.bucket)
 
     def _alive(self, _: None, now: Now, step: Step) -> None:
         step.record(SourceAlive(identity=self.state.identity))
@@ -208,8 +215,8 @@ class Scale0Speaker:
 
     __slots__ = (
         "_acts",
+        "_blame",
         "_codecs",
-        "_connections",
         "_discovery",
         "_hot",
         "_negotiation",
@@ -221,22 +228,22 @@ class Scale0Speaker:
     def __init__(
         self,
         state: BrokerState,
-        connections: Connections,
         requests: Requests,
         negotiation: Negotiation,
         discovery: Discovery,
         management: Management,
+        blame: Blame,
     ) -> None:
         self._state = state
-        self._connections = connections
+        self._blame = blame
         self._requests = requests
         self._negotiation = negotiation
         self._discovery = discovery
         self._acts: Mapping[str, Act] = {
-            "CHECKCONFIG": negotiation.check_config,
-            "READY": negotiation.ready,
-            "HEARTBEAT": negotiation.heartbeat,
-            "NEEDBROKER": negotiation.need_broker,
+            "CHECKCONFIG": self._within_reason(negotiation.check_config),
+            "READY": self._within_reason(negotiation.ready),
+            "HEARTBEAT": self._within_reason(negotiation.heartbeat),
+            "NEEDBROKER": self._within_reason(negotiation.need_broker),
             "DISCONNECT": negotiation.disconnect,
             "REQUEST": self._request,
             "PARTIAL": self._partial,
@@ -269,6 +276,8 @@ class Scale0Speaker:
                 self._receive_hot(connection, typed, self._hot[connection.door], now, step)
                 return
         for decoded in codec.decode(frames):
+            if connection.banned_until is not None:
+                return
             if isinstance(decoded, Refusal):
                 self._refuse(connection, decoded, now, step)
                 continue
@@ -288,6 +297,8 @@ class Scale0Speaker:
     ) -> None:
         """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
         for message in messages:
+            if connection.banned_until is not None:
+                return
             body = message.body
             try:
                 acts[type(message)](connection, message.options, () if body is None else (body,), now, step)
@@ -301,6 +312,16 @@ class Scale0Speaker:
             return wire.encode_batch(messages, limits.max_batch_messages, limits.max_message_bytes)
         return [wire.encode(message) for message in messages]
 
+    def _within_reason(self, act: Act) -> Act:
+        """The same, unless it comes as a flood."""
+        affords = self._blame.affords
+
+        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+            if affords(connection, now, step):
+                act(connection, said, bodies, now, step)
+
+        return bounded
+
     def refuse_big(self, connection: Connection, head: list[bytes], now: Now, step: Step) -> None:
         """413, to the request's id where there is one."""
         message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
@@ -308,7 +329,7 @@ class Scale0Speaker:
             if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
                 said = decoded[1]
                 step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_BIG, "message": message}))
-            elif not isinstance(decoded, Refusal) and decoded[0] == "REPLY" and self._state.state == ACTIVE:
+            elif isinstance(decoded, tuple) and decoded[0] in ("PARTIAL", "REPLY") and self._state.state == ACTIVE:
                 self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, step)
             else:
                 self._refuse(connection, Refusal(codes.TOO_BIG, message), now, step)

@@ -7,7 +7,7 @@ an identity hangs on it; the number of records is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scale0.base.limits import Limits
@@ -38,6 +38,7 @@ class Connection:
         "bad_since",
         "banned_until",
         "batch",
+        "bucket",
         "delimiter",
         "door",
         "heard",
@@ -46,6 +47,8 @@ class Connection:
         "parts",
         "routing_id",
         "speaker",
+        "spent",
+        "spent_since",
         "stale",
         "user_id",
         "waiting_bytes",
@@ -61,6 +64,10 @@ class Connection:
         self.member: Member | None = None
         self.outstanding: dict[str | int, Any] = {}
         self.parts: dict[str | int, list[bytes]] | None = None
+        self.bucket = 0
+        """Of its idle timer."""
+        self.spent = 0
+        self.spent_since = 0.0
         self.bad = 0
         self.bad_since = 0.0
         self.banned_until: float | None = None
@@ -89,12 +96,14 @@ class Connection:
 class Connections:
     """All records of one broker."""
 
-    __slots__ = ("_by_door", "_limits", "refused")
+    __slots__ = ("_by_door", "_limits", "on_forget", "refused")
 
     def __init__(self, limits: Limits, doors: Sequence[str]) -> None:
         self._limits = limits
         self._by_door: dict[str, dict[bytes, Connection]] = {door: {} for door in doors}
         self.refused = 0
+        self.on_forget: Callable[[Connection], None] = lambda _: None
+        """Whoever times connections stops the timer here."""
 
     def find(self, door: str, routing_id: bytes) -> Connection | None:
         """The record of a peer, if there is one."""
@@ -114,6 +123,7 @@ class Connections:
         table = self._by_door[connection.door]
         if table.get(connection.routing_id) is connection:
             del table[connection.routing_id]
+            self.on_forget(connection)
 
     def let_go(self, connection: Connection) -> None:
         """Drop a record whose client left, unless something is counted against it: that goes when it is idle."""

@@ -26,15 +26,21 @@ class Paging(msgspec.Struct, frozen=True):
     after: str | None = None
 
 
+PING: Final = "scale0.ping"
+MAX_PAGES: Final = 20
+"""Different pages made in one turn: each has up to 1,000 rows, and anybody may ask."""
+
 _paging: Final = msgspec.json.Decoder(Paging)
 
 
 class Discovery:
     """The table of reserved services."""
 
-    __slots__ = ("_table",)
+    __slots__ = ("_made", "_made_at", "_table")
 
     def __init__(self, views: Views) -> None:
+        self._made: dict[tuple[str, int, str | None], bytes] = {}
+        self._made_at = 0.0
         self._table: dict[str, Callable[[Paging, Now], Any]] = {
             "scale0.services": lambda asked, now: views.services(asked.limit, asked.after),
             "scale0.clients": lambda asked, now: views.clients(now, asked.limit, asked.after),
@@ -58,5 +64,24 @@ class Discovery:
             except (msgspec.DecodeError, RecursionError, ValueError):
                 # `scale0.ping` and the like may be called with any arguments: they mean nothing here.
                 asked = Paging()
-        body = msgspec.json.encode(look(asked, now))
-        step.send(connection, ("REPLY", {"id": said.id, "service": said.service}, body))
+        if said.service == PING:
+            body: bytes | None = msgspec.json.encode(look(asked, now))
+        else:
+            body = self._listing(said.service, asked, now)
+        if body is None:
+            message = "too many listings are asked for: try again"
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+        else:
+            step.send(connection, ("REPLY", {"id": said.id, "service": said.service}, body))
+
+    def _listing(self, service: str, asked: Paging, now: Now) -> bytes | None:
+        """A page, made at most once in a turn; None when too many different ones are asked for in it."""
+        if now.mono != self._made_at:
+            self._made, self._made_at = {}, now.mono
+        key = (service, asked.limit, asked.after)
+        page = self._made.get(key)
+        if page is None:
+            if len(self._made) >= MAX_PAGES:
+                return None
+            self._made[key] = page = msgspec.json.encode(self._table[service](asked, now))
+        return page

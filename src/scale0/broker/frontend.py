@@ -20,7 +20,7 @@ from scale0.base.now import Now
 from scale0.base.wheel import LazyWheel
 from scale0.broker import wire
 from scale0.broker.dispatch import TOLD, TOLD_HOT
-from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
+from scale0.broker.line import DOWN, ENDED, HEAD_PARTS, UP, Line, LineStep
 from scale0.broker.state import FRONTEND
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ class FrontendSession:
         if self.line.state == ENDED:
             out.news.append(Failed(tag, *self._why_ended()))
             return
-        for body in bodies:
-            if len(body) > self._cut_bytes:
-                out.news.append(Failed(tag, codes.TOO_BIG, f"a body of {len(body)} bytes would cut the connection"))
-                return
+        refusal = self._why_not(service, bodies)
+        if refusal is not None:
+            out.news.append(Failed(tag, refusal.code, refusal.message))
+            return
         self._next += 1
         call = Call(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
         self._open(call, self._calls, now, out)
@@ -264,6 +264,18 @@ class FrontendSession:
 
     def _probe_at(self) -> float:
         return max(self.line.heard, self._pinged) + self.line.interval
+
+    def _why_not(self, service: str, bodies: Sequence[bytes]) -> Refusal | None:
+        """What no broker takes is not sent: other requests travel in the same BATCH, and by the same connection."""
+        limits = self._limits
+        if len(service) > limits.max_service_bytes:
+            return Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
+        if len(bodies) > limits.max_parts - HEAD_PARTS:
+            return Refusal(codes.TOO_BIG, f"a request has at most {limits.max_parts - HEAD_PARTS} bodies")
+        for body in bodies:
+            if len(body) > self._cut_bytes:
+                return Refusal(codes.TOO_BIG, f"a body of {len(body)} bytes would cut the connection")
+        return None
 
     def _open(self, call: Call, table: dict[str, Call], now: Now, out: LineStep) -> None:
         line = self.line

@@ -29,6 +29,7 @@ from scale0.broker.access import (
     Admin,
     VerifyPassword,
 )
+from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
@@ -88,6 +89,7 @@ class Management:
 
     __slots__ = (
         "_access",
+        "_blame",
         "_connections",
         "_documents",
         "_members",
@@ -107,6 +109,7 @@ class Management:
         documents: Documents,
         views: Views,
         access: Access,
+        blame: Blame,
         version: str,
     ) -> None:
         self._state = state
@@ -116,6 +119,7 @@ class Management:
         self._documents = documents
         self._views = views
         self._access = access
+        self._blame = blame
         self._version = version
         self.table: dict[str, tuple[str, Callable[[Call], Outcome]]] = {
             "login": (VIEWER, self._login),
@@ -152,7 +156,7 @@ class Management:
             admin = self._access.admit(connection, said, body, now, step)
         except Refusal as refusal:
             if refusal.code == codes.UNKNOWN_COMMAND:
-                self._connections.blame(connection, now)
+                self._blame.blame(connection, refusal.code, refusal.message, now, step)
             self._answer(connection, said, refusal.code, refusal.message, None, step)
             return
         if admin is not None:

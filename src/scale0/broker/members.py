@@ -244,6 +244,7 @@ class Members:
 
     def _remove(self, member: Member, now: Now, step: Step) -> None:
         member.gone = True
+        self._state.timers.remove((self._look, member), member.bucket)
         self.by_name.pop((member.role, member.identity), None)
         if member.judged:
             self.judged -= 1

@@ -16,12 +16,12 @@ from scale0.base.identity import is_identity, is_reserved, is_service_name
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
+from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
 from scale0.broker.members import Member, Members
 from scale0.broker.skew import Skew
 from scale0.broker.state import BrokerState
-from scale0.events.clients import ClientRefused
 
 MAX_INTERVAL_SECONDS: Final = 86_400.0
 """The longest heartbeat interval that a client may ask for."""
@@ -36,16 +36,23 @@ STRETCH: Final = 1.25
 class Negotiation:
     """The words of section 2.1, one method each."""
 
-    __slots__ = ("_connections", "_documents", "_members", "_skew", "_state")
+    __slots__ = ("_blame", "_connections", "_documents", "_members", "_skew", "_state")
 
     def __init__(
-        self, state: BrokerState, connections: Connections, members: Members, documents: Documents, skew: Skew
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        documents: Documents,
+        skew: Skew,
+        blame: Blame,
     ) -> None:
         self._state = state
         self._connections = connections
         self._members = members
         self._documents = documents
         self._skew = skew
+        self._blame = blame
 
     def check_config(
         self, connection: Connection, said: options.CheckConfig, _: Sequence[bytes], now: Now, step: Step
@@ -141,18 +148,14 @@ class Negotiation:
     def force(self, connection: Connection, reason: str, now: Now, step: Step) -> None:
         """FORCENEGOTIATE. Needing it again and again is bad input too."""
         step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason=reason)))
-        if self._connections.blame(connection, now):
-            self._state.count("error_clients")
+        self._blame.blame(connection, codes.MALFORMED, "needs to negotiate again and again", now, step)
 
     def refused(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
         """DISCONNECTERROR was said: the registration ends, and bad input is counted."""
         if connection.member is not None:
             self._members.leave(connection.member, now, step)
-        if refusal.code not in NOT_THEIR_FAULT and self._connections.blame(connection, now):
-            self._state.count("error_clients")
-            step.record(
-                ClientRefused(identity=connection.name, code=refusal.code, data={"reason": refusal.message[:200]})
-            )
+        if refusal.code not in NOT_THEIR_FAULT:
+            self._blame.blame(connection, refusal.code, refusal.message, now, step)
 
     def _named(self, connection: Connection, identity: str | None, now: Now, step: Step) -> Member:
         if identity is None:

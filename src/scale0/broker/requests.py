@@ -337,7 +337,7 @@ class Requests:
     ) -> None:
         step.send(request.origin, ("ERROR", {"id": request.origin_id, "code": code, "message": message}))
         name = backend.identity if backend else ""
-        self.tally.failed(request, name, code, now, step)
+        self.tally.failed(request, name, self.is_known(request.service), code, now, step)
         self._end(request)
 
     def _abandon(self, request: Request, now: Now) -> None:

@@ -17,6 +17,8 @@ from typing import Final
 
 from scale0.base.step import Peer
 
+MAX_IDLE_SERVICES: Final = 10_000
+"""Services that are remembered although nobody offers them."""
 HEAP_SLACK: Final = 64
 """Entries of backends that left, beyond the living ones, before a heap is made anew."""
 
@@ -69,10 +71,12 @@ class Service:
 class Roster:
     """All backends of one broker."""
 
-    __slots__ = ("_clock", "_serial", "backends", "services")
+    __slots__ = ("_clock", "_idle", "_serial", "backends", "services")
 
     def __init__(self) -> None:
         self.services: dict[str, Service] = {}
+        self._idle: dict[str, None] = {}
+        """Services that nobody offers any more, those left longest ago first."""
         self.backends: set[Backend] = set()
         self._clock = 0
         self._serial = 0
@@ -89,13 +93,14 @@ class Roster:
     def change(self, backend: Backend, services: Iterable[str], slots: int, mono: float) -> None:
         """Replace what a backend offers; what it holds stays with it."""
         wanted = frozenset(services)
-        for name in backend.services - wanted:
+        for name in sorted(backend.services - wanted):
             self._withdraw(backend, name, mono)
-        for name in wanted - backend.services:
+        for name in sorted(wanted - backend.services):
             service = self.services.get(name)
             if service is None:
                 self.services[name] = service = Service(name)
             service.backends.add(backend)
+            self._idle.pop(name, None)
         backend.services = wanted
         backend.slots = slots
         if backend.busy < slots:
@@ -179,6 +184,11 @@ class Roster:
         service = self.services[name]
         service.backends.discard(backend)
         service.last_offered = mono
+        if not service.backends:
+            self._idle[name] = None
+            if len(self._idle) > MAX_IDLE_SERVICES:
+                self._drop(next(iter(self._idle)))
+                return
         if len(service.heap) > 2 * len(service.backends) + HEAP_SLACK:
             self._rebuild(service)
 
@@ -192,7 +202,12 @@ class Roster:
 
     def prune(self, mono: float, keep: float) -> None:
         """Forget services that nobody has offered for `keep` seconds."""
-        for name in [n for n, s in self.services.items() if not s.backends and mono - s.last_offered > keep]:
-            for _, _, backend in self.services[name].heap:
-                backend.listed.discard(name)
-            del self.services[name]
+        for name in list(self._idle):
+            if mono - self.services[name].last_offered <= keep:
+                return
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        del self._idle[name]
+        for _, _, backend in self.services.pop(name).heap:
+            backend.listed.discard(name)

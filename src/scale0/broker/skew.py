@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
+from typing import Final
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
@@ -18,7 +19,11 @@ from scale0.broker.members import Member, Members
 from scale0.broker.state import BrokerState
 from scale0.events.sources import BrokerClockSuspect
 
-QUORUM = 3
+MAX_WINDOW_SECONDS: Final = 10.0
+"""How long readings are gathered before they are judged, unless the network's own interval is longer."""
+SLACK: Final = 64
+"""Readings of members that left, beyond one for each that lives, before they are thrown away."""
+QUORUM: Final = 3
 """With fewer clients than these nobody can outvote the broker's clock."""
 
 
@@ -40,6 +45,7 @@ class Skew:
         """A client told its time."""
         if not math.isfinite(time):
             raise Refusal(codes.MALFORMED, "time is a finite number of seconds")
+        self._forget_gone()
         difference = time - now.wall
         limit = self._state.limits.max_clock_skew
         offset = now.wall - now.mono
@@ -60,6 +66,10 @@ class Skew:
         else:
             self._expel((member,), now, step)
 
+    def _forget_gone(self) -> None:
+        if len(self._readings) > 2 * len(self._members.by_name) + SLACK:
+            self._readings = {member: reading for member, reading in self._readings.items() if not member.gone}
+
     def _judge_later(self, now: Now) -> None:
         """One interval decides: by then everybody who lives has told its time."""
         if not self._judging:
@@ -67,8 +77,9 @@ class Skew:
             self._state.timers.add((self._judge, None), now.mono + self._window())
 
     def _window(self) -> float:
-        intervals = [member.interval for member in self._readings]
-        return max([self._state.interval, *intervals]) if len(intervals) < 1_000 else max(intervals)
+        longest = max((member.interval for member in self._readings), default=0.0)
+        # One that asked for a very long interval must not put off the judgement of all.
+        return max(self._state.interval, min(longest, MAX_WINDOW_SECONDS))
 
     def _judge(self, _: None, now: Now, step: Step) -> None:
         self._judging = False

@@ -61,15 +61,18 @@ class Tally:
         entry.histogram[bucket] = entry.histogram.get(bucket, 0) + 1
         self.total_answered += 1
 
-    def failed(self, request: Request, backend: str, code: int, now: Now, step: Step) -> None:
-        """One request failed: an event, or a count when there are too many."""
+    def failed(self, request: Request, backend: str, known: bool, code: int, now: Now, step: Step) -> None:
+        """One request failed: an event, or a count when there are too many.
+
+        Those of services that nobody offers are counted together: their names are whatever clients make up.
+        """
         self.total_failed += 1
         second = int(now.mono)
         if second != self._second:
             self._second, self._failures = second, 0
         self._failures += 1
         if self._failures > FAILED_EVENTS_PER_SECOND:
-            entry = self._sums.setdefault((request.service, backend), Sum())
+            entry = self._sums.setdefault((request.service if known else "", backend), Sum())
             entry.failed[str(code)] = entry.failed.get(str(code), 0) + 1
             return
         step.record(

@@ -15,7 +15,14 @@ from typing import Any, Literal
 
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
 from scale0.client import payload
-from scale0.client.client import DEFAULT_ENDPOINT, DEFAULT_IN_FLIGHT, DEFAULT_TIMEOUT, check_request, check_timeout
+from scale0.client.client import (
+    DEFAULT_ENDPOINT,
+    DEFAULT_IN_FLIGHT,
+    DEFAULT_TIMEOUT,
+    check_command,
+    check_request,
+    check_timeout,
+)
 from scale0.client.errors import error_of
 from scale0.io.clock import read_now
 from scale0.io.link import Link
@@ -140,10 +147,10 @@ class AsyncClient:
         reply = _Reply(self._running(), command, raw=False)
         config = arguments.pop("config", None)
         body = json.dumps(config).encode() if config is not None else b""
+        said = {"command": command, **arguments}
+        check_command(said)
         wait = self._timeout if timeout is None else check_timeout(timeout)
-        self._link.act(
-            lambda now, out: self._session.manage({"command": command, **arguments}, body, wait, reply, now, out)
-        )
+        self._link.act(lambda now, out: self._session.manage(said, body, wait, reply, now, out))
         self._settle()
         return await reply.future
 

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
+import msgspec
+
 from scale0.base import codes
 from scale0.base.limits import Limits
 from scale0.base.now import Now
@@ -32,6 +34,9 @@ DEFAULT_IN_FLIGHT: Final = 100
 SEE_OFF_SECONDS: Final = 1.0
 """How long a call that does not wait may wait for the very first connection."""
 MAX_TIMEOUT: Final = Limits().max_request_timeout
+COMMAND_ID_BYTES: Final = 64
+"""More than the id of a command adds to its options."""
+MAX_COMMAND_BYTES: Final = Limits().max_options_bytes - COMMAND_ID_BYTES
 
 ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed})
 """News with a `tag`; the rest is about the line."""
@@ -103,8 +108,8 @@ class Pending:
     def _open_gate(self) -> None:
         gate = self._gate
         if gate is not None:
-            self._gate = None
-            # Two threads may wake us at once; a gate is used only once, so the second does no harm.
+            # Two threads may wake us at once. A gate is used only once, and taken away by the one that slept at it: so
+            # the second does no harm, even if there is a new gate by then.
             with contextlib.suppress(RuntimeError):
                 gate.release()
 
@@ -228,6 +233,7 @@ class Client:
         config = arguments.pop("config", None)
         body = json.dumps(config).encode() if config is not None else b""
         said = {"command": command, **arguments}
+        check_command(said)
         wait = self._wait_for(timeout)
         self._act(lambda now, out: self._session.manage(said, body, wait, pending, now, out))
         return pending.result()
@@ -325,32 +331,40 @@ class Client:
         """Until it is done (or has a part): lead, or sleep until done or asked to lead."""
         if os.getpid() != self._pid:
             raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
-        while not pending.has_come(parts):
-            if self._leader.acquire(blocking=False):
-                self._leads = threading.get_ident()
-                try:
-                    while not pending.has_come(parts):
-                        self._link.wait()
-                        self._link.pump()
-                finally:
-                    self._leads = 0
-                    self._leader.release()
-            else:
-                self._follow(pending, parts)
-        # Also after following: we may have been asked to lead in the moment in which our answer came.
-        if self._waiters and not self._leader.locked():
-            self._hand_over()
+        try:
+            while not pending.has_come(parts):
+                if self._leader.acquire(blocking=False):
+                    self._lead(pending, parts)
+                else:
+                    self._follow(pending, parts)
+        finally:
+            # Also after following: we may have been asked to lead in the moment in which our answer came. And also if
+            # we were interrupted: the others still wait.
+            if self._waiters and not self._leader.locked():
+                self._hand_over()
+
+    def _lead(self, pending: Pending, parts: bool) -> None:
+        try:
+            self._leads = threading.get_ident()
+            while not pending.has_come(parts):
+                self._link.wait()
+                self._link.pump()
+        finally:
+            self._leads = 0
+            self._leader.release()
 
     def _follow(self, pending: Pending, parts: bool) -> None:
         gate = threading.Lock()
         gate.acquire()
-        pending._gate = gate
-        self._waiters[pending] = None
-        # The leader may have finished between our look and our queueing: nobody would wake us then.
-        if pending.has_come(parts) or not self._leader.locked():
-            pending._open_gate()
-        gate.acquire()
-        self._waiters.pop(pending, None)
+        try:
+            pending._gate = gate
+            self._waiters[pending] = None
+            # The leader may have finished between our look and our queueing: nobody would wake us then.
+            if not pending.has_come(parts) and self._leader.locked():
+                gate.acquire()
+        finally:
+            self._waiters.pop(pending, None)
+            pending._gate = None
 
     def _hand_over(self) -> None:
         """Wake one that still waits, so that somebody leads."""
@@ -376,3 +390,12 @@ def check_request(service: str, bodies: Sequence[bytes]) -> None:
     for body in bodies:
         if not isinstance(body, bytes | bytearray | memoryview):
             raise TypeError(f"a body is bytes, not {type(body).__name__}")
+        if type(body) is memoryview and not body.c_contiguous:
+            raise ValueError("a body is one piece of memory")
+
+
+def check_command(said: dict[str, Any]) -> None:
+    """The same for a management command: it may leave alone, or in a BATCH."""
+    size = max(len(msgspec.json.encode(said)), len(msgspec.msgpack.encode(said)))
+    if size > MAX_COMMAND_BYTES:
+        raise ValueError(f"a command is at most {MAX_COMMAND_BYTES} bytes, not {size}")

@@ -24,10 +24,11 @@ import msgspec
 from scale0.base import codes
 from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
-from scale0.broker.backend import BackendSession, Work
+from scale0.broker.backend import BackendSession, Work, fit_message
+from scale0.broker.line import HEAD_PARTS
 from scale0.client import payload
 from scale0.client.payload import Signature
-from scale0.io.link import Link
+from scale0.io.link import Link, LinkClosedError
 
 if TYPE_CHECKING:
     from scale0.client.children import Children
@@ -46,8 +47,8 @@ FLUSH_ANSWERS: Final = 64
 """Answers that leave together at the most."""
 CUT_BYTES: Final = 2 * Limits().max_message_bytes
 """Up to this the broker itself says that an answer is too big; libzmq takes no larger frame, and hangs up."""
-MAX_WORDS: Final = 2_000
-"""Characters of an exception that a caller gets."""
+MAX_BODIES: Final = Limits().max_parts - HEAD_PARTS
+"""Bodies of one answer."""
 MAX_THREADS: Final = 256
 """Hands of one worker; more slots than these only queue."""
 
@@ -71,12 +72,19 @@ class Crew:
     """The hands of one worker."""
 
     def __init__(
-        self, handlers: dict[str, Offer], session: BackendSession, link: Link, children: Children | None
+        self,
+        handlers: dict[str, Offer],
+        session: BackendSession,
+        link: Link,
+        children: Children | None,
+        on_fault: Callable[[BaseException], None],
     ) -> None:
+        """`on_fault` hears of a thread of ours that failed: without it, work may be left undone."""
         self._handlers = handlers
         self._session = session
         self._link = link
         self._children = children
+        self._on_fault = on_fault
         self._queue: deque[Work] = deque()
         self._held: dict[str, deque[Work]] = {}
         self._running: dict[str, int] = {}
@@ -129,7 +137,7 @@ class Crew:
             if self._loop is None:
                 self._start_loop()
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._start_coroutines)
+                self._loop.call_soon_threadsafe(self._guard, self._start_coroutines)
 
     def idle(self) -> bool:
         """True when nothing is in hand, and nothing waits to be said."""
@@ -140,16 +148,12 @@ class Crew:
         answers = self._answers
         if not answers:
             return
-        batch: list[Answer] = []
-        while answers:
-            try:
-                batch.append(answers.popleft())
-            except IndexError:
-                break
 
         def say(now: Any, out: Any) -> None:
             session = self._session
-            for how, id_, what in batch:
+            # Taken under the link's lock: so those of two threads leave in the order in which they came.
+            for _ in range(len(answers)):
+                how, id_, what = answers.popleft()
                 if how == "reply":
                     session.reply(id_, what, now, out)
                 elif how == "partial":
@@ -159,12 +163,17 @@ class Crew:
 
         try:
             self._link.act(say)
-        except RuntimeError:
-            return  # closed meanwhile: nobody waits for these any more
+        except LinkClosedError:
+            answers.clear()  # nobody waits for these any more
 
     def stop(self) -> None:
-        """End the hands; those inside a handler end after it."""
-        self.flush()
+        """Say what is ready, and end the hands; those inside a handler end after it."""
+        try:
+            self.flush()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._stopped = True
         self._pause.set()
         self._busy.set()
@@ -175,9 +184,21 @@ class Crew:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _start_thread(self, target: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread = threading.Thread(target=self._guard, args=(target,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _guard(self, do: Callable[[], None]) -> None:
+        """A thread of ours that fails would leave a worker that only looks alive: end it, loudly."""
+        try:
+            do()
+        except BaseException as error:
+            log.critical("%s failed", threading.current_thread().name, exc_info=error)
+            # Whoever watches over threads hears of it first: it may want to end the process.
+            threading.excepthook(
+                threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+            )
+            self._on_fault(error)
 
     def _add_hand(self) -> None:
         self._start_thread(self._work, f"scale0-hand-{len(self._threads)}")
@@ -249,7 +270,7 @@ class Crew:
         while not self._stopped:
             if quiet > QUIET_LOOKS and self._leader.locked():
                 self._busy.clear()
-                if self._in_hand:
+                if self._in_hand or self._ending():
                     self._busy.set()
                 self._busy.wait()
                 quiet = 0
@@ -344,7 +365,7 @@ class Crew:
             self._start_coroutines()
         if self._loop is not None:
             # The answers of one turn of the loop leave together.
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._guard, self.flush)
 
 
 Part = Callable[[str, Sequence[bytes]], None]
@@ -368,6 +389,8 @@ def packed(handler: Offer, value: Any) -> Sequence[bytes]:
     else:
         frames = (value,) if isinstance(value, bytearray | memoryview) else tuple(value)
         frames = tuple(map(as_bytes, frames))
+    if len(frames) > MAX_BODIES:
+        raise Refusal(codes.TOO_BIG, f"an answer has at most {MAX_BODIES} bodies, not {len(frames)}")
     for frame in frames:
         if len(frame) > CUT_BYTES:
             raise Refusal(codes.TOO_BIG, f"an answer of {len(frame)} bytes would cut the connection")
@@ -390,7 +413,7 @@ def perform(handler: Offer, work: Work, part: Part) -> Answer:
             value = exhaust(handler, work, value, part)
         return "reply", work.id, packed(handler, value)
     except Refusal as refusal:
-        return "error", work.id, (refusal.code, refusal.message)
+        return "error", work.id, (refusal.code, fit_message(refusal.message))
     except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an answer
         return failed(work, error)
 
@@ -418,7 +441,7 @@ async def perform_async(handler: Offer, work: Work, part: Part) -> Answer:
             value = await value
         return "reply", work.id, packed(handler, value)
     except Refusal as refusal:
-        return "error", work.id, (refusal.code, refusal.message)
+        return "error", work.id, (refusal.code, fit_message(refusal.message))
     except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an answer
         return failed(work, error)
 
@@ -435,4 +458,4 @@ def failed(work: Work, error: BaseException) -> Answer:
         words = f"{type(error).__name__}: {error}"
     except Exception:
         words = type(error).__name__
-    return "error", work.id, (code, words[:MAX_WORDS].encode("utf-8", "replace").decode())
+    return "error", work.id, (code, fit_message(words))

@@ -79,7 +79,7 @@ class Worker:
         # Not an Event: a signal's handler may interrupt the very thread that waits, and a queue allows for that.
         self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.error: str | None = None
-        """Why the network will not have us any more (another worker took our identity), if so."""
+        """Why it ended by itself, if so: another worker took our identity, or a thread of ours failed."""
 
     @property
     def identity(self) -> str | None:
@@ -152,7 +152,7 @@ class Worker:
         self._session = session
         self._link = Link(session, self._deliver)
         self._children = Children(self)
-        self._crew = Crew(self._known, session, self._link, self._children)
+        self._crew = Crew(self._known, session, self._link, self._children, self._fault)
         self._link.act(session.start)
         self._crew.start()
 
@@ -212,13 +212,25 @@ class Worker:
         return True
 
     def _close(self) -> None:
-        if self._crew is not None:
-            self._crew.stop()
-        if self._session is not None and self._link is not None:
-            self._link.close(self._session.end)
-        if self._children is not None:
-            self._children.close()
+        try:
+            if self._crew is not None:
+                self._crew.stop()
+        finally:
+            if self._session is not None and self._link is not None:
+                self._link.close(self._session.end)
+            if self._children is not None:
+                self._children.close()
+            self._ended.set()
+
+    def _fault(self, error: BaseException) -> None:
+        """A thread of ours failed: leave, so that others get our work, and let `run` end."""
+        self.error = f"a fault of the worker itself: {type(error).__name__}: {error}"
+        self._stopping.set()
         self._ended.set()
+        # What failed once may fail again, and was told already.
+        with contextlib.suppress(Exception):
+            self._close()
+        self._told.put(None)
 
     def _slots(self) -> int:
         return max(1, sum(handler.slots for handler in self.handlers.values()))

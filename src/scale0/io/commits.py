@@ -8,11 +8,14 @@ nothing is released any more.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from scale0.store.interface import Store
+
+log = logging.getLogger("scale0.commits")
 
 Release = Callable[[], None]
 
@@ -60,7 +63,7 @@ class Commits:
         if not self._writes:
             releases, self._releases = self._releases, []
             for release in releases:
-                release()
+                self._do(release)
             return
         writes, self._writes = self._writes, []
         releases, self._releases = self._releases, []
@@ -78,7 +81,13 @@ class Commits:
             self._failed(error)
             return
         for release in releases:
-            release()
+            self._do(release)
         self._next()
         if not self._in_flight:
             self._idle.set()
+
+    def _do(self, release: Release) -> None:
+        try:
+            release()
+        except Exception:
+            log.exception("what was stored could not be said: please report this")

@@ -14,6 +14,7 @@ from scale0 import __version__
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker.access import Access
+from scale0.broker.blame import Blame
 from scale0.broker.broker import Broker, Scale0Speaker
 from scale0.broker.connection import Connections
 from scale0.broker.discovery import Discovery
@@ -52,13 +53,14 @@ def compose_broker(
     members = Members(state, connections, roster, requests)
     documents = Documents(state, document)
     skew = Skew(state, members)
-    negotiation = Negotiation(state, connections, members, documents, skew)
+    blame = Blame(state, connections, members)
+    negotiation = Negotiation(state, connections, members, documents, skew, blame)
     views = Views(state, connections, members, roster, requests, documents)
     access = Access(state, opened.tokens, local_digest)
-    management = Management(state, connections, members, requests, documents, views, access, __version__)
+    management = Management(state, connections, members, requests, documents, views, access, blame, __version__)
     discovery = Discovery(views)
-    scale0 = Scale0Speaker(state, connections, requests, negotiation, discovery, management)
-    broker = Broker(state, connections, members, roster, requests, documents, management, scale0, __version__)
+    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame)
+    broker = Broker(state, connections, members, roster, requests, documents, management, scale0, blame, __version__)
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery)).speakers)
     return broker
 

@@ -1,7 +1,8 @@
 """A link: a client's socket under its session, for threads.
 
 Lives here: the DEALER socket, its monitor, and the rule who may touch them. Never here: what is said. Invariants:
-session and socket are touched only under the lock, and news are delivered under it, so that they come in order;
+session and socket are touched only under the lock, and news are delivered under it, so that they come in order, even
+if what came after them failed;
 waiting happens outside it, so that a send never waits for a receive; whoever touched the socket also takes in what
 came, because libzmq may signal only once; what could not be sent goes back to the session.
 """
@@ -84,6 +85,10 @@ class Session(Protocol):
     def deadline(self) -> float | None: ...
 
 
+class LinkClosedError(RuntimeError):
+    """It was closed before."""
+
+
 class Link:
     """One session and its socket."""
 
@@ -113,16 +118,16 @@ class Link:
         out = LineStep()
         with self._lock:
             if self._closed:
-                raise RuntimeError("this client is closed")
+                raise LinkClosedError("this client is closed")
             now = read_now()
             if now.mono - self._looked > IDLE_SECONDS:
                 # Nobody has looked for a while: the connection may be gone, and what is sent on it lost.
                 self._monitor_spoke = True
                 self._take_in(now, out)
-            do(now, out)
-            self._perform(out)
-            if out.news:
-                self._deliver(out.news)
+            try:
+                do(now, out)
+            finally:
+                self._heed(out)
             if self._until > 0.0:
                 due = self._session.deadline()
                 if due is not None and due < self._until:
@@ -136,10 +141,10 @@ class Link:
             self._monitor_spoke = True
         with self._lock:
             if not self._closed:
-                self._take_in(read_now(), out)
-                self._perform(out)
-                if out.news:
-                    self._deliver(out.news)
+                try:
+                    self._take_in(read_now(), out)
+                finally:
+                    self._heed(out)
 
     def wait(self, timeout: float | None = None) -> None:
         """Until something may have come, a deadline is over, `wake` is called, or `timeout` has passed."""
@@ -195,6 +200,14 @@ class Link:
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             os.close(self._wake)
+
+    def _heed(self, out: LineStep) -> None:
+        """Do what the session says, and tell its news, which nobody would tell again."""
+        try:
+            self._perform(out)
+        finally:
+            if out.news:
+                self._deliver(out.news)
 
     def _take_in(self, now: Now, out: LineStep) -> None:
         self._looked = now.mono

@@ -22,6 +22,7 @@ import msgspec
 import uvloop
 import zmq
 
+from scale0.base.errors import StoreError
 from scale0.base.step import Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
@@ -152,7 +153,11 @@ def open_doors(
 async def watch_disk(broker: Broker, store: Store) -> None:
     """Refuse writes early, and take them again once there is room."""
     while True:
-        full = store.free_bytes() < broker.state.limits.min_free_bytes
+        try:
+            full = store.free_bytes() < broker.state.limits.min_free_bytes
+        except (StoreError, OSError) as error:
+            log.warning("the free space cannot be read, so writes are refused: %s", error)
+            full = True
         if full != broker.state.full:
             log.warning("the disk is almost full: writes are refused" if full else "there is room on the disk again")
         broker.state.full = full

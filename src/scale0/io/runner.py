@@ -21,6 +21,8 @@ from scale0.io.door import Door, Publisher
 
 log = logging.getLogger("scale0.runner")
 
+TURN_SECONDS: Final = 0.01
+"""How long a turn takes in messages: one client's may be a BATCH of 10,000, and others wait at the same door."""
 TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
@@ -126,6 +128,9 @@ class Runner:
             except Exception:
                 # Our own mistake: it must not cost the others their turn, and it must be seen.
                 log.exception("a message on the %s socket was too much for us: please report this", name)
+            if self._clock().mono - now.mono > TURN_SECONDS:
+                taken = TURN_MESSAGES
+                break
         if taken == TURN_MESSAGES:
             self._soon(door)
         self._finish(step, now)
@@ -197,13 +202,17 @@ class Runner:
     def _send(self, peer: Peer, messages: Sequence[Message], now: Now, step: Step) -> None:
         door = self._doors[peer.door]
         backlog = self._backlogs.get(peer)
-        for frames in peer.pack(messages):
+        packed = peer.pack(messages)
+        for number, frames in enumerate(packed):
             if backlog is None:
                 match door.send(peer.routing_id, frames):
                     case "sent":
                         continue
                     case "gone":
-                        self._machine.undelivered(peer, messages, now, step)
+                        # What left before may have arrived: only what certainly did not is done elsewhere.
+                        alone = len(packed) == len(messages)
+                        stayed = messages[number:] if alone or number == 0 else ()
+                        self._machine.undelivered(peer, stayed, now, step)
                         return
                     case "full":
                         self._backlogs[peer] = backlog = Backlog(now.mono)

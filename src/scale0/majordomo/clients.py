@@ -98,14 +98,18 @@ class Clients(Generic[L]):
         if connection.parts is None:
             connection.parts = {}
         kept = connection.parts.setdefault(id_, [])
-        if size(kept) <= self._desk.limits.max_message_bytes:
+        limits = self._desk.limits
+        # Their number first: adding up endless crumbs, again with each one, would take all of a broker's time.
+        if len(kept) <= limits.max_parts and size(kept) <= limits.max_message_bytes:
             kept.extend(bodies)
 
     def _joined(self, connection: L, id_: str | int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
         """The whole answer; None if it is too big to be sent as one."""
         if connection.parts:
             bodies = [*connection.parts.pop(id_, ()), *bodies]
-        return bodies if size(bodies) <= self._desk.limits.max_message_bytes else None
+        limits = self._desk.limits
+        fits = len(bodies) <= limits.max_parts and size(bodies) <= limits.max_message_bytes
+        return bodies if fits else None
 
 
 class Clients02(Generic[L]):

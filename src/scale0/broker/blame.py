@@ -1,0 +1,51 @@
+"""Blame: what bad input and floods cost their sender.
+
+Lives here: the one place where a bad message is counted, an error client is made, and a flood is noticed. Never here:
+what is bad. Invariant: an error client is a member no more: nobody is handed work whose answers would be ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scale0.base import codes
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker.connection import Connection, Connections
+from scale0.broker.members import Members
+from scale0.broker.state import BrokerState
+from scale0.events.clients import ClientRefused
+
+FLOOD_WINDOW_SECONDS: Final = 1.0
+"""The window of `max_control_per_second`."""
+
+
+class Blame:
+    """The account of every connection."""
+
+    __slots__ = ("_connections", "_members", "_state")
+
+    def __init__(self, state: BrokerState, connections: Connections, members: Members) -> None:
+        self._state = state
+        self._connections = connections
+        self._members = members
+
+    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Step) -> None:
+        """Count one bad message; at the limit its sender is ignored for a while, and leaves."""
+        if connection.banned_until is not None or not self._connections.blame(connection, now):
+            return
+        self._state.count("error_clients")
+        step.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
+        if connection.member is not None:
+            self._members.leave(connection.member, now, step)
+
+    def affords(self, connection: Connection, now: Now, step: Step) -> bool:
+        """True for one more word of negotiation or heartbeat in this second; more is a flood, and bad input."""
+        if now.mono - connection.spent_since > FLOOD_WINDOW_SECONDS:
+            connection.spent, connection.spent_since = 0, now.mono
+        connection.spent += 1
+        if connection.spent <= self._state.limits.max_control_per_second:
+            return True
+        self._state.count("messages_flooded")
+        self.blame(connection, codes.TOO_MANY, "a flood of control messages", now, step)
+        return False
