@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -24,7 +24,8 @@ from scale0.broker.line import LineStep, Lost
 from scale0.client import crew as crews
 from scale0.client import errors
 from scale0.client.client import Pending
-from scale0.client.crew import Crew, Offer
+from scale0.client.crew import Crew
+from scale0.client.perform import Offer, perform
 from scale0.io.link import Link
 from tests.client.bench import Bench
 from tests.client.net import Together, client_of, started, until, working
@@ -79,7 +80,7 @@ def test_the_refusal_of_a_child_can_be_sent_whatever_it_says() -> None:
     def refuses(*_: bytes) -> None:
         raise Refusal(codes.MALFORMED, "\udc80" + "x" * 200_000)
 
-    _, _, (code, message) = crews.perform(raw_offer(refuses), Work("1", "raw", (), 0.0), lambda *_: None)
+    _, _, (code, message) = perform(raw_offer(refuses), Work("1", "raw", (), 0.0), lambda *_: None)
     assert code == codes.MALFORMED
     assert message == "?" + "x" * (MAX_MESSAGE_CHARS - 1)
 
@@ -87,6 +88,7 @@ def test_the_refusal_of_a_child_can_be_sent_whatever_it_says() -> None:
 @pytest.mark.processes
 def test_a_callers_long_keyword_costs_its_own_call_alone(broker: BrokerProcess, net: scale0.Client) -> None:
     go = threading.Event()
+    long: dict[str, Any] = {"k" * 70_000: 1}
 
     def waits(value: int = 0) -> int:
         go.wait(10)
@@ -95,7 +97,7 @@ def test_a_callers_long_keyword_costs_its_own_call_alone(broker: BrokerProcess, 
     with working(broker, waits, slots=2) as worker:
         honest = net.start("waits", 5)
         with pytest.raises(scale0.CallError) as caught:
-            net.call("waits", **{"k" * 70_000: 1})
+            net.call("waits", **long)
         assert caught.value.code == codes.MALFORMED
         go.set()
         assert honest.result() == 5
@@ -161,7 +163,7 @@ def test_news_are_delivered_though_what_came_after_them_failed() -> None:
 def test_what_was_to_be_sent_is_heeded_though_what_came_after_it_failed() -> None:
     told: list[Any] = []
     session = News()
-    session.unsent = told.extend  # type: ignore[method-assign]
+    session.unsent = told.extend  # type: ignore[method-assign,assignment]
     link = Link(session, told.extend)
 
     def do(_: Now, out: LineStep) -> None:
@@ -261,10 +263,10 @@ def test_a_late_waker_leaves_the_next_gate_alone() -> None:
     class Waiting(Pending):
         """It was woken by somebody else, and sleeps again, just when this waker has seen the first gate."""
 
-        gates = [second, first]
+        gates: ClassVar = [second, first]
 
         @property
-        def _gate(self) -> threading.Lock:  # type: ignore[override]
+        def _gate(self) -> threading.Lock:
             return self.gates.pop() if len(self.gates) > 1 else self.gates[0]
 
         @_gate.setter
@@ -419,5 +421,5 @@ def test_one_bad_request_costs_the_others_nothing(broker: BrokerProcess) -> None
 
 
 def test_an_answer_of_too_many_frames_is_an_error() -> None:
-    how, _, what = crews.perform(raw_offer(lambda: MANY_BODIES), Work("1", "raw", (), 0.0), lambda *_: None)
+    how, _, what = perform(raw_offer(lambda: MANY_BODIES), Work("1", "raw", (), 0.0), lambda *_: None)
     assert (how, what[0]) == ("error", codes.TOO_BIG)

@@ -2,7 +2,8 @@
 
 Lives here: what is in hand, answers that wait for the line, and changing what is offered. Never here: running the work.
 Invariants: what is in hand is named in the READY of every new connection (`holds`), so that nobody else is given it
-while we live, and what finds no room there is in hand no longer; an answer waits, within a limit, until there is a line to say it on; an answer with a hole is never finished.
+while we live, and what finds no room there is in hand no longer; an answer waits, within a limit, until there is a line
+to say it on; an answer with a hole is never finished.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from scale0.base.now import Now
 from scale0.base.wheel import LazyWheel
 from scale0.broker import wire
 from scale0.broker.dispatch import TOLD, TOLD_HOT
-from scale0.broker.line import DOWN, ENDED, HEAD_PARTS, UP, Line, LineStep
+from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
 from scale0.broker.state import FRONTEND
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ GRACE_SECONDS: Final = 1.0
 """How much later than the broker the client gives up: the broker's own answer says more."""
 MIN_TIMEOUT_SECONDS: Final = 0.001
 """What is left, at the least, when a request is sent again at its very end."""
+HEAD_PARTS: Final = 3
+"""Frames of a message before its bodies: SCALE0/1, command and options."""
 PING_ID: Final = "~"
 STALE_SECONDS: Final = 30.0
 """After this long in silence the broker may have forgotten us: negotiate again before asking."""

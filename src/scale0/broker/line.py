@@ -28,8 +28,6 @@ PATIENCE_SECONDS: Final = 3.0
 """How long a broker may take to answer CHECKCONFIG or READY, at least."""
 MAX_ENDPOINTS: Final = 64
 """Brokers that a client remembers; those that it was told of last are kept."""
-HEAD_PARTS: Final = 3
-"""Frames of a message before its bodies: SCALE0/1, command and options."""
 PLACE: Final = re.compile(r"tcp://[^\s/:]+:[0-9]{1,5}|tcp://\[[0-9A-Fa-f:.%]+\]:[0-9]{1,5}", re.ASCII)
 """What a broker may call an endpoint: anything else would only break when it is used."""
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from scale0.broker.backend import Work
 from scale0.client.children import CHILD_MARK, CHILD_NAME, MAIN, receive, send
-from scale0.client.crew import Offer, perform
 from scale0.client.payload import Signature
+from scale0.client.perform import Offer, perform
 
 PR_SET_PDEATHSIG: Final = 1
 """Of prctl(2). It heeds the thread that started us: a hand of the crew, which lives as long as its worker."""

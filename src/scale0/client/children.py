@@ -26,7 +26,7 @@ from scale0.broker.backend import Work
 from scale0.io.clock import read_now
 
 if TYPE_CHECKING:
-    from scale0.client.crew import Answer, Offer
+    from scale0.client.perform import Answer, Offer
 
 HEAD: Final = struct.Struct(">I")
 CHILD_NAME: Final = "__scale0_child__"

@@ -381,7 +381,7 @@ def check_timeout(timeout: float) -> float:
     return timeout
 
 
-def check_request(service: str, bodies: Sequence[bytes]) -> None:
+def check_request(service: Any, bodies: Sequence[Any]) -> None:
     """What cannot be put on the wire is refused here: further down it would spoil other calls' messages too."""
     if type(service) is not str:
         raise TypeError(f"a service is named by a str, not {type(service).__name__}")

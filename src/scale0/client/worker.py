@@ -20,8 +20,9 @@ from typing import Any, Final, Literal, TypeVar
 from scale0.broker.backend import BackendSession, Offered, Work
 from scale0.broker.line import Ended, Lost, Up
 from scale0.client.children import CHILD_MARK, Children
-from scale0.client.crew import Crew, Offer
+from scale0.client.crew import Crew
 from scale0.client.payload import Signature
+from scale0.client.perform import Offer
 from scale0.io.clock import read_now
 from scale0.io.link import Link
 

@@ -188,14 +188,16 @@ class Link:
         with self._lock:
             if self._closed:
                 return
-            do(read_now(), out)
-            out.close = False
-            self._perform(out)
-            self._closed = True
-            self._drop_socket(linger=200)
-            os.eventfd_write(self._wake, 1)
-            if out.news:
-                self._deliver(out.news)
+            try:
+                do(read_now(), out)
+                out.close = False
+                self._perform(out)
+            finally:
+                self._closed = True
+                self._drop_socket(linger=200)
+                os.eventfd_write(self._wake, 1)
+                if out.news:
+                    self._deliver(out.news)
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):

@@ -35,8 +35,8 @@ from scale0.base.identity import is_reserved
 from scale0.broker.backend import Work
 from scale0.client import payload
 from scale0.client.client import check_request, check_timeout
-from scale0.client.crew import Answer, Offer, perform, perform_async
 from scale0.client.errors import CallError, error_of
+from scale0.client.perform import Answer, Offer, perform, perform_async
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
