@@ -1,5 +1,6 @@
 """A network at work whose parts are killed one after another: what every caller is promised all the while."""
 
+# Promise: CLIENT-2
 from __future__ import annotations
 
 import signal

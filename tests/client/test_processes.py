@@ -164,6 +164,7 @@ def test_a_script_without_a_guard_is_told_so(broker: BrokerProcess, tmp_path: Pa
         program.close()
 
 
+# Promise: CLIENT-4
 def test_a_stop_finishes_what_is_in_hand_and_takes_nothing_new(broker: BrokerProcess, tmp_path: Path) -> None:
     names = ("one", "two")
     with programs(broker.endpoints["backend"], tmp_path, "drains") as [program], client_of(broker, timeout=15) as net:

@@ -118,6 +118,7 @@ def alive(broker: BrokerProcess, identity: str) -> dict[str, Any]:
     return found[0]
 
 
+# Promise: CLIENT-3
 def test_a_handler_that_blocks_does_not_delay_heartbeats(quick_beat: BrokerProcess) -> None:
     done = threading.Event()
 

@@ -45,11 +45,12 @@ ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed})
 class Pending:
     """A request under way. `result()` waits for it."""
 
-    __slots__ = ("_bodies", "_client", "_error", "_gate", "_parts", "done", "raw", "service")
+    __slots__ = ("_bodies", "_client", "_error", "_gates", "_parts", "done", "raw", "service")
 
     def __init__(self, client: Client, service: str, raw: bool) -> None:
         self._client = client
-        self._gate: threading.Lock | None = None
+        self._gates: list[threading.Lock] | None = None
+        """One for each thread that sleeps until it is done."""
         self._bodies: Sequence[bytes] = ()
         self._parts: deque[Sequence[bytes]] | None = None
         self._error: CallError | None = None
@@ -102,14 +103,12 @@ class Pending:
         else:
             self._error = error_of(news.code, news.message, self.service)
         self.done = self.done or kind is not Partial
-        if self._gate is not None:
-            self._open_gate()
+        if self._gates is not None:
+            self._open_gates()
 
-    def _open_gate(self) -> None:
-        gate = self._gate
-        if gate is not None:
-            # Two threads may wake us at once. A gate is used only once, and taken away by the one that slept at it: so
-            # the second does no harm, even if there is a new gate by then.
+    def _open_gates(self) -> None:
+        for gate in tuple(self._gates or ()):
+            # Two threads may wake a sleeper at once; a gate is used only once, so the second does no harm.
             with contextlib.suppress(RuntimeError):
                 gate.release()
 
@@ -142,7 +141,8 @@ class Client:
         self._leader = threading.Lock()
         self._leads = 0
         """The thread that leads, if one does."""
-        self._waiters: dict[Pending, None] = {}
+        self._waiters: dict[threading.Lock, Pending] = {}
+        self._queueing = threading.Lock()
         self._timeout = check_timeout(timeout)
         self._retry = retry
         self._pid = os.getpid()
@@ -357,20 +357,26 @@ class Client:
         gate = threading.Lock()
         gate.acquire()
         try:
-            pending._gate = gate
-            self._waiters[pending] = None
+            with self._queueing:
+                if pending._gates is None:
+                    pending._gates = []
+                pending._gates.append(gate)
+                self._waiters[gate] = pending
             # The leader may have finished between our look and our queueing: nobody would wake us then.
             if not pending.has_come(parts) and self._leader.locked():
                 gate.acquire()
         finally:
-            self._waiters.pop(pending, None)
-            pending._gate = None
+            with self._queueing:
+                self._waiters.pop(gate, None)
+                if pending._gates is not None and gate in pending._gates:
+                    pending._gates.remove(gate)
 
     def _hand_over(self) -> None:
         """Wake one that still waits, so that somebody leads."""
-        for waiter in list(self._waiters):
-            if not waiter.done and waiter._gate is not None:
-                waiter._open_gate()
+        for gate, pending in tuple(self._waiters.items()):
+            if not pending.done and gate.locked():
+                with contextlib.suppress(RuntimeError):
+                    gate.release()
                 return
 
 

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeVar
 
+from scale0.base.identity import is_reserved, is_service_name
+from scale0.base.limits import Limits
 from scale0.broker.backend import BackendSession, Offered, Work
 from scale0.broker.line import Ended, Lost, Up
 from scale0.client.children import CHILD_MARK, Children
@@ -112,6 +114,10 @@ class Worker:
         raw: bool = False,
     ) -> None:
         """Offer a function; also while running."""
+        if not is_service_name(name, Limits().max_service_bytes) or is_reserved(name):
+            raise ValueError(
+                f"{name[:64]!r} cannot be a service's name: up to 255 printable bytes, not scale0. or mmi."
+            )
         if mode not in ("thread", "process"):
             raise ValueError(f"mode is thread or process, not {mode!r}")
         is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
