@@ -7,7 +7,7 @@ alone, the rest as a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from scale0.base.limits import Limits
@@ -26,6 +26,8 @@ class Session(Protocol):
 
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None: ...
     def closed(self, reason: str, now: Now, out: LineStep) -> None: ...
+    def unsent(self, messages: Sequence[Any]) -> None: ...
+    def never_connected(self) -> None: ...
     def tick(self, now: Now, out: LineStep) -> None: ...
     def deadline(self) -> float | None: ...
 
@@ -115,7 +117,9 @@ class SimLink:
 
     def refused(self) -> None:
         """Nobody listens there."""
-        self.act(lambda now, out: self.session.closed("the connection broke", now, out) if self.wire is None else None)
+        if self.wire is None:
+            self.session.never_connected()
+            self.act(lambda now, out: self.session.closed("the connection broke", now, out))
 
     def stall(self) -> None:
         """SIGSTOP."""
@@ -170,13 +174,16 @@ class SimLink:
         if out.close:
             out.close = False
             if out.open is None:
+                self.session.unsent(out.sends)
                 out.sends.clear()
             self._drop()
         if out.open is not None:
             self._drop()
             self.wire = self._connect(self, out.open)
         sends, wire = out.sends, self.wire
-        if sends and wire is not None:
+        if sends and wire is None:
+            self.session.unsent(sends)
+        elif sends and wire is not None:
             if sends[0][0] == "CHECKCONFIG":
                 wire.to_broker(encode(sends[0]))
                 del sends[0]
