@@ -154,7 +154,8 @@ def test_what_was_counted_against_a_client_outlives_its_registration():
     codes = []
     for _ in range(4):
         for _ in range(3):
-            codes += [options.get("code") for _, options, _ in world.say("backend-1", "NONSENSE")]
+            told = [options.get("code") for _, options, _ in world.say("backend-1", "NONSENSE")]
+            codes += [code for code in told if code != 408]
         if len(codes) < 11:
             world.ready("backend-1", "a")
             world.pass_time(5)

@@ -99,6 +99,7 @@ def test_a_dead_backend_is_out_of_every_queue_and_must_negotiate(quick):
     backend = quick.backend(service, identity=me)
     wait_for(lambda: not known(quick, me))
     assert quick.frontend().request(service, timeout=0.1).code == 404
+    assert backend.hear_until("DISCONNECTERROR").code == 408
     assert backend.ask("HEARTBEAT").command == "FORCENEGOTIATE"
 
 

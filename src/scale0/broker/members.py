@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
+from scale0.base import codes
 from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Step
@@ -275,6 +276,10 @@ class Members:
             member.doubted = now.mono
             self._arm(member, now.mono + DOUBT_SECONDS)
         elif member.judged:
+            if connection.takes_pushes and not member.foreign:
+                # It may only have slept: then this is the first thing that it hears.
+                said = options.DisconnectError(codes.HEARTBEATS_STOPPED, "your heartbeats stopped")
+                step.send(connection, ("DISCONNECTERROR", said))
             self.lose(member, now, step)
             self._connections.let_go(connection)
         elif connection.outstanding:

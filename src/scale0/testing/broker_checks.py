@@ -29,8 +29,8 @@ JUDGED_SECONDS: Final = 20.0
 """A clock is judged by what its owner said within the last few intervals: it may have been wrong then."""
 TELLS_TIME: Final = (b"READY", b"HEARTBEAT")
 ROUNDING: Final = 1e-6
-HONEST_CODES: Final = (409, 425, 426, 503)
-"""What an honest client may be told: taken over, a wrong clock, an old configuration, not serving."""
+HONEST_CODES: Final = (408, 409, 425, 426, 503)
+"""What an honest client may be told: it was silent, taken over, a wrong clock, an old configuration, not serving."""
 OWN_TIMERS: Final = 12
 """Timers of a broker that has no clients."""
 
