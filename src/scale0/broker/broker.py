@@ -27,6 +27,7 @@ from scale0.broker.members import Members
 from scale0.broker.negotiation import Negotiation
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
+from scale0.broker.skew import Skew
 from scale0.broker.state import ACTIVE, DISABLED, BrokerState
 from scale0.broker.tally import SUM_SECONDS
 from scale0.events.clients import ClientRefused
@@ -45,6 +46,7 @@ class Broker:
 
     __slots__ = (
         "_blame",
+        "_skew",
         "connections",
         "documents",
         "management",
@@ -68,6 +70,7 @@ class Broker:
         management: Management,
         scale0: Scale0Speaker,
         blame: Blame,
+        skew: Skew,
         version: str,
     ) -> None:
         self.state = state
@@ -81,6 +84,7 @@ class Broker:
         self.version = version
         self.speakers: dict[bytes, Speaker] = {wire.MAGIC: scale0}
         self._blame = blame
+        self._skew = skew
         connections.on_forget = self._stop_idle
 
     def start(self, boots: int, now: Now, step: Step) -> None:
@@ -88,6 +92,7 @@ class Broker:
         self.state.started = now.mono
         step.record(BrokerStarted(identity=self.state.identity, version=self.version, boots=boots))
         self.members.start(now)
+        self._skew.start(now)
         self.documents.start(now, step)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)

@@ -41,6 +41,10 @@ class Skew:
         self._judging = False
         self.suspect = False
 
+    def start(self, now: Now) -> None:
+        """What our clock showed at the start: a jump is known as ours even if no client has told its time yet."""
+        self._offset = now.wall - now.mono
+
     def read(self, member: Member, time: float, now: Now, step: Step) -> None:
         """A client told its time."""
         if not math.isfinite(time):

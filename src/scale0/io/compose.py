@@ -60,7 +60,9 @@ def compose_broker(
     management = Management(state, connections, members, requests, documents, views, access, blame, __version__)
     discovery = Discovery(views)
     scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame)
-    broker = Broker(state, connections, members, roster, requests, documents, management, scale0, blame, __version__)
+    broker = Broker(
+        state, connections, members, roster, requests, documents, management, scale0, blame, skew, __version__
+    )
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery)).speakers)
     return broker
 
