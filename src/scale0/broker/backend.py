@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.broker import options, wire
@@ -126,17 +125,8 @@ class BackendSession:
         if not frames or frames[0] != wire.MAGIC or line.state in (DOWN, ENDED):
             return
         before = line.state
-        typed = self._codec.decode_hot(frames)
-        if typed is not None:
-            commands = self._codec.commands
-            for message in typed:
-                body = message.body
-                bodies = () if body is None else (body,)
-                self._heed(commands[type(message)], message.options, bodies, now, out)
-        else:
-            for decoded in self._codec.decode(frames):
-                if not isinstance(decoded, Refusal):
-                    self._heed(*decoded, now, out)
+        for command, said, bodies in self._codec.messages(frames):
+            self._heed(command, said, bodies, now, out)
         if before != UP and line.state == UP:
             self._catch_up(now, out)
         self._let_go()

@@ -188,17 +188,8 @@ class FrontendSession:
         line.heard = now.mono
         if not frames or frames[0] != wire.MAGIC or line.state in (DOWN, ENDED):
             return
-        typed = self._codec.decode_hot(frames)
-        if typed is not None:
-            commands = self._codec.commands
-            for message in typed:
-                body = message.body
-                bodies = () if body is None else (body,)
-                self._heed(commands[type(message)], message.options, bodies, now, out)
-            return
-        for decoded in self._codec.decode(frames):
-            if not isinstance(decoded, Refusal):
-                self._heed(*decoded, now, out)
+        for command, said, bodies in self._codec.messages(frames):
+            self._heed(command, said, bodies, now, out)
 
     def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
         if command == "REPLY":

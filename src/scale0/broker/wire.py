@@ -126,6 +126,17 @@ class Codec:
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
 
+    def messages(self, frames: Sequence[bytes]) -> Iterator[Decoded]:
+        """What can be understood of `frames`, hot or not: for those who have nobody to complain to."""
+        typed = self.decode_hot(frames)
+        if typed is None:
+            yield from (decoded for decoded in self.decode(frames) if not isinstance(decoded, Refusal))
+            return
+        types = self._types
+        for message in typed:
+            body = message.body
+            yield types[type(message)], message.options, () if body is None else (body,)
+
     def decode(self, frames: Sequence[bytes]) -> Iterator[Decoded | Refusal]:
         """The messages in `frames` (without routing id and delimiter, the first frame being MAGIC)."""
         if len(frames) < 3:

@@ -23,6 +23,7 @@ from scale0.client.client import (
     check_request,
     check_timeout,
 )
+from scale0.client.endpoints import endpoints_of
 from scale0.client.errors import error_of
 from scale0.io.clock import read_now
 from scale0.io.link import Link
@@ -58,9 +59,7 @@ class AsyncClient:
         patience: float | None = None,
     ) -> None:
         """As `Client`; it connects with its first use, in the loop that uses it."""
-        endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        if not endpoints or not all("://" in place for place in endpoints):
-            raise ValueError(f"an endpoint looks like tcp://host:5700, not {endpoint!r}")
+        endpoints = endpoints_of(endpoint, "tcp://host:5700")
         self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
         self._link = Link(self._session, self._deliver)
         self._timeout = check_timeout(timeout)

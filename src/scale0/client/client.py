@@ -24,6 +24,7 @@ from scale0.base.now import Now
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
 from scale0.broker.line import UP, LineStep
 from scale0.client import payload
+from scale0.client.endpoints import endpoints_of
 from scale0.client.errors import CallError, error_of
 from scale0.io.clock import read_now
 from scale0.io.link import Link
@@ -133,9 +134,7 @@ class Client:
 
         `patience`: how long a broker is looked for before calls fail, whatever their timeout.
         """
-        endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        if not endpoints or not all("://" in place for place in endpoints):
-            raise ValueError(f"an endpoint looks like tcp://host:5700, not {endpoint!r}")
+        endpoints = endpoints_of(endpoint, "tcp://host:5700")
         self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
         self._link = Link(self._session, self._deliver)
         self._leader = threading.Lock()

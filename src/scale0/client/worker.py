@@ -23,6 +23,7 @@ from scale0.broker.backend import BackendSession, Offered, Work
 from scale0.broker.line import Ended, Lost, Up
 from scale0.client.children import CHILD_MARK, Children
 from scale0.client.crew import Crew
+from scale0.client.endpoints import endpoints_of
 from scale0.client.payload import Signature
 from scale0.client.perform import Offer
 from scale0.io.clock import read_now
@@ -63,9 +64,7 @@ class Worker:
         heartbeat_interval: float | None = None,
     ) -> None:
         """A worker with one address of its network; services are added by `service`."""
-        self.endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        if not self.endpoints or not all("://" in place for place in self.endpoints):
-            raise ValueError(f"an endpoint looks like tcp://host:5701, not {endpoint!r}")
+        self.endpoints = endpoints_of(endpoint, "tcp://host:5701")
         self.handlers: dict[str, Offer] = {}
         self._known: dict[str, Offer] = {}
         """Also what is offered no longer: it may still be in hand, or on its way."""
