@@ -10,16 +10,16 @@ READY := .venv/.ready
 PIPELINE_READY := .venv/.ready-pipeline
 
 # What tests and benchmarks need from the system, by its Debian name.
-TEST_PACKAGES := libczmq4
-BENCH_PACKAGES := nats-server
+TEST_PACKAGES := libczmq4 strace
+BENCH_PACKAGES := nats-server redis-server beanstalkd
 
 # Two workers: the tests that start processes share one of them (see tests/conftest.py).
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
-SEEDS ?= 200
+SEEDS ?= 300
 MINUTES ?= 30
 
-.PHONY: help setup setup-pipeline demo test check lint format bench sim soak lock clean
+.PHONY: help setup setup-pipeline demo test check lint format bench bench-tasks sim soak lock clean
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -27,7 +27,7 @@ help: ## Say what can be made (this)
 	@printf '\nVariables:\n\n'
 	@printf '    PYTHON=python3.12   the interpreter for a new .venv (3.11 or later)\n'
 	@printf '    SEED=17             the one seed that `make sim` replays\n'
-	@printf '    SEEDS=1000          how many seeds `make sim` tries without SEED (200)\n'
+	@printf '    SEEDS=1000          how many seeds `make sim` tries without SEED (300)\n'
 	@printf '    MINUTES=5           how long `make soak` takes (30)\n'
 	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts to `make bench`\n'
 
@@ -65,6 +65,12 @@ format: $(READY) ## Let ruff format and sort what it can
 bench: setup ## Measure this machine, beside what others do on it
 	@scripts/debian-packages $(BENCH_PACKAGES) || true
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-tasks: setup ## Measure durable tasks beside other queues (they come into .venv-bench)
+	@scripts/debian-packages $(BENCH_PACKAGES) || true
+	@test -x .venv-bench/bin/python || python3 -m venv .venv-bench
+	@.venv-bench/bin/pip install --quiet --disable-pip-version-check -r benchmarks/requirements-peers.txt
+	@$(BIN)/python -m benchmarks.tasks $(ARGS)
 
 sim: setup ## Simulate whole networks under faults: SEED=n replays one, else SEEDS of them
 ifdef SEED

@@ -11,20 +11,54 @@ from typing import TYPE_CHECKING, Any, Final
 __version__: Final = "0.1.0"
 
 if TYPE_CHECKING:
+    from scale0.client.async_task import AsyncTask
     from scale0.client.asynchronous import AsyncClient
-    from scale0.client.client import Client, Pending
-    from scale0.client.errors import CallError
+    from scale0.client.client import Client
+    from scale0.client.errors import CallError, TaskCancelled, TaskError, TaskFailed
+    from scale0.client.pending import Pending
+    from scale0.client.progress import GiveUp, Retry, attempt, cancelled, progress
+    from scale0.client.results import TaskStatus
+    from scale0.client.task import Task
     from scale0.client.worker import Worker
 
 _HOMES: Final = {
     "AsyncClient": "scale0.client.asynchronous",
+    "AsyncTask": "scale0.client.async_task",
     "CallError": "scale0.client.errors",
     "Client": "scale0.client.client",
-    "Pending": "scale0.client.client",
+    "GiveUp": "scale0.client.progress",
+    "Pending": "scale0.client.pending",
+    "Retry": "scale0.client.progress",
+    "Task": "scale0.client.task",
+    "TaskCancelled": "scale0.client.errors",
+    "TaskError": "scale0.client.errors",
+    "TaskFailed": "scale0.client.errors",
+    "TaskStatus": "scale0.client.results",
     "Worker": "scale0.client.worker",
+    "attempt": "scale0.client.progress",
+    "cancelled": "scale0.client.progress",
+    "progress": "scale0.client.progress",
 }
 
-__all__ = ["AsyncClient", "CallError", "Client", "Pending", "Worker", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "AsyncTask",
+    "CallError",
+    "Client",
+    "GiveUp",
+    "Pending",
+    "Retry",
+    "Task",
+    "TaskCancelled",
+    "TaskError",
+    "TaskFailed",
+    "TaskStatus",
+    "Worker",
+    "__version__",
+    "attempt",
+    "cancelled",
+    "progress",
+]
 
 
 def __getattr__(name: str) -> Any:

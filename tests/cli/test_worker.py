@@ -131,3 +131,15 @@ def test_join_and_endpoint_at_once_are_wrong_usage(shell):
     assert shell.run("worker", WORKERS, "--join", "a", "--endpoint", "tcp://b:1").returncode == 2
     assert shell.run("worker", WORKERS, "--join", "a:b:c").returncode == 2
     assert shell.run("worker", WORKERS, "--endpoint", "b").returncode == 2
+
+
+@pytest.mark.parametrize("wrong", ["-1", "10001", "many"])
+def test_a_prefetch_that_cannot_be_is_wrong_usage(shell, wrong):
+    assert shell.run("worker", WORKERS, "--prefetch", wrong).returncode == 2
+
+
+def test_the_command_line_and_the_worker_agree_about_prefetch():
+    from scale0.cli import worker as command
+    from scale0.client import worker
+
+    assert command.MAX_PREFETCH == worker.MAX_PREFETCH

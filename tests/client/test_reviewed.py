@@ -22,8 +22,8 @@ from scale0.broker.frontend import Failed, FrontendSession
 from scale0.broker.line import LineStep, Lost
 from scale0.client import crew as crews
 from scale0.client import errors
-from scale0.client.client import Pending
 from scale0.client.crew import Crew
+from scale0.client.pending import Pending
 from scale0.client.perform import Offer, perform
 from scale0.io.link import Link
 from tests.client.bench import Bench

@@ -25,6 +25,7 @@ from scale0.events.sources import (
     SourceAlive,
     SourceClockStepped,
 )
+from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskRefused, TaskReopened, TaskSubmitted
 
 if TYPE_CHECKING:
     from scale0.events.event import Event
@@ -95,5 +96,37 @@ SAMPLES: Final[list[tuple[Event, dict[str, object]]]] = [
             "data": '{"after":7,"before":6,"command":"set_config","origin":"frontend:01"}',
         },
     ),
+    (
+        TaskSubmitted("t-1", "thumbs", "c-1", 7, "east"),
+        {"identity": "c-1", "service": "thumbs", "ref": "t-1", "data": '{"group":"east","priority":7}'},
+    ),
+    (
+        TaskAttemptEnded("t-1", "thumbs", 2, "w1", "lost", 0.25, 1.5, -32000),
+        {
+            "identity": "w1",
+            "service": "thumbs",
+            "ref": "t-1",
+            "attempt": 2,
+            "code": -32000,
+            "state": "lost",
+            "waited": 0.25,
+            "seconds": 1.5,
+        },
+    ),
+    (
+        TaskCompleted("t-1", "thumbs", 3, "w1", "failed", 0.25, 1.5, -32000),
+        {
+            "identity": "w1",
+            "service": "thumbs",
+            "ref": "t-1",
+            "attempt": 3,
+            "code": -32000,
+            "state": "failed",
+            "waited": 0.25,
+            "seconds": 1.5,
+        },
+    ),
+    (TaskRefused("t-1", "w1", 2, -32021), {"identity": "w1", "ref": "t-1", "attempt": 2, "code": -32021}),
+    (TaskReopened("t-1", "thumbs", "c-1"), {"identity": "c-1", "service": "thumbs", "ref": "t-1"}),
 ]
 """Each event, and the columns that it fills when it is entered at 100 s."""

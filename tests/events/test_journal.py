@@ -225,3 +225,15 @@ def test_a_newer_schema_is_refused_by_name():
 def test_a_row_of_fewer_columns_is_readable():
     (row,) = read(msgspec.msgpack.encode([1, "east-1", 5, 1, 100, [["source.alive", None, "east-1"]]]))
     assert (row["identity"], row["data"]) == ("east-1", None)
+
+
+def test_events_that_make_their_own_cells_store_what_their_rows_say():
+    for event, _ in SAMPLES:
+        if not hasattr(event, "cells"):
+            continue
+        clock = Now(1.0, 5.0)
+        quick = Journal("b", 1, 1, 0).enter([event], clock)
+        slow = Journal("b", 1, 1, 0).enter([Planted(event.row())], clock)
+        assert quick is not None
+        assert slow is not None
+        assert read(quick.body) == read(slow.body)

@@ -70,6 +70,18 @@ def test_calls_from_coroutines(shell, broker):
         assert said == [f"Hello, number {i}!" for i in range(10)]
 
 
+def test_tasks(shell, broker):
+    said = run(shell, "tasks.py", broker.endpoints["frontend"], broker.endpoints["backend"]).splitlines()
+    assert said == [
+        "square: 49",
+        "one task: True",
+        "report: 3 pages, at attempt 1 then 9",
+        "sum of squares: 332833500",
+        "fragile: done at the third attempt",
+        "status: finished (1.0, 'page 3')",
+    ]
+
+
 def test_streaming(shell, broker):
     with example_worker(shell, "streaming.py"):
         assert run(shell, "streaming.py", broker.endpoints["frontend"]) == "5\n4\n3\n2\n1\nlift-off\n"
@@ -107,7 +119,20 @@ def test_a_worker_without_scale0_survives_the_broker(tmp_path):
             assert shell.run("call", "upper", "again").stdout == "AGAIN\n"
 
 
-@pytest.mark.parametrize("name", ["raw_backend.py", "raw_frontend.py"])
+def test_tasks_without_scale0(shell, broker):
+    program, ends = str(EXAMPLES / "raw_zerotask.py"), broker.endpoints
+    with background(
+        [sys.executable, program, "node", ends["backend"], ends["task_pub"]], shell.folder, shell.environment
+    ) as node:
+        node.wait_for("ready ")
+        said = run(shell, "raw_zerotask.py", "client", ends["frontend"], "to be or not to be", "", "word").splitlines()
+        assert said == ["'to be or not to be': 6", "'': failed: there is nothing to count", "'word': 1"]
+        node.signal(signal.SIGTERM)
+        assert node.wait() == 0, node.said
+        assert node.said.count("done ") == 3
+
+
+@pytest.mark.parametrize("name", ["raw_backend.py", "raw_frontend.py", "raw_zerotask.py"])
 def test_the_raw_ones_import_nothing_of_ours(name):
     tree = ast.parse((EXAMPLES / name).read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -14,7 +14,9 @@ from scale0.base.now import Now
 from scale0.events.journal import Journal
 from scale0.events.sources import SourceAlive
 from scale0.store.sqlite import SqliteStore
-from scale0.store.writes import PutSetting, PutToken
+from scale0.store.tasks import ASSIGNED
+from scale0.store.writes import PutSetting, PutToken, Write
+from tests.store.task_model import end, lease, put
 
 COMMITS = 6
 
@@ -35,7 +37,10 @@ def main(folder: str, point: str, nth: int) -> None:
         entry = journal.enter([SourceAlive("east-1"), SourceAlive("east-1")], Now(0.0, 1000.0))
         assert entry is not None
         last = entry.last_seq
-        store.commit([PutSetting("last", b"%d" % last), PutToken(f"t{last}", "n", "frontend", last), entry])
+        tasks: list[Write] = [put(last), put(last + 1, status=ASSIGNED)]
+        if last > 2:
+            tasks += [end(last - 2, history=b"[%d]" % last), lease(last - 1, attempt=last)]
+        store.commit([PutSetting("last", b"%d" % last), PutToken(f"t{last}", "n", "frontend", last), entry, *tasks])
         os.write(1, b"%d\n" % last)
 
 

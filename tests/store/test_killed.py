@@ -13,6 +13,7 @@ import pytest
 from scale0.events.journal import JournalRow, read
 from scale0.store.interface import FAILPOINTS, Opened
 from scale0.store.sqlite import SqliteStore
+from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED, ListTasks, TaskPage
 from scale0.store.writes import ReadJournal
 from tests.store import killed
 
@@ -32,13 +33,25 @@ def run_and_die(folder: Path, point: str, nth: int) -> list[int]:
     return [int(line) for line in child.stdout.split()]
 
 
-def recovered(folder: Path) -> tuple[Opened, list[JournalRow]]:
+def recovered(folder: Path) -> tuple[Opened, list[JournalRow], TaskPage]:
     store = SqliteStore(folder)
     opened = store.open()
     rows = store.read(ReadJournal(0, 1000))
+    tasks = store.look(ListTasks(1000))
     store.close()
     assert isinstance(rows, tuple)
-    return opened, [row for row in rows if isinstance(row, JournalRow)]
+    assert isinstance(tasks, TaskPage)
+    return opened, [row for row in rows if isinstance(row, JournalRow)], tasks
+
+
+def as_committed(lasts: list[int]) -> dict[int, tuple[int, int, bytes]]:
+    """The status, attempt and history of each task, if these commits were made and no other."""
+    out: dict[int, tuple[int, int, bytes]] = {}
+    for last in lasts:
+        out |= {last: (QUEUED, 0, b""), last + 1: (ASSIGNED, 0, b"")}
+        if last > 2:
+            out |= {last - 2: (FINISHED, 1, b"[%d]" % last), last - 1: (ASSIGNED, last, b"")}
+    return out
 
 
 # Promise: STORE-1
@@ -51,7 +64,7 @@ def test_what_was_acknowledged_survives_kill_9_at_every_failpoint(tmp_path, poin
     for boot in (1, 2):  # it dies, and dies again after a recovery
         acknowledged = run_and_die(folder, point, nth)
         last_acknowledged = acknowledged[-1] if acknowledged else last_acknowledged
-        opened, rows = recovered(folder)
+        opened, rows, page = recovered(folder)
         seqs = [event["seq"] for row in rows for event in read(row.body)]
         assert seqs == list(range(1, opened.next_seq))
         assert opened.next_seq - 1 >= last_acknowledged
@@ -62,5 +75,8 @@ def test_what_was_acknowledged_survives_kill_9_at_every_failpoint(tmp_path, poin
         lasts = [row.last_seq for row in rows]
         assert opened.settings == ({"last": b"%d" % lasts[-1]} if lasts else {})
         assert {token.expires_us for token in opened.tokens} == set(lasts)
+        assert {task.seq: (task.status, task.attempt, task.history) for task in page.tasks} == as_committed(lasts)
+        assert opened.next_task_seq == (lasts[-1] + 2 if lasts else 1)
+        assert [task.seq for task in opened.leased] == [last + 1 for last in lasts]
         assert opened.boots == 2 * boot
         last_acknowledged = opened.next_seq - 1

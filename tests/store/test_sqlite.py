@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import stat
@@ -12,11 +13,36 @@ import threading
 import pytest
 
 from scale0.base.errors import StoreError
+from scale0.store import schema
 from scale0.store.interface import StoreFailed, StoreRefused
 from scale0.store.lock import LOCK_NAME
 from scale0.store.schema import STORE_VERSION
 from scale0.store.sqlite import DATABASE_NAME, SqliteStore
-from scale0.store.writes import PutSetting, ReadDocuments, ReadJournal
+from scale0.store.tasks import (
+    FAILED,
+    FINISHED,
+    SCHEDULED,
+    CountTasks,
+    DropFollow,
+    DropTaskClient,
+    EndedTask,
+    FindNew,
+    FindTasks,
+    ListTasks,
+    OpenTask,
+    PutFollow,
+    PutTaskClient,
+    ReadExpiry,
+    ReadFollowers,
+    ReadPriorities,
+    ReadQueue,
+    ReadSchedule,
+    ReadSettled,
+    ReopenTask,
+    SweepTasks,
+)
+from scale0.store.writes import Ask, Document, PutSetting, ReadJournal, Write
+from tests.store.task_model import change, end, lease, name_of, put
 
 
 @pytest.fixture
@@ -93,26 +119,47 @@ def test_a_commit_is_durable_and_in_the_write_ahead_log(store):
 
 def test_reads_cannot_write(store):
     store.open()
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        store._reader.execute("DELETE FROM settings")
+    for connection in (store._reader, store._looker):
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            connection.execute("DELETE FROM settings")
 
 
-def test_reads_and_commits_may_be_on_different_threads(store):
+def test_commits_reads_and_looks_may_be_on_different_threads_and_see_whole_commits(store):
     store.open()
     failures: list[BaseException] = []
+    done = threading.Event()
 
-    def work():
+    def work(step):
         try:
-            for number in range(50):
-                store.commit([PutSetting("k", b"%d" % number)])
+            step()
         except BaseException as error:
             failures.append(error)
 
-    writer = threading.Thread(target=work)
-    writer.start()
-    while writer.is_alive():
-        store.read(ReadDocuments(5))
-    writer.join()
+    def write():
+        for seq in range(1, 60):
+            store.commit([put(seq), *([end(seq - 1)] if seq > 1 else [])])
+        done.set()
+
+    def find():
+        while not done.is_set():
+            page = store.read(FindTasks(tuple(map(name_of, range(1, 60)))))
+            there = [task for task in page if task is not None]
+            assert [task.seq for task in there] == list(range(1, len(there) + 1))
+            assert all(isinstance(task, EndedTask) for task in there[:-1])
+
+    def look():
+        while not done.is_set():
+            page = store.look(ListTasks(100)).tasks
+            assert [task.seq for task in page] == list(range(len(page), 0, -1))
+            assert [isinstance(task, OpenTask) for task in page[:2]] == [True, False][: len(page)]
+
+    threads = [threading.Thread(target=work, args=(step,)) for step in (write, find, look)]
+    for thread in threads:
+        thread.start()
+    threads[0].join()
+    done.set()
+    for thread in threads:
+        thread.join()
     assert failures == []
 
 
@@ -223,6 +270,77 @@ def test_reading_the_journal_does_not_scan_what_was_read(store):
     store.open()
     plan = store._reader.execute(f"EXPLAIN QUERY PLAN {sqlite._JOURNAL}", {"after": 5, "limit": 5}).fetchall()
     assert not any("SCAN" in row[3] for row in plan)
+
+
+FIRST_TASKS: list[Write] = [
+    *(put(1, key="k"), put(2), put(3, status=SCHEDULED), put(5, followed=True), PutFollow(5, 3)),
+    *(lease(1), change(2), end(5, FAILED), PutTaskClient("ann", "", 1), put(6), put(7)),
+]
+SECOND_TASKS: list[Write] = [ReopenTask(5, 1), end(2), DropFollow(5), SweepTasks(10**6, 5), DropTaskClient("ann")]
+WALKS = ("count(*) FILTER", "GROUP BY after_seq")
+"""Statements that may walk over a whole table: a count of what is open, and what followed a task when a broker died."""
+
+
+def test_no_statement_about_tasks_walks_over_a_table_or_sorts_it(store):
+    store.open()
+    seen: list[str] = []
+    for connection in (store._writer, store._looker):
+        connection.set_trace_callback(seen.append)
+    store.commit(FIRST_TASKS)
+    store.commit(SECOND_TASKS)
+    asks: list[Ask] = [
+        *(FindTasks((name_of(1), name_of(5), "x")), FindNew("ann", (name_of(1),), "k", "s")),
+        *(ReadQueue("noop", 4, 0, 9, 9), ReadPriorities("noop"), ReadSchedule(0, 0, 9), ReadFollowers(5, 0, 9)),
+        *(ReadSettled(9), ReadExpiry(), CountTasks()),
+    ]
+    filters = itertools.product((None, 3), (None, SCHEDULED, FINISHED, FAILED), (None, "noop"), (None, "ann"))
+    asks += [ListTasks(9, *each) for each in filters]
+    for ask in asks:
+        store.look(ask)
+    for connection in (store._writer, store._looker):
+        connection.set_trace_callback(None)
+    bad = []
+    for statement in set(seen) - {"BEGIN ", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"}:
+        if not any(word in statement for word in WALKS):
+            plan = store._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
+            steps = [row[3] for row in plan if row[3] not in ("SCAN CONSTANT ROW", "SCAN (subquery-1)")]
+            bad += [(statement, step) for step in steps if "SCAN" in step or "TEMP B-TREE" in step]
+    assert bad == []
+    assert sum(statement.lstrip().startswith("SELECT") for statement in seen) > len(asks)
+
+
+# Promise: STORE-4
+def test_a_database_of_the_first_version_keeps_what_it_had_and_gets_tasks(folder, store, monkeypatch):
+    with monkeypatch.context() as first:
+        first.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        connection = sqlite3.connect(folder_for(folder) / DATABASE_NAME, isolation_level=None)
+        schema.migrate(connection)
+    for statement in (
+        "INSERT INTO settings VALUES ('k', x'01')",
+        "INSERT INTO documents VALUES (3, 'aa', '', x'02', 5, 1, 'root')",
+        "INSERT INTO journal VALUES (1, 4, 9, 10, x'03')",
+        "UPDATE tail SET boots = 7",
+    ):
+        connection.execute(statement)
+    assert connection.execute("SELECT max(version) FROM migrations").fetchone() == (1,)
+    connection.close()
+    opened = store.open()
+    assert (opened.settings, opened.next_seq, opened.last_boot_us, opened.boots) == ({"k": b"\x01"}, 5, 9, 8)
+    assert opened.document == Document(3, "aa", "", b"\x02", 5, True, "root")
+    assert (opened.next_task_seq, opened.leased) == (1, ())
+    store.commit(FIRST_TASKS)
+    store.close()
+    again = SqliteStore(folder)
+    assert again.open().next_task_seq == 8
+    again.close()
+    connection = sqlite3.connect(folder / DATABASE_NAME)
+    assert connection.execute("SELECT version FROM migrations").fetchall() == [(1,), (2,)]
+    connection.close()
+
+
+def folder_for(folder):
+    folder.mkdir(parents=True)
+    return folder
 
 
 def test_it_knows_how_much_room_is_left(folder, store):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from scale0.base.now import Now
@@ -11,7 +9,6 @@ from scale0.events.journal import Journal, JournalRow
 from scale0.events.sources import SourceAlive
 from scale0.store.interface import FAILPOINTS, StoreFailed, StoreRefused
 from scale0.store.memory import MemoryStore
-from scale0.store.sqlite import SqliteStore
 from scale0.store.writes import (
     MAX_READ_ROWS,
     Document,
@@ -23,31 +20,6 @@ from scale0.store.writes import (
     ReadJournal,
     bounded,
 )
-
-if TYPE_CHECKING:
-    from scale0.store.interface import Store
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def make(request, tmp_path):
-    """Make a store over the same data again and again."""
-    made: list[Store] = []
-    last: list[MemoryStore] = []
-
-    def one(failpoint=None) -> Store:
-        if made:
-            made[-1].close()
-        if request.param == "memory":
-            store: Store = MemoryStore(last[-1].snapshot() if last else None, failpoint)
-            last.append(store)  # type: ignore[arg-type]
-        else:
-            store = SqliteStore(tmp_path / "data", failpoint)
-        made.append(store)
-        return store
-
-    yield one
-    if made:
-        made[-1].close()
 
 
 def document(version, name, current=True, author="root", time_us=7):

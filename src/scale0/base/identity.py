@@ -11,7 +11,7 @@ from typing import Final
 MAX_IDENTITY_CHARS: Final = 128
 """Long enough for host.domain:pid:uuid, short enough to log."""
 
-RESERVED_PREFIXES: Final = ("scale0.", "mmi.")
+RESERVED_PREFIXES: Final = ("scale0.", "mmi.", "titanic.")
 """Services that the broker itself answers: nobody else may offer them."""
 
 _IDENTITY: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)

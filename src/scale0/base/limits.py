@@ -33,6 +33,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Work that one backend may ask for at once."""
     request_queue_limit: int = 10_000
     """Requests that wait for one service."""
+    task_queue_limit: int = 10_000_000
+    """Tasks that have not ended, of all clients: they are on disk, so this is a bound of its room."""
     request_timeout: float = 30.0
     """What a request without `timeout` gets."""
     max_request_timeout: float = 86_400.0

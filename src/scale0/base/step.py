@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from scale0.base.now import Now
 
 Message = tuple[Any, ...] | list[bytes]
 """A Scale0 message `(command, options, *bodies)`, or the ready frames of another protocol."""
@@ -32,6 +34,21 @@ class Peer(Protocol):
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
         """Wire messages, without the routing id, in the framing that this peer speaks."""
         ...
+
+
+class Question:
+    """An Ask for the store, and who wants the answer: `then(value, now, step)` in a later turn.
+
+    It is read behind all writes that were decided before it, in the same turn included; one that is `aside` is read
+    beside them, when it suits: for long lists.
+    """
+
+    __slots__ = ("aside", "ask", "then")
+
+    def __init__(self, ask: Any, then: Callable[[Any, Now, Step], None], aside: bool = False) -> None:
+        self.ask = ask
+        self.then = then
+        self.aside = aside
 
 
 class Event(Protocol):

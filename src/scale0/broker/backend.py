@@ -1,6 +1,7 @@
 """A backend's session: work over a line that may break.
 
-Lives here: what is in hand, answers that wait for the line, and changing what is offered. Never here: running the work.
+Lives here: requests in hand, answers that wait for the line, and changing what is offered. Never here: running the
+work, or the rules of tasks, which are joined to it as `Tasks`.
 Invariants: what is in hand is named in the READY of every new connection (`holds`), so that nobody else is given it
 while we live, and what finds no room there is in hand no longer; an answer waits, within a limit, until there is a line
 to say it on; an answer with a hole is never finished.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -24,6 +25,7 @@ from scale0.broker.state import BACKEND
 if TYPE_CHECKING:
     import random
 
+TASK_COMMANDS: Final = frozenset({"TASKS", "TASKSOK", "TASKSCANCEL"})
 ANSWERS: Final = frozenset({"PARTIAL", "REPLY", "ERROR"})
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """Answers kept while there is no line; older ones are dropped first, their requests have timed out."""
@@ -32,6 +34,34 @@ MAX_MESSAGE_CHARS: Final = 2_000
 """Characters of an error: with any more of them its options may be too big, and the broker lets us go."""
 
 _to_json: Final = msgspec.json.Encoder().encode
+
+
+class Tasks(Protocol):
+    """The tasks in hand, as a session needs them: it has the line, they have what is said on it."""
+
+    def hear(self, command: str, body: bytes, news: list[Any]) -> None:
+        """One of TASK_COMMANDS."""
+        ...
+
+    def say(self, now: Now) -> Iterable[tuple[str, bytes]]:
+        """Commands and their bodies that are to be said; the line is up."""
+        ...
+
+    def come_up(self) -> None:
+        """The line is up anew."""
+        ...
+
+    def holds(self, room: int) -> Sequence[tuple[str, int]]:
+        """What is in hand, as far as it fits into so many bytes; the rest is let go."""
+        ...
+
+    def tick(self, now: Now) -> None:
+        """Time has passed."""
+        ...
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        ...
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -59,7 +89,12 @@ class BackendSession:
         chance: random.Random,
         heartbeat_interval: float | None = None,
         limits: Limits | None = None,
+        tasks: Tasks | None = None,
+        prefetch: int = 0,
     ) -> None:
+        """`tasks`: it takes tasks as well, `prefetch` of them ahead of its slots."""
+        self._tasks = tasks
+        self._prefetch = prefetch if tasks is not None else 0
         self._limits = limits or Limits()
         self._codec = wire.Codec(TOLD, TOLD_HOT, (), self._limits)
         self._services = sorted(set(services))
@@ -102,6 +137,19 @@ class BackendSession:
         """It could not be done."""
         self._say(("ERROR", {"id": id_, "code": code, "message": fit_message(message)}), now, out)
 
+    @property
+    def is_up(self) -> bool:
+        """True while what is said is heard."""
+        return self.line.state == UP
+
+    def say_tasks(self, now: Now, out: LineStep) -> None:
+        """Say what the tasks in hand have to say; while there is no line, they keep it."""
+        if self._tasks is None or self.line.state != UP:
+            return
+        for command, body in self._tasks.say(now):
+            out.sends.append((command, {}, body))
+            self.line.sent = now.mono
+
     def closed(self, reason: str, now: Now, out: LineStep) -> None:
         """The socket says that the connection is gone."""
         self.line.closed(reason, now, out)
@@ -135,6 +183,9 @@ class BackendSession:
         if command == "REQUEST":
             self.in_hand.add(said.id)
             out.news.append(Work(said.id, said.service, bodies, said.timeout or 0.0))
+        elif command in TASK_COMMANDS:
+            if self._tasks is not None and bodies:
+                self._tasks.hear(command, bodies[0], out.news)
         else:
             self.line.receive(command, said, bodies, now, out)
             if command == "READYOK":
@@ -144,10 +195,17 @@ class BackendSession:
         """Look after the line."""
         self.line.tick(True, now, out)
         self._let_go()
+        if self._tasks is not None:
+            self._tasks.tick(now)
+            self.say_tasks(now, out)
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
-        return self.line.deadline(True)
+        due = self.line.deadline(True)
+        again = None if self._tasks is None else self._tasks.deadline()
+        if due is None or again is None or self.line.state != UP:
+            return due
+        return min(due, again)
 
     def _let_go(self) -> None:
         """The line is lost: answers that had begun on it cannot be finished without a hole, so they are dropped."""
@@ -164,23 +222,31 @@ class BackendSession:
             time=now.wall,
             config_version=self.line.config_version,
             slots=self._slots,
+            prefetch=self._prefetch,
         )
-        if self.line.state == UP or not self.in_hand:
-            # While we are up the broker knows what we have in hand, and would not heed it.
+        if self.line.state == UP:
+            # The broker knows what we have in hand, and would not heed it.
             return ready
-        return msgspec.structs.replace(ready, holds=self._hold(len(_to_json(ready))))
+        holds = self._hold(len(_to_json(ready)))
+        return msgspec.structs.replace(ready, holds=holds) if holds else ready
 
     def _hold(self, used: int) -> list[tuple[str, int]]:
-        """What is in hand, as far as there is room in the options; the rest is let go, to be done elsewhere."""
+        """What is in hand, as far as there is room in the options; the rest is let go, to be done elsewhere.
+
+        Requests are named with attempt 0, which no task has.
+        """
         room = self._limits.max_options_bytes - used
         holds: list[tuple[str, int]] = []
         for id_ in sorted(self.in_hand):
-            room -= len(_to_json((id_, 0))) + 1
-            if room < 0:
+            needed = len(_to_json((id_, 0))) + 1
+            if needed > room:
                 break
+            room -= needed
             holds.append((id_, 0))
         if len(holds) < len(self.in_hand):
             self.in_hand &= {id_ for id_, _ in holds}
+        if self._tasks is not None:
+            holds.extend(self._tasks.holds(room))
         return holds
 
     def _say(self, message: tuple[Any, ...], now: Now, out: LineStep) -> None:
@@ -201,6 +267,9 @@ class BackendSession:
         self._waiting.clear()
         self._waiting_bytes = 0
         self.line.sent = now.mono
+        if self._tasks is not None:
+            self._tasks.come_up()
+            self.say_tasks(now, out)
 
     def _send(self, message: tuple[Any, ...], out: LineStep) -> None:
         """It is in hand until its answer is on a line: a READY in between must still name it."""

@@ -8,27 +8,23 @@ changes nothing for another.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from scale0.base import codes
-from scale0.base.errors import Refusal
-from scale0.base.identity import is_reserved, is_service_name
 from scale0.base.now import Now
-from scale0.base.step import Message, Step
-from scale0.broker import options, wire
+from scale0.base.step import Message, Question, Step
+from scale0.broker import wire
 from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections, Speaker
-from scale0.broker.discovery import Discovery
-from scale0.broker.dispatch import COMMANDS, RULES
 from scale0.broker.documents import Documents
 from scale0.broker.management import Management
 from scale0.broker.members import Members
-from scale0.broker.negotiation import Negotiation
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
-from scale0.broker.state import ACTIVE, DISABLED, BrokerState
+from scale0.broker.speaker import Scale0Speaker
+from scale0.broker.state import DISABLED, BrokerState
 from scale0.broker.tally import SUM_SECONDS
 from scale0.events.clients import ClientRefused
 from scale0.events.sources import BrokerStarted, BrokerStopped, SourceAlive
@@ -38,7 +34,7 @@ ALIVE_SECONDS: Final = 60.0
 PRUNE_SECONDS: Final = 3_600.0
 """How long a service that nobody offers is remembered."""
 
-Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
+JSON_STARTS: Final = frozenset({b"{", b"["})
 
 
 class Broker:
@@ -53,9 +49,12 @@ class Broker:
         "members",
         "requests",
         "roster",
+        "rpc",
         "scale0",
         "speakers",
         "state",
+        "subscribe",
+        "tasks",
         "version",
     )
 
@@ -83,6 +82,12 @@ class Broker:
         self.scale0 = scale0
         self.version = version
         self.speakers: dict[bytes, Speaker] = {wire.MAGIC: scale0}
+        self.rpc: Speaker = scale0
+        """Who takes a first frame that starts as JSON does; also how a peer is packed for that has spoken nothing."""
+        self.tasks: Any = None
+        """The task room's own machine, for those who look at it; the broker itself knows `requests.tasks` only."""
+        self.subscribe: Callable[[bytes, Now, Step], None] = lambda *_: None
+        """Told of what an XPUB socket hears."""
         self._blame = blame
         self._skew = skew
         connections.on_forget = self._stop_idle
@@ -106,7 +111,7 @@ class Broker:
         """One message from a client socket, its routing id taken off."""
         connection = self.connections.find(door, routing_id)
         if connection is None:
-            connection = self.connections.open(door, routing_id, self.scale0, now)
+            connection = self.connections.open(door, routing_id, self.rpc, now)
             if connection is None:
                 return
             due = now.mono + self.state.limits.frontend_idle
@@ -121,6 +126,9 @@ class Broker:
             frames = frames[1:]
         speaker = self.speakers.get(frames[0])
         if speaker is None:
+            if frames[0][:1] in JSON_STARTS and frames[0]:
+                self._receive_json(connection, frames, now, step)
+                return
             self.state.count("messages_unknown")
             self.blame(connection, codes.MALFORMED, "unknown protocol", now, step)
             return
@@ -130,6 +138,19 @@ class Broker:
             self._too_big(connection, frames, now, step)
             return
         speaker.receive(connection, frames, now, step)
+
+    def _receive_json(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """JSON-RPC leaves the framing of other protocols as it is: a peer may speak both."""
+        if self.state.state != DISABLED:
+            self.rpc.receive(connection, frames, now, step)
+
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None:
+        """What a subscriber of the announcements said."""
+        self.subscribe(frames[0], now, step)
+
+    def settle(self, now: Now, step: Step) -> None:
+        """The turn ends: say what it adds up to."""
+        self.requests.tasks.settle(now, step)
 
     def tick(self, now: Now, step: Step) -> None:
         """Do what its time has come for."""
@@ -143,17 +164,22 @@ class Broker:
             for alarm in alarms:
                 self.state.timers.add(alarm, now.mono)
         self.requests.tick(now, step)
+        self.requests.tasks.tick(now, step)
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
         one, other = self.state.timers.deadline(), self.requests.deadline()
-        if one is None or other is None:
-            return one if other is None else other
-        return one if one < other else other
+        if one is None or (other is not None and other < one):
+            one = other
+        other = self.requests.tasks.deadline()
+        return other if one is None or (other is not None and other < one) else one
 
     def answer(self, ask: object, value: object, now: Now, step: Step) -> None:
         """What an Ask found."""
-        self.management.answer(ask, value, now, step)
+        if type(ask) is Question:
+            ask.then(value, now, step)
+        else:
+            self.management.answer(ask, value, now, step)
 
     def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, step: Step) -> None:
         """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
@@ -165,8 +191,12 @@ class Broker:
         if member.backend is not None:
             self.members.suspend(member, now)
         for message in messages:
-            if isinstance(message, tuple) and message[0] == "REQUEST":
+            if not isinstance(message, tuple):
+                continue
+            if message[0] == "REQUEST":
                 self.requests.redirect(message[1]["id"], now, step)
+            elif message[0] == "TASKS" and member.backend is not None:
+                self.requests.tasks.unsent(member.backend, message[2], now, step)
 
     def overflow(self, connection: Connection, now: Now, step: Step) -> None:
         """A peer that does not read: it is let go, so that it costs nobody else."""
@@ -194,7 +224,7 @@ class Broker:
         if self.connections.find(connection.door, connection.routing_id) is not connection:
             return
         due = max(connection.heard + self.state.limits.frontend_idle, connection.banned_until or 0.0)
-        if connection.member is not None or connection.outstanding:
+        if connection.member is not None or connection.outstanding or connection.waits:
             due = max(due, now.mono + self.state.limits.frontend_idle)
         if now.mono < due:
             connection.bucket = self.state.timers.add((self._idle, connection), due)
@@ -203,6 +233,7 @@ class Broker:
             step.close(connection)
 
     def _stop_idle(self, connection: Connection) -> None:
+        self.requests.tasks.forget(connection)
         self.state.timers.remove((self._idle, connection), connection.bucket)
 
     def _alive(self, _: None, now: Now, step: Step) -> None:
@@ -213,198 +244,3 @@ class Broker:
     def _sum(self, _: None, now: Now, step: Step) -> None:
         self.requests.tally.flush(step)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
-
-
-class Scale0Speaker:
-    """`SCALE0/1` on the client sockets: decode, look up the rule, do it."""
-
-    __slots__ = (
-        "_acts",
-        "_blame",
-        "_codecs",
-        "_discovery",
-        "_hot",
-        "_negotiation",
-        "_requests",
-        "_state",
-        "_states",
-    )
-
-    def __init__(
-        self,
-        state: BrokerState,
-        requests: Requests,
-        negotiation: Negotiation,
-        discovery: Discovery,
-        management: Management,
-        blame: Blame,
-    ) -> None:
-        self._state = state
-        self._blame = blame
-        self._requests = requests
-        self._negotiation = negotiation
-        self._discovery = discovery
-        self._acts: Mapping[str, Act] = {
-            "CHECKCONFIG": self._within_reason(negotiation.check_config),
-            "READY": self._within_reason(negotiation.ready),
-            "HEARTBEAT": self._within_reason(negotiation.heartbeat),
-            "NEEDBROKER": self._within_reason(negotiation.need_broker),
-            "DISCONNECT": negotiation.disconnect,
-            "REQUEST": self._request,
-            "PARTIAL": self._partial,
-            "REPLY": self._reply,
-            "ERROR": self._error,
-            "MANAGEMENTREQ": management.receive,
-        }
-        self._states = {rule.command: rule.states for rule in RULES}
-        self._codecs = {
-            door: wire.Codec(
-                {rule.command: rule.schema for rule in RULES if door in rule.doors},
-                {rule.command for rule in RULES if rule.hot},
-                COMMANDS,
-                state.limits,
-            )
-            for door in {door for rule in RULES for door in rule.doors}
-        }
-        self._hot = {
-            door: {kind: self._acts[command] for kind, command in codec.commands.items()}
-            for door, codec in self._codecs.items()
-        }
-
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
-        """One message, or one BATCH of them."""
-        state, states, acts = self._state, self._states, self._acts
-        codec = self._codecs[connection.door]
-        if state.state == ACTIVE and not connection.stale:
-            typed = codec.decode_hot(frames)
-            if typed is not None:
-                self._receive_hot(connection, typed, self._hot[connection.door], now, step)
-                return
-        for decoded in codec.decode(frames):
-            if connection.banned_until is not None:
-                return
-            if isinstance(decoded, Refusal):
-                self._refuse(connection, decoded, now, step)
-                continue
-            command, said, bodies = decoded
-            if state.state not in states[command]:
-                self._not_serving(connection, command, said, step)
-                continue
-            if connection.stale:
-                self._renegotiate(connection, command, step)
-            try:
-                acts[command](connection, said, bodies, now, step)
-            except Refusal as refusal:
-                self._refuse(connection, refusal, now, step)
-
-    def _receive_hot(
-        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Step
-    ) -> None:
-        """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
-        for message in messages:
-            if connection.banned_until is not None:
-                return
-            body = message.body
-            try:
-                acts[type(message)](connection, message.options, () if body is None else (body,), now, step)
-            except Refusal as refusal:
-                self._refuse(connection, refusal, now, step)
-
-    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
-        """As a BATCH for those who take it, else one by one."""
-        if connection.batch:
-            limits = self._state.limits
-            return wire.encode_batch(messages, limits.max_batch_messages, limits.max_message_bytes)
-        return [wire.encode(message) for message in messages]
-
-    def _within_reason(self, act: Act) -> Act:
-        """The same, unless it comes as a flood."""
-        affords = self._blame.affords
-
-        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
-            if affords(connection, now, step):
-                act(connection, said, bodies, now, step)
-
-        return bounded
-
-    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, step: Step) -> None:
-        """413, to the request's id where there is one."""
-        message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
-        for decoded in self._codecs[connection.door].decode(head):
-            if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
-                said = decoded[1]
-                step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_BIG, "message": message}))
-            elif isinstance(decoded, tuple) and decoded[0] in ("PARTIAL", "REPLY") and self._state.state == ACTIVE:
-                self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, step)
-            else:
-                self._refuse(connection, Refusal(codes.TOO_BIG, message), now, step)
-
-    def _refuse(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
-        """They are wrong: say so, count it, and they are disconnected."""
-        if self._state.state == DISABLED:
-            return
-        said = options.DisconnectError(code=refusal.code, message=refusal.message[:500])
-        step.send(connection, ("DISCONNECTERROR", said))
-        self._negotiation.refused(connection, refusal, now, step)
-
-    def _not_serving(self, connection: Connection, command: str, said: Any, step: Step) -> None:
-        if self._state.state == DISABLED:
-            return
-        message = f"this broker is {self._state.state}"
-        if command == "REQUEST":
-            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NOT_SERVING, "message": message}))
-        else:
-            step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
-
-    def _renegotiate(self, connection: Connection, command: str, step: Step) -> None:
-        connection.stale = False
-        if command not in ("CHECKCONFIG", "MANAGEMENTREQ", "READY", "HEARTBEAT") and connection.takes_pushes:
-            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="this broker was disabled")))
-
-    def _request(
-        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Step
-    ) -> None:
-        service, state = said.service, self._state
-        timeout, retry = said.timeout, said.retry
-        if state.policies and service in state.policies:
-            policy = state.policies[service]
-            timeout = policy.timeout if timeout is None else timeout
-            retry = retry or bool(policy.retry)
-        if timeout is None:
-            timeout = state.limits.request_timeout
-        known = self._requests.is_known(service)
-        if not known and is_reserved(service):
-            self._discovery.answer(connection, said, bodies, now, step)
-            return
-        refusal = None
-        if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
-            refusal = self._why_not(service, timeout)
-        if refusal is None:
-            self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, step)
-        else:
-            error = {"id": said.id, "code": refusal.code, "message": refusal.message}
-            step.send(connection, ("ERROR", error))
-
-    def _why_not(self, service: str, timeout: float) -> Refusal | None:
-        """What is wrong with a request, if anything."""
-        limits = self._state.limits
-        if not 0 < timeout <= limits.max_request_timeout:
-            return Refusal(codes.MALFORMED, f"timeout is above 0 and at most {limits.max_request_timeout:g}")
-        if self._state.draining:
-            return Refusal(codes.NOT_SERVING, "this broker is draining")
-        if not is_service_name(service, limits.max_service_bytes):
-            return Refusal(codes.MALFORMED, "that is no service's name")
-        return None
-
-    def _partial(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
-    ) -> None:
-        self._requests.partial(connection, said.id, bodies, now, step)
-
-    def _reply(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
-    ) -> None:
-        self._requests.reply(connection, said.id, bodies, now, step)
-
-    def _error(self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, step: Step) -> None:
-        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, step)

@@ -34,6 +34,7 @@ class Connection:
     """One peer on one socket."""
 
     __slots__ = (
+        "arrays",
         "bad",
         "bad_since",
         "banned_until",
@@ -43,6 +44,7 @@ class Connection:
         "door",
         "heard",
         "member",
+        "number",
         "outstanding",
         "parts",
         "routing_id",
@@ -52,6 +54,7 @@ class Connection:
         "stale",
         "user_id",
         "waiting_bytes",
+        "waits",
     )
 
     def __init__(self, door: str, routing_id: bytes, speaker: Speaker, now: Now) -> None:
@@ -76,6 +79,12 @@ class Connection:
         self.user_id = ""
         self.waiting_bytes = 0
         """Of its requests that wait for a backend."""
+        self.arrays = False
+        """It has sent a JSON-RPC array: it may get one."""
+        self.number = 0
+        """By which tasks remember who wants to be told; 0: nobody asked."""
+        self.waits = 0
+        """Tasks that it waits to hear of."""
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
         """Wire messages, without the routing id, as this peer frames them."""

@@ -37,6 +37,8 @@ RULES: Final = (
     Rule("PARTIAL", (BACKEND,), SERVING, options.Answer, hot=True),
     Rule("REPLY", (BACKEND,), SERVING, options.Answer, hot=True),
     Rule("ERROR", (BACKEND,), SERVING, options.Error, hot=True),
+    Rule("TASKSTATUS", (BACKEND,), SERVING, options.Tasks, hot=True),
+    Rule("TASKSDONE", (BACKEND,), SERVING, options.Tasks, hot=True),
     Rule("MANAGEMENTREQ", (FRONTEND, BACKEND, PEER), ALWAYS, options.ManagementReq),
 )
 
@@ -53,9 +55,12 @@ TOLD: Final = {
     "REPLY": options.Answer,
     "ERROR": options.Error,
     "MANAGEMENTREP": options.ManagementRep,
+    "TASKS": options.Tasks,
+    "TASKSOK": options.Tasks,
+    "TASKSCANCEL": options.Tasks,
 }
 """What a broker says to clients, for the sessions at the other end."""
 
-TOLD_HOT: Final = frozenset({"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR"})
+TOLD_HOT: Final = frozenset({"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR", "TASKS", "TASKSOK", "TASKSCANCEL"})
 
 COMMANDS: Final = frozenset({rule.command for rule in RULES} | TOLD.keys() | {"BATCH"})

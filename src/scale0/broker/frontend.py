@@ -3,12 +3,13 @@
 Lives here: what is outstanding, what is sent again after a reconnect, and when an answer is given up. Never here: the
 socket, or how a caller waits. Invariant: every call ends in exactly one `Answered` or `Failed`, at the latest one grace
 after its timeout, whatever the broker does. A request that may not run twice is never sent twice; what was
-written to a connection that never came to be was not sent.
+written to a connection that never came to be was not sent. Another protocol may ride on the same line: what starts with
+`{` or `[` is the rider's, and it is told of every connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from scale0.base.wheel import LazyWheel
 from scale0.broker import wire
 from scale0.broker.dispatch import TOLD, TOLD_HOT
 from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
+from scale0.broker.rider import Rider
 from scale0.broker.state import FRONTEND
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ class FrontendSession:
         chance: random.Random,
         patience: float | None = None,
         limits: Limits | None = None,
+        rider: Rider | None = None,
     ) -> None:
         """With `patience`, calls fail once no broker could be reached for that long, whatever their timeout."""
         self._limits = limits or Limits()
@@ -109,6 +112,7 @@ class FrontendSession:
         self.line = Line(FRONTEND, endpoints, identity, chance, services=lambda: None, ready=None)
         self._calls: dict[str, Call] = {}
         self._commands: dict[str, Call] = {}
+        self._rider = rider
         self._timers: LazyWheel[Call] = LazyWheel()
         self._prefix = f"{chance.getrandbits(32):x}."
         self._next = 0
@@ -121,7 +125,12 @@ class FrontendSession:
     @property
     def waiting(self) -> bool:
         """True while somebody expects an answer."""
-        return bool(self._calls) or bool(self._commands)
+        return bool(self._calls) or bool(self._commands) or (self._rider is not None and self._rider.waiting)
+
+    @property
+    def _live(self) -> bool:
+        """True while there is a connection, taken in or not."""
+        return self.line.state not in (DOWN, ENDED)
 
     def start(self, now: Now, out: LineStep) -> None:
         """Connect."""
@@ -150,6 +159,21 @@ class FrontendSession:
         if self.line.state != DOWN:
             self._send(call, now, out)
 
+    def ride(self, do: Callable[[Now], None], now: Now, out: LineStep) -> None:
+        """Let the rider's owner ask it for something, and send what comes of it."""
+        rider = self._rider
+        if rider is None:
+            raise AssertionError("nobody rides on this line")
+        was_waiting = self.waiting
+        do(now)
+        if self.line.state == ENDED:
+            rider.fail(*self._why_ended(), out)
+            return
+        if not was_waiting:
+            self._expect(now, out)
+        if self._live:
+            rider.flush(now, out)
+
     def manage(self, said: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, out: LineStep) -> None:
         """A management command; it is sent once, and at once: a broker that serves nobody still takes it."""
         if self.line.state == ENDED:
@@ -168,7 +192,12 @@ class FrontendSession:
 
     def unsent(self, messages: Sequence[Any]) -> None:
         """These never left: the connection was gone. They go with the next one."""
-        for command, said, *_ in messages:
+        for message in messages:
+            if isinstance(message, list):
+                if self._rider is not None:
+                    self._rider.unsent(message[0])
+                continue
+            command, said = message[0], message[1]
             if command in ("REQUEST", "MANAGEMENTREQ"):
                 table = self._calls if command == "REQUEST" else self._commands
                 call = table.get(said["id"])
@@ -181,12 +210,19 @@ class FrontendSession:
             for call in table.values():
                 if call.sent == self._connection:
                     call.sent = 0
+        if self._rider is not None:
+            self._rider.never_connected()
 
     def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
         """One message from the broker."""
         line = self.line
         line.heard = now.mono
-        if not frames or frames[0] != wire.MAGIC or line.state in (DOWN, ENDED):
+        if not frames or not self._live:
+            return
+        if frames[0] != wire.MAGIC:
+            if self._rider is not None and len(frames) == 1 and frames[0][:1] in (b"{", b"["):
+                self._rider.receive(frames[0], now, out)
+                self._rider.flush(now, out)
             return
         for command, said, bodies in self._codec.messages(frames):
             self._heed(command, said, bodies, now, out)
@@ -224,8 +260,11 @@ class FrontendSession:
         for call in self._timers.expire(now.mono):
             table = self._calls if call.said is None else self._commands
             if table.pop(call.id, None) is not None:
-                code = codes.NO_ANSWER if self.line.state == UP else codes.UNREACHABLE
-                out.news.append(Failed(call.tag, code, self._why_silent()))
+                out.news.append(Failed(call.tag, *self._why_unanswered()))
+        if self._rider is not None:
+            self._rider.tick(self._why_unanswered, now, out)
+            if self._live:
+                self._rider.flush(now, out)
         self._lose_patience(now, out)
         line = self.line
         if line.state == UP and self._pinged <= line.heard:
@@ -240,10 +279,13 @@ class FrontendSession:
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
-        times = [self._timers.deadline(), self.line.deadline(self.waiting)]
-        if self.waiting and self.line.state == UP:
+        waiting = self.waiting
+        times = [self._timers.deadline(), self.line.deadline(waiting)]
+        if self._rider is not None:
+            times.append(self._rider.deadline(self._live))
+        if waiting and self.line.state == UP:
             times.append(self._probe_at())
-        elif self.waiting and self._patience is not None and self._down_since is not None:
+        elif waiting and self._patience is not None and self._down_since is not None:
             times.append(self._down_since + self._patience)
         return min((when for when in times if when is not None), default=None)
 
@@ -270,16 +312,19 @@ class FrontendSession:
                 return Refusal(codes.TOO_BIG, f"a body of {len(body)} bytes would cut the connection")
         return None
 
-    def _open(self, call: Call, table: dict[str, Call], now: Now, out: LineStep) -> None:
+    def _expect(self, now: Now, out: LineStep) -> None:
+        """Silence counts from now: nothing was expected before."""
         line = self.line
+        quiet = now.mono - line.heard
+        line.heard = now.mono
+        self._pinged = now.mono
+        if line.state == UP and quiet > STALE_SECONDS:
+            line.negotiate(now, out)
+        self._down_since = None if line.state == UP else now.mono
+
+    def _open(self, call: Call, table: dict[str, Call], now: Now, out: LineStep) -> None:
         if not self.waiting:
-            # Silence counts from now: nothing was expected before.
-            quiet = now.mono - line.heard
-            line.heard = now.mono
-            self._pinged = now.mono
-            if line.state == UP and quiet > STALE_SECONDS:
-                line.negotiate(now, out)
-            self._down_since = None if line.state == UP else now.mono
+            self._expect(now, out)
         call.deadline += now.mono
         self._timers.add(call, now.mono)
         table[call.id] = call
@@ -334,10 +379,15 @@ class FrontendSession:
             for call in table.values():
                 if not call.sent or (call.retry and not call.spoke):
                     self._send(call, now, out)
+        if self._rider is not None:
+            self._rider.resume(now, out)
 
     def _why_ended(self) -> tuple[int, str]:
         ended = self.line.ended
         return (ended.code, ended.message) if ended is not None else (codes.NOT_SERVING, "the client was closed")
+
+    def _why_unanswered(self) -> tuple[int, str]:
+        return codes.NO_ANSWER if self.line.state == UP else codes.UNREACHABLE, self._why_silent()
 
     def _why_silent(self) -> str:
         line = self.line
@@ -350,6 +400,8 @@ class FrontendSession:
             for call in list(table.values()):
                 self._close(table, call.id)
                 out.news.append(Failed(call.tag, code, message))
+        if self._rider is not None:
+            self._rider.fail(code, message, out)
 
 
 class Pong(msgspec.Struct, frozen=True):

@@ -170,11 +170,11 @@ class Management:
             case ReadHistory(ask=ReadDocuments(limit=limit)):
                 call = ask.call._replace(now=now, step=step)
                 last = str(value[-1].version) if len(value) >= limit else None
-                self._finish(call, Done({"items": [document_row(row) for row in value], "next": last}))
+                self.finish(call, Done({"items": [document_row(row) for row in value], "next": last}))
             case ReadHistory():
-                self._later(ask.call._replace(now=now, step=step), lambda call: self._roll_back_to(call, value))
+                self.later(ask.call._replace(now=now, step=step), lambda call: self._roll_back_to(call, value))
             case ReadOwnFile():
-                self._later(ask.call._replace(now=now, step=step), lambda call: self._take_file(call, value))
+                self.later(ask.call._replace(now=now, step=step), lambda call: self._take_file(call, value))
 
     def _run(self, call: Call) -> None:
         role, act = self.table[call.said.command]
@@ -182,9 +182,10 @@ class Management:
             message = f"{call.said.command} needs the role {role}"
             self._answer(call.connection, call.said, codes.NOT_ALLOWED, message, None, call.step)
             return
-        self._later(call, act)
+        self.later(call, act)
 
-    def _later(self, call: Call, act: Callable[[Call], Outcome]) -> None:
+    def later(self, call: Call, act: Callable[[Call], Outcome]) -> None:
+        """Do it, and answer what came of it."""
         try:
             done = act(call)
         except Refusal as refusal:
@@ -194,9 +195,10 @@ class Management:
             self._answer(call.connection, call.said, codes.MALFORMED, str(error)[:1000], body, call.step)
         else:
             if done is not None:
-                self._finish(call, done)
+                self.finish(call, done)
 
-    def _finish(self, call: Call, done: Done) -> None:
+    def finish(self, call: Call, done: Done) -> None:
+        """Answer; a change is recorded first."""
         if done.changed:
             call.step.record(
                 ManagementCommanded(

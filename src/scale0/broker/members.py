@@ -7,8 +7,8 @@ time; only the monotonic clock kills; a member that is gone is in no table, no q
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
@@ -28,12 +28,20 @@ from scale0.events.clients import (
     ClientSeen,
 )
 
+SCALE0: Final = "scale0"
+MAJORDOMO: Final = "majordomo"
+ZEROTASK: Final = "zerotask"
+"""What members speak; the last one is JSON-RPC, of task nodes."""
 DOUBT_SECONDS: Final = 0.15
 """Silence is judged twice, this far apart: a broker that was asleep reads its mail before anybody is dead."""
 SEEN_SECONDS: Final = 60.0
 """How often heartbeats are summed up."""
 SEEN_CHUNK: Final = 1_000
 """Members summed up in one turn."""
+
+
+Holds = Sequence[tuple[str, int]]
+"""What a backend says that it has in hand: ids with the attempt, which is 0 for requests."""
 
 
 class Member:
@@ -46,7 +54,6 @@ class Member:
         "config_version",
         "connection",
         "doubted",
-        "foreign",
         "gone",
         "heartbeats",
         "identity",
@@ -60,9 +67,11 @@ class Member:
         "overdue",
         "patience",
         "prefetch",
+        "protocol",
         "role",
         "services",
         "slots",
+        "status",
         "suspended",
     )
 
@@ -99,8 +108,15 @@ class Member:
         self.gone = False
         self.suspended = False
         """Its connection is gone or new: nothing for it until its READY says what it holds."""
-        self.foreign = False
+        self.protocol = SCALE0
+        """What it speaks: Scale0's own, or another."""
+        self.status: Any = None
+        """What a task node last said of itself."""
+
+    @property
+    def foreign(self) -> bool:
         """It speaks another protocol than Scale0's own."""
+        return self.protocol != SCALE0
 
 
 class Members:
@@ -141,9 +157,7 @@ class Members:
 
     def join(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
         """READY: in the queue of each service, or the queues replaced."""
-        backend = member.backend
-        if backend is None:
-            member.backend = backend = self._roster.enter(member.identity, member.connection)
+        backend = self._enter(member)
         offered = tuple(sorted(set(services)))
         before = (member.services, backend.slots)
         member.services, member.slots = offered, slots
@@ -153,8 +167,26 @@ class Members:
         elif before != (offered, slots):
             step.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
         member.joined = True
+        self._requests.tasks.offer(backend, now, step)
         self._requests.feed(backend, now, step)
         return backend
+
+    def take_work(
+        self, member: Member, services: list[str], slots: int, prefetch: int, holds: Holds, now: Now, step: Step
+    ) -> None:
+        """READY of a backend that speaks Scale0's own protocol: tasks may be pushed to it."""
+        known = member.backend is not None
+        backend = self._enter(member)
+        backend.prefetch, backend.pushes = prefetch, bool(slots)
+        self.join(member, services, slots, now, step)
+        if holds or not known:
+            claims = {id_: attempt for id_, attempt in holds if attempt > 0 and id_ not in backend.held}
+            self._requests.tasks.claim(backend, claims, now, step)
+
+    def _enter(self, member: Member) -> Backend:
+        if member.backend is None:
+            member.backend = self._roster.enter(member.identity, member.connection)
+        return member.backend
 
     def appear(self, member: Member, step: Step) -> None:
         """A frontend has negotiated: record it once."""
@@ -216,11 +248,12 @@ class Members:
         if member.backend is not None:
             self._roster.change(member.backend, (), 0, now.mono)
 
-    def reconcile(self, member: Member, holds: Container[str], now: Now, step: Step) -> None:
+    def reconcile(self, member: Member, holds: Holds, now: Now, step: Step) -> None:
         """A backend is back on a new connection: what it does not name is done elsewhere."""
         member.suspended = False
         if member.backend is not None:
-            self._requests.lose(member.backend, holds, now, step)
+            self._requests.lose(member.backend, {id_ for id_, _ in holds}, now, step)
+            self._requests.tasks.lose(member.backend, dict(holds), now, step)
 
     def _take_over(self, member: Member, newcomer: Connection, now: Now, step: Step) -> None:
         old = member.connection
@@ -236,7 +269,7 @@ class Members:
                 ClientReplaced(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
             )
         member.joined = False
-        member.foreign = False
+        member.protocol = SCALE0
         member.connection = newcomer
         member.old_since = None
         if member.backend is not None:
@@ -255,6 +288,7 @@ class Members:
             backend, member.backend = member.backend, None
             self._roster.leave(backend, now.mono)
             self._requests.lose(backend, (), now, step)
+            self._requests.tasks.lose(backend, {}, now, step)
         self._requests.origin_gone(connection, now)
         step.close(connection)
 
@@ -282,7 +316,7 @@ class Members:
                 step.send(connection, ("DISCONNECTERROR", said))
             self.lose(member, now, step)
             self._connections.let_go(connection)
-        elif connection.outstanding:
+        elif connection.outstanding or connection.waits:
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         else:
             self.leave(member, now, step)

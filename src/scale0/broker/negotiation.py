@@ -78,13 +78,13 @@ class Negotiation:
         self._check_services(said.services)
         self._check_ready(said)
         if member.suspended:
-            self._members.reconcile(member, {id_ for id_, _attempt in said.holds}, now, step)
+            self._members.reconcile(member, said.holds, now, step)
         interval = self._interval(said.heartbeat_interval)
         member.prefetch = said.prefetch
         self._members.judge(member, interval, interval * self._state.liveness, now)
         slots = said.slots if connection.takes_pushes else 0
         self._ready_ok(member, now, step)
-        self._members.join(member, said.services, slots, now, step)
+        self._members.take_work(member, said.services, slots, said.prefetch, said.holds, now, step)
         if said.time is not None:
             self._skew.read(member, said.time, now, step)
 

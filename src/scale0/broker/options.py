@@ -145,6 +145,10 @@ class Error(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class Tasks(msgspec.Struct, frozen=True):
+    """TASKS, TASKSTATUS, TASKSDONE, TASKSOK, TASKSCANCEL: all that they say is in the body."""
+
+
 class ManagementReq(msgspec.Struct, frozen=True):
     """MANAGEMENTREQ: a command of an administrator, with the arguments of all of them."""
 
@@ -159,6 +163,9 @@ class ManagementReq(msgspec.Struct, frozen=True):
     remove: list[str] = []
     version: Version | None = None
     client: str | None = None
+    task_id: str | None = None
+    status: str | None = None
+    method: str | None = None
     name: str | None = None
     role: str | None = None
     ttl: float | None = None

@@ -21,6 +21,7 @@ from scale0.broker.connection import Connection
 from scale0.broker.roster import Backend, Roster
 from scale0.broker.state import BrokerState
 from scale0.broker.tally import Tally
+from scale0.broker.workload import NoTasks, Workload
 
 ABANDONED_SLOT_SECONDS: Final = 600.0
 """How long a slot stays taken by work that nobody waits for any more, unless the backend answers or leaves."""
@@ -80,7 +81,7 @@ class Request:
 class Requests:
     """All requests of one broker."""
 
-    __slots__ = ("_next", "_prefix", "_roster", "_state", "_timers", "_waiting", "tally", "under_way")
+    __slots__ = ("_next", "_prefix", "_roster", "_state", "_timers", "_waiting", "tally", "tasks", "under_way")
 
     def __init__(self, state: BrokerState, roster: Roster, tally: Tally) -> None:
         self._state = state
@@ -92,6 +93,8 @@ class Requests:
         # Ids must not repeat over restarts: a late REPLY to the old broker's request must match nothing.
         self._prefix = f"{state.boot:x}."
         self._next = 0
+        self.tasks: Workload = NoTasks()
+        """What else backends work on: they get it when no request waits."""
 
     def submit(
         self,
@@ -168,7 +171,12 @@ class Requests:
         self.feed(backend, now, step)
 
     def feed(self, backend: Backend, now: Now, step: Step) -> None:
-        """A backend has room: give it what has waited longest among its services."""
+        """A backend has room: requests that wait come first, then tasks."""
+        self.serve(backend, now, step)
+        self.tasks.feed(backend, now, step)
+
+    def serve(self, backend: Backend, now: Now, step: Step) -> None:
+        """Give it what has waited longest among its services."""
         while self._waiting and backend.busy < backend.slots:
             request = self._oldest(backend)
             if request is None or not self._roster.take_from(backend):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from scale0.base.step import Peer
 
@@ -33,11 +33,17 @@ class Backend:
         "held",
         "identity",
         "listed",
+        "pace",
+        "paced",
         "peer",
+        "prefetch",
+        "pushes",
         "serial",
         "services",
         "slots",
+        "slotted",
         "stamp",
+        "tasks",
     )
 
     def __init__(self, identity: str, peer: Peer, serial: int) -> None:
@@ -52,7 +58,17 @@ class Backend:
         self.listed: set[str] = set()
         self.absent: list[str] = []
         self.held: dict[str, object] = {}
-        """What it works on, by the broker's own id: requests here, tasks by their room."""
+        """Requests that it works on, by the broker's own id."""
+        self.tasks: dict[str, Any] = {}
+        """Tasks that it has in hand, in the order of hand-out; their room writes them, and the four below."""
+        self.slotted = 0
+        """How many slots they hold."""
+        self.prefetch = 0
+        """How many more it takes in advance, at the most."""
+        self.pushes = False
+        """It speaks TASKS: tasks may be pushed to it."""
+        self.pace = 0.0
+        self.paced = 0.0
 
 
 class Service:
@@ -141,6 +157,29 @@ class Roster:
                     self._drop_top(service, backend)
                 return backend
         return None
+
+    def take_pushing(self, name: str) -> Backend | None:
+        """As `take`, among those that speak TASKS; others that are met keep their place."""
+        backend = self.take(name)
+        if backend is None or backend.pushes:
+            return backend
+        others = []
+        while backend is not None and not backend.pushes:
+            others.append(backend)
+            backend = self.take(name)
+        for other in others:
+            self.give_back(other)
+        return backend
+
+    def has_room(self, name: str) -> bool:
+        """True if one that speaks TASKS has a free slot for this service."""
+        service = self.services.get(name)
+        return service is not None and any(b.pushes and b.busy < b.slots for b in service.backends)
+
+    def backends_of(self, name: str) -> int:
+        """How many backends offer this service."""
+        service = self.services.get(name)
+        return len(service.backends) if service is not None else 0
 
     def take_from(self, backend: Backend) -> bool:
         """A slot of this very backend, if it has one: for work that waits for whoever is free first."""

@@ -75,6 +75,16 @@ class BrokerState:
         self.policies: dict[str, ServicePolicy] = {}
         """Per service, from the network document."""
 
+    @property
+    def group(self) -> str:
+        """The broker's group; may be blank."""
+        return self.config.group
+
+    @property
+    def serving(self) -> bool:
+        """True unless it is joining or disabled."""
+        return self.state == ACTIVE
+
     def count(self, what: str) -> None:
         """Count something that is worth knowing but not worth an event."""
         self.counters[what] = self.counters.get(what, 0) + 1

@@ -39,7 +39,7 @@ def page(
 class Views:
     """Everything that can be looked at."""
 
-    __slots__ = ("_connections", "_documents", "_members", "_requests", "_roster", "_state")
+    __slots__ = ("_connections", "_documents", "_members", "_requests", "_roster", "_state", "tasks")
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class Views:
         self._roster = roster
         self._requests = requests
         self._documents = documents
+        self.tasks: Callable[[], dict[str, int]] = dict
+        """How many tasks there are; the composition root says who counts."""
 
     def ping(self, now: Now) -> dict[str, Any]:
         """A sign of life."""
@@ -94,6 +96,7 @@ class Views:
                 "answered": tally.total_answered,
                 "failed": tally.total_failed,
             },
+            "tasks": self.tasks(),
             "error_clients": len(self._connections.banned(now)),
             "counters": dict(self._state.counters),
             "endpoints": self._state.endpoints,
@@ -158,7 +161,9 @@ class Views:
             "since": member.joined_wall,
             "heartbeat_interval": member.interval,
             "config_version": member.config_version,
-            "protocol": "majordomo" if member.foreign else "scale0",
+            "protocol": member.protocol,
+            "tasks": len(backend.tasks) if backend else 0,
+            "status": member.status,
         }
 
 

@@ -141,7 +141,8 @@ def status(join: str, wants_json: bool, watch: bool, authority: authority.Author
       broker, version, state, draining, group, time, uptime,
       config_version, config_hash, heartbeat_interval, connections,
       clients {role: count}, services, error_clients, counters, endpoints,
-      requests {waiting, under_way, answered, failed}
+      requests {waiting, under_way, answered, failed},
+      tasks {open, leased, in_memory, submitted, finished, failed, waits}
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         look = looking_at(client, authority, join)
@@ -186,7 +187,10 @@ def managed_or_discovered(client: Client, managed: Callable[[], dict[str, Any]])
 
 
 UNKNOWN: Final = dict.fromkeys(
-    ("version", "uptime", "config_hash", "heartbeat_interval", "connections", "requests", "error_clients", "counters")
+    (
+        *("version", "uptime", "config_hash", "heartbeat_interval", "connections", "requests", "tasks"),
+        *("error_clients", "counters"),
+    )
 )
 
 
@@ -234,6 +238,11 @@ def show_status(found: dict[str, Any], wants_json: bool) -> None:
         requests = found["requests"]
         lines[2:2] = [("version", found["version"]), ("up for", output.span(found["uptime"]))]
         lines.append(("requests", ", ".join(f"{requests[key]} {key.replace('_', ' ')}" for key in requests)))
+        if found.get("tasks"):
+            tasks = found["tasks"]
+            lines.append(
+                ("tasks", ", ".join(f"{tasks[key]} {key}" for key in ("open", "leased", "finished", "failed")))
+            )
         if found["error_clients"]:
             lines.append(("error clients", found["error_clients"]))
     lines += [(name, place) for name, place in found["endpoints"].items() if place]

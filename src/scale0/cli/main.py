@@ -15,12 +15,14 @@ from scale0.base.errors import Scale0Error
 from scale0.cli import faults
 from scale0.cli.broker import broker
 from scale0.cli.call import call
+from scale0.cli.chaos import chaos
 from scale0.cli.command import disable, drain, enable, reload
 from scale0.cli.completion import completion
 from scale0.cli.configuration import config
 from scale0.cli.demo import demo
 from scale0.cli.look import clients, services, status
 from scale0.cli.password import password
+from scale0.cli.task import task
 from scale0.cli.up import up
 from scale0.cli.worker import worker
 
@@ -38,6 +40,7 @@ def cli() -> None:
       scale0 up                            a broker on this machine
       scale0 worker hello.py:worker        offer the functions of a file
       scale0 call hello world              have one done
+      scale0 task submit hello world       the same, whoever dies meanwhile
       scale0 status                        how is it?
 
     Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
@@ -50,6 +53,7 @@ for command in (
     broker,
     worker,
     call,
+    task,
     services,
     clients,
     status,
@@ -61,6 +65,7 @@ for command in (
     password,
     completion,
     demo,
+    chaos,
 ):
     cli.add_command(command)
 

@@ -14,9 +14,12 @@ PATIENCE_SECONDS: Final = 3.0
 """How long a command looks for its broker before it exits with 3."""
 
 
-def connect(join: str, timeout: float = 30.0, patience: float = PATIENCE_SECONDS) -> Client:
+def connect(
+    join: str, timeout: float = 30.0, patience: float = PATIENCE_SECONDS, task_client: str | None = None
+) -> Client:
     """A client that gives up soon: somebody waits in front of a shell."""
     from scale0.cli.memory import connection_identity
     from scale0.client.client import Client
 
-    return Client(join, identity=connection_identity(join), timeout=timeout, patience=patience)
+    identity = connection_identity(join)
+    return Client(join, identity=identity, timeout=timeout, patience=patience, task_client=task_client)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 3.0
 """After this long without a broker we say so, and go on trying."""
 USUAL_NAME: Final = "worker"
+MAX_PREFETCH: Final = 10_000
+"""As `client.worker` has it: to import that only for a number would make `--help` slow."""
 
 
 @click.command()
@@ -34,7 +36,13 @@ USUAL_NAME: Final = "worker"
     "--join", metavar="HOST[:PORT]", help=f"The broker, port {BACKEND_PORT} unless named ({JOIN_BACKEND}, {JOIN})."
 )
 @click.option("--endpoint", metavar="tcp://HOST:PORT", help="The same, written out.")
-def worker(target: str, join: str | None, endpoint: str | None) -> None:
+@click.option(
+    "--prefetch",
+    type=click.IntRange(0, MAX_PREFETCH),
+    metavar="N",
+    help="Tasks that may wait here beside those that run, in place of what the file says; 0: none.",
+)
+def worker(target: str, join: str | None, endpoint: str | None, prefetch: int | None) -> None:
     """Run a worker until SIGTERM or Ctrl-C; then it finishes what it has in hand.
 
     MODULE:WORKER names a scale0.Worker: a module that can be imported from here, or a file. :WORKER may be left out if
@@ -60,6 +68,8 @@ def worker(target: str, join: str | None, endpoint: str | None) -> None:
         if "://" not in place:
             raise click.UsageError(f"--endpoint looks like tcp://127.0.0.1:{BACKEND_PORT}, not {place}")
         found.endpoints = [place]
+    if prefetch is not None:
+        found.prefetch = prefetch
     run(found)
 
 

@@ -10,23 +10,22 @@ import asyncio
 import json
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, Literal, Unpack
 
+from scale0.base.now import Now
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
 from scale0.client import payload
-from scale0.client.client import (
-    DEFAULT_ENDPOINT,
-    DEFAULT_IN_FLIGHT,
-    DEFAULT_TIMEOUT,
-    check_command,
-    check_request,
-    check_timeout,
-)
+from scale0.client.async_task import AsyncSubmission, AsyncTask
+from scale0.client.checks import check_command, check_request, check_timeout
+from scale0.client.client import DEFAULT_ENDPOINT, DEFAULT_IN_FLIGHT, DEFAULT_TIMEOUT, TASK_CLIENT_BITS
 from scale0.client.endpoints import endpoints_of
 from scale0.client.errors import error_of
+from scale0.client.task_options import OptionWords, TaskOptions
 from scale0.io.clock import read_now
 from scale0.io.link import Link
+from scale0.zerotask.asker import TaskAsker
+from scale0.zerotask.tickets import Told
 
 
 class _Reply:
@@ -47,7 +46,7 @@ class _Reply:
 
 
 class AsyncClient:
-    """A connection to a network, for calls from coroutines of one loop."""
+    """A connection to a network, for calls and tasks from coroutines of one loop."""
 
     def __init__(
         self,
@@ -57,16 +56,22 @@ class AsyncClient:
         timeout: float = DEFAULT_TIMEOUT,
         retry: bool = False,
         patience: float | None = None,
+        task_client: str | None = None,
     ) -> None:
         """As `Client`; it connects with its first use, in the loop that uses it."""
         endpoints = endpoints_of(endpoint, "tcp://host:5700")
-        self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
+        chance = random.SystemRandom()
+        owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
+        self._asker = TaskAsker(owner, chance)
+        self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
         self._link = Link(self._session, self._deliver)
         self._timeout = check_timeout(timeout)
         self._retry = retry
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._asked: list[tuple[str, Sequence[bytes], float, bool, _Reply]] = []
+        self._rides: list[Callable[[Now], None]] = []
+        self._tasks = AsyncSubmission(self, TaskOptions())
         self._watched: tuple[int, ...] = ()
         self._generation = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -127,6 +132,27 @@ class AsyncClient:
                 yield await window.popleft().future
         while window:
             yield await window.popleft().future
+
+    @property
+    def task_client(self) -> str:
+        """Whom our tasks belong to: the identity that we were given, or one of our own making."""
+        return self._asker.client_id
+
+    async def submit(self, service: str, /, *args: Any, **kwargs: Any) -> AsyncTask:
+        """Have `service` done with these arguments, whoever dies meanwhile: it is on disk when this returns."""
+        return await self._tasks.submit(service, *args, **kwargs)
+
+    async def submit_many(self, service: str, items: Iterable[Any], *, star: bool = False) -> list[AsyncTask]:
+        """Submit a task for each item (one argument; with `star`, a sequence of them), in few messages."""
+        return await self._tasks.submit_many(service, items, star=star)
+
+    def task(self, **options: Unpack[OptionWords]) -> AsyncSubmission:
+        """Options for tasks (see `TaskOptions`)."""
+        return AsyncSubmission(self, TaskOptions(**options)) if options else self._tasks
+
+    def task_of(self, id_: str) -> AsyncTask:
+        """A task that was submitted before, by this client or by another one with the same identity."""
+        return self._tasks.task_of(id_)
 
     async def services(self) -> list[dict[str, Any]]:
         """Every service of the network."""
@@ -205,19 +231,33 @@ class AsyncClient:
         loop = self._running()
         reply = _Reply(loop, service, raw, parts)
         wait = self._timeout if timeout is None else check_timeout(timeout)
-        if not self._asked:
+        if not self._asked and not self._rides:
             loop.call_soon(self._flush)
         self._asked.append((service, bodies, wait, self._retry if retry is None else retry, reply))
         return reply
 
+    def _ride(self, do: Callable[[Now], None]) -> None:
+        """Ask the tasks' session for something, together with what else is asked in this turn."""
+        loop = self._running()
+        if not self._asked and not self._rides:
+            loop.call_soon(self._flush)
+        self._rides.append(do)
+
     def _flush(self) -> None:
         asked, self._asked = self._asked, []
-        if not asked:
+        rides, self._rides = self._rides, []
+        if not asked and not rides:
             return
+
+        def together(now: Now) -> None:
+            for do in rides:
+                do(now)
 
         def ask(now: Any, out: Any) -> None:
             for service, bodies, wait, retry, reply in asked:
                 self._session.request(service, bodies, wait, retry, reply, now, out)
+            if rides:
+                self._session.ride(together, now, out)
 
         self._link.act(ask)
         self._settle()
@@ -253,6 +293,9 @@ class AsyncClient:
 
     def _deliver(self, news: list[Any]) -> None:
         for one in news:
+            if type(one) is Told:
+                one.tag.ring()
+                continue
             reply = getattr(one, "tag", None)
             if reply is None or reply.future.done():
                 continue

@@ -1,27 +1,81 @@
 """A child: one handler's process. Started by `children` as `python -m`, never by hand.
 
-Lives here: find the function by name, then serve one request after another until the parent is gone.
+Lives here: find the function by name, then serve one request or task after another until the parent is gone. Invariant:
+progress is said a hundred times a second at the most, and the last word comes before the result.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import math
 import os
 import runpy
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from scale0.broker.backend import Work
 from scale0.client.children import CHILD_MARK, CHILD_NAME, MAIN, receive, send
+from scale0.client.outcome import Failure, perform_task
 from scale0.client.payload import Signature
 from scale0.client.perform import Offer, perform
+from scale0.client.progress import Attempted, Doing, here
+from scale0.io.clock import read_now
+from scale0.zerotask.node import Job
 
 PR_SET_PDEATHSIG: Final = 1
 """Of prctl(2). It heeds the thread that started us: a hand of the crew, which lives as long as its worker."""
+
+TELL_SECONDS: Final = 0.01
+"""Between two words about progress: a handler may say it in its innermost loop."""
+
+
+class Teller:
+    """Passes a handler's progress on: at once, or a little later if it talks much."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._latest: list[Any] | None = None
+        self._said = -math.inf
+        self._timer: threading.Timer | None = None
+
+    def tell(self, _job: Attempted, done: float, note: str) -> None:
+        """How far it is."""
+        with self._lock:
+            self._latest = [done, note]
+            wait = self._said + TELL_SECONDS - read_now().mono
+            if wait <= 0:
+                self._say()
+            elif self._timer is None:
+                self._timer = threading.Timer(wait, self._later)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def end(self, *message: Any) -> None:
+        """The last word about progress, and then the message that ends the task."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._say()
+            send(self._stream, list(message))
+
+    def _later(self) -> None:
+        with self._lock:
+            if self._timer is threading.current_thread():
+                self._timer = None
+                self._say()
+
+    def _say(self) -> None:
+        if self._latest is not None:
+            send(self._stream, ["progress", self._latest])
+            self._latest = None
+            self._said = read_now().mono
 
 
 def find(module: str, name: str, path: str) -> Callable[..., Any]:
@@ -58,13 +112,30 @@ def main(arguments: Sequence[str]) -> None:
     del os.environ[CHILD_MARK]
     is_raw = raw == "1"
     handler = Offer(name, function, 1, False, False, is_raw, None if is_raw else Signature(function))
+    teller = Teller(stream)
     while True:
-        bodies = receive(stream)
-        if bodies is None:
+        heard = receive(stream)
+        if heard is None:
             return
+        attempt, bodies = heard
+        if attempt:
+            do_task(handler, attempt, bodies[0], teller)
+            continue
         work = Work("", name, bodies, 0.0)
         how, _, what = perform(handler, work, lambda _id, parts: send(stream, ["partial", list(parts)]))
         send(stream, [how, list(what)])
+
+
+def do_task(handler: Offer, attempt: int, params: bytes, teller: Teller) -> None:
+    """One attempt; whether it is tried again is the parent's business, who kills us when its time is over."""
+    job = Job("", attempt, handler.name, params, math.inf, "")
+    here.set(Doing(job, teller.tell))
+    outcome = perform_task(handler, job)
+    here.set(None)
+    if isinstance(outcome, Failure):
+        teller.end("failure", outcome)
+    else:
+        teller.end("result", outcome)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """Children: handlers in processes of their own.
 
 Lives here: one process per slot, fed through a socket pair with length-prefixed MessagePack. Never here: pickle. A
-handler that crashes its process, or outlasts its request, costs that one request. Invariant: a child serves one request
-at a time, and ends with us.
+handler that crashes its process, or outlasts its time, costs that one request or attempt. Invariant: a child serves one
+thing at a time, and ends with us.
+
+To a child goes `[attempt, bodies]`, attempt 0 being a request. From it come `partial` and `reply` with bodies, `error`
+with code and message; for a task `progress` with a number and a note, `result` with JSON, `failure` with a Failure.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,18 +27,24 @@ import msgspec
 
 from scale0.base import codes
 from scale0.broker.backend import Work
+from scale0.client.outcome import CHILD_NAME, MAIN, Failure, Outcome, died, late, not_started
 from scale0.io.clock import read_now
+from scale0.zerotask.node import Job
 
 if TYPE_CHECKING:
     from scale0.client.perform import Answer, Offer
+    from scale0.client.progress import Tell
+
+__all__ = ["CHILD_MARK", "CHILD_NAME", "MAIN", "Children", "receive", "send"]
 
 HEAD: Final = struct.Struct(">I")
-CHILD_NAME: Final = "__scale0_child__"
-"""What a script is called in place of `__main__` when a child looks for a function in it."""
 CHILD_MARK: Final = "SCALE0_CHILD"
 """Set in a child's environment while it looks: a script without a guard must not start a second worker there."""
 CHILD_MODULE: Final = "scale0.client.child"
-MAIN: Final = "__main__"
+
+DYING_SECONDS: Final = 2.0
+"""From the end of a child's socket to its own: a large one takes time to be taken apart."""
+LOOK_SECONDS: Final = 0.001
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Any]).decode
@@ -71,20 +81,38 @@ class Child:
             )
         self.socket = ours
 
-    def ask(self, bodies: Sequence[bytes], deadline: float) -> None:
-        """Send one request."""
+    def ask(self, attempt: int, bodies: Sequence[bytes], deadline: float) -> None:
+        """Send one request, or one attempt of a task."""
         self._limit(deadline)
-        send(self.socket, list(bodies))
+        send(self.socket, [attempt, list(bodies)])
 
     def hear(self, deadline: float) -> list[Any] | None:
         """One message, or None when the child is gone; `TimeoutError` when its time is over."""
         self._limit(deadline)
         return receive(self.socket)
 
-    def end(self) -> int:
-        """Kill it, and what it has started; its exit status."""
-        self.socket.close()
+    def kill(self) -> None:
+        """Kill it, and what it has started; whoever converses with it notices."""
         if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Be done with it; its exit status."""
+        self.socket.close()
+        self.kill()
+        return self.process.wait()
+
+    def bury(self) -> int:
+        """It is ending by itself, or soon will; its own exit status. What it has started ends with it."""
+        self.socket.close()
+        until = read_now().mono + DYING_SECONDS
+        with contextlib.suppress(ChildProcessError):
+            # Looked at, but not waited for: until then nobody else can have its number, and its group can be named.
+            while os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+                if read_now().mono > until:
+                    break  # it only closed its socket
+                time.sleep(LOOK_SECONDS)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.wait()
@@ -105,6 +133,7 @@ class Children:
         self._all: set[Child] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._at_task: dict[Job, Child] = {}
 
     def run(self, handler: Offer, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer:
         """Have a child do it; whatever happens to the child, there is an answer."""
@@ -126,8 +155,41 @@ class Children:
         if answer is not None:
             self._give_back(handler, child)
             return answer
-        status = self._lose(child)
+        status = self._lose(child, buries=True)
         return "error", work.id, (codes.BACKEND_DIED, f"the handler's process died ({describe(status)})")
+
+    def run_task(self, handler: Offer, job: Job, tell: Tell) -> Outcome:
+        """Have a child do a task; whatever happens to the child, there is an outcome."""
+        try:
+            child = self._take(handler)
+        except (OSError, ValueError) as error:
+            return not_started(str(error))
+        with self._lock:
+            self._at_task[job] = child
+        outcome: Outcome | None = None
+        is_late = False
+        try:
+            outcome = self._attempt(child, job, tell)
+        except TimeoutError:
+            is_late = True
+        except OSError:
+            pass  # it is gone
+        with self._lock:
+            del self._at_task[job]
+        if outcome is not None and not job.stop:
+            self._give_back(handler, child)
+            return outcome
+        # One that was told to stop may be dying, though it had just finished: nobody else gets it.
+        status = self._lose(child, buries=not is_late and not job.stop)
+        return late(job, ": it was killed") if is_late else died(describe(status))
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """Kill the children that are at these tasks, whose `stop` is set."""
+        with self._lock:
+            for job in jobs:
+                child = self._at_task.get(job)
+                if child is not None:
+                    child.kill()
 
     def close(self) -> None:
         """End them all."""
@@ -139,7 +201,7 @@ class Children:
 
     def _converse(self, child: Child, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer | None:
         deadline = read_now().mono + (work.timeout or math.inf)
-        child.ask(work.bodies, deadline)
+        child.ask(0, work.bodies, deadline)
         while True:
             heard = child.hear(deadline)
             if heard is None:
@@ -151,6 +213,21 @@ class Children:
                 return "reply", work.id, what
             else:
                 return "error", work.id, (what[0], what[1])
+
+    def _attempt(self, child: Child, job: Job, tell: Tell) -> Outcome | None:
+        child.ask(job.attempt, [job.params], job.deadline)
+        while True:
+            heard = child.hear(job.deadline)
+            if heard is None:
+                return None
+            how, what = heard
+            if how == "progress":
+                tell(job, what[0], what[1])
+            elif how == "result":
+                result: bytes = what
+                return result
+            else:
+                return msgspec.convert(what, Failure)
 
     def _take(self, handler: Offer) -> Child:
         with self._lock:
@@ -173,10 +250,11 @@ class Children:
         with self._lock:
             self._free[handler.name].append(child)
 
-    def _lose(self, child: Child) -> int:
+    def _lose(self, child: Child, buries: bool = False) -> int:
+        """Its exit status; `buries`: it is dying of itself, and its own status tells how."""
         with self._lock:
             self._all.discard(child)
-        return child.end()
+        return child.bury() if buries else child.end()
 
 
 def describe(status: int) -> str:

@@ -1,8 +1,8 @@
-"""`Client`: call services, from any thread.
+"""`Client`: call services and submit tasks, from any thread.
 
-Lives here: waiting. Never here: the protocol (`broker.frontend`), or the socket (`io.link`). There is no thread of its
-own: whoever waits leads, that is, reads the socket for all, and hands over when its own answer has come. So a call from
-one thread costs no switch at all.
+Lives here: waiting. Never here: the protocols (`broker.frontend`, `zerotask.asker`), or the socket (`io.link`).
+There is no thread of its own: whoever waits leads, that is, reads the socket for all, and hands over when its own
+answer has come. So a call from one thread costs no switch at all.
 """
 
 from __future__ import annotations
@@ -14,111 +14,42 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
-import msgspec
-
-from scale0.base import codes
-from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
 from scale0.broker.line import UP, LineStep
 from scale0.client import payload
+from scale0.client.checks import check_command, check_request, check_timeout
 from scale0.client.endpoints import endpoints_of
-from scale0.client.errors import CallError, error_of
+from scale0.client.pending import Awaited, Pending
+from scale0.client.submission import Submission
+from scale0.client.task import Task
+from scale0.client.task_options import OptionWords, TaskOptions
 from scale0.io.clock import read_now
 from scale0.io.link import Link
+from scale0.zerotask.asker import TaskAsker
+from scale0.zerotask.tickets import Told
 
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_IN_FLIGHT: Final = 100
 SEE_OFF_SECONDS: Final = 1.0
 """How long a call that does not wait may wait for the very first connection."""
-MAX_TIMEOUT: Final = Limits().max_request_timeout
-COMMAND_ID_BYTES: Final = 64
-"""More than the id of a command adds to its options."""
-MAX_COMMAND_BYTES: Final = Limits().max_options_bytes - COMMAND_ID_BYTES
+TASK_CLIENT_BITS: Final = 96
+"""Of a task client's own id, where the user gave none."""
 
-ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed})
+ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed, Told})
 """News with a `tag`; the rest is about the line."""
 
 
-class Pending:
-    """A request under way. `result()` waits for it."""
-
-    __slots__ = ("_bodies", "_client", "_error", "_gates", "_parts", "done", "raw", "service")
-
-    def __init__(self, client: Client, service: str, raw: bool) -> None:
-        self._client = client
-        self._gates: list[threading.Lock] | None = None
-        """One for each thread that sleeps until it is done."""
-        self._bodies: Sequence[bytes] = ()
-        self._parts: deque[Sequence[bytes]] | None = None
-        self._error: CallError | None = None
-        self.service = service
-        self.raw = raw
-        self.done = False
-
-    def result(self) -> Any:
-        """The answer; raises `CallError`. It ends by itself, at the latest a second after the call's timeout."""
-        if not self.done:
-            self._client._wait(self)
-        return self._value()
-
-    def parts(self) -> Iterator[Any]:
-        """The parts of a streamed answer as they come; the last one is what the handler returned, if anything."""
-        while True:
-            self._client._wait(self, parts=True)
-            while self._parts:
-                yield self._read(self._parts.popleft())
-            if self.done:
-                break
-        last = self._value()
-        if last not in (None, []):
-            yield last
-
-    def has_come(self, part: bool) -> bool:
-        """True if it is done, or (`part`) a part came that nobody took yet."""
-        return self.done or (part and bool(self._parts))
-
-    def _value(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._read(self._bodies)
-
-    def _read(self, bodies: Sequence[bytes]) -> Any:
-        if self.raw:
-            return list(bodies)
-        return payload.decode(bodies[0]) if bodies else None
-
-    def _news(self, news: Any) -> None:
-        kind = type(news)
-        if kind is Answered:
-            self._bodies = news.bodies
-        elif kind is Partial:
-            if self._parts is None:
-                self._parts = deque()
-            self._parts.append(news.bodies)
-        elif kind is Managed and news.code == codes.OK:
-            self._bodies = (news.body,)
-        else:
-            self._error = error_of(news.code, news.message, self.service)
-        self.done = self.done or kind is not Partial
-        if self._gates is not None:
-            self._open_gates()
-
-    def _open_gates(self) -> None:
-        for gate in tuple(self._gates or ()):
-            # Two threads may wake a sleeper at once; a gate is used only once, so the second does no harm.
-            with contextlib.suppress(RuntimeError):
-                gate.release()
-
-
 class Client:
-    """A connection to a network, for calls.
+    """A connection to a network, for calls and tasks.
 
     >>> with Client("tcp://127.0.0.1:5700") as net:  # doctest: +SKIP
-    ...     net.call("thumbs.make", "cat.png", width=100)
+    ...     net.call("thumbs.make", "cat.png", width=100)  # now
+    ...     task = net.submit("thumbs.make", "cat.png", width=100)  # durable: it will be done, whoever dies
+    ...     task.result(timeout=10)
     """
 
     def __init__(
@@ -129,22 +60,30 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT,
         retry: bool = False,
         patience: float | None = None,
+        task_client: str | None = None,
     ) -> None:
         """With `retry` calls may run twice, so another worker is tried when one dies.
 
+        Tasks belong to `task_client`, else to `identity`: with the same one, another process finds them again
+        (`task_of`), and several connections may use it at once.
         `patience`: how long a broker is looked for before calls fail, whatever their timeout.
         """
         endpoints = endpoints_of(endpoint, "tcp://host:5700")
-        self._session = FrontendSession(endpoints, identity, random.SystemRandom(), patience)
+        chance = random.SystemRandom()
+        owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
+        self._asker = TaskAsker(owner, chance)
+        self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
         self._link = Link(self._session, self._deliver)
         self._leader = threading.Lock()
         self._leads = 0
         """The thread that leads, if one does."""
-        self._waiters: dict[threading.Lock, Pending] = {}
+        self._waiters: dict[threading.Lock, Awaited] = {}
         self._queueing = threading.Lock()
         self._timeout = check_timeout(timeout)
         self._retry = retry
         self._pid = os.getpid()
+        self._closed = False
+        self._tasks = Submission(self, TaskOptions())
         self._act(self._session.start)
 
     @property
@@ -213,6 +152,30 @@ class Client:
             if window:
                 yield window.popleft().result()
 
+    @property
+    def task_client(self) -> str:
+        """Whom our tasks belong to: the identity that we were given, or one of our own making."""
+        return self._asker.client_id
+
+    def submit(self, service: str, /, *args: Any, **kwargs: Any) -> Task:
+        """Have `service` done with these arguments, whoever dies meanwhile: it is on disk when this returns.
+
+        All arguments are the handler's own; options are given by `task(...)`.
+        """
+        return self._tasks.submit(service, *args, **kwargs)
+
+    def submit_many(self, service: str, items: Iterable[Any], *, star: bool = False) -> list[Task]:
+        """Submit a task for each item (one argument; with `star`, a sequence of them), in few messages."""
+        return self._tasks.submit_many(service, items, star=star)
+
+    def task(self, **options: Unpack[OptionWords]) -> Submission:
+        """Options for tasks (see `TaskOptions`): `net.task(priority=7, delay=60).submit("thumbs.make", "cat.png")`."""
+        return Submission(self, TaskOptions(**options)) if options else self._tasks
+
+    def task_of(self, id_: str) -> Task:
+        """A task that was submitted before, by this client or by another one with the same identity."""
+        return self._tasks.task_of(id_)
+
     def services(self) -> list[dict[str, Any]]:
         """Every service of the network, with its backends, slots and busy count."""
         return list(self._pages("scale0.services"))
@@ -238,7 +201,8 @@ class Client:
         return pending.result()
 
     def close(self) -> None:
-        """Leave; what is under way fails."""
+        """Leave; what is under way fails. Tasks that were submitted go on."""
+        self._closed = True
         if os.getpid() == self._pid:
             self._link.close(self._session.end)
 
@@ -268,7 +232,7 @@ class Client:
         self._act(lambda now, out: self._session.request(service, bodies, wait, again, pending, now, out))
         return pending
 
-    def _see_off(self, pending: Pending) -> None:
+    def _see_off(self, pending: Awaited) -> None:
         """A request leaves once the broker has taken us in; without a thread of our own, somebody must read that."""
         deadline = read_now().mono + SEE_OFF_SECONDS
         while not pending.done and self._session.line.state != UP and read_now().mono < deadline:
@@ -315,6 +279,10 @@ class Client:
             raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
         self._link.act(do)
 
+    def _ride(self, do: Callable[[Now], None]) -> None:
+        """Ask the tasks' session for something."""
+        self._act(lambda now, out: self._session.ride(do, now, out))
+
     def _wait_for(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else check_timeout(timeout)
 
@@ -326,33 +294,39 @@ class Client:
             # One of these may be what the leader waits for, and the socket has nothing more to tell it.
             self._link.wake()
 
-    def _wait(self, pending: Pending, parts: bool = False) -> None:
-        """Until it is done (or has a part): lead, or sleep until done or asked to lead."""
+    def _wait(self, pending: Awaited, parts: bool = False, timeout: float | None = None) -> None:
+        """Until it is done (or has a part), or the time is over: lead, or sleep until done or asked to lead."""
         if os.getpid() != self._pid:
             raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
+        end = None if timeout is None else read_now().mono + timeout
         try:
-            while not pending.has_come(parts):
+            while not pending.has_come(parts) and (end is None or read_now().mono < end):
                 if self._leader.acquire(blocking=False):
-                    self._lead(pending, parts)
+                    self._lead(pending, parts, end)
                 else:
-                    self._follow(pending, parts)
+                    self._follow(pending, parts, end)
         finally:
             # Also after following: we may have been asked to lead in the moment in which our answer came. And also if
             # we were interrupted: the others still wait.
             if self._waiters and not self._leader.locked():
                 self._hand_over()
 
-    def _lead(self, pending: Pending, parts: bool) -> None:
+    def _lead(self, pending: Awaited, parts: bool, end: float | None) -> None:
         try:
             self._leads = threading.get_ident()
             while not pending.has_come(parts):
-                self._link.wait()
+                if end is None:
+                    self._link.wait()
+                elif (rest := end - read_now().mono) > 0:
+                    self._link.wait(rest)
+                else:
+                    break
                 self._link.pump()
         finally:
             self._leads = 0
             self._leader.release()
 
-    def _follow(self, pending: Pending, parts: bool) -> None:
+    def _follow(self, pending: Awaited, parts: bool, end: float | None) -> None:
         gate = threading.Lock()
         gate.acquire()
         try:
@@ -363,7 +337,7 @@ class Client:
                 self._waiters[gate] = pending
             # The leader may have finished between our look and our queueing: nobody would wake us then.
             if not pending.has_come(parts) and self._leader.locked():
-                gate.acquire()
+                gate.acquire(timeout=-1 if end is None else max(0.0, end - read_now().mono))
         finally:
             with self._queueing:
                 self._waiters.pop(gate, None)
@@ -377,30 +351,3 @@ class Client:
                 with contextlib.suppress(RuntimeError):
                     gate.release()
                 return
-
-
-def check_timeout(timeout: float) -> float:
-    """A timeout that a broker takes."""
-    if not 0 < timeout <= MAX_TIMEOUT:
-        raise ValueError(f"a timeout is more than 0 and at most {MAX_TIMEOUT:g} seconds, not {timeout}")
-    return timeout
-
-
-def check_request(service: Any, bodies: Sequence[Any]) -> None:
-    """What cannot be put on the wire is refused here: further down it would spoil other calls' messages too."""
-    if type(service) is not str:
-        raise TypeError(f"a service is named by a str, not {type(service).__name__}")
-    if not service.isascii():
-        service.encode()
-    for body in bodies:
-        if not isinstance(body, bytes | bytearray | memoryview):
-            raise TypeError(f"a body is bytes, not {type(body).__name__}")
-        if type(body) is memoryview and not body.c_contiguous:
-            raise ValueError("a body is one piece of memory")
-
-
-def check_command(said: dict[str, Any]) -> None:
-    """The same for a management command: it may leave alone, or in a BATCH."""
-    size = max(len(msgspec.json.encode(said)), len(msgspec.msgpack.encode(said)))
-    if size > MAX_COMMAND_BYTES:
-        raise ValueError(f"a command is at most {MAX_COMMAND_BYTES} bytes, not {size}")

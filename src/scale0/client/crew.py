@@ -1,16 +1,16 @@
 """The crew: threads that read the socket and run handlers.
 
-Lives here: who reads, who runs, and when more hands are called. Never here: the protocol, or what becomes of arguments
-(`perform`). The thread that reads a batch runs it too, so that a short handler costs no switch of threads; a
-watch looks every few milliseconds, and calls more hands when work waits behind a slow handler. Invariants: at most
-`slots` handlers of one service run at once; the watch reads the socket and sends heartbeats whenever nobody else does;
-an answer waits at most one look of the watch; answers leave in the order in which they came; a thread that fails ends
-the worker.
+Lives here: who reads, who runs, and when more hands are called. Never here: the protocol, what becomes of arguments
+(`perform`, `outcome`), whose turn it is (`stations`), tasks (`stints`) or coroutines (`coroutines`). The thread that
+reads a batch runs it too, so that a short handler costs no switch of threads; a watch looks every few milliseconds, and
+calls more hands when work waits behind a slow handler. Invariants: at most `slots` handlers of one service run at once;
+the watch reads the socket and sends heartbeats whenever nobody else does; an answer waits at most one look of the
+watch; answers leave in the order in which they came; requests come before tasks, because somebody waits for them now; a
+thread that fails ends the worker.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -20,8 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scale0.base import codes
 from scale0.broker.backend import BackendSession, Work
-from scale0.client.perform import Answer, Offer, perform, perform_async
+from scale0.client.coroutines import Coroutines
+from scale0.client.perform import Answer, Offer, perform
+from scale0.client.stations import Stations
+from scale0.client.stints import FLUSH_RESULTS, STINT_SECONDS, Stints
 from scale0.io.link import Link, LinkClosedError
+from scale0.zerotask.node import Job, TasksInHand
 
 if TYPE_CHECKING:
     from scale0.client.children import Children
@@ -52,6 +56,7 @@ class Crew:
         link: Link,
         children: Children | None,
         on_fault: Callable[[BaseException], None],
+        tasks: TasksInHand | None = None,
     ) -> None:
         """`on_fault` hears of a thread of ours that failed: without it, work may be left undone."""
         self._handlers = handlers
@@ -59,11 +64,12 @@ class Crew:
         self._link = link
         self._children = children
         self._on_fault = on_fault
+        self._stations = Stations(handlers)
+        self._stints: Stints | None = None
+        if tasks is not None:
+            self._stints = Stints(handlers, self._stations, session, link, children, tasks)
+        self._coroutines = Coroutines(handlers, self._stations, link, self._stints, self)
         self._queue: deque[Work] = deque()
-        self._held: dict[str, deque[Work]] = {}
-        self._running: dict[str, int] = {}
-        self._counted: set[str] = set()
-        """Requests that `_running` counts."""
         self._count = threading.Lock()
         self._answers: deque[Answer] = deque()
         self._leader = threading.Lock()
@@ -78,49 +84,73 @@ class Crew:
         self._waited = 0
         """What waited at the last look of the watch."""
         self._stopped = False
-        self._several = False
-        """Several services share our slots: each must keep to its own. For one alone the broker counts."""
         self._in_hand = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._async_works: deque[Work] = deque()
-        self._keep: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """One hand and the watch; the rest come when they are needed."""
         if any(handler.is_async for handler in self._handlers.values()):
-            self._start_loop()
+            self._coroutines.start()
         self._add_hand()
-        self._start_thread(self._watch, "scale0-watch")
+        self.start_thread(self._watch, "scale0-watch")
 
     def take(self, works: Sequence[Work]) -> None:
         """Work came in. Whoever read it runs it next; the link's lock is held, so nothing is said here."""
         with self._count:
             self._in_hand += len(works)
-        self._several = len(self._handlers) > 1
+        if len(self._handlers) > 1:
+            # Several services share our slots: each must keep to its own. For one alone the broker counts.
+            self._stations.counting = True
+        coroutines: list[Work] = []
         for work in works:
             handler = self._handlers.get(work.service)
             if handler is None:
-                self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
+                self.answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
             elif handler.is_async:
-                self._async_works.append(work)
+                coroutines.append(work)
             else:
                 self._queue.append(work)
-        if not self._busy.is_set():
-            self._busy.set()
-        if self._async_works:
-            if self._loop is None:
-                self._start_loop()
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._guard, self._start_coroutines)
+        self._stir()
+        if coroutines:
+            self._coroutines.take(coroutines)
+
+    def give(self, jobs: Sequence[Job]) -> None:
+        """Tasks came in, as work does."""
+        if self._stints is None:
+            return
+        self._stints.give(jobs)
+        self._stir()
+        if any((offer := self._handlers.get(job.method)) is not None and offer.is_async for job in jobs):
+            self._coroutines.look()
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """Nobody wants these tasks any more: those in threads are told so, the others are ended."""
+        self._coroutines.stop(jobs)
+        if self._children is not None:
+            self._children.stop(jobs)
+
+    def resume(self) -> None:
+        """Tasks may begin: there is a line, and room for results."""
+        if self._stints is not None:
+            self._stints.resume()
+            self._stir()
+            if any(handler.is_async for handler in self._handlers.values()):
+                self._coroutines.look()
+
+    def hold(self) -> None:
+        """No task begins any more; those that have begun go on."""
+        if self._stints is not None:
+            self._stints.stop()
 
     def idle(self) -> bool:
-        """True when nothing is in hand, and nothing waits to be said."""
-        return self._in_hand == 0 and not self._answers
+        """True when nothing is being done, and nothing waits to be said."""
+        if self._in_hand or self._answers or self._stations.busy:
+            return False
+        return self._stints is None or not self._stints.results
 
     def flush(self) -> None:
         """Say what is ready to be said."""
-        answers = self._answers
-        if not answers:
+        answers, stints = self._answers, self._stints
+        if not answers and (stints is None or not stints.has_words()):
             return
 
         def say(now: Any, out: Any) -> None:
@@ -134,15 +164,20 @@ class Crew:
                     session.partial(id_, what, now, out)
                 else:
                     session.error(id_, what[0], what[1], now, out)
+            if stints is not None:
+                stints.say(now, out)
 
         try:
             self._link.act(say)
         except LinkClosedError:
             answers.clear()  # nobody waits for these any more
+            if stints is not None:
+                stints.results.clear()
 
     def stop(self) -> None:
         """Say what is ready, and end the hands; those inside a handler end after it."""
         try:
+            self.hold()
             self.flush()
         finally:
             self._end()
@@ -154,15 +189,19 @@ class Crew:
         self._link.wake()
         while self._sleepers:
             self._sleepers.popleft().release()
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._coroutines.end()
 
-    def _start_thread(self, target: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=self._guard, args=(target,), name=name, daemon=True)
+    def _stir(self) -> None:
+        if not self._busy.is_set():
+            self._busy.set()
+
+    def start_thread(self, target: Callable[[], None], name: str) -> None:
+        """A thread whose failure is heard of."""
+        thread = threading.Thread(target=self.guard, args=(target,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _guard(self, do: Callable[[], None]) -> None:
+    def guard(self, do: Callable[[], None]) -> None:
         """A thread of ours that fails would leave a worker that only looks alive: end it, loudly."""
         try:
             do()
@@ -175,7 +214,7 @@ class Crew:
             self._on_fault(error)
 
     def _add_hand(self) -> None:
-        self._start_thread(self._work, f"scale0-hand-{len(self._threads)}")
+        self.start_thread(self._work, f"scale0-hand-{len(self._threads)}")
 
     def _work(self) -> None:
         """One hand: run what waits, else read, else sleep."""
@@ -185,6 +224,8 @@ class Crew:
                 self._run(work)
                 if not self._queue or len(self._answers) >= FLUSH_ANSWERS:
                     self.flush()
+            elif self._stints is not None and self._stint(self._stints):
+                continue
             elif self._leader.acquire(blocking=False):
                 try:
                     self.flush()
@@ -211,32 +252,30 @@ class Crew:
                 work = self._queue.popleft()
             except IndexError:
                 return None
-            if not self._several or self._claim(work):
+            if not self._stations.counting or self._stations.claim(work):
                 return work
         return None
 
-    def _claim(self, work: Work) -> bool:
-        """Take one of its service's own slots, or hold it until there is one."""
-        handler = self._handlers.get(work.service)
-        with self._count:
-            running = self._running.get(work.service, 0)
-            if handler is not None and running >= handler.slots:
-                self._held.setdefault(work.service, deque()).append(work)
-                return False
-            self._running[work.service] = running + 1
-            self._counted.add(work.id)
+    def _stint(self, stints: Stints) -> bool:
+        """A turn at tasks; False if there is none that may begin."""
+        station = self._stations.enter(is_async=False)
+        if station is None:
+            return False
+        if station.group > 1:
+            # They are quick: this hand reads again before the watch need do it.
+            self._left = time.monotonic() + STINT_SECONDS
+        try:
+            self._done += stints.run(station, self._queue.__len__)
+        finally:
+            self._hold_no_more(self._stations.leave(station))
+        if len(stints.results) >= FLUSH_RESULTS or not self._stations.startable():
+            self.flush()
         return True
 
-    def _release(self, work: Work, queue: deque[Work]) -> None:
-        """Give the slot back; what was held for it goes to the head of `queue`."""
-        with self._count:
-            if work.id not in self._counted:
-                return
-            self._counted.discard(work.id)
-            self._running[work.service] -= 1
-            held = self._held.get(work.service)
-            if held:
-                queue.appendleft(held.popleft())
+    def _hold_no_more(self, held: Work | None) -> None:
+        """A request whose slot is free now is the next."""
+        if held is not None:
+            self._queue.appendleft(held)
 
     def _watch(self) -> None:
         """Look every few milliseconds while there is work; sleep while there is none."""
@@ -244,7 +283,7 @@ class Crew:
         while not self._stopped:
             if quiet > QUIET_LOOKS and self._leader.locked():
                 self._busy.clear()
-                if self._in_hand or self._ending():
+                if self._at_work() or self._ending():
                     self._busy.set()
                 self._busy.wait()
                 quiet = 0
@@ -257,17 +296,21 @@ class Crew:
                     self._leader.release()
             else:
                 self._pause.wait(LOOK_SECONDS)
-            quiet = 0 if self._in_hand else quiet + 1
-            if self._answers:
-                self.flush()
+            quiet = 0 if self._at_work() else quiet + 1
+            self.flush()
             self._call_hands()
+
+    def _at_work(self) -> bool:
+        """Something is being done, or could be begun."""
+        return bool(self._in_hand or self._stations.busy or self._stations.startable())
 
     def _call_hands(self) -> None:
         """Work waits behind a slow handler, or nobody reads: wake sleepers, or hire."""
         done, self._done_before = self._done - self._done_before, self._done
         # While handlers are quick, more hands would only get in each other's way.
         slow = done < QUICK_HANDLERS
-        waiting, self._waited = (min(len(self._queue), self._waited) if slow else 0), len(self._queue)
+        pending = len(self._queue) + self._stations.startable()
+        waiting, self._waited = (min(pending, self._waited) if slow else 0), pending
         wanted = waiting if self._leader.locked() else max(1, waiting)
         if wanted > 0 and self._sleepers:
             # Whoever wakes up first reads again: the watch must not be quicker.
@@ -278,7 +321,7 @@ class Crew:
         for _ in range(min(wanted if waiting else 0, MAX_THREADS - len(self._threads))):
             self._add_hand()
 
-    def _answer(self, answer: Answer) -> None:
+    def answer(self, answer: Answer) -> None:
         """Note an answer; the last one of a request takes it out of our hands."""
         self._answers.append(answer)
         if answer[0] != "partial":
@@ -290,53 +333,15 @@ class Crew:
         handler = self._handlers.get(work.service)
         try:
             if handler is None:
-                self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
+                self.answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
             elif handler.is_process and self._children is not None:
-                self._answer(self._children.run(handler, work, self._part))
+                self.answer(self._children.run(handler, work, self.part))
             else:
-                self._answer(perform(handler, work, self._part))
+                self.answer(perform(handler, work, self.part))
         finally:
-            if self._counted:
-                self._release(work, self._queue)
+            self._hold_no_more(self._stations.release(work))
 
-    def _part(self, id_: str, bodies: Sequence[bytes]) -> None:
+    def part(self, id_: str, bodies: Sequence[bytes]) -> None:
         """A part of an answer leaves at once: somebody watches it come."""
-        self._answer(("partial", id_, bodies))
+        self.answer(("partial", id_, bodies))
         self.flush()
-
-    def _start_loop(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._start_thread(self._run_loop, "scale0-loop")
-
-    def _run_loop(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            asyncio.set_event_loop(loop)
-            loop.run_forever()
-            for task in self._keep:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*self._keep, return_exceptions=True))
-            loop.close()
-
-    def _start_coroutines(self) -> None:
-        loop = self._loop
-        while self._async_works and loop is not None:
-            work = self._async_works.popleft()
-            if self._several and not self._claim(work):
-                continue
-            task = loop.create_task(self._coroutine(work))
-            self._keep.add(task)
-            task.add_done_callback(self._keep.discard)
-
-    async def _coroutine(self, work: Work) -> None:
-        handler = self._handlers.get(work.service)
-        if handler is None:
-            self._answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
-        else:
-            self._answer(await perform_async(handler, work, self._part))
-        if self._counted:
-            self._release(work, self._async_works)
-            self._start_coroutines()
-        if self._loop is not None:
-            # The answers of one turn of the loop leave together.
-            self._loop.call_soon(self._guard, self.flush)

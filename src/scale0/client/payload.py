@@ -18,6 +18,7 @@ from scale0.broker.wire import depth_within
 
 MAX_DEPTH: Final = 64
 POSITIONAL: Final = "*"
+BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -44,9 +45,9 @@ def decode(body: bytes) -> Any:
 
 def decode_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
     """A body's arguments; `Refusal` if they are none."""
-    if not body:
+    if not body or body == b"[]":
         return [], {}
-    if not depth_within(body, MAX_DEPTH):
+    if len(body) > MAX_DEPTH and not depth_within(body, MAX_DEPTH):
         raise Refusal(codes.MALFORMED, f"arguments nest deeper than {MAX_DEPTH}")
     try:
         value = _decode(body)
@@ -64,7 +65,7 @@ def decode_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
 class Signature:
     """A function's own idea of its arguments: bound and converted by its annotations."""
 
-    __slots__ = ("_plain", "_signature", "_types")
+    __slots__ = ("_least", "_most", "_places", "_plain", "_signature", "_types")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._signature = inspect.signature(function)
@@ -74,10 +75,24 @@ class Signature:
             hints = {}
         self._types = {name: hints[name] for name in self._signature.parameters if name in hints}
         self._plain = not self._types
+        by_place = [one for one in self._signature.parameters.values() if one.kind in BY_PLACE]
+        others = [one for one in self._signature.parameters.values() if one.kind not in BY_PLACE]
+        is_simple = all(one.kind is one.KEYWORD_ONLY and one.default is not one.empty for one in others)
+        self._places = tuple((one.name, self._types.get(one.name, Any)) for one in by_place)
+        self._least = sum(one.default is one.empty for one in by_place)
+        self._most = len(by_place) if is_simple else -1
+        """With so many arguments, all by position, there is nothing to be bound."""
 
     def bind(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments in a body, as the function takes them."""
         args, kwargs = decode_arguments(body)
+        if not kwargs and self._least <= len(args) <= self._most:
+            if not self._plain:
+                for place, value in enumerate(args):
+                    name, wanted = self._places[place]
+                    if wanted is not Any and type(value) is not wanted:
+                        args[place] = self._convert(name, value)
+            return args, kwargs
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -45,6 +45,9 @@ class Offer(msgspec.Struct, frozen=True):
     is_process: bool
     raw: bool
     signature: Signature | None
+    retry_on: frozenset[str] | None = None
+    """Names of exceptions for which a task is tried again; None: for all but `give_up_on`."""
+    give_up_on: frozenset[str] = frozenset()
 
 
 def bound(handler: Offer, work: Work) -> tuple[Sequence[Any], Any]:

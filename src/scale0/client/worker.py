@@ -1,7 +1,7 @@
 """`Worker`: offer functions as services.
 
-Lives here: registration, start, drain and stop. Never here: the protocol (`broker.backend`), or how handlers are run
-(`crew`, `children`). Invariant: heartbeats never wait for a handler.
+Lives here: registration, start, drain and stop. Never here: the protocol (`broker.backend`, `zerotask.node`), or how
+handlers are run (`crew`, `children`). Invariant: heartbeats never wait for a handler.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from scale0.broker.line import Ended, Lost, Up
 from scale0.client.children import CHILD_MARK, Children
 from scale0.client.crew import Crew
 from scale0.client.endpoints import endpoints_of
+from scale0.client.outcome import names_of
 from scale0.client.payload import Signature
 from scale0.client.perform import Offer
 from scale0.io.clock import read_now
-from scale0.io.link import Link
+from scale0.io.link import Link, LinkClosedError
+from scale0.zerotask.node import Given, Room, Stopped, TasksInHand
 
 log = logging.getLogger("scale0.worker")
 
@@ -42,6 +44,9 @@ LOOK_SECONDS: Final = 0.01
 """How often a stop looks whether all is done."""
 COROUTINE_SLOTS: Final = 100
 """Slots of a coroutine that names none: waiting is cheap there."""
+PREFETCH: Final = 1_000
+"""Tasks that may wait here beside those that run: enough for the quickest of them to never wait for the broker."""
+MAX_PREFETCH: Final = 10_000
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Mode = Literal["thread", "process"]
@@ -62,8 +67,16 @@ class Worker:
         *,
         identity: str | None = None,
         heartbeat_interval: float | None = None,
+        prefetch: int = PREFETCH,
     ) -> None:
-        """A worker with one address of its network; services are added by `service`."""
+        """A worker with one address of its network; services are added by `service`.
+
+        `prefetch`: how many tasks may wait here beside those that run. It is a cap: the broker gives slow handlers
+        fewer. 0: none.
+        """
+        if not 0 <= prefetch <= MAX_PREFETCH:
+            raise ValueError(f"prefetch is 0 to {MAX_PREFETCH}, not {prefetch}")
+        self.prefetch = prefetch
         self.endpoints = endpoints_of(endpoint, "tcp://host:5701")
         self.handlers: dict[str, Offer] = {}
         self._known: dict[str, Offer] = {}
@@ -71,6 +84,7 @@ class Worker:
         self._identity = identity
         self._heartbeat_interval = heartbeat_interval
         self._session: BackendSession | None = None
+        self._tasks = TasksInHand()
         self._link: Link | None = None
         self._crew: Crew | None = None
         self._children: Children | None = None
@@ -89,16 +103,37 @@ class Worker:
         return self._session.line.identity if self._session else self._identity
 
     def service(
-        self, name: str | None = None, *, slots: int | None = None, mode: Mode = "thread", raw: bool = False
+        self,
+        name: str | None = None,
+        *,
+        slots: int | None = None,
+        mode: Mode = "thread",
+        raw: bool = False,
+        retry_on: Sequence[type[BaseException]] | None = None,
+        give_up_on: Sequence[type[BaseException]] = (),
     ) -> Callable[[Function], Function]:
-        """Offer a function as `name`. Plain functions run in threads or processes, coroutines in a loop.
+        """Offer a function as `name`, for calls and tasks.
 
-        A generator's values travel as a stream of parts. With `raw`, the function gets the frames of the request as
-        bytes, and returns bytes. `slots`: how many of it run at once.
+        Plain functions run in threads or processes, coroutines in a loop.
+        A generator's values travel as a stream of parts; those of a task become a list. With `raw`, the function gets
+        the frames of the request as bytes, and returns bytes; for a task it gets one frame, the params in JSON, and
+        returns one JSON value. `slots`: how many of it run at once.
+
+        A task that raises is tried again, up to its `max_attempts`: after any exception, or only after those in
+        `retry_on`, and never after those in `give_up_on`; if an exception's class inherits from both, the nearer one
+        decides. Arguments that do not fit are never tried again. A handler can say it itself: see `Retry` and `GiveUp`.
         """
 
         def register(function: Function) -> Function:
-            self.add(name or function.__name__, function, slots=slots, mode=mode, raw=raw)
+            self.add(
+                name or function.__name__,
+                function,
+                slots=slots,
+                mode=mode,
+                raw=raw,
+                retry_on=retry_on,
+                give_up_on=give_up_on,
+            )
             return function
 
         return register
@@ -111,6 +146,8 @@ class Worker:
         slots: int | None = None,
         mode: Mode = "thread",
         raw: bool = False,
+        retry_on: Sequence[type[BaseException]] | None = None,
+        give_up_on: Sequence[type[BaseException]] = (),
     ) -> None:
         """Offer a function; also while running."""
         if not is_service_name(name, Limits().max_service_bytes) or is_reserved(name):
@@ -133,6 +170,8 @@ class Worker:
             is_process=mode == "process",
             raw=raw,
             signature=None if raw else Signature(function),
+            retry_on=None if retry_on is None else names_of(retry_on),
+            give_up_on=names_of(give_up_on),
         )
         self._offer()
 
@@ -154,11 +193,13 @@ class Worker:
             self._slots(),
             random.SystemRandom(),
             self._heartbeat_interval,
+            tasks=self._tasks,
+            prefetch=self.prefetch,
         )
         self._session = session
         self._link = Link(session, self._deliver)
         self._children = Children(self)
-        self._crew = Crew(self._known, session, self._link, self._children, self._fault)
+        self._crew = Crew(self._known, session, self._link, self._children, self._fault, self._tasks)
         self._link.act(session.start)
         self._crew.start()
 
@@ -190,15 +231,17 @@ class Worker:
             self._close()
             return
         deadline = read_now().mono + drain
+        crew.hold()
         self._offered.clear()
         link.act(lambda now, out: session.offer((), self._slots(), now, out))
         if self._up.is_set():
             # Work that is on its way to us comes before the broker's READYOK.
             self._offered.wait(min(drain, OFFER_SECONDS))
         pause = threading.Event()
-        # An answer is in hand until it is on the line.
-        while (session.in_hand or not crew.idle()) and read_now().mono < deadline and not self._ended.is_set():
+        while self._owes(session, link, crew) and read_now().mono < deadline and not self._ended.is_set():
             pause.wait(LOOK_SECONDS)
+        if self._owes(session, link, crew):
+            log.warning("left with work in hand: its tasks will be done elsewhere, and its callers are told")
         self._close()
 
     def __enter__(self) -> Worker:
@@ -208,6 +251,13 @@ class Worker:
     def __exit__(self, *_: object) -> Literal[False]:
         self.stop()
         return False
+
+    def _owes(self, session: BackendSession, link: Link, crew: Crew) -> bool:
+        """True while somebody waits for us: an answer is owed until it is on the line, a result until it is taken."""
+        left = [1]
+        with contextlib.suppress(LinkClosedError):
+            link.act(lambda _now, _out: left.append(self._tasks.unfinished))
+        return bool(session.in_hand or left[-1] or not crew.idle())
 
     def _is_told(self) -> bool:
         """Wait to be told to stop. In pieces: a signal in an unlucky moment is heeded only with the next one."""
@@ -248,16 +298,26 @@ class Worker:
             link.act(lambda now, out: session.offer(names, self._slots(), now, out))
 
     def _deliver(self, news: list[Any]) -> None:
+        """The link's lock is held: nothing is said here."""
+        crew = self._crew
         work = [one for one in news if type(one) is Work]
-        if work and self._crew is not None:
-            self._crew.take(work)
+        if work and crew is not None:
+            crew.take(work)
         if len(work) == len(news):
             return
         for one in news:
             match one:
+                case Given() if crew is not None:
+                    crew.give(one.jobs)
+                case Stopped() if crew is not None:
+                    crew.cancel(one.jobs)
+                case Room() if crew is not None:
+                    crew.resume()
                 case Up():
                     log.info("up as %s", one.identity)
                     self._up.set()
+                    if crew is not None:
+                        crew.resume()
                 case Offered():
                     self._offered.set()
                 case Lost():

@@ -104,6 +104,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_json_depth: JsonDepth = _LIMITS.max_json_depth
     max_slots: Count = _LIMITS.max_slots
     request_queue_limit: Count = _LIMITS.request_queue_limit
+    task_queue_limit: Count = _LIMITS.task_queue_limit
     request_timeout: Seconds = _LIMITS.request_timeout
     max_request_timeout: Seconds = _LIMITS.max_request_timeout
     max_outstanding: Count = _LIMITS.max_outstanding

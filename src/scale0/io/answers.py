@@ -14,6 +14,7 @@ from typing import Any
 import argon2
 
 from scale0.base.errors import ConfigError
+from scale0.base.step import Question
 from scale0.broker.access import VerifyPassword
 from scale0.broker.management import ReadHistory, ReadOwnFile
 from scale0.config import BrokerConfig
@@ -31,6 +32,7 @@ class Answers:
         self._hasher = argon2.PasswordHasher()
         # One thread: hashing is heavy on purpose, and must leave a core for the work.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-answers")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="scale0-reader")
 
     async def find(self, ask: Any) -> Any:
         """The answer to one Ask."""
@@ -40,6 +42,8 @@ class Answers:
                 return await loop.run_in_executor(self._thread, self._verify, ask.password_hash, ask.password)
             case ReadHistory():
                 return await self._commits.read(ask.ask)
+            case Question():
+                return await loop.run_in_executor(self._reader, self._commits.look, ask.ask)
             case ReadOwnFile():
                 return await loop.run_in_executor(self._thread, self._own_file)
         raise TypeError(f"nobody answers {ask!r}")
@@ -47,6 +51,7 @@ class Answers:
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _verify(self, password_hash: str, password: str) -> bool:
         try:

@@ -8,6 +8,7 @@ nothing is released any more.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from scale0.store.interface import Store
 log = logging.getLogger("scale0.commits")
 
 Release = Callable[[], None]
+Then = Callable[[Any], None]
 
 
 class Commits:
@@ -30,6 +32,7 @@ class Commits:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-writer")
         self._writes: list[Any] = []
         self._releases: list[Release] = []
+        self._questions: list[tuple[Any, Then]] = []
         self._in_flight = False
         self._broken = False
         self._idle = asyncio.Event()
@@ -44,9 +47,19 @@ class Commits:
             self._releases.append(release)
         self._next()
 
+    def ask(self, ask: Any, then: Then) -> None:
+        """Read, behind all that was added before; `then` gets the answer."""
+        if not self._broken:
+            self._questions.append((ask, then))
+            self._next()
+
     async def read(self, ask: Any) -> Any:
         """Ask the store, on its own thread, behind what is being committed."""
         return await self._loop.run_in_executor(self._thread, self._store.read, ask)
+
+    def look(self, ask: Any) -> Any:
+        """Ask the store beside what is being committed, on the caller's own thread."""
+        return self._store.look(ask)
 
     async def flush(self) -> None:
         """Wait until everything is stored."""
@@ -60,19 +73,28 @@ class Commits:
     def _next(self) -> None:
         if self._in_flight:
             return
-        if not self._writes:
+        if not self._writes and not self._questions:
             releases, self._releases = self._releases, []
             for release in releases:
                 self._do(release)
             return
         writes, self._writes = self._writes, []
         releases, self._releases = self._releases, []
+        questions, self._questions = self._questions, []
         self._in_flight = True
         self._idle.clear()
-        future = self._loop.run_in_executor(self._thread, self._store.commit, writes)
-        future.add_done_callback(lambda done: self._committed(done, releases))
+        future = self._loop.run_in_executor(self._thread, self._work, writes, [ask for ask, _ in questions])
+        future.add_done_callback(lambda done: self._committed(done, releases, questions))
 
-    def _committed(self, done: asyncio.Future[None], releases: list[Release]) -> None:
+    def _work(self, writes: list[Any], asks: list[Any]) -> list[Any]:
+        """On the writer's thread: commit, then read."""
+        if writes:
+            self._store.commit(writes)
+        return [self._store.read(ask) for ask in asks]
+
+    def _committed(
+        self, done: asyncio.Future[list[Any]], releases: list[Release], questions: list[tuple[Any, Then]]
+    ) -> None:
         self._in_flight = False
         error = done.exception()
         if error is not None:
@@ -82,6 +104,8 @@ class Commits:
             return
         for release in releases:
             self._do(release)
+        for (_, then), answer in zip(questions, done.result(), strict=True):
+            self._do(functools.partial(then, answer))
         self._next()
         if not self._in_flight:
             self._idle.set()

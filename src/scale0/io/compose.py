@@ -15,7 +15,7 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker.access import Access
 from scale0.broker.blame import Blame
-from scale0.broker.broker import Broker, Scale0Speaker
+from scale0.broker.broker import Broker
 from scale0.broker.connection import Connections
 from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
@@ -25,13 +25,18 @@ from scale0.broker.negotiation import Negotiation
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
+from scale0.broker.speaker import Scale0Speaker
 from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER, BrokerState
 from scale0.broker.tally import Tally
 from scale0.broker.views import Views
 from scale0.config import BrokerConfig, Endpoints, NetworkDocument, first_document, parse
 from scale0.io.desk import BrokerDesk
+from scale0.io.task_commands import TaskCommands
+from scale0.io.task_desk import TaskDesk, TaskWork
+from scale0.io.titanic_desk import join_titanic
 from scale0.majordomo.machine import Majordomo
 from scale0.store.interface import Opened
+from scale0.zerotask.machine import Tasks
 
 
 def compose_broker(
@@ -63,8 +68,22 @@ def compose_broker(
     broker = Broker(
         state, connections, members, roster, requests, documents, management, scale0, blame, skew, __version__
     )
-    broker.speakers.update(Majordomo(BrokerDesk(broker, discovery)).speakers)
+    join_tasks(broker, views, opened)
+    broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
     return broker
+
+
+def join_tasks(broker: Broker, views: Views, opened: Opened) -> None:
+    """The queue, and the broker that it lives in."""
+    tasks = Tasks(broker.state, TaskDesk(broker), broker.roster, opened.next_task_seq)
+    broker.requests.tasks = TaskWork(tasks)
+    broker.rpc = tasks.rpc
+    broker.subscribe = tasks.announcer.subscribe
+    broker.scale0.tasks_status = tasks.native.status
+    broker.scale0.tasks_done = tasks.native.done
+    broker.tasks = tasks
+    views.tasks = tasks.counts
+    TaskCommands(broker.management, tasks)
 
 
 def start_broker(broker: Broker, opened: Opened, now: Now, step: Step) -> None:
@@ -72,6 +91,7 @@ def start_broker(broker: Broker, opened: Opened, now: Now, step: Step) -> None:
     if opened.document is None and broker.state.state != JOINING:
         step.write(broker.documents.row(broker.state.identity, now))
     broker.start(opened.boots, now, step)
+    broker.tasks.start(opened.leased, opened.open_tasks, now, step)
 
 
 def first_state(config: BrokerConfig, opened: Opened) -> str:

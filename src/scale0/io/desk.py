@@ -19,7 +19,7 @@ from scale0.broker import options
 from scale0.broker.broker import Broker
 from scale0.broker.connection import Connection
 from scale0.broker.discovery import Discovery
-from scale0.broker.members import Member
+from scale0.broker.members import MAJORDOMO, Member
 from scale0.broker.state import ACTIVE, Alarm
 
 
@@ -76,7 +76,7 @@ class BrokerDesk:
             raise Refusal(codes.IN_USE, f"this connection is {connection.member.identity}, which speaks SCALE0/1")
         members = self._broker.members
         member = members.name(connection, identity, now, step)
-        member.foreign = True
+        member.protocol = MAJORDOMO
         if member.suspended:
             # Majordomo has no word for what a worker still holds.
             members.reconcile(member, (), now, step)
@@ -126,4 +126,4 @@ class BrokerDesk:
 def worker_of(connection: Connection) -> Member | None:
     """The member of this connection, if it came by Majordomo."""
     member = connection.member
-    return member if member is not None and member.foreign else None
+    return member if member is not None and member.protocol == MAJORDOMO else None

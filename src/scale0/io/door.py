@@ -81,13 +81,17 @@ class Door:
 
 
 class Publisher:
-    """A PUB socket: whoever listens, hears."""
+    """A PUB socket, or an XPUB that also tells who subscribed: whoever listens, hears."""
 
-    __slots__ = ("_socket", "name")
+    __slots__ = ("_socket", "_tells", "name")
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, limits: Limits) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, limits: Limits, tells: bool = False
+    ) -> None:
+        """`tells`: what is subscribed can be read."""
         self.name = name
-        self._socket = context.socket(zmq.PUB)
+        self._tells = tells
+        self._socket = context.socket(zmq.XPUB if tells else zmq.PUB)
         set_options(self._socket, limits)
         bind(self._socket, endpoint)
 
@@ -95,6 +99,15 @@ class Publisher:
     def endpoint(self) -> str:
         """Where it really listens."""
         return last_endpoint(self._socket)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there may be something to hear."""
+        return int(self._socket.get(zmq.FD))
+
+    def subscriptions(self, most: int) -> Iterator[list[bytes]]:
+        """What subscribers say: one frame, 1 or 0 and the topic."""
+        return drain(self._socket, most) if self._tells else iter(())
 
     def publish(self, frames: list[bytes]) -> None:
         """To everybody who subscribed; those who do not read miss it."""

@@ -16,7 +16,7 @@ import os
 import re
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import zmq
@@ -87,6 +87,19 @@ class Session(Protocol):
 
 class LinkClosedError(RuntimeError):
     """It was closed before."""
+
+
+def runs(messages: Sequence[Message]) -> Iterator[tuple[Message, ...] | list[bytes]]:
+    """Messages in their order: those that may be packed together as a tuple, ready frames one by one as they are."""
+    first = 0
+    for place, message in enumerate(messages):
+        if isinstance(message, list):
+            if first < place:
+                yield tuple(messages[first:place])
+            yield message
+            first = place + 1
+    if first < len(messages):
+        yield tuple(messages[first:])
 
 
 class Link:
@@ -275,10 +288,13 @@ class Link:
                 # It goes alone: only what comes after it may be a BATCH.
                 send_frames(socket, encode(messages[0]))
                 left = 1
-            if len(messages) > left:
+            for run in runs(messages[left:] if left else messages):
+                if isinstance(run, list):
+                    send_frames(socket, run)
+                    left += 1
+                    continue
                 limits = self._limits
-                rest = messages[left:] if left else messages
-                for frames in encode_batch(rest, limits.max_batch_messages, limits.max_message_bytes):
+                for frames in encode_batch(run, limits.max_batch_messages, limits.max_message_bytes):
                     send_frames(socket, frames)
                     left += batch_length(frames[3]) if frames[1] == BATCH else 1
         except zmq.Again:

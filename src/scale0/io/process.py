@@ -14,6 +14,7 @@ import random
 import resource
 import secrets
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -51,6 +52,9 @@ WANTED_FILES: Final = 1_048_576
 GC_THRESHOLDS: Final = (100_000, 50, 100)
 """Objects made beyond those freed before young ones are looked at for cycles, and how often older ones are."""
 
+SWITCH_SECONDS: Final = 0.0005
+"""How long the writer's thread may wait for the loop's to let it go on: a commit takes a dozen such steps."""
+
 Ready = Callable[[Broker], None]
 
 
@@ -62,6 +66,7 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> 
     # would walk through all clients again and again for nothing.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     store = choose_store(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(config, config_file, store, ready))
@@ -141,7 +146,7 @@ def open_doors(
         for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
     ]
     publishers = [
-        Publisher(context, name, f"tcp://{host}:{port or '*'}", limits)
+        Publisher(context, name, f"tcp://{host}:{port or '*'}", limits, tells=name == TASK_PUB)
         for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
     ]
     bracketed = f"[{shown}]" if ":" in shown else shown

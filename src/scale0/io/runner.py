@@ -8,13 +8,14 @@ holds back nobody else, and no more than `max_client_bytes` of memory for longer
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from scale0.base.now import Now
-from scale0.base.step import Message, Peer, Step
+from scale0.base.step import Message, Peer, Question, Step
 from scale0.events.journal import Journal
 from scale0.io.commits import Commits
 from scale0.io.door import Door, Publisher
@@ -44,6 +45,8 @@ class Machine(Protocol):
     def answer(self, ask: object, value: object, now: Now, step: Step) -> None: ...
     def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Step) -> None: ...
     def overflow(self, connection: Any, now: Now, step: Step) -> None: ...
+    def settle(self, now: Now, step: Step) -> None: ...
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None: ...
 
 
 class Backlog:
@@ -86,21 +89,28 @@ class Runner:
         self._timer_at = 0.0
         self._again: set[Door] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answers: list[tuple[Question, Any]] = []
         self._stopped = False
 
     def start(self, step: Step, now: Now) -> None:
         """The first turn's output, and then the doors are open."""
         for door in self._doors.values():
             self._loop.add_reader(door.descriptor, self._turn, door)
+        for publisher in self._publishers.values():
+            self._loop.add_reader(publisher.descriptor, self._listen, publisher)
         self._finish(step, now)
         for door in self._doors.values():
             self._soon(door)
+        for publisher in self._publishers.values():
+            self._listen(publisher)
 
     def stop(self, step: Step, now: Now) -> None:
         """The doors are closed; what the last turn says is still done."""
         self._stopped = True
         for door in self._doors.values():
             self._loop.remove_reader(door.descriptor)
+        for publisher in self._publishers.values():
+            self._loop.remove_reader(publisher.descriptor)
         if self._timer is not None:
             self._timer.cancel()
         self._finish(step, now)
@@ -135,6 +145,18 @@ class Runner:
             self._soon(door)
         self._finish(step, now)
 
+    def _listen(self, publisher: Publisher) -> None:
+        """Somebody subscribed, or left."""
+        if self._stopped:
+            return
+        now, step = self._clock(), Step()
+        for frames in publisher.subscriptions(TURN_MESSAGES):
+            try:
+                self._machine.hear_subscription(frames, now, step)
+            except Exception:
+                log.exception("a subscription was too much for us: please report this")
+        self._finish(step, now)
+
     def _finish(self, step: Step, now: Now) -> None:
         if now.mono >= self._timer_at:
             try:
@@ -149,19 +171,27 @@ class Runner:
     def _send_all(self, step: Step, now: Now) -> None:
         """Send, and go on while sending itself makes the machine say more."""
         used: set[str] = set()
+        self._settle(step, now)
         while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
             sends, step.sends = step.sends, {}
             closes, step.closes = step.closes, []
-            for ask in step.asks:
-                self._start_answer(ask)
-            step.asks = []
+            asks, step.asks = step.asks, []
             self._commit(step, now)
+            for ask in asks:
+                self._start_answer(ask)
             for peer, messages in sends.items():
                 used.add(peer.door)
                 self._send(peer, messages, now, step)
             for peer in closes:
                 self._backlogs.pop(peer, None)
+            self._settle(step, now)
         self._look_again(used)
+
+    def _settle(self, step: Step, now: Now) -> None:
+        try:
+            self._machine.settle(now, step)
+        except Exception:
+            log.exception("the end of a turn was too much for us: please report this")
 
     def _look_again(self, used: Iterable[str]) -> None:
         """Sending may have swallowed the signal that something came: ask, or it would wait for ever."""
@@ -189,14 +219,19 @@ class Runner:
         """It is stored: now it may be said."""
         now = self._clock()
         step = Step()
+        heard: set[Publisher] = set()
         for name, frames in publishes:
             publisher = self._publishers.get(name)
             if publisher is not None:
                 publisher.publish(frames)
+                heard.add(publisher)
         for peer, messages in promises.items():
             self._send(peer, messages, now, step)
         self._send_all(step, now)
         self._look_again({peer.door for peer in promises})
+        for publisher in heard:
+            # Publishing, too, may have swallowed the signal that somebody subscribed.
+            self._listen(publisher)
         self._arm(now)
 
     def _send(self, peer: Peer, messages: Sequence[Message], now: Now, step: Step) -> None:
@@ -271,16 +306,35 @@ class Runner:
             self._finish(Step(), self._clock())
 
     def _start_answer(self, ask: Any) -> None:
+        if type(ask) is Question and not ask.aside:
+            self._commits.ask(ask.ask, functools.partial(self._take_answer, ask))
+            return
         task = self._loop.create_task(self._find(ask))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _take_answer(self, question: Question, value: Any) -> None:
+        """The answers that come together are one turn."""
+        if not self._answers:
+            self._loop.call_soon(self._hear_answers)
+        self._answers.append((question, value))
+
+    def _hear_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        now, step = self._clock(), Step()
+        for question, value in answers:
+            self._hear(question, value, now, step)
+        self._finish(step, now)
+
+    def _hear(self, ask: Any, value: Any, now: Now, step: Step) -> None:
+        try:
+            self._machine.answer(ask, value, now, step)
+        except Exception:
+            log.exception("an answer was too much for us: please report this")
 
     async def _find(self, ask: Any) -> None:
         value = await self._answer(ask)
         now = self._clock()
         step = Step()
-        try:
-            self._machine.answer(ask, value, now, step)
-        except Exception:
-            log.exception("an answer was too much for us: please report this")
+        self._hear(ask, value, now, step)
         self._finish(step, now)

@@ -1,4 +1,4 @@
-"""MDP/Client: requests in, replies out, and the management services of RFC 8.
+"""MDP/Client: requests in, replies out, the management services of RFC 8, and the way to those of RFC 9.
 
 Lives here: one speaker per version (and one for the dialect). Never here: a queue, or what a request is about.
 Invariants: a client hears nothing but answers to its own requests; an ERROR is silence, so that it times out as its
@@ -25,6 +25,7 @@ from scale0.majordomo.frames import (
     read_request,
     write_reply,
 )
+from scale0.majordomo.titanic import TITANIC_SERVICES, Titanic
 
 MMI_PREFIX: Final = "mmi."
 MMI_SERVICE: Final = "mmi.service"
@@ -36,11 +37,12 @@ NOT_IMPLEMENTED: Final = b"501"
 class Clients(Generic[L]):
     """All clients of one form."""
 
-    __slots__ = ("_desk", "_form", "_next")
+    __slots__ = ("_desk", "_form", "_next", "_titanic")
 
-    def __init__(self, form: ClientForm, desk: Desk[L]) -> None:
+    def __init__(self, form: ClientForm, desk: Desk[L], titanic: Titanic[L]) -> None:
         self._form = form
         self._desk = desk
+        self._titanic = titanic
         self._next = 0
 
     def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
@@ -59,6 +61,8 @@ class Clients(Generic[L]):
         id_ = f"{self._form.header.decode()}.{self._next:x} {service}"
         if service.startswith(MMI_PREFIX):
             step.send(connection, ("REPLY", {"id": id_, "service": service}, self._manage(service, bodies)))
+        elif service in TITANIC_SERVICES:
+            self._titanic.receive(connection, id_, service, bodies, now, step)
         else:
             desk.submit(connection, id_, service, bodies, now, step)
 
@@ -88,7 +92,7 @@ class Clients(Generic[L]):
             return NOT_IMPLEMENTED
         # A name that is no text is the name of nothing.
         name = bodies[0].decode("utf-8", "replace")
-        return FOUND if self._desk.offered(name) else NOT_FOUND
+        return FOUND if name in TITANIC_SERVICES or self._desk.offered(name) else NOT_FOUND
 
     def _keep(self, connection: L, id_: str | int, bodies: Sequence[bytes]) -> None:
         """A part for a client that takes one message per request, and is no REQ socket (those the broker joins for).
@@ -117,9 +121,9 @@ class Clients02(Generic[L]):
 
     __slots__ = ("_dialect", "_plain")
 
-    def __init__(self, desk: Desk[L]) -> None:
-        self._plain = Clients(CLIENT_02, desk)
-        self._dialect = Clients(CLIENT_DIALECT, desk)
+    def __init__(self, desk: Desk[L], titanic: Titanic[L]) -> None:
+        self._plain = Clients(CLIENT_02, desk, titanic)
+        self._dialect = Clients(CLIENT_DIALECT, desk, titanic)
 
     def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
         """Tell the form from the request, and leave the connection to its speaker."""

@@ -10,18 +10,20 @@ from typing import Generic
 from scale0.majordomo.clients import Clients, Clients02
 from scale0.majordomo.desk import Desk, L
 from scale0.majordomo.frames import CLIENT_01, CLIENT_02, WORKER_01, WORKER_02
+from scale0.majordomo.titanic import Safe, Titanic
 from scale0.majordomo.workers import Workers
 
 
 class Majordomo(Generic[L]):
-    """RFC 7, 8 and 18 at one desk."""
+    """RFC 7, 8 and 18 at one desk, and RFC 9 with one safe."""
 
     __slots__ = ("speakers",)
 
-    def __init__(self, desk: Desk[L]) -> None:
+    def __init__(self, desk: Desk[L], safe: Safe) -> None:
+        titanic = Titanic(desk, safe)
         self.speakers: dict[bytes, Clients[L] | Clients02[L] | Workers[L]] = {
-            CLIENT_01.header: Clients(CLIENT_01, desk),
-            CLIENT_02.header: Clients02(desk),
+            CLIENT_01.header: Clients(CLIENT_01, desk, titanic),
+            CLIENT_02.header: Clients02(desk, titanic),
             WORKER_01.header: Workers(WORKER_01, desk),
             WORKER_02.header: Workers(WORKER_02, desk),
         }

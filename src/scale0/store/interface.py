@@ -7,12 +7,13 @@ machines have already decided on what was not stored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 import msgspec
 
 from scale0.base.errors import StoreError
 from scale0.events.journal import JournalRow
+from scale0.store.tasks import OpenTask, TaskWrite
 from scale0.store.writes import MAX_INTEGER, Answer, Ask, Document, PutDocument, PutToken, Token, Write
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 FIRST_SEQ: Final = 1
 """The number of the first event in a new store."""
+
+FIRST_TASK_SEQ: Final = 1
+"""The number of the first task in a new store."""
+
+TASK_WRITES: Final[frozenset[type]] = frozenset(get_args(TaskWrite))
 
 Failpoint = Literal["before_begin", "after_writes", "before_commit", "after_commit"]
 FAILPOINTS: Final[tuple[Failpoint, ...]] = ("before_begin", "after_writes", "before_commit", "after_commit")
@@ -49,10 +55,20 @@ class Opened(msgspec.Struct, frozen=True):
     """Of the last journal row: the next boot must be larger, whatever the clock says. 0 in a new store."""
     boots: int
     """How often it was opened, this time included."""
+    next_task_seq: int = FIRST_TASK_SEQ
+    """Larger than that of every task that ever was, forgotten ones included."""
+    leased: tuple[OpenTask, ...] = ()
+    """The tasks that are ASSIGNED or RUNNING, by seq. Opening puts all that are QUEUED on the shelf."""
+    open_tasks: int = 0
+    """How many tasks have not ended."""
 
 
 class Store(Protocol):
-    """One store of one process. `commit` and `trim_journal` are called on one writer thread, one at a time."""
+    """One store of one process. `commit` and `trim_journal` are called on one writer thread, one at a time.
+
+    `read` and `look` answer alike. Each is called by one thread at a time, and that may be while the other, or a
+    commit, is at work: `read` is for what a machine waits for, `look` for what may take long.
+    """
 
     def open(self) -> Opened:
         """Take it for this process alone; once per object. StoreRefused if that cannot be."""
@@ -63,7 +79,11 @@ class Store(Protocol):
         ...
 
     def read(self, ask: Ask) -> Answer:
-        """Answer from what is committed. May run on another thread than commits."""
+        """Answer from what is committed, all of it from one moment."""
+        ...
+
+    def look(self, ask: Ask) -> Answer:
+        """The same, on a way of its own: lists, counts and histories must not keep `read` waiting."""
         ...
 
     def trim_journal(self, up_to_seq: int) -> None:
@@ -82,6 +102,8 @@ class Store(Protocol):
 def check_writes(writes: Sequence[Write], next_seq: int) -> int:
     """The seq after these writes. ValueError for a number too large, or a journal that has a gap or a repetition."""
     for write in writes:
+        if type(write) in TASK_WRITES:  # most of them; what a store cannot keep of these fails the commit
+            continue
         match write:
             case JournalRow():
                 if write.first_seq != next_seq or write.last_seq < write.first_seq:

@@ -6,12 +6,21 @@ is what was committed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from scale0.events.journal import JournalRow
-from scale0.store.interface import FIRST_SEQ, Opened, StoreFailed, StoreRefused, check_writes, reach
+from scale0.store.interface import (
+    FIRST_SEQ,
+    TASK_WRITES,
+    Opened,
+    StoreFailed,
+    StoreRefused,
+    check_writes,
+    reach,
+)
+from scale0.store.memory_tasks import MemoryTasks, TasksSnapshot
 from scale0.store.writes import (
     Answer,
     Ask,
@@ -47,6 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     last_time_us: int = 0
     last_boot_us: int = 0
     boots: int = 0
+    tasks: TasksSnapshot = TasksSnapshot()
 
 
 class MemoryStore:
@@ -67,6 +77,7 @@ class MemoryStore:
         self._last_time_us = start.last_time_us
         self._last_boot_us = start.last_boot_us
         self._boots = start.boots
+        self._tasks = MemoryTasks(start.tasks)
         self._failpoint = failpoint
         self._free_bytes = free_bytes
         self._state = "new"
@@ -84,6 +95,9 @@ class MemoryStore:
             last_time_us=self._last_time_us,
             last_boot_us=self._last_boot_us,
             boots=self._boots,
+            next_task_seq=self._tasks.next_seq,
+            leased=self._tasks.begin(),
+            open_tasks=len(self._tasks),
         )
 
     def commit(self, writes: Sequence[Write]) -> None:
@@ -93,6 +107,9 @@ class MemoryStore:
         try:
             for name in ("before_begin", "after_writes", "before_commit"):
                 reach(self._failpoint, name)
+            # First of all, because only these can fail.
+            about_tasks: Any = (write for write in writes if type(write) in TASK_WRITES)
+            self._tasks.apply(about_tasks)
         except BaseException:
             self._state = "failed"
             raise
@@ -117,6 +134,8 @@ class MemoryStore:
                 self._tokens.pop(digest, None)
             case PutDocument():
                 self._put_document(write)
+            case _:
+                pass
 
     def _put_document(self, write: PutDocument) -> None:
         if write.current:
@@ -147,6 +166,11 @@ class MemoryStore:
             case ReadJournal(after_seq, limit):
                 rows = [row for row in self._journal if row.last_seq > after_seq]
                 return tuple(rows[: bounded(limit)])
+            case _:
+                return self._tasks.answer(ask)
+
+    def look(self, ask: Ask) -> Answer:
+        return self.read(ask)
 
     def trim_journal(self, up_to_seq: int) -> None:
         if self._state != "open":
@@ -174,6 +198,7 @@ class MemoryStore:
             last_time_us=self._last_time_us,
             last_boot_us=self._last_boot_us,
             boots=self._boots,
+            tasks=self._tasks.snapshot(),
         )
 
     def restore(self, snapshot: Snapshot) -> MemoryStore:

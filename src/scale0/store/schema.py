@@ -38,6 +38,42 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         ) STRICT""",
         "INSERT INTO tail VALUES (1, 1, 0, 0, 0)",
     ),
+    # What may be large stands last in a row: a list that skips it need not follow its pages.
+    (
+        """CREATE TABLE open_tasks (
+            seq INTEGER PRIMARY KEY, status INTEGER NOT NULL, shelved INTEGER NOT NULL, waits INTEGER NOT NULL,
+            followed INTEGER NOT NULL, priority INTEGER NOT NULL, attempt INTEGER NOT NULL, starts INTEGER NOT NULL,
+            submitted_us INTEGER NOT NULL, runnable_us INTEGER NOT NULL, started_us INTEGER NOT NULL, id TEXT NOT NULL,
+            client TEXT NOT NULL, method TEXT NOT NULL, node TEXT NOT NULL, key TEXT, options BLOB NOT NULL,
+            info BLOB NOT NULL, history BLOB NOT NULL, params BLOB NOT NULL
+        ) STRICT""",
+        # An index ends with the seq by itself: it is the row's own number.
+        "CREATE INDEX shelf ON open_tasks (method, priority) WHERE shelved = 1 AND status = 1000",
+        "CREATE INDEX schedule ON open_tasks (runnable_us) WHERE status = 500 AND waits = 0",
+        """CREATE TABLE ended_tasks (
+            seq INTEGER PRIMARY KEY, status INTEGER NOT NULL, priority INTEGER NOT NULL, attempt INTEGER NOT NULL,
+            starts INTEGER NOT NULL, submitted_us INTEGER NOT NULL, started_us INTEGER NOT NULL,
+            ended_us INTEGER NOT NULL, expires_us INTEGER NOT NULL, id TEXT NOT NULL, client TEXT NOT NULL,
+            method TEXT NOT NULL, node TEXT NOT NULL, key TEXT, options BLOB NOT NULL, info BLOB NOT NULL,
+            history BLOB NOT NULL, params BLOB NOT NULL, result BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX ended_expiry ON ended_tasks (expires_us)",
+        "CREATE INDEX ended_unfinished ON ended_tasks (status) WHERE status <> 7000",
+        "CREATE INDEX ended_method ON ended_tasks (method)",
+        # Open and ended tasks share these, so that a repetition is seen when it is put, and ending touches neither.
+        "CREATE TABLE task_ids (id TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+        """CREATE TABLE task_keys (
+            client TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (client, key)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE follows (
+            after_seq INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (after_seq, seq)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE task_clients (
+            id TEXT PRIMARY KEY, owner TEXT NOT NULL, heard_us INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        # What outlives sweeping: where the numbers of tasks were.
+        "ALTER TABLE tail ADD COLUMN next_task_seq INTEGER NOT NULL DEFAULT 1",
+    ),
 )
 """Version n is MIGRATIONS[n - 1]."""
 

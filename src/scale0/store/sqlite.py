@@ -8,7 +8,6 @@ of power; after a commit that failed nothing is written any more.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from scale0.events.journal import JournalRow
 from scale0.store.interface import Opened, StoreFailed, StoreRefused, check_writes, reach
 from scale0.store.lock import FILE_MODE, make_folder, sync_folder, take_lock
 from scale0.store.schema import migrate, refuse_strange
+from scale0.store.sqlite_tasks import TASK_STATEMENTS, answer_tasks, apply_writes, open_tasks
 from scale0.store.writes import (
     MAX_INTEGER,
     Answer,
@@ -49,6 +49,10 @@ BUSY_SECONDS: Final = 5.0
 QUICK_CHECK_BYTES: Final = 256 * 1024 * 1024
 """A database up to this size is checked whole when it is opened; a larger one would keep its clients waiting."""
 
+CHECKPOINT_PAGES: Final = 16_000
+"""Of the log, 64 MiB, before it is written back: pages that change often are written back once, and commits that have
+to wait for it are rare."""
+
 MIN_SQLITE: Final = (3, 37)
 """The first that has STRICT tables."""
 
@@ -58,6 +62,7 @@ _STATEMENTS: Final[dict[type, str]] = {
     DropSetting: "DELETE FROM settings WHERE key = ?",
     PutToken: "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)",
     DropToken: "DELETE FROM tokens WHERE digest = ?",
+    **TASK_STATEMENTS,
 }
 """One statement per class whose fields are its parameters in order; documents need two."""
 
@@ -86,7 +91,7 @@ _JOURNAL: Final = """
 
 
 class SqliteStore:
-    """One data folder, held by one process. Commits on one thread; reads, on their own connection, on any one."""
+    """One data folder, held by one process. Commits, reads and looks have a connection each, and each any thread."""
 
     def __init__(self, data_dir: Path, failpoint: Callable[[str], None] | None = None) -> None:
         self._folder = data_dir
@@ -95,6 +100,7 @@ class SqliteStore:
         self._lock: int | None = None
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
+        self._looker: sqlite3.Connection | None = None
         self._next_seq = 0
         self._failed = False
 
@@ -114,8 +120,8 @@ class SqliteStore:
                 raise StoreRefused(f"{self._path} cannot have a write-ahead log there; use a local disk")
             migrate(writer)
             opened = _open_tail(writer)
-            self._reader = self._connect()
-            self._reader.execute("PRAGMA query_only = ON")
+            self._reader = self._connect_to_read()
+            self._looker = self._connect_to_read()
         except sqlite3.Error as error:
             self.close()
             raise self._unreadable(error) from error
@@ -138,7 +144,13 @@ class SqliteStore:
         # The runner promises one thread at a time; isolation None because every BEGIN here is said.
         connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = ON")
         return connection
 
     def _quick_check(self, connection: sqlite3.Connection) -> None:
@@ -164,15 +176,14 @@ class SqliteStore:
         try:
             reach(self._failpoint, "before_begin")
             writer.execute("BEGIN IMMEDIATE")
-            for kind, group in itertools.groupby(writes, type):
-                _apply(writer, kind, group)
+            apply_writes(writer, writes, _apply)
             reach(self._failpoint, "after_writes")
             reach(self._failpoint, "before_commit")
             writer.execute("COMMIT")
         except BaseException as error:
             # Nothing is tried again: after a failed fsync the system may call lost pages clean.
             self._fail()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OverflowError):
                 raise StoreFailed(
                     f"cannot commit to {self._path}: {error}; check the disk, then start again"
                 ) from error
@@ -187,7 +198,12 @@ class SqliteStore:
                 self._writer.rollback()
 
     def read(self, ask: Ask) -> Answer:
-        reader = self._reader
+        return self._ask(self._reader, ask)
+
+    def look(self, ask: Ask) -> Answer:
+        return self._ask(self._looker, ask)
+
+    def _ask(self, reader: sqlite3.Connection | None, ask: Ask) -> Answer:
         if reader is None:
             raise StoreRefused("the store is not open")
         try:
@@ -223,20 +239,21 @@ class SqliteStore:
         return room.f_bavail * room.f_frsize
 
     def close(self) -> None:
-        for connection in (self._reader, self._writer):
+        for connection in (self._looker, self._reader, self._writer):
             if connection is not None:
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
-        self._reader = self._writer = None
+        self._looker = self._reader = self._writer = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 def _open_tail(writer: sqlite3.Connection) -> Opened:
-    """Count this opening, and read what a broker starts from."""
+    """Count this opening, put on the shelf what nobody holds any more, and read what a broker starts from."""
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("UPDATE tail SET boots = boots + 1")
+    next_task_seq, leased = open_tasks(writer)
     writer.execute("COMMIT")
     next_seq, last_time_us, last_boot_us, boots = writer.execute(
         "SELECT next_seq, last_time_us, last_boot_us, boots FROM tail"
@@ -253,6 +270,9 @@ def _open_tail(writer: sqlite3.Connection) -> Opened:
         last_time_us=last_time_us,
         last_boot_us=last_boot_us,
         boots=boots,
+        next_task_seq=next_task_seq,
+        leased=leased,
+        open_tasks=writer.execute("SELECT count(*) FROM open_tasks").fetchone()[0],
     )
 
 
@@ -289,3 +309,5 @@ def _answer(reader: sqlite3.Connection, ask: Ask) -> Answer:
             after_seq = max(0, min(after_seq, MAX_INTEGER))
             rows = reader.execute(_JOURNAL, {"after": after_seq, "limit": bounded(limit)})
             return tuple(JournalRow(*row) for row in rows)
+        case _:
+            return answer_tasks(reader, ask)

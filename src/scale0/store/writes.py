@@ -1,4 +1,4 @@
-"""What a commit can contain, what can be asked, and what comes back.
+"""What a commit can contain, what can be asked, and what comes back; of tasks, `tasks` says it.
 
 Lives here: frozen data. Never here: how it is kept. Writes of one commit count in their order, and all or none of
 them. Invariant: at most one document is current, and it stops being so only when another takes its place.
@@ -11,12 +11,16 @@ from typing import Final
 import msgspec
 
 from scale0.events.journal import JournalRow
+from scale0.store.tasks import EndedTask, Found, OpenTask, TaskAsk, TaskPage, TaskWrite
 
 MAX_INTEGER: Final = 2**63 - 1
 """The largest number that every store can keep. Versions from outside must be refused above it before they get here."""
 
 MAX_READ_ROWS: Final = 10_000
 """The most that one ask gets, whatever it says: an answer is one message to a machine."""
+
+LIST_SCAN_ROWS: Final = 20_000
+"""How many tasks a page looks at, of the open and of the ended each, for a filter that has no index."""
 
 
 class PutSetting(msgspec.Struct, frozen=True):
@@ -62,7 +66,7 @@ class DropToken(msgspec.Struct, frozen=True):
     digest: str
 
 
-Write = PutSetting | DropSetting | PutDocument | PutToken | DropToken | JournalRow
+Write = PutSetting | DropSetting | PutDocument | PutToken | DropToken | JournalRow | TaskWrite
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -109,10 +113,29 @@ class ReadJournal(msgspec.Struct, frozen=True):
     limit: int
 
 
-Ask = ReadDocuments | ReadDocument | ReadJournal
-Answer = tuple[Document, ...] | Document | tuple[JournalRow, ...] | None
+Ask = ReadDocuments | ReadDocument | ReadJournal | TaskAsk
+
+TaskAnswer = (
+    tuple[OpenTask | EndedTask | None, ...]
+    | tuple[OpenTask, ...]
+    | tuple[EndedTask, ...]
+    | tuple[tuple[int, int], ...]
+    | dict[int, int]
+    | Found
+    | TaskPage
+    | int
+    | None
+)
+"""Which of them, the class of a TaskAsk says."""
+
+Answer = tuple[Document, ...] | Document | tuple[JournalRow, ...] | TaskAnswer
 
 
 def bounded(limit: int) -> int:
     """How many rows an ask gets."""
     return max(0, min(limit, MAX_READ_ROWS))
+
+
+def fit(number: int) -> int:
+    """A number of an ask's, as a store can compare it: beyond the largest there is nothing."""
+    return max(-MAX_INTEGER, min(number, MAX_INTEGER))

@@ -86,11 +86,14 @@ class Diary:
 
 def shown(frames: Sequence[bytes]) -> str:
     """A message in a few words."""
+    if frames and len(frames) < 3 and frames[-1][:1] in (b"{", b"["):
+        return frames[-1][:400].decode("utf-8", "replace")
     if len(frames) < 3:
         return f"{len(frames)} odd frames"
     if frames[1] == b"BATCH" and len(frames) == 4:
         try:
-            return "BATCH " + "; ".join(f"{part[0]} {part[1]}" for part in _names.decode(frames[3]))
+            return "BATCH " + "; ".join(" ".join(map(str, part))[:300] for part in _names.decode(frames[3]))
         except (msgspec.DecodeError, ValueError, TypeError, LookupError, RecursionError):
             return "BATCH of something"
-    return f"{frames[1][:24]!r} {frames[2][:160]!r}"
+    bodies = b" ".join(frames[3:])[:240]
+    return f"{frames[1][:24]!r} {frames[2][:160]!r} {bodies!r}" if bodies else f"{frames[1][:24]!r} {frames[2][:160]!r}"

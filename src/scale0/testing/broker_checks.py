@@ -31,7 +31,7 @@ TELLS_TIME: Final = (b"READY", b"HEARTBEAT")
 ROUNDING: Final = 1e-6
 HONEST_CODES: Final = (408, 409, 425, 426, 503)
 """What an honest client may be told: it was silent, taken over, a wrong clock, an old configuration, not serving."""
-OWN_TIMERS: Final = 12
+OWN_TIMERS: Final = 24
 """Timers of a broker that has no clients."""
 
 
@@ -40,6 +40,7 @@ class BrokerChecks:
 
     __slots__ = (
         *("_agenda", "_candidates", "_entered", "_handed", "_heard", "_limits", "_met", "_moved", "_plan", "_seat"),
+        "_tasked",
         *("backends", "clock_agreed", "clock_jumped", "clocks", "hostile", "woke_at"),
     )
 
@@ -63,6 +64,8 @@ class BrokerChecks:
         self._met: dict[bytes, float] = {}
         self._entered: dict[int, int] = {}
         self._handed: list[tuple[str, str]] = []
+        self._tasked: set[int] = set()
+        """Backends that had tasks since they were handed a request: their turn is not known here."""
         self._candidates: list[Backend] | None = None
         self._moved = False
         self.clock_jumped = False
@@ -92,7 +95,7 @@ class BrokerChecks:
             case ClientJoined(role=role) if role == BACKEND:
                 for backend in node.broker.roster.backends:
                     self._entered.setdefault(backend.serial, node.turns)
-            case ClientLost(identity=identity, role=role) if role == BACKEND:
+            case ClientLost(identity=identity, role=role) if role == BACKEND and identity in self.backends:
                 self._moved = True
                 silent = now.mono - self._heard.get(identity, now.mono)
                 least = self._plan.interval * self._plan.liveness
@@ -116,9 +119,10 @@ class BrokerChecks:
 
     def after_turn(self, node: BrokerNode) -> None:
         """Whoever was given work had room, and its turn."""
+        roster = node.broker.roster
+        self._tasked.update(backend.serial for backend in roster.backends if backend.tasks)
         if not self._handed:
             return
-        roster = node.broker.roster
         named = {backend.identity: backend for backend in roster.backends}
         for name, _ in self._handed:
             backend = named.get(name)
@@ -130,6 +134,8 @@ class BrokerChecks:
         known = all(name in named for name, _ in self._handed)
         for name in [name for name, _ in self._handed] if known else named:
             self._entered[named[name].serial] = node.turns
+            if not named[name].tasks:
+                self._tasked.discard(named[name].serial)
         self._handed = []
         self._candidates = None
 
@@ -140,8 +146,9 @@ class BrokerChecks:
         self._silence(node)
         roster, requests = node.broker.roster, node.broker.requests
         for backend in roster.backends:
-            if backend.busy != len(backend.held):
-                raise broken("no-leak", f"{backend.identity}: {backend.busy} slots taken for {len(backend.held)} held")
+            if backend.busy != len(backend.held) + backend.slotted or backend.slotted > len(backend.tasks):
+                story = f"{len(backend.held)} requests and {backend.slotted} of {len(backend.tasks)} tasks"
+                raise broken("no-leak", f"{backend.identity}: {backend.busy} slots taken for {story}")
             missing = backend.services - backend.listed
             if backend.busy < backend.slots and missing:
                 raise broken("one-place", f"{backend.identity} has room, and is not in the queue of {sorted(missing)}")
@@ -156,7 +163,8 @@ class BrokerChecks:
         timers = len(node.broker.state.timers)
         since = node.now.mono - 2 * self._limits.frontend_idle
         self._met = {each: when for each, when in self._met.items() if when >= since}
-        if timers > OWN_TIMERS + 2 * members + 2 * records + len(self._met):
+        waits = node.broker.tasks.watchers.waiting + rings(node)
+        if timers > OWN_TIMERS + 2 * members + 2 * records + len(self._met) + waits:
             story = f"{timers} timers for {members} members, {records} records and {len(self._met)} new connections"
             raise broken("bounded-memory", story)
 
@@ -214,10 +222,12 @@ class BrokerChecks:
         return abs(offset) <= self._limits.max_clock_skew / 2 and self._agenda.now - since > JUDGED_SECONDS
 
     def _in_turn(self, chosen: Backend | None, service: str) -> None:
-        if chosen is None:
+        if chosen is None or chosen.serial in self._tasked:
             return
         stamp = self._entered.get(chosen.serial, 0)
         for other in self._candidates or ():
+            if other.serial in self._tasked:
+                continue
             if service in other.services and other.alive and self._entered.get(other.serial, 0) < stamp:
                 raise broken("lru", f"{chosen.identity} was given work before {other.identity}, whose turn it was")
 
@@ -230,3 +240,9 @@ class BrokerChecks:
             silent = now - self._heard.get(member.identity, now)
             if silent > limit and self._agenda.now - self.woke_at > limit:
                 raise broken("silence-noticed", f"{member.identity} is silent for {silent:.3f} s, over {limit:g} s")
+
+
+def rings(node: BrokerNode) -> int:
+    """Alarms of tasks that are set again when one is set already: each is over within a second."""
+    buckets = node.broker.state.timers._buckets.values()
+    return sum(act.__name__ in ("_ring", "_save") for bucket in buckets for act, _ in bucket)

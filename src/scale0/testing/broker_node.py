@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from scale0.base.now import Now
-from scale0.base.step import Message, Step
+from scale0.base.step import Message, Question, Step
 from scale0.broker.access import VerifyPassword, digest_of
 from scale0.broker.broker import Broker
 from scale0.broker.connection import Connection
@@ -24,6 +24,7 @@ from scale0.io.compose import compose_broker, start_broker
 from scale0.store.interface import Opened
 from scale0.store.memory import MemoryStore
 from scale0.testing.agenda import Agenda, Diary
+from scale0.testing.disk import Disk
 from scale0.testing.wires import Parcel, Wire
 
 EPOCH_WALL: Final = 1_700_000_000.0
@@ -43,78 +44,12 @@ class Watch(Protocol):
     def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None: ...
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None: ...
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None: ...
+    def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None: ...
     def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None: ...
     def after_turn(self, node: BrokerNode) -> None: ...
     def disk_lost(self, node: BrokerNode) -> None: ...
     def woke(self) -> None: ...
     def ended(self, node: BrokerNode) -> None: ...
-
-
-class Disk:
-    """Commits in their order, one in flight, each taking its time: the twin of `io/commits.py`."""
-
-    __slots__ = ("_agenda", "_chance", "_in_flight", "_releases", "_writes", "doom", "high", "low", "node", "store")
-
-    def __init__(self, agenda: Agenda, chance: random.Random, node: BrokerNode) -> None:
-        self._agenda = agenda
-        self._chance = chance
-        self.node = node
-        self.low, self.high = 0.0005, 0.004
-        self.doom = ""
-        """`before` or `after`: the next commit is the last thing that this process does, or not even that."""
-        self.open(MemoryStore())
-
-    def open(self, store: MemoryStore) -> None:
-        """Start with what a store holds."""
-        self.store = store
-        self._writes: list[Any] = []
-        self._releases: list[Callable[[], None]] = []
-        self._in_flight = False
-
-    @property
-    def busy(self) -> bool:
-        """True while something is not on disk yet."""
-        return self._in_flight
-
-    def add(self, writes: list[Any], release: Callable[[], None] | None) -> None:
-        """Store these; then do that. Without writes it waits for those before it."""
-        self._writes.extend(writes)
-        if release is not None:
-            self._releases.append(release)
-        self._next()
-
-    def _next(self) -> None:
-        if self._in_flight:
-            return
-        writes, self._writes = self._writes, []
-        releases, self._releases = self._releases, []
-        if not writes:
-            for release in releases:
-                release()
-            return
-        self._in_flight = True
-        seconds = self.low + (self.high - self.low) * self._chance.random()
-        self._agenda.after(seconds, self._commit, writes, releases, self.node.life)
-
-    def _commit(self, writes: list[Any], releases: list[Callable[[], None]], life: int) -> None:
-        if life != self.node.life:
-            return
-        doom, self.doom = self.doom, ""
-        if doom != "before":
-            self.store.commit(writes)
-        if doom:
-            self.node.crash(silent=False)
-            return
-        self._in_flight = False
-        if self.node.asleep:
-            self.node.on_waking.append(lambda: self._release(releases))
-        else:
-            self._release(releases)
-
-    def _release(self, releases: list[Callable[[], None]]) -> None:
-        for release in releases:
-            release()
-        self._next()
 
 
 class BrokerNode:
@@ -123,7 +58,7 @@ class BrokerNode:
     __slots__ = (
         *("_agenda", "_alarm_at", "_backlogs", "_chance", "_diary", "_inbox", "_journal", "_mono_base", "_turn_due"),
         *("asleep", "broker", "capacity", "config", "disk", "latency", "life", "lives", "name", "on_waking"),
-        *("passwords", "started", "turns", "up", "wall_offset", "watch", "wires"),
+        *("on_start", "passwords", "publish", "started", "turns", "up", "wall_offset", "watch", "wires"),
     )
 
     def __init__(
@@ -149,6 +84,9 @@ class BrokerNode:
         self.passwords: dict[str, str] = {}
         """Password hash to password: hashing itself is not simulated."""
         self.disk = Disk(agenda, chance, self)
+        self.publish: Callable[[str, list[bytes]], None] = lambda *_: None
+        """Whoever carries what is published; nobody: it only keeps its place in the order."""
+        self.on_start: Callable[[], None] = lambda: None
         self._mono_base = 0.0
 
     @property
@@ -188,6 +126,7 @@ class BrokerNode:
         self.watch.began(self, opened, with_disk)
         start_broker(self.broker, opened, now, step)
         self._finish(step, now)
+        self.on_start()
 
     def crash(self, silent: bool) -> None:
         """The process ends at once; `silent`: with its machine, so that no connection is reset."""
@@ -241,6 +180,12 @@ class BrokerNode:
             self._inbox.append((wire, parcel))
             self._soon(self.latency)
 
+    def subscribe(self, frame: bytes) -> None:
+        """What its XPUB socket hears: 1 or 0, and a topic."""
+        now, step = self.now, Step()
+        self.broker.hear_subscription([frame], now, step)
+        self._finish(step, now)
+
     def hung_up(self, wire: Wire) -> None:
         """A connection is gone: the next send says so."""
         self.wires.pop(wire.routing_id, None)
@@ -280,23 +225,37 @@ class BrokerNode:
         self._arm()
 
     def _send_all(self, step: Step, now: Now) -> None:
+        self.broker.settle(now, step)
         while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
             sends, step.sends = step.sends, {}
             closes, step.closes = step.closes, []
-            for ask in step.asks:
-                self._agenda.after(0.001 + 0.05 * self._chance.random(), self._answer, ask, self.life)
-            step.asks = []
+            asks, step.asks = step.asks, []
             self._commit(step, now)
+            for ask in asks:
+                if isinstance(ask, Question) and not ask.aside:
+                    self.disk.ask(ask)
+                else:
+                    self._agenda.after(0.001 + 0.05 * self._chance.random(), self._answer, ask, self.life)
             for peer, messages in sends.items():
                 self._send(peer, messages, now, step)
             for peer in closes:
                 self._backlogs.pop(peer, None)
+            self.broker.settle(now, step)
+
+    def hear(self, answers: list[tuple[Question, Any]]) -> None:
+        """What the disk answered, in one turn."""
+        now, step = self.now, Step()
+        for question, value in answers:
+            self.broker.answer(question, value, now, step)
+        self._finish(step, now)
 
     def _commit(self, step: Step, now: Now) -> None:
         writes, step.writes = step.writes, []
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
         publishes, step.publishes = step.publishes, []
+        if writes:
+            self.watch.decided(self, writes, now)
         if events:
             for event in events:
                 self.watch.happened(self, event, now)
@@ -307,10 +266,11 @@ class BrokerNode:
             if writes:
                 self.disk.add(writes, None)
             return
-        # Nobody subscribes here: publications only have to keep their place in the order.
-        self.disk.add(writes, lambda: self._release(promises))
+        self.disk.add(writes, lambda: self._release(promises, publishes))
 
-    def _release(self, promises: dict[Any, list[Message]]) -> None:
+    def _release(self, promises: dict[Any, list[Message]], publishes: list[tuple[str, list[bytes]]]) -> None:
+        for door, frames in publishes:
+            self.publish(door, frames)
         if not promises:
             return
         now, step = self.now, Step()
@@ -384,7 +344,7 @@ class BrokerNode:
         match ask:
             case VerifyPassword():
                 value: Any = self.passwords.get(ask.password_hash) == ask.password
-            case ReadHistory():
+            case ReadHistory() | Question():
                 value = self.disk.store.read(ask.ask)
             case ReadOwnFile():
                 value = self.config

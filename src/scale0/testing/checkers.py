@@ -24,13 +24,14 @@ from scale0.testing.client_nodes import BackendNode, FrontendNode
 from scale0.testing.plan import Plan
 from scale0.testing.sim_link import SimLink
 from scale0.testing.store_checks import StoreChecks
+from scale0.testing.task_checks import TaskChecks
 from scale0.testing.wires import Wire
 
 
 class Checkers:
     """All promises of one world."""
 
-    __slots__ = ("_agenda", "_diary", "acknowledged", "frontends", "of_broker", "of_calls", "of_store")
+    __slots__ = ("_agenda", "_diary", "acknowledged", "frontends", "of_broker", "of_calls", "of_store", "of_tasks")
 
     def __init__(self, agenda: Agenda, diary: Diary, calls: Calls, plan: Plan) -> None:
         self._agenda = agenda
@@ -38,6 +39,7 @@ class Checkers:
         self.of_calls = CallChecks(agenda, calls, plan)
         self.of_broker = BrokerChecks(agenda, plan)
         self.of_store = StoreChecks()
+        self.of_tasks: TaskChecks | None = None
         self.frontends: list[FrontendNode] = []
         self.acknowledged: dict[str, int] = {}
         """Management's answers, by command and code."""
@@ -53,25 +55,37 @@ class Checkers:
 
     def broker_clock(self, node: BrokerNode) -> None:
         """The broker's wall clock jumps; it can know that only if it was right before, and somebody agreed."""
+        if self.of_tasks is not None:
+            self.of_tasks.of_order.clock_changed_at = self._agenda.now
         self.of_broker.clock_jumped |= node.up and node.wall_offset == 0.0 and self.of_broker.clock_agreed
 
     def woke(self) -> None:
         """The broker was asleep until now."""
         self.of_broker.woke_at = self._agenda.now
+        if self.of_tasks is not None:
+            self.of_tasks.woke()
 
     def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None:
         self.lost(node.name)
         self.of_broker.began()
         self.of_store.began(opened, with_disk)
+        if self.of_tasks is not None:
+            self.of_tasks.began(node, with_disk)
 
     def ended(self, node: BrokerNode) -> None:
         self.lost(node.name)
 
     def disk_lost(self, node: BrokerNode) -> None:
-        self.of_store.journal(node.disk.store)
+        self.of_store.journal(node.disk.store, None)
 
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
         self.of_broker.before_turn(node, mail, now)
+        if self.of_tasks is not None:
+            self.of_tasks.before_turn(mail)
+
+    def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None:
+        if self.of_tasks is not None:
+            self.of_tasks.decided(node, writes, now)
 
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
         if isinstance(event, ClientLost | ClientLeft | ClientReplaced):
@@ -84,9 +98,13 @@ class Checkers:
             self.lost(peer.member.identity)
         self.of_broker.said(node, wire, peer, messages)
         self.of_store.said(node, messages)
+        if self.of_tasks is not None and wire is not None:
+            self.of_tasks.said(node, wire.client.name, messages)
 
     def after_turn(self, node: BrokerNode) -> None:
         self.of_broker.after_turn(node)
+        if self.of_tasks is not None:
+            self.of_tasks.after_turn(node)
 
     def changed(self, link: SimLink) -> None:
         self.of_store.changed(link)
@@ -112,15 +130,21 @@ class Checkers:
         """Once a second."""
         self.of_broker.sweep(node)
         self.of_calls.overdue(self.frontends)
+        if self.of_tasks is not None:
+            self.of_tasks.sweep(node)
 
     def everybody_back(self, node: BrokerNode) -> None:
         """Enough time has passed since everything was healed."""
         self.of_broker.everybody_back(node)
         self.of_calls.settled_at = self._agenda.now
+        if self.of_tasks is not None:
+            self.of_tasks.settled_at = self._agenda.now
 
     def at_the_end(self, node: BrokerNode, clients: int) -> None:
         """All is quiet."""
         self.of_calls.at_the_end()
         self.of_broker.sweep(node)
         self.of_broker.at_the_end(node, clients)
-        self.of_store.journal(node.disk.store)
+        self.of_store.journal(node.disk.store, self.of_tasks)
+        if self.of_tasks is not None:
+            self.of_tasks.at_the_end(node)

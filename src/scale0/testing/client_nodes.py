@@ -7,7 +7,7 @@ network. Invariant: a crash forgets everything but the name; what a dead process
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +19,10 @@ from scale0.testing.agenda import Agenda
 from scale0.testing.broker_node import LOCAL_TOKEN
 from scale0.testing.calls import HANDLER_ERROR, Call, Calls
 from scale0.testing.sim_link import Connect, SimLink
+from scale0.testing.task_clients import TaskCaller
+from scale0.testing.task_workers import Hands
 from scale0.testing.wires import Route
+from scale0.zerotask.tickets import Told
 
 
 class Onlooker(Protocol):
@@ -50,8 +53,8 @@ class BackendNode:
     """A backend, over all its lives."""
 
     __slots__ = (
-        *("_around", "_chance", "asked_interval", "endpoints", "handed", "link", "most_slots", "name", "offer"),
-        *("offered", "route", "session", "slots", "twin", "wall_offset"),
+        *("_around", "_chance", "asked_interval", "endpoints", "handed", "hands", "link", "most_slots", "name"),
+        *("new_hands", "offer", "offered", "prefetch", "route", "session", "slots", "twin", "wall_offset"),
     )
 
     def __init__(
@@ -79,6 +82,10 @@ class BackendNode:
         self.most_slots = slots
         self.link: SimLink | None = None
         self.twin: BackendNode | None = None
+        self.new_hands: Callable[[], Hands] | None = None
+        """It takes tasks too: hands for a new process."""
+        self.hands: Hands | None = None
+        self.prefetch = 0
 
     @property
     def up(self) -> bool:
@@ -91,7 +98,17 @@ class BackendNode:
         self.offered = self.offer
         self.handed = {}
         services, slots = self.offered
-        self.session = BackendSession(self.endpoints, self.name, services, slots, self._chance, self.asked_interval)
+        self.hands = hands = self.new_hands() if self.new_hands is not None else None
+        self.session = BackendSession(
+            self.endpoints,
+            self.name,
+            services,
+            slots,
+            self._chance,
+            self.asked_interval,
+            tasks=hands.tasks if hands is not None else None,
+            prefetch=self.prefetch,
+        )
         self.link = SimLink(
             around.agenda,
             self.route,
@@ -101,6 +118,8 @@ class BackendNode:
             around.watch,
             self.wall_offset,
         )
+        if hands is not None:
+            hands.session, hands.link = self.session, self.link
         self.link.act(self.session.start)
 
     def change(self, services: Sequence[str], slots: int) -> None:
@@ -126,6 +145,8 @@ class BackendNode:
             self.link.kill(silent=False)
 
     def _heard(self, session: BackendSession, news: list[Any]) -> None:
+        if self.hands is not None:
+            self.hands.heard(news)
         for item in news:
             match item:
                 case Work():
@@ -135,6 +156,8 @@ class BackendNode:
                     # What it held before may be unknown to the broker that takes it in now.
                     self.handed = {}
                     self.most_slots = self.offered[1]
+                    if self.hands is not None:
+                        self.hands.pump()
                 case Ended():
                     node = self if session is self.session or self.twin is None else self.twin
                     if node.link is not None:
@@ -160,12 +183,17 @@ class BackendNode:
             session.error(work.id, HANDLER_ERROR, f"{call.nonce} was not to be", now, out)
         else:
             session.reply(work.id, [b"%d %d %d" % (call.nonce, number, call.parts)], now, out)
+        if self.hands is not None:
+            self._around.agenda.after(0.0, self.hands.pump)
 
 
 class FrontendNode:
     """A frontend, over all its lives."""
 
-    __slots__ = ("_around", "_chance", "endpoints", "identity", "link", "name", "open_calls", "route", "session")
+    __slots__ = (
+        *("_around", "_chance", "endpoints", "identity", "link", "name", "open_calls", "route", "session"),
+        "tasks",
+    )
 
     def __init__(
         self,
@@ -183,6 +211,8 @@ class FrontendNode:
         self.identity = identity
         self.open_calls: dict[int, Call] = {}
         self.link: SimLink | None = None
+        self.tasks: TaskCaller | None = None
+        """It submits tasks too."""
 
     @property
     def up(self) -> bool:
@@ -192,9 +222,12 @@ class FrontendNode:
     def start(self) -> None:
         """A process starts."""
         around = self._around
-        self.session = FrontendSession(self.endpoints, self.identity, self._chance)
+        rider = self.tasks.begin() if self.tasks is not None else None
+        self.session = FrontendSession(self.endpoints, self.identity, self._chance, rider=rider)
         self.link = SimLink(around.agenda, self.route, self.session, around.connect, self._heard, around.watch, 0.0)
         self.link.act(self.session.start)
+        if self.tasks is not None:
+            self.tasks.adopt()
 
     def vanish(self, silent: bool) -> None:
         """The process ends, and with it whoever waited."""
@@ -202,6 +235,8 @@ class FrontendNode:
             for call in self.open_calls.values():
                 call.vanished = True
             self.open_calls = {}
+            if self.tasks is not None:
+                self.tasks.vanish()
             self.link.kill(silent)
 
     def ask(self, service: str, short: bool, twice: bool = False) -> None:
@@ -254,6 +289,8 @@ class FrontendNode:
                         watch.managed(self, item.tag, item.code, b"")
                 case Managed():
                     watch.managed(self, item.tag, item.code, item.body)
+                case Told() if self.tasks is not None:
+                    self.tasks.heard(item.tag)
                 case _:
                     pass
 

@@ -199,6 +199,19 @@ class Faults:
         for _ in range(self._dice.choice((10, 40, 150))):
             self._world.agenda.after(self._dice.random() * 0.05, self._world.call)
 
+    def _node_killed(self) -> None:
+        if self._world.tasks is not None:
+            self._world.tasks.kill_node(self._dice.random() < 0.3, self._dice.uniform(0.05, 15.0))
+
+    def _task_clients_vanish(self) -> None:
+        if self._world.tasks is not None:
+            self._world.tasks.vanish_client(self._dice.random() < 0.3, self._dice.uniform(0.05, 10.0))
+
+    def _task_burst(self) -> None:
+        if self._world.tasks is not None:
+            for _ in range(self._dice.choice((5, 20, 60))):
+                self._world.agenda.after(self._dice.random() * 0.05, self._world.tasks.submit)
+
     def _hostile(self) -> None:
         self._stranger.visit()
 

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from scale0.broker.state import BACKEND, FRONTEND
 from scale0.broker.wire import MAGIC, encode, encode_batch
 from scale0.testing.wires import Parcel, Route, Wire
@@ -29,6 +31,23 @@ OPTIONS: Final = (
 COMMANDS: Final = (
     *(b"CHECKCONFIG", b"READY", b"HEARTBEAT", b"REQUEST", b"REPLY", b"PARTIAL", b"ERROR", b"NEEDBROKER", b"BATCH"),
     *(b"DISCONNECT", b"MANAGEMENTREQ", b"CONFIG", b"READYOK", b"", b"ready", b"X" * 300, b"\xff"),
+    *(b"TASKSDONE", b"TASKSTATUS", b"TASKS", b"TASKSOK", b"TASKSCANCEL"),
+)
+BODIES: Final = (
+    *(b"", b"[]", b"{}", b"[[]]", b'[{"id":1}]', b'[{"id":"x","attempt":-1,"result":1}]', b"[" * 3_000, b"\xff"),
+    *(b'[{"id":"x","attempt":99999999999999999999,"status":"running"}]', b'[{"id":"","attempt":1,"error":{}}]'),
+    *(b'[{"id":"x","attempt":1}]', b'[{"id":"\\ud800","attempt":1,"result":null}]', b"null", b'[["x",1]]'),
+)
+PARAMS: Final = (
+    *("[]", "{}", "null", "7", '["me"]', '["me","s0"]', '["me","s0",{},"s0:1",{}]', '["me","",{}]', '{"client_id":7}'),
+    *('["me","s0",{},"x",{"priority":10}]', '["me","s0",{},"x",{"delay":-1}]', '["me","s0",{},"x",{"no":1}]'),
+    *('["me","s0",{},"x",{"after":["nobody"]}]', '["me",["x"],-1]', '["me",[],1e400]', '["me","x",null,0]'),
+    *('["me",7]', '["me","x","finished"]', '["me",{"a":1}]', "[" * 2_000, '["\\ud800"]', '["me","s0",NaN]'),
+)
+METHODS: Final = (
+    *("client_connect", "client_disconnect", "client_new_task", "client_task_status", "client_task_result"),
+    *("client_task_wait", "client_task_cancel", "node_connect", "node_heartbeat", "node_status", "node_disconnect"),
+    *("node_task_request", "node_tasks_request", "task_status", "node_task_finished", "node_task_failed", "__init__"),
 )
 
 
@@ -57,6 +76,10 @@ class HostileNode:
             self._noise,
             self._batch,
             self._forged,
+            self._task_words,
+            self._call,
+            self._call,
+            self._foreign_task,
         )
         self._world.check.of_broker.hostile += 1
         for number in range(SAYINGS):
@@ -95,3 +118,49 @@ class HostileNode:
         command = self._dice.choice(("REPLY", "PARTIAL", "ERROR"))
         said = {"id": id_, "code": 422, "message": "forged"} if command == "ERROR" else {"id": id_}
         return encode((command, said, b"forged")[: 2 if command == "ERROR" else 3])
+
+    def _task_words(self) -> list[bytes]:
+        return [MAGIC, self._dice.choice((b"TASKSDONE", b"TASKSTATUS")), b"", self._dice.choice(BODIES)]
+
+    def _call(self) -> list[bytes]:
+        """JSON-RPC, more or less; it never takes work, and what it submits is refused."""
+        method, params = self._dice.choice(METHODS), self._dice.choice(PARAMS)
+        id_ = self._dice.choice((',"id":1', ',"id":"x"', "", ',"id":{}', ',"id":null'))
+        said = f'{{"jsonrpc":"2.0","method":"zerotask.broker.{method}","params":{params}{id_}}}'.encode()
+        match self._dice.randrange(6):
+            case 0:
+                return [b"[%b,%b]" % (said, b"7")]
+            case 1:
+                return [said[: self._dice.randrange(1, len(said))]]
+            case 2:
+                return [b"", said]
+            case 3:
+                return [said, b"more"]
+            case _:
+                return [said]
+
+    def _foreign_task(self) -> list[bytes]:
+        """About a task that is another's."""
+        tasks = list(self._world.broker.broker.tasks.shelf.tasks.values()) if self._world.broker.up else []
+        task = self._dice.choice(tasks) if tasks else None
+        id_, attempt = (task.id, task.attempt) if task is not None else ("nothing", 1)
+        name = f"hostile-{self._visits}"
+        entry = {"id": id_, "attempt": attempt, "result": "forged", "status": "running"}
+        calls: Sequence[tuple[str, list[Any]]] = (
+            ("client_connect", [name]),
+            ("node_connect", [name, []]),
+            ("client_task_status", [name, id_]),
+            ("client_task_result", [name, id_]),
+            ("client_task_wait", [name, [id_], 0]),
+            ("client_task_cancel", [name, id_]),
+            ("node_task_finished", [name, id_, "forged", attempt]),
+            ("node_task_finished", [id_, "forged"]),
+            ("node_task_failed", [name, id_, {"code": 1, "message": "forged"}, attempt]),
+            ("task_status", [name, id_, "forged"]),
+        )
+        if self._dice.random() < 0.3:
+            command = self._dice.choice((b"TASKSDONE", b"TASKSTATUS"))
+            return [MAGIC, command, b"", msgspec.json.encode([entry])]
+        method, params = self._dice.choice(calls)
+        said = {"jsonrpc": "2.0", "method": f"zerotask.broker.{method}", "params": params, "id": 1}
+        return [msgspec.json.encode(said)]

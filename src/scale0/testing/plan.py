@@ -19,14 +19,37 @@ HEALTHY_SECONDS: Final = 190.0
 """How long a run goes on after everything was healed."""
 MIN_MINUTES: Final = 4.0
 
-FAULTS: Final = (
+OLD_FAULTS: Final = (
     *("slow_route", "clog_one_way", "clog_both_ways", "split", "snap_seen", "snap_half_open", "snap_unseen"),
     *("broker_killed", "broker_loses_power", "broker_killed_before_commit", "broker_killed_after_commit"),
     *("broker_asleep", "broker_stopped", "disk_slow", "broker_clock", "backend_clock"),
     *("backend_killed", "backend_stopped", "backend_leaves", "offer_changed", "backend_drained"),
     *("frontend_vanishes", "frontend_stopped", "burst", "hostile", "drained", "disabled"),
 )
+TASK_FAULTS: Final = ("node_killed", "task_burst", "task_clients_vanish")
+FAULTS: Final = (*OLD_FAULTS, *TASK_FAULTS)
 """The names of all faults; `faults.py` says what each does."""
+TASKLESS_EVERY: Final = 6
+"""Every so many seeds one has no tasks at all."""
+
+
+class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The dice of a seed that has tasks."""
+
+    submit_every: float
+    """Seconds from one submission to the next, of all clients together."""
+    prefetch: tuple[int, ...]
+    """Of each backend."""
+    bunch: tuple[int, ...]
+    """How many quick tasks each backend announces together."""
+    pull_nodes: int
+    raw_clients: int
+    announcements_lost: float
+    """The share of announcements that never arrive."""
+    window: int
+    """Tasks of one method and priority that a broker keeps in memory; 0: as many as in real life."""
+    concurrency: int
+    """Of the limited method."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from one change of the configuration to the next."""
     capacity: int
     strain: bool
+    tasks: TaskPlan | None = None
 
     @property
     def heal_at(self) -> float:
@@ -72,9 +96,9 @@ def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
     for number in range(backends):
         some = tuple(service for service in services if dice.random() < 0.7)
         offers.append(services if number == 0 else some or services[:1])
-    chosen = tuple(name for name in FAULTS if dice.random() < 0.4) or ("snap_seen",)
-    if only:
-        chosen = tuple(only)
+    chosen = tuple(name for name in OLD_FAULTS if dice.random() < 0.4) or ("snap_seen",)
+    tasks, task_faults = make_task_plan(seed, backends, bool(only))
+    chosen = tuple(only) if only else (*chosen, *task_faults)
     interval = dice.choice((0.5, 1.0, 1.0, 2.0, 3.0))
     return Plan(
         seed=seed,
@@ -96,4 +120,23 @@ def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
         change_every=dice.choice((20.0, 60.0)),
         capacity=dice.choice((6, 1_000)),
         strain=not calm,
+        tasks=tasks,
     )
+
+
+def make_task_plan(seed: int, backends: int, always: bool) -> tuple[TaskPlan | None, tuple[str, ...]]:
+    """A seed's tasks, if it has any, and their own faults; dice of their own, so that the rest does not change."""
+    if seed % TASKLESS_EVERY == 0 and not always:
+        return None, ()
+    dice = random.Random(f"scale0 task plan {seed}")
+    plan = TaskPlan(
+        submit_every=dice.choice((0.3, 0.6, 1.2)),
+        prefetch=tuple(dice.choice((0, 2, 8)) for _ in range(backends)),
+        bunch=tuple(dice.choice((1, 1, 4)) for _ in range(backends)),
+        pull_nodes=dice.randint(1, 2),
+        raw_clients=dice.randint(0, 2),
+        announcements_lost=dice.choice((0.0, 0.3, 1.0)),
+        window=dice.choice((0, 0, 2, 6)),
+        concurrency=dice.randint(1, 3),
+    )
+    return plan, tuple(name for name in TASK_FAULTS if dice.random() < 0.5)

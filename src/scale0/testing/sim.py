@@ -9,17 +9,19 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from scale0.store.tasks import STATUS_NAMES
 from scale0.testing.faults import Faults
 from scale0.testing.plan import FAULTS, MIN_MINUTES, make_plan
 from scale0.testing.promises import PROMISES, PromiseBroken
+from scale0.testing.task_records import TaskRecords
 from scale0.testing.world import World
 
-DEFAULT_MINUTES: Final = 10.0
+DEFAULT_MINUTES: Final = 6.0
 PROGRESS_EVERY: Final = 10
 
 
@@ -34,6 +36,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     check_sum: int
     calls: int
     answered: int
+    tasks: int
+    """Submitted, and acknowledged."""
+    ended: int
     messages: int
 
 
@@ -52,6 +57,7 @@ def simulate(
     except Exception:
         name, story = "no-exception", traceback.format_exc()
     calls = world.calls.by_nonce.values()
+    records = world.tasks.records.by_nonce.values() if world.tasks is not None else ()
     outcome = Outcome(
         seed=seed,
         minutes=world.plan.seconds / 60,
@@ -60,6 +66,8 @@ def simulate(
         check_sum=world.diary.check_sum,
         calls=len(calls),
         answered=sum(call.answered for call in calls),
+        tasks=sum(record.accepted is not None for record in records),
+        ended=sum(record.told is not None for record in records),
         messages=world.diary.messages,
     )
     return outcome, world
@@ -92,6 +100,9 @@ def tell(outcome: Outcome, world: World, whole: bool, only: Sequence[str]) -> No
     say(f"  faults    {counts or 'none'}; the broker lived {world.broker.lives} times")
     ends = ", ".join(f"{code}: {count}" for code, count in sorted(world.calls.outcomes.items()))
     say(f"  calls     {outcome.calls}, answered {outcome.answered} ({ends})")
+    if world.tasks is not None:
+        for line in told_tasks(world.tasks.records):
+            say(line)
     managed = ", ".join(f"{what}: {count}" for what, count in sorted(world.check.acknowledged.items()))
     say(f"  changes   {managed or 'none'}")
     say(f"  messages  {outcome.messages}, check sum {outcome.check_sum:08x}")
@@ -103,12 +114,30 @@ def tell(outcome: Outcome, world: World, whole: bool, only: Sequence[str]) -> No
         say(f"  kept      all {len(PROMISES)} promises")
 
 
+def told_tasks(records: TaskRecords) -> Iterator[str]:
+    """What became of the tasks, for people."""
+    every = records.by_nonce.values()
+    accepted = sum(record.accepted is not None for record in every)
+    runs = sum(len(record.executions) for record in every)
+    ends: dict[str, int] = {}
+    for record in every:
+        if record.told is not None:
+            name = STATUS_NAMES[record.told[0]]
+            ends[name] = ends.get(name, 0) + 1
+    counts = ", ".join(f"{name}: {count}" for name, count in sorted(ends.items()))
+    yield f"  tasks     {len(every)}, acknowledged {accepted}, executions {runs}; told of their end: {counts}"
+    void, unknown = sum(record.void for record in every), sum(record.unknown for record in every)
+    refused = sum(record.refused is not None for record in every)
+    yield f"            refused {refused}, unknown {unknown}, lost with a disk {void}"
+
+
 def run_many(first: int, count: int, minutes: float, only: Sequence[str], stop: bool) -> int:
     """Run many seeds; how many broke a promise."""
-    failures = calls = answered = 0
+    failures = calls = answered = tasks = ended = 0
     for done, seed in enumerate(range(first, first + count), start=1):
         outcome, _ = simulate(seed, minutes, only=only)
         calls, answered = calls + outcome.calls, answered + outcome.answered
+        tasks, ended = tasks + outcome.tasks, ended + outcome.ended
         if outcome.broken:
             failures += 1
             say(f"seed {seed} broke {outcome.broken}: {outcome.story.strip().splitlines()[-1]}")
@@ -116,7 +145,8 @@ def run_many(first: int, count: int, minutes: float, only: Sequence[str], stop: 
             if stop:
                 break
         if done % PROGRESS_EVERY == 0 or done == count:
-            say(f"{done} of {count} seeds, {failures} broken; {answered} of {calls} calls answered")
+            known = f"{answered} of {calls} calls answered, {tasks} tasks acknowledged, {ended} heard of to the end"
+            say(f"{done} of {count} seeds, {failures} broken; {known}")
     return failures
 
 
@@ -137,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, help="run so many, and tell what broke")
     parser.add_argument("--first", type=int, default=1, help="the first of --seeds (1)")
     parser.add_argument("--stop", action="store_true", help="with --seeds: stop at the first broken promise")
-    parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="virtual minutes of each run (10)")
+    parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="virtual minutes of each run (6)")
     parser.add_argument("--faults", type=faults_named, default=(), help="only these, by name, separated by commas")
     given = parser.parse_args(arguments)
     if (given.seed is None) == (given.seeds is None):

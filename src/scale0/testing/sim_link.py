@@ -7,11 +7,13 @@ alone, the rest as a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from scale0.base.limits import Limits
 from scale0.base.now import Now
+from scale0.base.step import Message
 from scale0.broker.line import LineStep
 from scale0.broker.wire import encode, encode_batch
 from scale0.testing.agenda import Agenda
@@ -187,11 +189,10 @@ class SimLink:
             if sends[0][0] == "CHECKCONFIG":
                 wire.to_broker(encode(sends[0]))
                 del sends[0]
-            if sends:
-                for frames in encode_batch(sends, _LIMITS.max_batch_messages, _LIMITS.max_message_bytes):
-                    wire.to_broker(frames)
-                    if self.twice:
-                        wire.to_broker(frames, together=True)
+            for frames in packed(sends):
+                wire.to_broker(frames)
+                if self.twice:
+                    wire.to_broker(frames, together=True)
         self.watch.changed(self)
         if out.news:
             self._deliver(out.news)
@@ -220,3 +221,12 @@ class SimLink:
         self._alarm_at = float("inf")
         if not self.stalled:
             self._tick()
+
+
+def packed(messages: Sequence[Message]) -> Iterator[list[bytes]]:
+    """Messages in their order: commands together as a batch, ready frames one by one."""
+    for ready, run in itertools.groupby(messages, lambda message: isinstance(message, list)):
+        if ready:
+            yield from run  # type: ignore[misc]  # those are lists
+        else:
+            yield from encode_batch(list(run), _LIMITS.max_batch_messages, _LIMITS.max_message_bytes)

@@ -6,7 +6,7 @@ Lives here: what was told and acknowledged, held against the disk. Never here: r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,12 @@ from scale0.testing.sim_link import SimLink
 BEGINS = ("client.joined",)
 ENDS = ("client.left", "client.lost", "client.replaced")
 GOES_ON = ("client.changed",)
+
+
+class Reader(Protocol):
+    """Who reads a journal."""
+
+    def event(self, event: dict[str, Any]) -> None: ...
 
 
 class StoreChecks:
@@ -66,16 +72,16 @@ class StoreChecks:
 
     def changed(self, link: SimLink) -> None:
         """A client's session had a turn."""
-        line: Any = link.session.line  # type: ignore[attr-defined]  # every session here has one
-        version = line.config_version
+        line: Any = getattr(link.session, "line", None)
+        version = line.config_version if line is not None else None
         if version is not None:
             before = self._versions.get(link, 0)
             if version < before:
                 raise broken("versions-forward", f"{link.name} went back from version {before} to {version}")
             self._versions[link] = version
 
-    def journal(self, store: MemoryStore) -> None:
-        """All that a disk holds of the journal."""
+    def journal(self, store: MemoryStore, reader: Reader | None) -> None:
+        """All that a disk holds of the journal; `reader` sees every event."""
         seq, boot, time_us = 0, 0, 0
         rows: Any = store.snapshot().journal
         open_sessions: set[tuple[str, str]] = set()
@@ -87,11 +93,13 @@ class StoreChecks:
             if row.boot != boot:
                 open_sessions = set()
             seq, boot, time_us = row.last_seq, row.boot, row.time_us
-            self._sessions(row, open_sessions)
+            self._sessions(row, open_sessions, reader)
 
-    def _sessions(self, row: JournalRow, open_sessions: set[tuple[str, str]]) -> None:
+    def _sessions(self, row: JournalRow, open_sessions: set[tuple[str, str]], reader: Reader | None) -> None:
         for event in read(row.body):
             kind = event["kind"]
+            if reader is not None:
+                reader.event(event)
             if kind not in BEGINS and kind not in ENDS and kind not in GOES_ON:
                 continue
             session = (msgspec.json.decode(event["data"])["role"], event["identity"])

@@ -10,6 +10,11 @@
             net.fail("thumbs.make", 502)            # its worker dies
             assert page(net, "cat.png") == "no picture today"
 
+Tasks run when they are submitted, or, with `StubNetwork(worker, tasks="on demand")`, when the test says `run_tasks()`:
+
+            task = net.submit("thumbs.make", "cat.png")
+            assert task.result() == "..."
+
 Code that takes an AsyncClient gets `net.asynchronous`: the same network, with awaitable methods.
 
 Lives here: `StubNetwork`, which has the methods of `Client` and runs handlers in process. Never here: a socket, a
@@ -26,7 +31,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from scale0.base import codes
@@ -34,9 +39,12 @@ from scale0.base.errors import Refusal
 from scale0.base.identity import is_reserved
 from scale0.broker.backend import Work
 from scale0.client import payload
-from scale0.client.client import check_request, check_timeout
+from scale0.client.checks import check_request, check_timeout
 from scale0.client.errors import CallError, error_of
 from scale0.client.perform import Answer, Offer, perform, perform_async
+from scale0.client.task_options import TaskOptions
+from scale0.testing.stub_async import AsyncStub
+from scale0.testing.stub_tasks import StubQueue, StubSubmission, StubTask
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
@@ -103,7 +111,13 @@ class Fault(NamedTuple):
 class StubNetwork:
     """Workers in process, called by the methods of `Client`."""
 
-    def __init__(self, *workers: Worker, timeout: float = DEFAULT_TIMEOUT, retry: bool = False) -> None:
+    def __init__(
+        self,
+        *workers: Worker,
+        timeout: float = DEFAULT_TIMEOUT,
+        retry: bool = False,
+        tasks: Literal["at once", "on demand"] = "at once",
+    ) -> None:
         self.calls: list[Call] = []
         """Every call so far, the reserved services' left out."""
         self.identity: str | None = "stub-client"
@@ -114,6 +128,7 @@ class StubNetwork:
         self._timeout = check_timeout(timeout)
         self._retry = retry
         self._closed = False
+        self._queue = StubQueue(self._offer_of, self._break, tasks == "at once")
         for worker in workers:
             self.add(worker)
 
@@ -147,6 +162,15 @@ class StubNetwork:
     def calls_of(self, service: str) -> list[Call]:
         """The calls of one service so far."""
         return [call for call in self.calls if call.service == service]
+
+    @property
+    def tasks(self) -> list[StubTask]:
+        """Every task so far."""
+        return [StubTask(self._queue, entry) for entry in self._queue.entries.values()]
+
+    def run_tasks(self, most: int | None = None) -> int:
+        """Run the tasks that can run, at most so many; how many were run."""
+        return self._queue.run(most)
 
     @property
     def asynchronous(self) -> AsyncStub:
@@ -200,6 +224,29 @@ class StubNetwork:
         for item in items:
             body = item if raw else payload.encode_arguments((item,), {})
             yield self._ask(service, (body,), timeout, retry, raw).result()
+
+    @property
+    def task_client(self) -> str:
+        """Whom tasks belong to."""
+        return self.identity or BROKER
+
+    def submit(self, service: str, /, *args: Any, **kwargs: Any) -> StubTask:
+        """Submit a task."""
+        return self.task().submit(service, *args, **kwargs)
+
+    def submit_many(self, service: str, items: Iterable[Any], *, star: bool = False) -> list[StubTask]:
+        """Submit a task for each item."""
+        return self.task().submit_many(service, items, star=star)
+
+    def task(self, **options: Any) -> StubSubmission:
+        """Options for tasks."""
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        return StubSubmission(self._queue, TaskOptions(**options))
+
+    def task_of(self, id_: str) -> StubTask:
+        """A task that was submitted before."""
+        return self.task().task_of(id_)
 
     def services(self) -> list[dict[str, Any]]:
         """Every service that a worker offers, as a broker would list it."""
@@ -277,6 +324,21 @@ class StubNetwork:
                 self._faults[service] = fault._replace(times=fault.times - 1)
         return "error", REQUEST_ID, (fault.code, fault.message)
 
+    def _offer_of(self, service: str) -> Offer | None:
+        """Who does a task of this service."""
+        backends = self._backends(service)
+        return backends[0].handlers[service] if backends else None
+
+    def _break(self, service: str, timeout: float) -> tuple[int, str] | None:
+        """What a test told us to do to a task of this service."""
+        fault = self._fault(service)
+        if fault is not None:
+            code, message = fault[2]
+            return code, message
+        if self._delays.get(service, 0.0) > timeout:
+            return codes.NO_ANSWER, f"{service} did not answer in time"
+        return None
+
     def _run(self, work: Work, parts: list[Sequence[bytes]]) -> Answer:
         backends = self._backends(work.service)
         if not backends:
@@ -306,65 +368,6 @@ class StubNetwork:
                 message = f"{service} is reserved, and there is no such thing"
                 return "error", REQUEST_ID, (codes.NO_SUCH_SERVICE, message)
         return "reply", REQUEST_ID, (payload.encode(found),)
-
-
-class AsyncStub:
-    """The methods of `AsyncClient`, done by a `StubNetwork`: each is done when it is awaited."""
-
-    def __init__(self, network: StubNetwork) -> None:
-        self._network = network
-
-    @property
-    def identity(self) -> str | None:
-        """As the network's."""
-        return self._network.identity
-
-    async def call(
-        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
-    ) -> Any:
-        """Have `service` done with these arguments, and return what it returns."""
-        return self._network.call(service, *args, timeout=timeout, retry=retry, **kwargs)
-
-    async def request(
-        self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
-    ) -> list[bytes]:
-        """Raw frames out, raw frames back."""
-        return self._network.request(service, *bodies, timeout=timeout, retry=retry)
-
-    async def stream(
-        self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
-    ) -> AsyncIterator[Any]:
-        """Like `call`, for a handler that yields."""
-        for part in self._network.stream(service, *args, timeout=timeout, retry=retry, **kwargs):
-            yield part
-
-    async def map(self, service: str, items: Iterable[Any], **how: Any) -> AsyncIterator[Any]:
-        """Call `service` with each item, and yield the results in order."""
-        for result in self._network.map(service, items, **how):
-            yield result
-
-    async def services(self) -> list[dict[str, Any]]:
-        """Every service that a worker offers."""
-        return self._network.services()
-
-    async def clients(self) -> list[dict[str, Any]]:
-        """The workers."""
-        return self._network.clients()
-
-    async def ping(self, timeout: float | None = None) -> dict[str, Any]:
-        """A sign of life."""
-        return self._network.ping(timeout)
-
-    async def close(self) -> None:
-        """Leave."""
-        self._network.close()
-
-    async def __aenter__(self) -> AsyncStub:
-        return self
-
-    async def __aexit__(self, *_: object) -> Literal[False]:
-        await self.close()
-        return False
 
 
 def recorded(service: str, bodies: Sequence[bytes], timeout: float, retry: bool, raw: bool) -> Call:

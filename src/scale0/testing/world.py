@@ -19,6 +19,7 @@ from scale0.testing.checkers import Checkers
 from scale0.testing.client_nodes import BackendNode, FrontendNode, Surroundings
 from scale0.testing.plan import Plan
 from scale0.testing.sim_link import SimLink
+from scale0.testing.task_world import TaskWorld, narrow
 from scale0.testing.wires import ClientEnd, Route, Wire
 
 BACK_SECONDS: Final = 60.0
@@ -36,7 +37,7 @@ class World:
 
     __slots__ = (
         *("_serial", "admin", "agenda", "backends", "broker", "calls", "check", "chance", "diary", "doors"),
-        *("fault_counts", "frontends", "healed", "plan", "routes"),
+        *("fault_counts", "frontends", "healed", "plan", "routes", "tasks"),
     )
 
     def __init__(self, plan: Plan, keep_all: bool = False) -> None:
@@ -64,7 +65,7 @@ class World:
         self.backends = [
             BackendNode(
                 around,
-                self._route(f"backend-{number}"),
+                self.route(f"backend-{number}"),
                 self.dice(f"backend {number}"),
                 [places.backend],
                 plan.offers[number],
@@ -76,16 +77,18 @@ class World:
         self.frontends = [
             FrontendNode(
                 around,
-                self._route(f"frontend-{number}"),
+                self.route(f"frontend-{number}"),
                 self.dice(f"frontend {number}"),
                 [places.frontend],
                 f"frontend-{number}" if plan.named_frontends else None,
             )
             for number in range(plan.frontends)
         ]
-        self.admin = FrontendNode(around, self._route("admin"), self.dice("admin"), [places.frontend], "admin")
+        self.admin = FrontendNode(around, self.route("admin"), self.dice("admin"), [places.frontend], "admin")
         self.check.of_broker.backends = {node.name: node for node in self.backends}
         self.check.frontends = self.frontends
+        narrow(0)
+        self.tasks = TaskWorld(self, plan, plan.tasks) if plan.tasks is not None else None
 
     def dice(self, name: str) -> random.Random:
         """Dice of their own for every part: one part's throws do not change another's."""
@@ -117,6 +120,8 @@ class World:
         self.agenda.at(8.0, self._changes)
         self.agenda.at(10.0, self._long_calls)
         self.agenda.at(SWEEP_SECONDS, self._sweep)
+        if self.tasks is not None:
+            self.tasks.begin()
 
     def run(self) -> None:
         """From the first start to the last look; faults are put on the agenda by whoever wants them."""
@@ -126,7 +131,8 @@ class World:
         self.agenda.run(max(settled, 20.0))
         self.check.everybody_back(self.broker)
         self.agenda.run(plan.seconds)
-        self.check.at_the_end(self.broker, len(self.frontends) + len(self.backends) + 1)
+        others = self.tasks.count if self.tasks is not None else 0
+        self.check.at_the_end(self.broker, len(self.frontends) + len(self.backends) + 1 + others)
 
     def heal(self) -> None:
         """Everything is well again, and stays so."""
@@ -151,6 +157,8 @@ class World:
                 frontend.start()
             elif frontend.link.stalled:
                 frontend.link.resume()
+        if self.tasks is not None:
+            self.tasks.heal()
         # A fresh administrator has no backoff to wait for, and knows what of the old one's mail came late.
         self.admin.vanish(silent=False)
         self.admin.start()
@@ -204,7 +212,8 @@ class World:
         """After healing only short calls are made: what must be answered must not wait behind what need not."""
         return self.healed and not self.plan.calm
 
-    def _route(self, name: str) -> Route:
+    def route(self, name: str) -> Route:
+        """The way of a new client."""
         self.routes[name] = route = Route(name, self.dice(f"route {name}"))
         return route
 

@@ -1,0 +1,245 @@
+"""`SCALE0/1` on the client sockets: decode, look up the rule, do it.
+
+Lives here: from frames to the function of a command, and back to frames. Never here: what a command does. Invariant:
+nothing is done that the table of `dispatch` does not allow on that socket, in that state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.identity import is_reserved, is_service_name
+from scale0.base.now import Now
+from scale0.base.step import Message, Step
+from scale0.broker import options, wire
+from scale0.broker.blame import Blame
+from scale0.broker.connection import Connection
+from scale0.broker.discovery import Discovery
+from scale0.broker.dispatch import COMMANDS, RULES
+from scale0.broker.management import Management
+from scale0.broker.negotiation import Negotiation
+from scale0.broker.requests import Requests
+from scale0.broker.state import ACTIVE, DISABLED, BrokerState
+
+Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
+
+
+class Scale0Speaker:
+    """`SCALE0/1` on the client sockets: decode, look up the rule, do it."""
+
+    __slots__ = (
+        "_acts",
+        "_blame",
+        "_codecs",
+        "_discovery",
+        "_hot",
+        "_negotiation",
+        "_requests",
+        "_state",
+        "_states",
+        "tasks_done",
+        "tasks_status",
+    )
+
+    def __init__(
+        self,
+        state: BrokerState,
+        requests: Requests,
+        negotiation: Negotiation,
+        discovery: Discovery,
+        management: Management,
+        blame: Blame,
+    ) -> None:
+        self._state = state
+        self._blame = blame
+        self._requests = requests
+        self.tasks_status: Act = lambda *_: None
+        self.tasks_done: Act = lambda *_: None
+        """What backends say of tasks: the composition root says who listens."""
+        self._negotiation = negotiation
+        self._discovery = discovery
+        self._acts: Mapping[str, Act] = {
+            "CHECKCONFIG": self._within_reason(negotiation.check_config),
+            "READY": self._within_reason(negotiation.ready),
+            "HEARTBEAT": self._within_reason(negotiation.heartbeat),
+            "NEEDBROKER": self._within_reason(negotiation.need_broker),
+            "DISCONNECT": negotiation.disconnect,
+            "REQUEST": self._request,
+            "PARTIAL": self._partial,
+            "REPLY": self._reply,
+            "ERROR": self._error,
+            "TASKSTATUS": self._task_status,
+            "TASKSDONE": self._tasks_done,
+            "MANAGEMENTREQ": management.receive,
+        }
+        self._states = {rule.command: rule.states for rule in RULES}
+        self._codecs = {
+            door: wire.Codec(
+                {rule.command: rule.schema for rule in RULES if door in rule.doors},
+                {rule.command for rule in RULES if rule.hot},
+                COMMANDS,
+                state.limits,
+            )
+            for door in {door for rule in RULES for door in rule.doors}
+        }
+        self._hot = {
+            door: {kind: self._acts[command] for kind, command in codec.commands.items()}
+            for door, codec in self._codecs.items()
+        }
+
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """One message, or one BATCH of them."""
+        state, states, acts = self._state, self._states, self._acts
+        codec = self._codecs[connection.door]
+        if state.state == ACTIVE and not connection.stale:
+            typed = codec.decode_hot(frames)
+            if typed is not None:
+                self._receive_hot(connection, typed, self._hot[connection.door], now, step)
+                return
+        for decoded in codec.decode(frames):
+            if connection.banned_until is not None:
+                return
+            if isinstance(decoded, Refusal):
+                self._refuse(connection, decoded, now, step)
+                continue
+            command, said, bodies = decoded
+            if state.state not in states[command]:
+                self._not_serving(connection, command, said, step)
+                continue
+            if connection.stale:
+                self._renegotiate(connection, command, step)
+            try:
+                acts[command](connection, said, bodies, now, step)
+            except Refusal as refusal:
+                self._refuse(connection, refusal, now, step)
+
+    def _receive_hot(
+        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Step
+    ) -> None:
+        """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
+        for message in messages:
+            if connection.banned_until is not None:
+                return
+            body = message.body
+            try:
+                acts[type(message)](connection, message.options, () if body is None else (body,), now, step)
+            except Refusal as refusal:
+                self._refuse(connection, refusal, now, step)
+
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
+        """As a BATCH for those who take it, else one by one."""
+        if connection.batch:
+            limits = self._state.limits
+            if list not in map(type, messages):
+                return wire.encode_batch(messages, limits.max_batch_messages, limits.max_message_bytes)
+            packed: list[list[bytes]] = []
+            for ready, group in itertools.groupby(messages, lambda message: isinstance(message, list)):
+                if ready:
+                    packed.extend(map(wire.encode, group))
+                else:
+                    some = list(group)
+                    packed.extend(wire.encode_batch(some, limits.max_batch_messages, limits.max_message_bytes))
+            return packed
+        return [wire.encode(message) for message in messages]
+
+    def _within_reason(self, act: Act) -> Act:
+        """The same, unless it comes as a flood."""
+        affords = self._blame.affords
+
+        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+            if affords(connection, now, step):
+                act(connection, said, bodies, now, step)
+
+        return bounded
+
+    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, step: Step) -> None:
+        """413, to the request's id where there is one."""
+        message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
+        for decoded in self._codecs[connection.door].decode(head):
+            if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
+                said = decoded[1]
+                step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_BIG, "message": message}))
+            elif isinstance(decoded, tuple) and decoded[0] in ("PARTIAL", "REPLY") and self._state.state == ACTIVE:
+                self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, step)
+            else:
+                self._refuse(connection, Refusal(codes.TOO_BIG, message), now, step)
+
+    def _refuse(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
+        """They are wrong: say so, count it, and they are disconnected."""
+        if self._state.state == DISABLED:
+            return
+        said = options.DisconnectError(code=refusal.code, message=refusal.message[:500])
+        step.send(connection, ("DISCONNECTERROR", said))
+        self._negotiation.refused(connection, refusal, now, step)
+
+    def _not_serving(self, connection: Connection, command: str, said: Any, step: Step) -> None:
+        if self._state.state == DISABLED:
+            return
+        message = f"this broker is {self._state.state}"
+        if command == "REQUEST":
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NOT_SERVING, "message": message}))
+        else:
+            step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
+
+    def _renegotiate(self, connection: Connection, command: str, step: Step) -> None:
+        connection.stale = False
+        if command not in ("CHECKCONFIG", "MANAGEMENTREQ", "READY", "HEARTBEAT") and connection.takes_pushes:
+            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="this broker was disabled")))
+
+    def _request(
+        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        service, state = said.service, self._state
+        timeout, retry = said.timeout, said.retry
+        if state.policies and service in state.policies:
+            policy = state.policies[service]
+            timeout = policy.timeout if timeout is None else timeout
+            retry = retry or bool(policy.retry)
+        if timeout is None:
+            timeout = state.limits.request_timeout
+        known = self._requests.is_known(service)
+        if not known and is_reserved(service):
+            self._discovery.answer(connection, said, bodies, now, step)
+            return
+        refusal = None
+        if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
+            refusal = self._why_not(service, timeout)
+        if refusal is None:
+            self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, step)
+        else:
+            error = {"id": said.id, "code": refusal.code, "message": refusal.message}
+            step.send(connection, ("ERROR", error))
+
+    def _why_not(self, service: str, timeout: float) -> Refusal | None:
+        """What is wrong with a request, if anything."""
+        limits = self._state.limits
+        if not 0 < timeout <= limits.max_request_timeout:
+            return Refusal(codes.MALFORMED, f"timeout is above 0 and at most {limits.max_request_timeout:g}")
+        if self._state.draining:
+            return Refusal(codes.NOT_SERVING, "this broker is draining")
+        if not is_service_name(service, limits.max_service_bytes):
+            return Refusal(codes.MALFORMED, "that is no service's name")
+        return None
+
+    def _partial(
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        self._requests.partial(connection, said.id, bodies, now, step)
+
+    def _reply(
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        self._requests.reply(connection, said.id, bodies, now, step)
+
+    def _task_status(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        self.tasks_status(connection, said, bodies, now, step)
+
+    def _tasks_done(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        self.tasks_done(connection, said, bodies, now, step)
+
+    def _error(self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, step: Step) -> None:
+        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, step)

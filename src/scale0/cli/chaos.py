@@ -1,0 +1,224 @@
+"""`scale0 chaos`: kill parts of a network under load, and count what was lost.
+
+Lives here: the command, and its story from start to end. Never here: how it looks (`chaos_show`), what is killed when
+(`chaos_plan`), the processes (`chaos_network`), the tasks (`chaos_load`), or the verdict (`chaos_audit`). Invariant: it
+ends only what it started, leaves nothing running, and exits with 1 if a promise was not kept.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from scale0.cli import faults, output
+from scale0.cli.chaos_show import Show, progress, summary
+
+if TYPE_CHECKING:
+    from scale0.cli.chaos_audit import Recorded, Report, Runs
+    from scale0.cli.chaos_load import Load
+    from scale0.cli.chaos_network import ChaosNetwork, Killed
+    from scale0.cli.chaos_plan import Kill
+
+HEAL_SECONDS: Final = 90.0
+"""How long everything may take to end once nobody is killed any more."""
+LOOK_SECONDS: Final = 0.1
+JOURNAL_ROWS: Final = 1_000
+MAX_SEED: Final = 2**31 - 1
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(1, 86_400), default=60.0, metavar="N", help="How long to kill (60).")
+@click.option("--workers", type=click.IntRange(1, 50), default=3, metavar="N", help="How many workers there are (3).")
+@click.option("--rate", type=click.FloatRange(1, 10_000), default=100.0, metavar="N", help="Tasks each second (100).")
+@click.option(
+    "--kill-every",
+    type=click.FloatRange(0.5, 3_600),
+    default=3.0,
+    metavar="SECONDS",
+    help="Between kills, on average (3).",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, MAX_SEED), metavar="N", help="Kill and submit as this number says (any)."
+)
+@click.option(
+    "--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep data and logs here."
+)
+@click.option("--json", "wants_json", is_flag=True, help="One JSON value on stdout.")
+def chaos(
+    seconds: float, workers: int, rate: float, kill_every: float, seed: int | None, keep: Path | None, wants_json: bool
+) -> None:
+    """Kill workers and a broker with kill -9 while tasks go through, and count what was lost.
+
+    It starts a network of its own on free ports, submits tasks that are quick, slow, failing, hanging, keyed or
+    chained, kills and restarts at random for --seconds, lets the network heal, and holds what was acknowledged against
+    what was told, stored, recorded and run. It leaves nothing running. Exits with 1 if an acknowledged task was lost
+    or had two results, if one failed or began that should not, or if a process ended by itself.
+
+    \b
+    With --json, an object:
+      seed, seconds, submitted, accepted, unanswered, finished, failed_as_expected, failed,
+      lost, duplicated, out_of_order, executions, beyond_max_attempts, attempts_repeated,
+      kills {broker, worker}, crashed, examples, kept,
+      recovery {worker, broker, taken_back: {kills, p50, p99, max} in seconds}
+    """
+    import asyncio
+    import random
+
+    from scale0.cli.chaos_plan import kills
+    from scale0.cli.demo_network import Broken
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(faults.NO))
+    seed = random.SystemRandom().randrange(10_000) if seed is None else seed
+    folder = folder_for(keep)
+    began = time.monotonic()
+    kept = False
+    try:
+        plan = kills(seed, seconds, workers, kill_every)
+        with progress() as show:
+            report = asyncio.run(story(folder, seed, plan, seconds, workers, rate, show))
+        kept = report.kept
+    except Broken as error:
+        raise faults.Trouble(str(error), f"the logs are in {folder}") from error
+    except BaseException:
+        if keep is None:
+            remove(folder)
+        raise
+    if kept and keep is None:
+        remove(folder)
+    left = None if keep is None and kept else folder
+    if wants_json:
+        told = {"seed": seed, "seconds": seconds, **report._asdict(), "kept": kept}
+        told["recovery"] = {name: times._asdict() for name, times in report.recovery.items()}
+        output.say(output.as_json(told))
+    else:
+        summary(report, seed, workers, time.monotonic() - began, left)
+    if not kept:
+        sys.exit(faults.NO)
+
+
+def folder_for(keep: Path | None) -> Path:
+    """An empty folder: a new one, or the one that was asked for."""
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="scale0-chaos-"))
+    if keep.exists() and any(keep.iterdir()):
+        raise click.UsageError(f"--keep: {keep} is not empty")
+    keep.mkdir(parents=True, exist_ok=True)
+    return keep.resolve()
+
+
+def remove(folder: Path) -> None:
+    """The folder and all that is in it."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def story(
+    folder: Path, seed: int, plan: list[Kill], seconds: float, workers: int, rate: float, show: Show
+) -> Report:
+    """Start, kill, heal, ask, stop, judge."""
+    from scale0.cli.chaos_audit import judge
+    from scale0.cli.chaos_load import Load, ask_again
+    from scale0.cli.chaos_network import ChaosNetwork
+    from scale0.cli.chaos_plan import BROKER, kinds
+
+    network = ChaosNetwork(folder)
+    healed = False
+    try:
+        show("starting", 0.0)
+        network.start(BROKER).ready()
+        for child in [network.start(f"worker-{number}") for number in range(1, workers + 1)]:
+            child.ready()
+        load = Load(network.frontend, kinds(seed))
+        try:
+            killed = await disturb(network, load, plan, seconds, rate, show)
+            await heal(network, load, show)
+        finally:
+            await load.close()
+        show("asking again for every result", 1.0)
+        await ask_again(network.frontend, load.entries)
+        healed = True
+    finally:
+        network.close(in_order=healed)
+    show("comparing", 1.0)
+    return judge(load.entries, read_journal(network.data_dir), read_runs(folder), killed, network.crashed)
+
+
+async def disturb(
+    network: ChaosNetwork, load: Load, plan: list[Kill], seconds: float, rate: float, show: Show
+) -> list[Killed]:
+    """Kill and start again as the plan says, while tasks are submitted; at the end everybody is there."""
+    import asyncio
+    import contextlib
+
+    loop = asyncio.get_running_loop()
+    killed: list[Killed] = []
+    down: dict[str, float] = {}
+    rest = list(plan)
+    submitting = asyncio.create_task(load.submit(rate))
+    began = loop.time()
+    try:
+        while (past := loop.time() - began) < seconds or rest or down:
+            while rest and rest[0].at <= past:
+                kill = rest.pop(0)
+                done = network.kill(kill.victim)
+                if done is not None:
+                    killed.append(done)
+                    down[kill.victim] = past + kill.down
+            for name in [name for name, when in down.items() if when <= past]:
+                network.start(name)
+                del down[name]
+            network.look()
+            show(f"{load.accepted} accepted, {load.ended} ended, {len(killed)} killed", min(1.0, past / seconds))
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        submitting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await submitting
+    return killed
+
+
+async def heal(network: ChaosNetwork, load: Load, show: Show) -> None:
+    """Until everything has ended, or it takes too long."""
+    until = time.monotonic() + HEAL_SECONDS
+    while not await load.settle(LOOK_SECONDS) and time.monotonic() < until:
+        network.look()
+        show(f"healing: {load.accepted - load.ended} of {load.accepted} have not ended", 1.0)
+
+
+def read_journal(data_dir: Path) -> Recorded:
+    """The journal of a broker that has stopped."""
+    from scale0.cli.chaos_audit import Recorded
+    from scale0.events.journal import read
+    from scale0.store.sqlite import SqliteStore
+    from scale0.store.writes import ReadJournal
+
+    store = SqliteStore(data_dir)
+    store.open()
+    events: list[dict[str, Any]] = []
+    try:
+        after = 0
+        while True:
+            rows: Any = store.look(ReadJournal(after, JOURNAL_ROWS))
+            if not rows:
+                return Recorded(events)
+            for row in rows:
+                events += (event for event in read(row.body) if event["kind"].startswith("task."))
+            after = rows[-1].last_seq
+    finally:
+        store.close()
+
+
+def read_runs(folder: Path) -> Runs:
+    """What all workers wrote down."""
+    from scale0.cli.chaos_audit import Runs
+    from scale0.cli.chaos_plan import RUNS_ENDING
+
+    pages = sorted(folder.glob(f"*{RUNS_ENDING}"))
+    return Runs(line for page in pages for line in page.read_text().splitlines())

@@ -1,0 +1,173 @@
+"""What administrators may do with tasks: list, retry, cancel, and ask the nodes how they are (PROTOCOL 4).
+
+Lives here: rows of the table of management commands, each said in the words of the task room. Never here: a rule of
+either. It stands in `io/` because the rooms never import each other; it does no I/O itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Question, Step
+from scale0.broker.access import OPERATOR, VIEWER
+from scale0.broker.management import Call, Done, Management, Outcome
+from scale0.broker.views import MAX_PAGE_ROWS
+from scale0.events.tasks import TaskReopened
+from scale0.store.tasks import (
+    FINISHED,
+    QUEUED,
+    STATUS_CODES,
+    STATUS_NAMES,
+    EndedTask,
+    ListTasks,
+    OpenTask,
+    ReopenTask,
+    TaskPage,
+)
+from scale0.zerotask.machine import Tasks
+from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
+from scale0.zerotask.words import CANCELLED_ERROR, error_object
+
+MAX_SEQ_DIGITS: Final = 18
+"""Of a place in the list, as text."""
+
+Row = Task | OpenTask | EndedTask
+
+
+class TaskCommands:
+    """The commands, one method each."""
+
+    __slots__ = ("_management", "_tasks")
+
+    def __init__(self, management: Management, tasks: Tasks) -> None:
+        self._management = management
+        self._tasks = tasks
+        management.table.update(
+            {
+                "list_tasks": (VIEWER, self._list),
+                "retry_task": (OPERATOR, self._retry),
+                "cancel_task": (OPERATOR, self._cancel),
+                "ask_nodes": (OPERATOR, self._ask_nodes),
+            }
+        )
+
+    def _list(self, call: Call) -> Outcome:
+        said = call.said
+        if said.status is not None and said.status not in STATUS_CODES:
+            raise Refusal(codes.MALFORMED, f"status is one of {', '.join(STATUS_CODES)}")
+        before = None
+        if said.after is not None:
+            if not (said.after.isascii() and said.after.isdigit() and len(said.after) <= MAX_SEQ_DIGITS):
+                raise Refusal(codes.MALFORMED, "after is what the last page gave as next")
+            before = int(said.after)
+        ask = ListTasks(
+            limit=max(1, min(said.limit, MAX_PAGE_ROWS)),
+            before_seq=before,
+            status=None if said.status is None else STATUS_CODES[said.status],
+            method=said.method,
+            client=said.client,
+        )
+
+        def found(page: TaskPage, now: Now, step: Step) -> None:
+            tasks = self._tasks.shelf.tasks
+            items = [task_row(tasks.get(row.id) or row) for row in page.tasks]
+            after = None if page.next_seq is None else str(page.next_seq)
+            self._management.finish(call._replace(now=now, step=step), Done({"items": items, "next": after}))
+
+        call.step.ask(Question(ask, found, aside=True))
+        return None
+
+    def _retry(self, call: Call) -> Outcome:
+        return self._with_task(call, self._reopen)
+
+    def _cancel(self, call: Call) -> Outcome:
+        return self._with_task(call, self._end)
+
+    def _ask_nodes(self, call: Call) -> Outcome:
+        self._tasks.announcer.ask_nodes(call.step)
+        return Done({})
+
+    def _with_task(self, call: Call, act: Callable[[Call, Row], Done]) -> Outcome:
+        id_ = call.said.task_id
+        if not id_:
+            raise Refusal(codes.MALFORMED, "task_id is missing")
+
+        def found(rows: tuple[Row | None, ...], now: Now, step: Step) -> None:
+            later = call._replace(now=now, step=step)
+            row = rows[0]
+
+            def do(at: Call) -> Done:
+                if row is None:
+                    raise Refusal(codes.NO_SUCH_SERVICE, f"unknown task {id_[:128]}")
+                return act(at, row)
+
+            self._management.later(later, do)
+
+        self._tasks.shelf.find((id_,), found, call.step)
+        return None
+
+    def _end(self, call: Call, row: Row) -> Done:
+        before = STATUS_NAMES[row.status]
+        error = error_object(CANCELLED_ERROR, f"cancelled by {call.admin.name}")
+        done = self._tasks.client_methods.cancel_row(row, error, call.now, call.step)
+        return Done({"task_id": row.id, "cancelled": done}, before, "cancelled" if done else before, done)
+
+    def _reopen(self, call: Call, row: Row) -> Done:
+        if not isinstance(row, EndedTask):
+            raise Refusal(codes.IN_USE, f"the task {row.id} has not ended: it is {STATUS_NAMES[row.status]}")
+        if row.expires_us <= of_seconds(call.now.wall):
+            raise Refusal(codes.NO_SUCH_SERVICE, f"the time of {row.id} is over: submit a new one")
+        if row.status == FINISHED:
+            raise Refusal(codes.IN_USE, f"the task {row.id} has finished: submit a new one")
+        runnable_us = of_seconds(call.now.wall)
+        call.step.write(ReopenTask(row.seq, runnable_us))
+        call.step.record(TaskReopened(row.id, row.method, row.client))
+        self._tasks.queue.reopened(from_store(reopened(row, runnable_us)), call.now, call.step)
+        return Done({"task_id": row.id, "status": "queued"}, STATUS_NAMES[row.status], "queued", True)
+
+
+def reopened(row: EndedTask, runnable_us: int) -> OpenTask:
+    """An ended task as `ReopenTask` opens it."""
+    return OpenTask(
+        seq=row.seq,
+        id=row.id,
+        client=row.client,
+        method=row.method,
+        params=row.params,
+        priority=row.priority,
+        status=QUEUED,
+        attempt=row.attempt,
+        starts=0,
+        node="",
+        submitted_us=row.submitted_us,
+        runnable_us=runnable_us,
+        started_us=0,
+        waits=0,
+        shelved=True,
+        followed=False,
+        key=row.key,
+        options=row.options,
+        info=b"",
+        history=row.history,
+    )
+
+
+def task_row(row: Row) -> dict[str, Any]:
+    """A task in a list."""
+    return {
+        "task_id": row.id,
+        "client_id": row.client,
+        "method": row.method,
+        "status": STATUS_NAMES[row.status],
+        "priority": row.priority,
+        "attempt": row.attempt,
+        "starts": row.starts,
+        "node_id": row.node or None,
+        "submitted": row.submitted_us / MICRO,
+        "started": row.started_us / MICRO if row.started_us else None,
+        "finished": row.ended_us / MICRO if isinstance(row, EndedTask) else None,
+    }

@@ -1,0 +1,351 @@
+"""Tasks as a store keeps them: what a commit can say of them, what can be asked, and what comes back.
+
+Lives here: frozen data. Never here: how it is kept, or what a broker makes of it. A task is either open or ended, never
+both: `PutTask` opens it, `EndTask` ends it, `ReopenTask` opens an ended one again. Within one commit the writes about
+one task count in their order. Invariants: an id is unique among open and ended tasks, and so is (client, key); a broker
+makes sure of that before it writes, so a store that meets a repetition has met our own mistake and fails.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+SCHEDULED: Final = 500
+QUEUED: Final = 1_000
+ASSIGNED: Final = 3_000
+RUNNING: Final = 5_000
+FINISHED: Final = 7_000
+FAILED: Final = 9_000
+CANCELLED: Final = 9_500
+
+STATUS_NAMES: Final = {
+    SCHEDULED: "scheduled",
+    QUEUED: "queued",
+    ASSIGNED: "assigned",
+    RUNNING: "running",
+    FINISHED: "finished",
+    FAILED: "failed",
+    CANCELLED: "cancelled",
+}
+STATUS_CODES: Final = {name: code for code, name in STATUS_NAMES.items()}
+
+
+class OpenTask(msgspec.Struct, frozen=True):
+    """A task that has not ended, as it is stored."""
+
+    seq: int
+    """In the order of acceptance; unique in a store, never used again."""
+    id: str
+    client: str
+    method: str
+    params: bytes
+    """JSON, as it came."""
+    priority: int
+    status: int
+    """SCHEDULED to RUNNING."""
+    attempt: int
+    """Of the newest hand-out; 0: none yet."""
+    starts: int
+    """Attempts that count towards max_attempts."""
+    node: str
+    """Who has it; empty: nobody."""
+    submitted_us: int
+    runnable_us: int
+    """When it became, or will become, ready to be handed out. Wall clock."""
+    started_us: int
+    """Of the newest attempt; 0: it has not started."""
+    waits: int
+    """Tasks that must finish first."""
+    shelved: bool
+    """It waits in the store: it is in the index that `ReadQueue` uses. False: the broker holds it in memory."""
+    followed: bool
+    """Other tasks wait for it."""
+    key: str | None
+    options: bytes
+    """The rest of its options, MessagePack."""
+    info: bytes
+    """What its node last said of it, JSON; empty: nothing."""
+    history: bytes
+    """Its ended attempts, JSON array; empty: none."""
+
+
+class EndedTask(msgspec.Struct, frozen=True):
+    """A task that has ended."""
+
+    seq: int
+    id: str
+    client: str
+    method: str
+    params: bytes
+    """Empty for a finished one: only what may be tried again keeps them."""
+    priority: int
+    status: int
+    """FINISHED, FAILED or CANCELLED."""
+    attempt: int
+    starts: int
+    node: str
+    submitted_us: int
+    started_us: int
+    ended_us: int
+    expires_us: int
+    key: str | None
+    options: bytes
+    result: bytes
+    """JSON: the result of a finished task, the error object of a failed or cancelled one."""
+    info: bytes
+    history: bytes
+
+
+class PutTask(msgspec.Struct):
+    """Open a task. The fields are those of OpenTask, in its order.
+
+    Not frozen: a broker that hands the task out in the same turn changes what is to be stored, in place of a second
+    write. Once it is given to a commit it must not change any more.
+    """
+
+    seq: int
+    id: str
+    client: str
+    method: str
+    params: bytes
+    priority: int
+    status: int
+    attempt: int
+    starts: int
+    node: str
+    submitted_us: int
+    runnable_us: int
+    started_us: int
+    waits: int
+    shelved: bool
+    followed: bool
+    key: str | None
+    options: bytes
+    info: bytes
+    history: bytes
+
+
+class LeaseTask(msgspec.Struct, frozen=True):
+    """Hand an open task out: the quick kind of change. It leaves the shelf."""
+
+    status: int
+    attempt: int
+    starts: int
+    node: str
+    started_us: int
+    seq: int
+
+
+class ChangeTask(msgspec.Struct, frozen=True):
+    """Everything about an open task that may change."""
+
+    status: int
+    attempt: int
+    starts: int
+    node: str
+    runnable_us: int
+    started_us: int
+    waits: int
+    shelved: bool
+    followed: bool
+    info: bytes
+    history: bytes
+    seq: int
+
+
+class EndTask(msgspec.Struct, frozen=True):
+    """End an open task: id, client, method, priority, submitted_us, key and options stay as they were."""
+
+    status: int
+    attempt: int
+    starts: int
+    node: str
+    started_us: int
+    ended_us: int
+    expires_us: int
+    result: bytes
+    info: bytes
+    history: bytes
+    seq: int
+
+
+class ReopenTask(msgspec.Struct, frozen=True):
+    """Open an ended task again, under its old seq and id: queued, on the shelf, with no starts.
+
+    Its attempt, history, params, key and options stay; node, info and started_us are cleared, waits is 0.
+    """
+
+    seq: int
+    runnable_us: int
+
+
+class SweepTasks(msgspec.Struct, frozen=True):
+    """Forget at most `limit` ended tasks whose time is over, those first whose time was over first."""
+
+    before_us: int
+    limit: int
+
+
+class PutFollow(msgspec.Struct, frozen=True):
+    """`seq` waits for `after_seq`."""
+
+    after_seq: int
+    seq: int
+
+
+class DropFollow(msgspec.Struct, frozen=True):
+    """Nobody waits for `after_seq` any more."""
+
+    after_seq: int
+
+
+class PutTaskClient(msgspec.Struct, frozen=True):
+    """A client id is valid from now on. The same again changes nothing but `heard_us`."""
+
+    id: str
+    owner: str
+    """The key that it belongs to; empty without CURVE."""
+    heard_us: int
+
+
+class DropTaskClient(msgspec.Struct, frozen=True):
+    """A client id is valid no longer; one that is not there is no error."""
+
+    id: str
+
+
+TaskWrite = (
+    PutTask
+    | LeaseTask
+    | ChangeTask
+    | EndTask
+    | ReopenTask
+    | SweepTasks
+    | PutFollow
+    | DropFollow
+    | PutTaskClient
+    | DropTaskClient
+)
+
+
+class TaskClient(msgspec.Struct, frozen=True):
+    """A client id as it is kept."""
+
+    id: str
+    owner: str
+    heard_us: int
+
+
+class FindTasks(msgspec.Struct, frozen=True):
+    """Tasks by id: a tuple as long as `ids`, of OpenTask, EndedTask or None."""
+
+    ids: tuple[str, ...]
+
+
+class FindNew(msgspec.Struct, frozen=True):
+    """All that must be known before a task can be taken: the answer is a `Found`."""
+
+    client: str
+    ids: tuple[str, ...]
+    """Its own id and those that it waits for."""
+    key: str | None
+    series: str | None
+    """The part of an id before its counter."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The answer to FindNew."""
+
+    client: TaskClient | None
+    tasks: tuple[OpenTask | EndedTask | None, ...]
+    """In the order of `ids`."""
+    keyed: OpenTask | EndedTask | None
+    last: str
+    """The largest id that starts with `series` and "."; empty: none, or not asked."""
+
+
+class ReadQueue(msgspec.Struct, frozen=True):
+    """The shelf of one method and priority, in order: OpenTasks that are QUEUED and shelved, with a larger seq.
+
+    At most `limit` of them, and no more once their params reach `max_bytes`; at least one if there is any.
+    """
+
+    method: str
+    priority: int
+    after_seq: int
+    limit: int
+    max_bytes: int
+
+
+class ReadPriorities(msgspec.Struct, frozen=True):
+    """What waits on the shelf for a method: a tuple of (priority, largest seq), highest priority first."""
+
+    method: str
+
+
+class ReadSchedule(msgspec.Struct, frozen=True):
+    """OpenTasks that are SCHEDULED with waits 0, by (runnable_us, seq), after that place; at most `limit`."""
+
+    after_us: int
+    after_seq: int
+    limit: int
+
+
+class ReadFollowers(msgspec.Struct, frozen=True):
+    """The OpenTasks that wait for `after_seq`, by seq, after `seq`; at most `limit`."""
+
+    after_seq: int
+    seq: int
+    limit: int
+
+
+class ReadSettled(msgspec.Struct, frozen=True):
+    """EndedTasks that somebody still waits for: a broker died in between. By seq, at most `limit`."""
+
+    limit: int
+
+
+class ReadExpiry(msgspec.Struct, frozen=True):
+    """When the next ended task's time is over, in microseconds; None: there is none."""
+
+
+class CountTasks(msgspec.Struct, frozen=True):
+    """How many tasks there are, by status code: a dict. Ended ones are not counted one by one: only open."""
+
+
+class ListTasks(msgspec.Struct, frozen=True):
+    """A page of tasks, newest first: a `TaskPage`.
+
+    Filters: a status code, a method, a client; None: any. `before_seq` None: from the newest.
+    """
+
+    limit: int
+    before_seq: int | None = None
+    status: int | None = None
+    method: str | None = None
+    client: str | None = None
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """The answer to ListTasks."""
+
+    tasks: tuple[OpenTask | EndedTask, ...]
+    """Without params, result and options (empty): a list shows none of them."""
+    next_seq: int | None
+    """Where the next page begins (`before_seq`); None: this was the last."""
+
+
+TaskAsk = (
+    FindTasks
+    | FindNew
+    | ReadQueue
+    | ReadPriorities
+    | ReadSchedule
+    | ReadFollowers
+    | ReadSettled
+    | ReadExpiry
+    | CountTasks
+    | ListTasks
+)

@@ -1,0 +1,441 @@
+"""Leases: who has which attempt of which task, from the hand-out to its end.
+
+Lives here: handing out (pushed or pulled), how much a backend gets at once, what it says of its work, and what becomes
+of work whose holder is lost. Never here: the order of the queue (`lanes`), or JSON-RPC. Invariants: a lease is (task,
+attempt, node) and there is at most one per task; it is stored before its holder hears of it; a backend never has more
+than slots + prefetch in hand; a slot taken for a task is given back exactly once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.store.tasks import ASSIGNED, FINISHED, RUNNING, OpenTask
+from scale0.zerotask.desk import Desk, Holder, House, Slots
+from scale0.zerotask.lanes import Lane
+from scale0.zerotask.pacing import Pacing
+from scale0.zerotask.queue import Queue
+from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
+from scale0.zerotask.words import quoted
+
+SAVE_SECONDS: Final = 1.0
+"""When it is stored that a task runs, unless it has ended by then."""
+MAX_PUSH_BYTES: Final = 4 * 1024 * 1024
+"""Params in one TASKS message, unless a single task is larger."""
+
+
+class Leases:
+    """All leases of one broker."""
+
+    __slots__ = (
+        *("_awaiting", "_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
+        *("_unsaved", "leased"),
+    )
+
+    def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
+        self._house = house
+        self._desk = desk
+        self._slots = slots
+        self._queue = queue
+        self._owner = quoted(house.identity)
+        self._out: dict[Any, list[Task]] = {}
+        self._cancels: dict[Any, list[bytes]] = {}
+        self._hungry: dict[Any, Lane | None] = {}
+        self._pacing = Pacing(house, slots, self.recall, self._time_slotted)
+        self._unsaved: dict[Task, None] = {}
+        """Tasks that run, which the store does not know yet."""
+        self._awaiting: dict[str, dict[str, Task]] = {}
+        """By node: what they had when this broker's predecessor ended."""
+        self.leased = 0
+
+    def start(self, rows: tuple[OpenTask, ...], now: Now, step: Step) -> None:
+        """A broker starts: those who had tasks may come back with them."""
+        for row in rows:
+            self._queue.lanes.need(row.method, now, step).leased += 1
+            task = from_store(row)
+            task.said = row.status == RUNNING
+            # Whoever pulled a task was counted as its starter at once.
+            task.native = task.said or not row.started_us
+            self._queue.shelf.tasks[task.id] = task
+            self._awaiting.setdefault(task.node, {})[task.id] = task
+        if rows:
+            patience = 2 * self._house.liveness * self._house.interval
+            self._house.timers.add((self._give_up, None), now.mono + patience)
+
+    def _give_up(self, _: None, now: Now, step: Step) -> None:
+        """Whoever has not come back by now is lost."""
+        awaiting, self._awaiting = self._awaiting, {}
+        for tasks in awaiting.values():
+            for task in tasks.values():
+                self._await_no_more(task, now, step)
+                self._lost(task, now, step)
+
+    def _await_no_more(self, task: Task, now: Now, step: Step) -> None:
+        self._queue.lanes.need(task.method, now, step).leased -= 1
+        self._queue.dirty[task.method] = None
+
+    # What backends do.
+
+    def feed(self, holder: Any, now: Now, step: Step) -> None:
+        """It has room, perhaps: it is given work at the end of this turn."""
+        if holder.pushes:
+            self._hungry.setdefault(holder, None)
+
+    def offer(self, holder: Any, now: Now, step: Step) -> None:
+        """It offers these services from now on."""
+        for method in holder.services:
+            self._queue.lanes.need(method, now, step)
+        if not holder.services and holder.tasks:
+            # It drains: what it has not begun is done elsewhere.
+            self.recall(holder, now, step)
+        self.feed(holder, now, step)
+
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+        """It says what it has in hand (None: it cannot say), on a new connection or to a new broker."""
+        awaiting = self._awaiting.pop(holder.identity, {})
+        for id_, task in awaiting.items():
+            self._await_no_more(task, now, step)
+            if holds is None or holds.get(id_) == task.attempt:
+                self._take_up(task, holder, now, step)
+            else:
+                self._lost(task, now, step)
+        # They hold slots from now on: nobody may be given these before the turn ends.
+        self._absorb(holder)
+        if holds and holder.pushes:
+            for id_, attempt in holds.items():
+                held = holder.tasks.get(id_)
+                if held is None or held.attempt != attempt:
+                    self._cancel_at(holder, id_, attempt)
+        self.feed(holder, now, step)
+
+    def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Step) -> None:
+        """It no longer has what it held, except `keep`."""
+        for task in [task for task in holder.tasks.values() if keep.get(task.id) != task.attempt]:
+            self.release(task)
+            self._lost(task, now, step)
+
+    def unsent(self, holder: Any, leases: Mapping[str, int], now: Now, step: Step) -> None:
+        """These never left for it: they are done elsewhere."""
+        for id_, attempt in leases.items():
+            task = holder.tasks.get(id_)
+            if task is not None and task.attempt == attempt:
+                self.release(task)
+                self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, step=step)
+
+    def _lost(self, task: Task, now: Now, step: Step) -> None:
+        counted = task.status == RUNNING or not task.native
+        self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, step=step)
+
+    def _take_up(self, task: Task, holder: Any, now: Now, step: Step) -> None:
+        """A lease from before this broker's start goes on."""
+        self._bind(task, holder, now, step)
+        task.restored = True
+        if task.status == RUNNING or not task.native:
+            self._time(task, now)
+
+    @property
+    def is_closed(self) -> bool:
+        """True while nothing is handed out: the broker drains, or could not store it."""
+        return self._house.draining or self._house.full
+
+    # Hand-outs.
+
+    def settle(self, now: Now, step: Step) -> None:
+        """The turn ends: hand out what can be, and say it."""
+        queue = self._queue
+        while queue.dirty or self._hungry:
+            # Those who have room first: requests that wait for them come before any task.
+            holders, self._hungry = self._hungry, {}
+            for holder, lane in holders.items():
+                self._feed(holder, lane, now, step)
+            methods, queue.dirty = queue.dirty, {}
+            for method in queue.lanes.in_order(methods) if len(methods) > 1 else methods:
+                self._dispatch(method, now, step)
+        if self._out:
+            self._push(step)
+        if self._cancels:
+            cancels, self._cancels = self._cancels, {}
+            for peer, entries in cancels.items():
+                step.promise(peer, ("TASKSCANCEL", {}, b"[%b]" % b",".join(entries)))
+
+    def _dispatch(self, method: str, now: Now, step: Step) -> None:
+        """Tasks of a method to whoever has a free slot, then to the one that has room in advance."""
+        lanes = self._queue.lanes
+        lane = lanes.find(method)
+        if lane is None or self.is_closed:
+            return
+        while lanes.head(lane) is not None:
+            holder = self._slots.take_pushing(method)
+            if holder is None:
+                break
+            holder.slotted += 1
+            self._hand(lanes.take(lane, 1, step), lane, holder, now, step)
+        holder = lane.hungry
+        if holder is not None:
+            room = self._pacing.room(holder) if method in holder.services else 0
+            if room > 0:
+                self._hand(lanes.take(lane, room, step), lane, holder, now, step)
+            else:
+                lane.hungry = None
+
+    def _absorb(self, holder: Any) -> None:
+        """What it has in hand takes the slots that are free."""
+        while holder.slotted < len(holder.tasks) and self._slots.take_from(holder):
+            holder.slotted += 1
+
+    def _feed(self, holder: Any, lane: Lane | None, now: Now, step: Step) -> None:
+        """One backend gets what it has room for: its free slots, and some more if it is quick.
+
+        `lane`: of the task that it ended last; when nothing waits, the next one there comes to it at once.
+        """
+        slots, lanes = self._slots, self._queue.lanes
+        self._absorb(holder)
+        self._desk.serve(holder, now, step)
+        if self.is_closed or not holder.alive:
+            return
+        while (found := lanes.best(holder.services)) is not None:
+            lane = found
+            if slots.take_from(holder):
+                holder.slotted += 1
+                self._hand(lanes.take(lane, 1, step), lane, holder, now, step)
+                continue
+            room = self._pacing.room(holder)
+            if room <= 0:
+                return
+            others = slots.backends_of(lane.method)
+            if others > 1:
+                # Not more than a share: the others are about to ask, too.
+                room = min(room, lanes.visible(lane) // (2 * others) + 1)
+            self._hand(lanes.take(lane, room, step), lane, holder, now, step)
+            if others > 1:
+                return
+        if lane is not None and self._pacing.room(holder) > 0:
+            lane.hungry = holder
+
+    def _hand(self, tasks: list[Task], lane: Lane, holder: Any, now: Now, step: Step) -> None:
+        """Push some tasks of one lane."""
+        node, mono, wall = holder.identity, now.mono, now.wall
+        held, writes, touch = holder.tasks, step.writes, self._queue.shelf.touch
+        if not held:
+            holder.paced = mono
+        for task in tasks:
+            task.attempt += 1
+            task.status = ASSIGNED
+            task.node = node
+            task.native, task.restored = True, False
+            task.holder = holder
+            task.handed = mono
+            waited = wall - task.runnable_us / MICRO
+            task.waited = waited if waited > 0.0 else 0.0
+            held[task.id] = task
+            if task.said or task.started_us:
+                task.said, task.started_us, task.started = False, 0, 0.0
+            if not task.fresh:
+                task.shelved = False
+                writes.append(task.lease_write())
+                touch(task.seq)
+        lane.leased += len(tasks)
+        self.leased += len(tasks)
+        out = self._out.get(holder)
+        if out is None:
+            self._out[holder] = list(tasks)
+        else:
+            out.extend(tasks)
+        if holder.slotted < len(held):
+            self._pacing.watch(holder, now)
+        else:
+            for task in tasks:
+                self._time(task, now)
+
+    def pull(self, task: Task, holder: Holder, now: Now, step: Step) -> None:
+        """A node asked for a task by JSON-RPC: that counts as its start. The task is out of its lane."""
+        task.attempt += 1
+        task.starts += 1
+        task.status = ASSIGNED
+        task.node = holder.identity
+        task.started_us = of_seconds(now.wall)
+        task.native, task.said, task.shelved = False, False, False
+        task.waited = max(0.0, now.wall - task.runnable_us / MICRO)
+        self._queue.shelf.tasks[task.id] = task
+        self._bind(task, holder, now, step)
+        self._queue.changed(task, step)
+        task.started = now.mono
+        self._time(task, now)
+
+    def _bind(self, task: Task, holder: Any, now: Now, step: Step) -> None:
+        if not holder.tasks:
+            holder.paced = now.mono
+        holder.tasks[task.id] = task
+        task.holder = holder
+        task.handed = now.mono
+        task.started = 0.0
+        self._queue.lanes.need(task.method, now, step).leased += 1
+        self.leased += 1
+
+    def release(self, task: Task) -> None:
+        """The lease ends; its slot is free for the next one in hand, or for whatever waits."""
+        holder = task.holder
+        if holder is None:
+            return
+        del holder.tasks[task.id]
+        task.holder = None
+        self.leased -= 1
+        if holder.slotted > len(holder.tasks):
+            holder.slotted -= 1
+            self._slots.give_back(holder)
+        lane = self._queue.lanes.find(task.method)
+        if holder.pushes:
+            self._hungry[holder] = lane
+        if task.bucket:
+            self._queue.timers.remove(task)
+        self._unsaved.pop(task, None)
+        if lane is not None and lane.leased > 0:
+            lane.leased -= 1
+            if self._queue.is_limited(task.method):
+                self._queue.dirty[task.method] = None
+
+    def _push(self, step: Step) -> None:
+        out: dict[Any, list[Task]] = self._out
+        self._out = {}
+        lanes, owner = self._queue.lanes, self._owner
+        for holder, tasks in out.items():
+            parts: list[bytes] = []
+            size = 0
+            for task in [each for each in tasks if each.holder is holder]:
+                lane = lanes.find(task.method)
+                method = lane.quoted if lane is not None else quoted(task.method)
+                parts.append(
+                    b'{"id":"%b","method":%b,"params":%b,"attempt":%d,"timeout":%a,"owner":%b}'
+                    % (task.id.encode(), method, task.params, task.attempt, task.kept.timeout, owner)
+                )
+                size += len(task.params)
+                if size > MAX_PUSH_BYTES:
+                    step.promise(holder.peer, ("TASKS", {}, b"[%b]" % b",".join(parts)))
+                    parts, size = [], 0
+            if parts:
+                step.promise(holder.peer, ("TASKS", {}, b"[%b]" % b",".join(parts)))
+
+    # What is said of a task.
+
+    def begun(self, task: Task, info: bytes, now: Now, step: Step) -> None:
+        """Its holder says that it runs."""
+        if info:
+            task.info = info
+        if not task.said:
+            task.said = True
+            if task.native:
+                task.starts += 1
+            task.status = RUNNING
+            if task.native:
+                task.started_us = of_seconds(now.wall)
+                task.started = now.mono
+                self._time(task, now)
+        if not self._unsaved:
+            self._house.timers.add((self._save, None), now.mono + SAVE_SECONDS)
+        self._unsaved[task] = None
+
+    def save(self, task: Task, step: Step) -> None:
+        """Somebody is told of its status: it must survive."""
+        if task in self._unsaved:
+            del self._unsaved[task]
+            self._queue.changed(task, step)
+
+    def _save(self, _: None, now: Now, step: Step) -> None:
+        late: dict[Task, None] = {}
+        for task in self._unsaved:
+            if now.mono - task.started < SAVE_SECONDS / 2:
+                late[task] = None
+            else:
+                self._queue.changed(task, step)
+        self._unsaved = late
+        if late:
+            self._house.timers.add((self._save, None), now.mono + SAVE_SECONDS)
+
+    def finish(self, task: Task, result: bytes, now: Now, step: Step) -> None:
+        """Its result came."""
+        self._count_start(task)
+        self.release(task)
+        self._queue.end(task, FINISHED, result, None, now, step)
+
+    def fail(self, task: Task, code: int, error: bytes, retry: bool, now: Now, step: Step, after: float = 0.0) -> None:
+        """Its holder says that it failed."""
+        self._count_start(task)
+        self.release(task)
+        if retry:
+            self._queue.attempt_over(task, "failed", code, error, counted=True, now=now, step=step, after=after)
+        else:
+            self._queue.fail(task, code, error, now, step)
+
+    def _count_start(self, task: Task) -> None:
+        """An attempt that ended has started, said or not."""
+        if task.native and not task.said:
+            task.starts += 1
+
+    def cancel(self, task: Task) -> None:
+        """Whoever has it must stop."""
+        holder = task.holder
+        if holder is not None:
+            if task.native:
+                self._cancel_at(holder, task.id, task.attempt)
+            self.release(task)
+        else:
+            awaiting = self._awaiting.get(task.node)
+            lane = self._queue.lanes.find(task.method)
+            if awaiting is not None and awaiting.pop(task.id, None) is not None and lane is not None:
+                lane.leased -= 1
+                self._queue.dirty[task.method] = None
+
+    def _cancel_at(self, holder: Any, id_: str, attempt: int) -> None:
+        if holder.pushes:
+            self._cancels.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
+
+    def measured(self, holder: Any, count: int, before: int, now: Now) -> None:
+        """It has ended so many of those that it had in hand."""
+        self._pacing.measured(holder, count, before, now)
+
+    # Time.
+
+    def _time(self, task: Task, now: Now) -> None:
+        if task.bucket:
+            self._queue.timers.remove(task)
+        task.timed = task.attempt
+        task.deadline = now.mono + task.kept.timeout
+        self._queue.timers.add(task, now.mono)
+
+    def _time_slotted(self, holder: Any, now: Now) -> None:
+        """What came to hold a slot has begun, said or not: its time counts."""
+        for task in itertools.islice(holder.tasks.values(), holder.slotted):
+            if task.timed != task.attempt:
+                self._time(task, now)
+
+    def tick(self, now: Now, step: Step) -> None:
+        """Attempts that have lasted too long."""
+        for task in self._queue.timers.expire(now.mono):
+            task.bucket = 0
+            if task.ended or task.holder is None or task.timed != task.attempt:
+                continue
+            if now.mono < task.deadline:
+                self._queue.timers.keep(task, task.deadline)
+                continue
+            holder = task.holder
+            if task.native:
+                self._cancel_at(holder, task.id, task.attempt)
+            self._count_start(task)
+            self.release(task)
+            self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, step=step)
+            self.recall(holder, now, step)
+
+    def recall(self, holder: Any, now: Now, step: Step) -> None:
+        """What was pushed to it and it has not begun goes back to the queue."""
+        if not holder.pushes:
+            return
+        spare = len(holder.tasks) - holder.slotted
+        for task in list(reversed(holder.tasks.values()))[:spare]:
+            if not task.said and not task.restored:
+                self._cancel_at(holder, task.id, task.attempt)
+                self.release(task)
+                self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, step=step)

@@ -1,0 +1,188 @@
+"""Tasks of native backends: TASKSTATUS and TASKSDONE in, TASKSOK out (PROTOCOL 2.3).
+
+Lives here: the bodies of these commands. Never here: the leases' own rules. Invariants: a result is answered only after
+it is stored; each entry is answered, so that a backend can forget it; a late one is refused and recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.events.columns import clip_int
+from scale0.events.tasks import TaskRefused
+from scale0.zerotask.desk import Desk, House
+from scale0.zerotask.leases import Leases
+from scale0.zerotask.node_methods import FINAL, MAX_STATUS_BYTES, Reported, late, read_error
+from scale0.zerotask.queue import Queue
+from scale0.zerotask.words import BAD_TASK, INVALID_PARAMS, RpcError, error_object, quoted
+
+RESULT_ERROR: Final = error_object(INVALID_PARAMS, "the result is not JSON that can be kept: too deep")
+BARE_BYTES: Final = len(b'{"id":"","attempt":,"status":""}')
+"""Of an entry of TASKSTATUS that says nothing else."""
+
+
+class Done(msgspec.Struct, gc=False):
+    """One entry of TASKSDONE."""
+
+    id: str
+    attempt: int
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Status(msgspec.Struct, gc=False):
+    """One entry of TASKSTATUS, without the rest of what it says."""
+
+    id: str
+    attempt: int
+    status: str
+
+
+_dones: Final = msgspec.json.Decoder(list[Done])
+_statuses: Final = msgspec.json.Decoder(list[Status])
+_wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+class Native:
+    """What backends that speak TASKS say."""
+
+    __slots__ = ("_desk", "_house", "_leases", "_oks", "_queue", "_unheard")
+
+    def __init__(self, house: House, desk: Desk, queue: Queue, leases: Leases) -> None:
+        self._house = house
+        self._desk = desk
+        self._queue = queue
+        self._leases = leases
+        self._oks: dict[Any, list[bytes]] = {}
+        self._unheard: dict[Any, None] = {}
+        """Those whose results could not be stored: they are asked for them again."""
+
+    def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """TASKSTATUS: what is going on."""
+        body = one_body(bodies)
+        entries: list[Any] = read(_statuses, body)
+        holder = self._desk.holder_of(line)
+        if holder is None:
+            return
+        bare = 1 + sum(BARE_BYTES + len(e.id) + len(e.status) + len(str(e.attempt)) + 1 for e in entries)
+        wholes: list[dict[str, Any]] | None = None if len(body) <= bare else read(_wholes, body)
+        tasks, begun = holder.tasks, self._leases.begun
+        for place, entry in enumerate(entries):
+            task = tasks.get(entry.id)
+            if task is None or task.attempt != entry.attempt or entry.status in FINAL:
+                continue
+            info = b"" if wholes is None else info_of(wholes[place])
+            if not self._desk.is_shallow(info):
+                info = b""
+            if entry.status != "running" and not info:
+                info = msgspec.json.encode({"status": entry.status})
+            begun(task, info, now, step)
+
+    def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """TASKSDONE: results and errors."""
+        body = one_body(bodies)
+        entries: list[Any] = read(_dones, body)
+        most = self._house.limits.max_batch_messages
+        if len(entries) > most:
+            raise Refusal(codes.TOO_BIG, f"TASKSDONE holds at most {most} entries")
+        if self._house.full:
+            # Nothing can be stored: it is not answered, so the backend keeps it, and is asked again.
+            self._unheard[line] = None
+            return
+        holder = self._desk.holder_of(line)
+        if holder is None:
+            # It may hold a lease from before our start: it must say so first, then its results are taken.
+            self._desk.force(line, now, step)
+            return
+        tasks = holder.tasks
+        before, ended = len(tasks), 0
+        oks = self._oks.setdefault(line, [])
+        strangers: list[Done] = []
+        for entry in entries:
+            task = tasks.get(entry.id)
+            if task is not None and task.attempt == entry.attempt:
+                self._end(task, entry, now, step)
+                ended += 1
+                oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
+            else:
+                strangers.append(entry)
+        if strangers:
+            self._late(line, holder.identity, strangers, step)
+        if ended:
+            self._leases.measured(holder, ended, before, now)
+
+    def _end(self, task: Any, entry: Done, now: Now, step: Step) -> None:
+        if entry.error is not msgspec.UNSET and bytes(entry.error) != b"null":
+            try:
+                said = read_error(bytes(entry.error), self._desk)
+            except RpcError as fault:
+                said = Reported(fault.code, error_object(fault.code, fault.message), False, 0.0)
+            self._leases.fail(task, said.code, said.error, said.retry, now, step, said.after)
+            return
+        result = b"null" if entry.result is msgspec.UNSET else bytes(entry.result)
+        depth = self._house.limits.max_json_depth
+        if result.count(b"[") + result.count(b"{") > depth and not self._desk.is_shallow(result):
+            self._leases.fail(task, INVALID_PARAMS, RESULT_ERROR, False, now, step)
+        else:
+            self._leases.finish(task, result, now, step)
+
+    def _late(self, line: Any, name: str, entries: list[Done], step: Step) -> None:
+        """No lease waits for these: they were stored before, or come too late, or nobody knows them."""
+
+        def found(rows: tuple[Any, ...], _now: Now, out: Step) -> None:
+            oks = self._oks.setdefault(line, [])
+            for entry, row in zip(entries, rows, strict=True):
+                code = late(row, name, entry.attempt)
+                answer = codes.OK if not code else codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
+                if code:
+                    out.record(TaskRefused(entry.id[:128], name, clip_int(entry.attempt), code))
+                oks.append(b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer))
+
+        self._queue.shelf.find(tuple(entry.id for entry in entries), found, step)
+
+    def ask_again(self, now: Now, step: Step) -> None:
+        """There is room again: results that were turned away are said again after a new READY."""
+        unheard, self._unheard = self._unheard, {}
+        for line in unheard:
+            self._desk.renegotiate(line, now, step)
+
+    def settle(self, step: Step) -> None:
+        """The turn ends: say what was stored, once it is."""
+        if self._oks:
+            oks, self._oks = self._oks, {}
+            for line, entries in oks.items():
+                if entries:
+                    step.promise(line, ("TASKSOK", {}, b"[%b]" % b",".join(entries)))
+
+
+def one_body(bodies: Sequence[bytes]) -> bytes:
+    """The body of such a command."""
+    if len(bodies) != 1:
+        raise Refusal(codes.MALFORMED, "exactly one body: a JSON array")
+    return bodies[0]
+
+
+def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """A body's entries."""
+    try:
+        if not body.isascii():
+            body.decode()
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise Refusal(codes.MALFORMED, str(error)[:200]) from error
+
+
+def info_of(whole: dict[str, Any]) -> bytes:
+    """What an entry says beside the usual."""
+    said = {key: value for key, value in whole.items() if key not in ("id", "attempt")}
+    if said.get("status") == "running":
+        del said["status"]
+    info = msgspec.json.encode(said) if said else b""
+    return info if len(info) <= MAX_STATUS_BYTES else b""

@@ -1,0 +1,350 @@
+"""The queue: how a task is taken, waits, and ends.
+
+Lives here: every change of a task's status that is not a hand-out (see `leases`), with the write and the event that go
+with it. Never here: JSON-RPC, slots, or who may ask. Invariants: a status changes together with its row; a task ends
+exactly once; only the newest attempt can end it; within one turn all that happens to a new task is one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.base.wheel import LazyWheel
+from scale0.events.columns import clip_int
+from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
+from scale0.store.tasks import (
+    FAILED,
+    FINISHED,
+    QUEUED,
+    SCHEDULED,
+    STATUS_NAMES,
+    EndTask,
+)
+from scale0.zerotask.arguments import DEFAULT_MAX_ATTEMPTS, DEFAULT_TIMEOUT_SECONDS, Kept, TaskOptions
+from scale0.zerotask.desk import House
+from scale0.zerotask.lanes import Lanes
+from scale0.zerotask.schedule import Schedule
+from scale0.zerotask.shelf import Shelf
+from scale0.zerotask.task import MICRO, Task, of_seconds, pack_kept, remember_attempt
+from scale0.zerotask.words import ATTEMPTS_LOST, error_object
+
+OWN_IDS: Final = "s0:"
+"""How the ids that a broker makes begin; clients cannot bring such ones."""
+MAX_PACKED: Final = 1_000
+"""Options of tasks that are remembered as they are stored."""
+UNLIMITED: Final = 2**62
+MAX_BACKOFF_SECONDS: Final = 86_400.0
+"""However often it is doubled."""
+MAX_HISTORY_BYTES: Final = 64 * 1024
+"""Of the attempts of one task; beyond it only the last ones are kept."""
+KEPT_ATTEMPTS: Final = 20
+MAX_HISTORY_ERROR_BYTES: Final = 4_096
+"""A longer error is not kept with its attempt."""
+
+OnEnd = Callable[[Task, int, bytes, Now, Step], None]
+
+
+class Queue:
+    """All open tasks of one broker."""
+
+    __slots__ = (
+        *("_house", "_next", "_packed", "dirty", "fresh", "lanes", "on_end", "open", "schedule", "shelf"),
+        *("timers", "total_failed", "total_finished", "total_submitted"),
+    )
+
+    def __init__(self, house: House, shelf: Shelf, next_seq: int) -> None:
+        self._house = house
+        self.shelf = shelf
+        self._next = next_seq
+        self.lanes = Lanes(shelf, self._limit)
+        self.schedule = Schedule(house, shelf, self._release)
+        self.timers: LazyWheel[Task] = LazyWheel()
+        """When attempts have lasted too long."""
+        self.fresh: list[Task] = []
+        """Taken in this turn."""
+        self.dirty: dict[str, None] = {}
+        """Methods that have something to hand out, perhaps."""
+        self.on_end: OnEnd = lambda *_: None
+        self.open = 0
+        """How many have not ended."""
+        self.total_submitted = self.total_finished = self.total_failed = 0
+        self._packed: dict[Kept, bytes] = {}
+        shelf.on_loaded = self._dirty
+
+    def _limit(self, method: str) -> int:
+        policies = self._house.policies
+        if not policies or method not in policies:
+            return UNLIMITED
+        limit = policies[method].concurrency
+        return UNLIMITED if limit is None else limit
+
+    def is_limited(self, method: str) -> bool:
+        """True if only so many tasks of it may be handed out at once."""
+        return self._limit(method) != UNLIMITED
+
+    def at_limit(self, method: str) -> bool:
+        """True if no more tasks of it may be handed out now."""
+        lane = self.lanes.find(method)
+        return lane is not None and lane.leased >= self._limit(method)
+
+    def _dirty(self, method: str) -> None:
+        self.dirty[method] = None
+
+    def next_id(self) -> str:
+        """An id for a task whose client gives none: never used again."""
+        return f"{OWN_IDS}{self._next:x}"
+
+    def accept(
+        self,
+        id_: str,
+        client: str,
+        method: str,
+        params: bytes,
+        options: TaskOptions,
+        notify: int,
+        waits: int,
+        now: Now,
+        step: Step,
+    ) -> Task:
+        """Take a task."""
+        wall_us = int(now.wall * MICRO)
+        runnable_us = wall_us
+        if options.delay is not None:
+            runnable_us += of_seconds(options.delay)
+        elif options.at is not None:
+            runnable_us = max(wall_us, of_seconds(options.at))
+        status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
+        kept = self._kept(method, options, notify)
+        seq = self._next
+        self._next = seq + 1
+        task = Task(
+            seq,
+            id_,
+            client,
+            method,
+            params,
+            options.priority,
+            status,
+            0,
+            0,
+            "",
+            wall_us,
+            runnable_us,
+            0,
+            waits,
+            False,
+            False,
+            options.key,
+            self._packed.get(kept) or self._pack(kept),
+            b"",
+            b"",
+            kept,
+            True,
+        )
+        self.fresh.append(task)
+        step.events.append(TaskSubmitted(id_, method, client, options.priority, self._house.group))
+        self.open += 1
+        self.total_submitted += 1
+        if status == QUEUED:
+            self._wait(task, now, step)
+        elif not waits:
+            self.schedule.add(task, now)
+        return task
+
+    def _kept(self, method: str, options: TaskOptions, notify: int) -> Kept:
+        timeout, attempts = options.timeout, options.max_attempts
+        policies = self._house.policies
+        if policies and method in policies:
+            policy = policies[method]
+            timeout = policy.timeout if timeout is None else timeout
+            attempts = policy.max_attempts if attempts is None else attempts
+        return Kept(
+            DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
+            DEFAULT_MAX_ATTEMPTS if attempts is None else attempts,
+            options.backoff,
+            options.result_ttl,
+            notify,
+        )
+
+    def _pack(self, kept: Kept) -> bytes:
+        if len(self._packed) > MAX_PACKED:
+            self._packed.clear()
+        self._packed[kept] = packed = pack_kept(kept)
+        return packed
+
+    def _wait(self, task: Task, now: Now, step: Step) -> bool:
+        """A queued task takes its place; False: there is none in memory, and none on the shelf."""
+        where = self.lanes.add(task)
+        if where == "here":
+            task.shelved = False
+            self.shelf.tasks[task.id] = task
+            self.dirty[task.method] = None
+        elif where == "shelf":
+            task.shelved = True
+            self.shelf.tasks.pop(task.id, None)
+        else:
+            return False
+        return True
+
+    def _release(self, task: Task, now: Now, step: Step) -> bool:
+        """Its time has come."""
+        task.status = QUEUED
+        if not self._wait(task, now, step):
+            task.status = SCHEDULED
+            return False
+        self.changed(task, step)
+        return True
+
+    def changed(self, task: Task, step: Step) -> None:
+        """Store what has changed."""
+        self.shelf.touch(task.seq)
+        if not task.fresh:
+            step.write(task.change_write())
+
+    def runnable(self, task: Task, now: Now, step: Step) -> None:
+        """All that it waited for has finished."""
+        wall_us = of_seconds(now.wall)
+        task.runnable_us = max(task.runnable_us, wall_us)
+        if task.runnable_us <= wall_us:
+            task.status = QUEUED
+            if self._wait(task, now, step):
+                self.changed(task, step)
+                return
+            task.status = SCHEDULED
+        self.changed(task, step)
+        self.schedule.add(task, now)
+
+    def reopened(self, task: Task, now: Now, step: Step) -> None:
+        """An ended task waits again; the store has it on the shelf."""
+        self.open += 1
+        self.shelf.touch(task.seq)
+        if self.lanes.find(task.method) is not None:
+            self.shelf.tasks[task.id] = task
+            self.lanes.put_back(task, now, step)
+            self.dirty[task.method] = None
+
+    def settle(self, step: Step) -> None:
+        """The turn ends: what was taken is written as it is now, whatever happened to it meanwhile."""
+        fresh, self.fresh = self.fresh, []
+        for task in fresh:
+            task.fresh = False
+        # In front: what ends or changes one of them in this very turn must come behind.
+        step.writes[:0] = [task.put_write() for task in fresh]
+
+    def attempt_over(
+        self,
+        task: Task,
+        state: str,
+        code: int | None,
+        error: bytes,
+        counted: bool,
+        now: Now,
+        step: Step,
+        after: float = 0.0,
+    ) -> None:
+        """An attempt ended without completing its task: try again, `after` seconds at the least, or give up.
+
+        The lease is given back already. `counted`: it had started, so it counts and is waited for.
+        """
+        self._remember(task, state, error, now)
+        last = counted and task.starts >= task.kept.max_attempts
+        if last and state == "failed":
+            self.end(task, FAILED, error, code, now, step)
+            return
+        self._record_attempt(task, state, code, now, step)
+        if last:
+            data = b'{"attempts":%b}' % task.history
+            message = f"all {task.starts} attempts ended without a result (the last one: {state})"
+            self.end(task, FAILED, error_object(ATTEMPTS_LOST, message, data), ATTEMPTS_LOST, now, step)
+            return
+        task.node, task.started_us = "", 0
+        wall_us = of_seconds(now.wall)
+        pause = max(self._pause(task), after) if counted else 0.0
+        task.runnable_us = wall_us + of_seconds(pause)
+        if pause:
+            task.status = SCHEDULED
+            self.changed(task, step)
+            self.schedule.add(task, now)
+        else:
+            task.status, task.shelved = QUEUED, False
+            self.lanes.put_back(task, now, step)
+            self.dirty[task.method] = None
+            self.changed(task, step)
+
+    def fail(self, task: Task, code: int, error: bytes, now: Now, step: Step) -> None:
+        """A failure that is final."""
+        self._remember(task, "failed", error, now)
+        self.end(task, FAILED, error, code, now, step)
+
+    def _pause(self, task: Task) -> float:
+        """Doubled each time, with jitter: between half of it and all of it."""
+        if not task.kept.backoff:
+            return 0.0
+        whole = min(task.kept.backoff * 2.0 ** min(max(task.starts, 1) - 1, 32), MAX_BACKOFF_SECONDS)
+        # Never less than what was asked for: the jitter is on top of it.
+        jitter: float = self._house.chance.random()
+        return whole * (1.0 + 0.5 * jitter)
+
+    def _remember(self, task: Task, state: str, error: bytes, now: Now) -> None:
+        short = error if len(error) <= MAX_HISTORY_ERROR_BYTES else b""
+        task.history = remember_attempt(task, state, of_seconds(now.wall), short)
+        if len(task.history) > MAX_HISTORY_BYTES:
+            attempts = msgspec.json.decode(task.history, type=list[msgspec.Raw])
+            task.history = msgspec.json.encode(attempts[-KEPT_ATTEMPTS:])
+
+    def _record_attempt(self, task: Task, state: str, code: int | None, now: Now, step: Step) -> None:
+        begun = task.started or task.handed
+        step.record(
+            TaskAttemptEnded(
+                task.id,
+                task.method,
+                clip_int(task.attempt),
+                task.node,
+                state,
+                task.waited,
+                max(0.0, now.mono - begun) if begun else 0.0,
+                code,
+            )
+        )
+
+    def end(self, task: Task, status: int, body: bytes, code: int | None, now: Now, step: Step) -> None:
+        """For good. The lease is given back already."""
+        task.ended = True
+        if task.bucket:
+            self.timers.remove(task)
+        self.shelf.tasks.pop(task.id, None)
+        self.shelf.touch(task.seq)
+        wall_us = int(now.wall * MICRO)
+        begun = task.started or task.handed
+        seconds = now.mono - begun if begun else 0.0
+        step.writes.append(
+            EndTask(
+                status,
+                task.attempt,
+                task.starts,
+                task.node,
+                task.started_us,
+                wall_us,
+                wall_us + int(task.kept.result_ttl * MICRO),
+                body,
+                task.info,
+                task.history,
+                task.seq,
+            )
+        )
+        step.events.append(
+            TaskCompleted(
+                task.id, task.method, task.attempt, task.node, STATUS_NAMES[status], task.waited, seconds, code
+            )
+        )
+        self.open -= 1
+        if status == FINISHED:
+            self.total_finished += 1
+        else:
+            self.total_failed += 1
+        self.on_end(task, status, body, now, step)
