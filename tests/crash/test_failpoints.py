@@ -1,6 +1,7 @@
 """kill -9 of a real broker at every step of a commit, while a client submits and a worker finishes tasks."""
 
 # Promise: TASK-11
+# Promise: STORE-1
 from __future__ import annotations
 
 import signal

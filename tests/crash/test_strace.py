@@ -1,6 +1,7 @@
 """What a broker does with its disk, seen by strace: nothing is acknowledged before its sync, or after a failed one."""
 
 # Promise: TASK-11
+# Promise: STORE-3
 from __future__ import annotations
 
 import re

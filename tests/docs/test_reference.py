@@ -106,7 +106,7 @@ def test_every_column_is_documented_in_order():
 
 
 def test_every_counter_is_documented():
-    sources = (REPOSITORY / "src" / "scale0" / "broker").glob("*.py")
+    sources = (REPOSITORY / "src" / "scale0").rglob("*.py")
     counted = {name for file in sources for name in re.findall(r'\.count\("(\w+)"\)', file.read_text(encoding="utf-8"))}
     table = read("docs/operations.md").split("| counter |", 1)[1].split("\n\n", 1)[0]
     assert counted == set(rows(table, 2))

@@ -233,3 +233,17 @@ def test_a_result_with_an_error_that_is_null_is_a_result():
     scene.submit("fine")
     scene.world.say(worker, "TASKSDONE", {}, [{"id": "fine", "attempt": 1, "result": 5, "error": None}])
     assert scene.result("fine") == 5
+
+
+def test_a_request_that_waits_does_not_get_the_slot_of_a_task_that_is_held_over_a_restart():
+    scene = Scene()
+    worker = scene.worker("w", "m")
+    scene.submit("held")
+    scene.running(worker, "held")
+    scene.run(2.0)
+    scene.restart()
+    scene.request("m")
+    scene.worker("w", "m", holds=[["held", 1]])
+    assert scene.hear(worker, "REQUEST") == []
+    scene.done(worker, "held")
+    assert len(scene.hear(worker, "REQUEST")) == 1

@@ -1,6 +1,7 @@
 """Answers that are on their way: what was decided meanwhile is not decided a second time, nor forgotten."""
 
 # Promise: TASK-13
+# Promise: TASK-10
 from __future__ import annotations
 
 import random

@@ -320,12 +320,13 @@ class Storm:
         }
         assert len(broker.roster.backends) == len(WORKERS)
         for backend in broker.roster.backends:
-            assert (backend.busy, backend.slotted, len(backend.tasks), len(backend.held)) == (0, 0, 0, 0)
+            held = (backend.busy, backend.slotted, len(backend.tasks), len(backend.held))
+            assert held == (0, 0, 0, 0), f"{backend.identity} has {held}"
         for method in METHODS:
             lane = broker.tasks.queue.lanes.find(method)
             assert lane is None or lane.leased == 0, f"{method}: {lane.leased}"
         line = broker.connections.find("frontend", FRONT.encode())
-        assert line is None or line.waits == 0
+        assert line is None or line.waits == 0, f"the client waits for {line.waits} things"
         assert not stored.follows, "somebody still waits for somebody"
 
 

@@ -1,6 +1,7 @@
 """Who wants to hear of an end: each hears it once, is not forgotten meanwhile, and is forgotten afterwards."""
 
 # Promise: TASK-8
+# Promise: TASK-13
 from __future__ import annotations
 
 from typing import Any

@@ -157,6 +157,11 @@ class Members:
 
     def join(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
         """READY: in the queue of each service, or the queues replaced."""
+        backend = self._enlist(member, services, slots, now, step)
+        self._requests.feed(backend, now, step)
+        return backend
+
+    def _enlist(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
         backend = self._enter(member)
         offered = tuple(sorted(set(services)))
         before = (member.services, backend.slots)
@@ -168,7 +173,6 @@ class Members:
             step.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
         member.joined = True
         self._requests.tasks.offer(backend, now, step)
-        self._requests.feed(backend, now, step)
         return backend
 
     def take_work(
@@ -178,10 +182,12 @@ class Members:
         known = member.backend is not None
         backend = self._enter(member)
         backend.prefetch, backend.pushes = prefetch, bool(slots)
-        self.join(member, services, slots, now, step)
+        self._enlist(member, services, slots, now, step)
         if holds or not known:
             claims = {id_: attempt for id_, attempt in holds if attempt > 0 and id_ not in backend.held}
             self._requests.tasks.claim(backend, claims, now, step)
+        # Behind the claim: what it has in hand already holds its slots.
+        self._requests.feed(backend, now, step)
 
     def _enter(self, member: Member) -> Backend:
         if member.backend is None:

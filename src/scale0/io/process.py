@@ -44,7 +44,7 @@ from scale0.store.sqlite import SqliteStore
 
 log = logging.getLogger("scale0.broker")
 
-DISK_LOOK_SECONDS: Final = 5.0
+DISK_LOOK_SECONDS: Final = 0.5
 """How often the free space is looked at."""
 WANTED_FILES: Final = 1_048_576
 """Descriptors that a broker asks for: one for each client."""

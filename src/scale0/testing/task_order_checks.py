@@ -208,7 +208,8 @@ class OrderChecks:
         record = known.record
         if record is None:
             return
-        attempts = {attempt for attempt, _ in record.executions}
+        # First attempts may be announced a few at a time: one that was never begun counts all the same.
+        attempts = {1, *(attempt for attempt, _ in record.executions)}
         if write.status == CANCELLED:
             true = code == CANCELLED_ERROR and self._model.was_cancelled(known)
         elif code == TASK_ERROR:

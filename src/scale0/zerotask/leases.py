@@ -87,7 +87,7 @@ class Leases:
 
     def offer(self, holder: Any, now: Now, step: Step) -> None:
         """It offers these services from now on."""
-        for method in holder.services:
+        for method in sorted(holder.services):
             self._queue.lanes.need(method, now, step)
         if not holder.services and holder.tasks:
             # It drains: what it has not begun is done elsewhere.

@@ -42,6 +42,7 @@ from scale0.zerotask.rpc import Asked, Method
 from scale0.zerotask.shelf import MAX_LOOKS
 from scale0.zerotask.task import Task, from_store
 from scale0.zerotask.words import (
+    ATTEMPTS_LOST,
     BAD_NODE,
     BAD_TASK,
     INVALID_PARAMS,
@@ -54,6 +55,8 @@ from scale0.zerotask.words import (
 
 MAX_STATUS_BYTES: Final = 16 * 1024
 """Of what a node says of itself, or of a task."""
+LOST_ERROR: Final = b'{"code":%d,' % ATTEMPTS_LOST
+"""How the error of a task begins whose attempts were lost."""
 FINAL: Final = frozenset({"finished", "failed", "cancelled"})
 
 _connect: Final = Form(NodeConnect)
@@ -290,6 +293,9 @@ def late(row: Task | OpenTask | EndedTask | None, node: str, attempt: int | None
     if row is None:
         return BAD_TASK
     if not isinstance(row, EndedTask) or row.node != node or row.status not in (FINISHED, FAILED):
+        return NOT_YOURS
+    if row.result.startswith(LOST_ERROR):
+        # Its attempts were lost, so it ended without a report: whatever comes now is not what was stored.
         return NOT_YOURS
     return 0 if attempt is None or attempt == row.attempt else NOT_YOURS
 

@@ -24,6 +24,9 @@ MAX_LINE_WAITS: Final = 1_000
 MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
 """Of notifications that travel as one array."""
 
+LINE_BITS: Final = 62
+"""Of the number from which connections are counted: by chance, because a clock that is set back repeats itself."""
+
 Resolve = Callable[[bytes, Now, Step], None]
 
 
@@ -52,7 +55,7 @@ class Watchers:
         self._house = house
         self._announcer = announcer
         self._lines: dict[int, Any] = {}
-        self._next_line = house.boot
+        self._next_line: int = house.chance.getrandbits(LINE_BITS)
         self._notes: dict[Any, list[bytes]] = {}
         self._waits: dict[str, dict[Wait, None]] = {}
         self._per_line: dict[Any, int] = {}
