@@ -49,8 +49,8 @@ BUSY_SECONDS: Final = 5.0
 QUICK_CHECK_BYTES: Final = 256 * 1024 * 1024
 """A database up to this size is checked whole when it is opened; a larger one would keep its clients waiting."""
 
-CHECKPOINT_PAGES: Final = 16_000
-"""Of the log, 64 MiB, before it is written back: pages that change often are written back once, and commits that have
+CHECKPOINT_PAGES: Final = 4_000
+"""Of the log, 16 MiB, before it is written back: pages that change often are written back once, and commits that have
 to wait for it are rare."""
 
 MIN_SQLITE: Final = (3, 37)

@@ -33,6 +33,8 @@ MAX_PULL: Final = 1_000
 """Tasks that one node_tasks_request gets."""
 MAX_NODE_METHODS: Final = 1_000
 
+ARRAY_START: Final = ord("[")
+
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 
@@ -207,9 +209,8 @@ class Form:
     def read(self, params: msgspec.Raw) -> Any:
         """The arguments; `RpcError` if they do not fit."""
         try:
-            if memoryview(params)[0] == 0x5B:
-                return self._by_place.decode(params)
-            return self._by_name.decode(params)
+            data = bytes(params)
+            return self._by_place.decode(data) if data[0] == ARRAY_START else self._by_name.decode(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise RpcError(INVALID_PARAMS, str(error)[:500]) from error
 

@@ -149,7 +149,9 @@ class Lanes:
         lane = self._lanes.get(task.method)
         if lane is None:
             return "shelf"
-        level = lane.level(task.priority)
+        level = lane.levels.get(task.priority)
+        if level is None:
+            level = lane.level(task.priority)
         if task.seq <= level.position or (level.loading and task.seq <= level.newest):
             # It is older than what is here, or than what is just being read: the shelf would not give it any more.
             if len(level.back) >= WINDOW_TASKS:

@@ -357,7 +357,8 @@ class Leases:
 
     def finish(self, task: Task, result: bytes, now: Now, step: Step) -> None:
         """Its result came."""
-        self._count_start(task)
+        if not task.said and task.native:
+            task.starts += 1
         self.release(task)
         self._queue.end(task, FINISHED, result, None, now, step)
 

@@ -149,7 +149,7 @@ class Tasks:
         """Somebody listens for several methods: those of the newest queued tasks are repeated."""
 
         def listed(page: Any, later: Now, out: Step) -> None:
-            for method in {row.method for row in page.tasks}:
+            for method in dict.fromkeys(row.method for row in page.tasks):
                 if (b"task." + method.encode("utf-8", "surrogatepass")).startswith(prefix):
                     self.queue.lanes.need(method, later, out)
 

@@ -175,7 +175,7 @@ class NodeMethods:
         self._check_room()
         holder = self._node(asked, args.node_id, now, step)
         limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
-        for method in holder.services:
+        for method in sorted(holder.services):
             self._queue.lanes.need(method, now, step)
         self._pull(asked, limit, MAX_LOOKS, now, step)
 

@@ -25,7 +25,13 @@ from scale0.store.tasks import (
     STATUS_NAMES,
     EndTask,
 )
-from scale0.zerotask.arguments import DEFAULT_MAX_ATTEMPTS, DEFAULT_TIMEOUT_SECONDS, Kept, TaskOptions
+from scale0.zerotask.arguments import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_RESULT_SECONDS,
+    DEFAULT_TIMEOUT_SECONDS,
+    Kept,
+    TaskOptions,
+)
 from scale0.zerotask.desk import House
 from scale0.zerotask.lanes import Lanes
 from scale0.zerotask.schedule import Schedule
@@ -35,8 +41,8 @@ from scale0.zerotask.words import ATTEMPTS_LOST, error_object
 
 OWN_IDS: Final = "s0:"
 """How the ids that a broker makes begin; clients cannot bring such ones."""
-MAX_PACKED: Final = 1_000
-"""Options of tasks that are remembered as they are stored."""
+MAX_USUAL: Final = 1_000
+"""Connections whose usual options are remembered as they are stored."""
 UNLIMITED: Final = 2**62
 MAX_BACKOFF_SECONDS: Final = 86_400.0
 """However often it is doubled."""
@@ -53,7 +59,7 @@ class Queue:
     """All open tasks of one broker."""
 
     __slots__ = (
-        *("_house", "_next", "_packed", "dirty", "fresh", "lanes", "on_end", "open", "schedule", "shelf"),
+        *("_house", "_next", "_usual", "dirty", "fresh", "lanes", "on_end", "open", "schedule", "shelf"),
         *("timers", "total_failed", "total_finished", "total_submitted"),
     )
 
@@ -73,7 +79,7 @@ class Queue:
         self.open = 0
         """How many have not ended."""
         self.total_submitted = self.total_finished = self.total_failed = 0
-        self._packed: dict[Kept, bytes] = {}
+        self._usual: dict[int, tuple[Kept, bytes]] = {}
         shelf.on_loaded = self._dirty
 
     def _limit(self, method: str) -> int:
@@ -119,7 +125,12 @@ class Queue:
         elif options.at is not None:
             runnable_us = max(wall_us, of_seconds(options.at))
         status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
-        kept = self._kept(method, options, notify)
+        usual = options.timeout is None and options.max_attempts is None and not options.backoff
+        if usual and options.result_ttl == DEFAULT_RESULT_SECONDS and not self._house.policies:
+            kept, packed = self._usual.get(notify) or self._keep_usual(notify)
+        else:
+            kept = self._kept(method, options, notify)
+            packed = pack_kept(kept)
         seq = self._next
         self._next = seq + 1
         task = Task(
@@ -140,7 +151,7 @@ class Queue:
             False,
             False,
             options.key,
-            self._packed.get(kept) or self._pack(kept),
+            packed,
             b"",
             b"",
             kept,
@@ -171,11 +182,13 @@ class Queue:
             notify,
         )
 
-    def _pack(self, kept: Kept) -> bytes:
-        if len(self._packed) > MAX_PACKED:
-            self._packed.clear()
-        self._packed[kept] = packed = pack_kept(kept)
-        return packed
+    def _keep_usual(self, notify: int) -> tuple[Kept, bytes]:
+        """What nearly all tasks of one connection have in common is made once."""
+        if len(self._usual) >= MAX_USUAL:
+            self._usual.clear()
+        kept = Kept(notify=notify)
+        self._usual[notify] = usual = (kept, pack_kept(kept))
+        return usual
 
     def _wait(self, task: Task, now: Now, step: Step) -> bool:
         """A queued task takes its place; False: there is none in memory, and none on the shelf."""

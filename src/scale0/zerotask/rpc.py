@@ -32,6 +32,8 @@ from scale0.zerotask.words import (
     read_calls,
 )
 
+NO_IDS: Final = frozenset(b"{[tf")
+"""How what cannot be an id begins: objects, arrays, true and false."""
 MAX_SHOWN_CHARS: Final = 64
 """Of a foreign name in an error."""
 
@@ -67,17 +69,14 @@ class Reply:
             step.promise(line, [said[0]])
 
 
-class Asked:
+class Asked(msgspec.Struct, eq=False, gc=False):
     """One call being answered. It may be kept, and answered in a later turn."""
 
-    __slots__ = ("_id", "_place", "_reply", "line", "params")
-
-    def __init__(self, line: Any, params: msgspec.Raw, id_: bytes | None, reply: Reply, place: int) -> None:
-        self.line = line
-        self.params = params
-        self._id = id_
-        self._reply = reply
-        self._place = place
+    line: Any
+    params: msgspec.Raw
+    _id: bytes | None
+    _reply: Reply
+    _place: int
 
     @property
     def in_batch(self) -> bool:
@@ -128,6 +127,11 @@ class Rpc:
         too_big = len(frames[0]) > limits.max_message_bytes
         if batch:
             line.arrays = True
+        refusal: RpcError | None = None
+        if too_big:
+            refusal = RpcError(TOO_BIG, f"a message is at most {limits.max_message_bytes} bytes")
+        elif not self._house.serving:
+            refusal = RpcError(NOT_SERVING, "this broker does not serve now: try another")
         reply = Reply(line, len(calls), batch)
         methods = self._methods.get(line.door, {})
         for place, call in enumerate(calls):
@@ -140,11 +144,9 @@ class Rpc:
             try:
                 if method is None:
                     raise self._unknown(call.method)
-                if too_big:
-                    raise RpcError(TOO_BIG, f"a message is at most {limits.max_message_bytes} bytes")
-                if not self._house.serving:
-                    raise RpcError(NOT_SERVING, "this broker does not serve now: try another")
-                if id_ is not None and id_[:1] in b"{[tf":
+                if refusal is not None:
+                    raise refusal
+                if id_ is not None and id_[0] in NO_IDS:
                     asked = Asked(line, call.params, NULL_ID, reply, place)
                     raise RpcError(INVALID_REQUEST, "an id is a string, a number or null")
                 method(asked, now, step)

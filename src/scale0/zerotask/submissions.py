@@ -80,8 +80,8 @@ class Submissions:
         self._watchers = watchers
         self._series: OrderedDict[str, str] = OrderedDict()
         """The largest counter of each series."""
-        self._claimed: set[str] = set()
-        """Ids that are being looked up for a submission."""
+        self._claimed: dict[str, list[New]] = {}
+        """Ids that are being looked up for a submission, and who else wants the same."""
         self._keys: dict[tuple[str, str], list[New]] = {}
         """Keys that are being looked up, and who else waits for the outcome."""
 
@@ -144,9 +144,12 @@ class Submissions:
                 waiting.append(new)
                 return
         if id_ is not None:
-            if id_ in self._claimed:
-                raise RpcError(BAD_TASK, f"the task id {id_} is taken")
-            self._claimed.add(id_)
+            claimed = self._claimed.get(id_)
+            if claimed is not None:
+                # Not taken yet: whoever says the same again must not hear so before it is stored.
+                claimed.append(new)
+                return
+            self._claimed[id_] = []
         if key is not None:
             self._keys[new.args.client_id, key] = []
         self._ask(new, step)
@@ -168,8 +171,7 @@ class Submissions:
             self._ask(new, step)
             return
         id_, key, asked = new.args.task_id, new.options.key, new.asked
-        if id_ is not None:
-            self._claimed.discard(id_)
+        others = [] if id_ is None else self._claimed.pop(id_, [])
         if series is not None:
             self._learn_series(series, found.last)
         try:
@@ -180,7 +182,9 @@ class Submissions:
                 self._desk.blame(asked.line, 400, error.message, now, step)
         else:
             asked.answer(quoted(answer), step)
-        for other in self._keys.pop((new.args.client_id, key), ()) if key is not None else ():
+        if key is not None:
+            others += self._keys.pop((new.args.client_id, key), ())
+        for other in others:
             try:
                 self._look(other, step)
             except RpcError as error:
