@@ -119,11 +119,7 @@ class Queue:
     ) -> Task:
         """Take a task."""
         wall_us = int(now.wall * MICRO)
-        runnable_us = wall_us
-        if options.delay is not None:
-            runnable_us += of_seconds(options.delay)
-        elif options.at is not None:
-            runnable_us = max(wall_us, of_seconds(options.at))
+        runnable_us = wall_us if options.delay is None and options.at is None else due(options, wall_us)
         status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
         usual = options.timeout is None and options.max_attempts is None and not options.backoff
         if usual and options.result_ttl == DEFAULT_RESULT_SECONDS and not self._house.policies:
@@ -361,3 +357,10 @@ class Queue:
         else:
             self.total_failed += 1
         self.on_end(task, status, body, now, step)
+
+
+def due(options: TaskOptions, wall_us: int) -> int:
+    """When a task with a delay, or a time of its own, becomes runnable."""
+    if options.delay is not None:
+        return wall_us + of_seconds(options.delay)
+    return max(wall_us, of_seconds(options.at or 0.0))
