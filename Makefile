@@ -92,5 +92,5 @@ lock: ## Choose the newest allowed versions again, and write both lock files
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 
 clean: ## Remove .venv, and all that the tools made
-	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

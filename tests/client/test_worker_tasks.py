@@ -59,7 +59,7 @@ def test_one_function_serves_calls_and_tasks(desk: TaskDesk, function: Callable[
 
 def test_ready_says_prefetch_and_slots(desk: TaskDesk) -> None:
     with at_work(worker_of(desk, add, slots=3)):
-        assert (desk.readies[0]["prefetch"], desk.readies[0]["slots"]) == (1_000, 3)
+        assert (desk.readies[0]["prefetch"], desk.readies[0]["slots"]) == (4_000, 3)
     with task_desk() as other, at_work(scale0.Worker(other.endpoint, prefetch=0)):
         assert other.readies[0]["prefetch"] == 0
     for wrong in (-1, 10_001):

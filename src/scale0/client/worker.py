@@ -44,7 +44,7 @@ LOOK_SECONDS: Final = 0.01
 """How often a stop looks whether all is done."""
 COROUTINE_SLOTS: Final = 100
 """Slots of a coroutine that names none: waiting is cheap there."""
-PREFETCH: Final = 1_000
+PREFETCH: Final = 4_000
 """Tasks that may wait here beside those that run: enough for the quickest of them to never wait for the broker."""
 MAX_PREFETCH: Final = 10_000
 

@@ -98,7 +98,7 @@ class EndedTask(msgspec.Struct, frozen=True):
     history: bytes
 
 
-class PutTask(msgspec.Struct):
+class PutTask(msgspec.Struct, gc=False):
     """Open a task. The fields are those of OpenTask, in its order.
 
     Not frozen: a broker that hands the task out in the same turn changes what is to be stored, in place of a second
@@ -127,7 +127,7 @@ class PutTask(msgspec.Struct):
     history: bytes
 
 
-class LeaseTask(msgspec.Struct, frozen=True):
+class LeaseTask(msgspec.Struct, frozen=True, gc=False):
     """Hand an open task out: the quick kind of change. It leaves the shelf."""
 
     status: int
@@ -155,7 +155,7 @@ class ChangeTask(msgspec.Struct, frozen=True):
     seq: int
 
 
-class EndTask(msgspec.Struct, frozen=True):
+class EndTask(msgspec.Struct, frozen=True, gc=False):
     """End an open task: id, client, method, priority, submitted_us, key and options stay as they were."""
 
     status: int
