@@ -238,3 +238,23 @@ def test_an_unknown_task_that_ends_after_all_is_told() -> None:
     desk.broker.hear(frame)
     desk.tell(desk.broker.told(desk.broker.end(ticket.id, result=1)))
     assert ticket.status == FINISHED
+
+
+def test_an_end_that_is_told_while_a_second_try_is_looked_into_stays_as_it_was_told() -> None:
+    desk = Desk()
+    receipt = desk.submit(b"[1]")
+    [frame] = desk.frames()
+    desk.broker.hear(frame)
+    desk.lose()
+    desk.back()
+    [frame] = desk.frames()
+    for answer in desk.broker.hear(frame):
+        desk.tell(answer)  # taken: so it is asked whether it is there
+    ticket = one(receipt)
+    [question] = desk.frames()
+    desk.tell(desk.broker.told(desk.broker.end(ticket.id, result=7)))
+    for answer in desk.broker.hear(question):
+        desk.tell(answer)
+    assert ticket.ended
+    assert (ticket.status, ticket.value) == (FINISHED, b"7")
+    assert receipt.ended

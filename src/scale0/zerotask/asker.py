@@ -280,7 +280,10 @@ class TaskAsker:
 
     def _decline(self, ticket: Ticket, number: int, error: Error, now: Now, out: Out) -> None:
         trouble = error.trouble()
-        if error.code in NOT_NOW:
+        if ticket.ended:
+            # Its end was told already, so it was taken: this is about a second try.
+            self._settle(ticket, out)
+        elif error.code in NOT_NOW:
             ticket.trouble = trouble
             self._hold(number, ticket, error.code, now)
         elif error.code == BAD_TASK and ticket.tries > 1:
@@ -409,7 +412,9 @@ class TaskAsker:
     def _checked(self, ticket: Ticket, error: Error | None, now: Now, out: Out) -> None:
         """Is it there at all? Asked after a submission that was sent twice, or a wait of which one was unknown."""
         ours = ticket.receipt is not None
-        if error is None:
+        if ticket.ended:
+            pass  # its end was told meanwhile: nothing that we hear now says more
+        elif error is None:
             ticket.trouble = None
             self._watching.accept(ticket, now.mono + WAIT_PAUSE_SECONDS)
         elif ours:
