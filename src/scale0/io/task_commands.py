@@ -19,7 +19,6 @@ from scale0.broker.views import MAX_PAGE_ROWS
 from scale0.events.tasks import TaskReopened
 from scale0.store.tasks import (
     FINISHED,
-    QUEUED,
     STATUS_CODES,
     STATUS_NAMES,
     EndedTask,
@@ -27,6 +26,7 @@ from scale0.store.tasks import (
     OpenTask,
     ReopenTask,
     TaskPage,
+    reopened,
 )
 from scale0.zerotask.machine import Tasks
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
@@ -126,34 +126,8 @@ class TaskCommands:
         runnable_us = of_seconds(call.now.wall)
         call.step.write(ReopenTask(row.seq, runnable_us))
         call.step.record(TaskReopened(row.id, row.method, row.client))
-        self._tasks.queue.reopened(from_store(reopened(row, runnable_us)), call.now, call.step)
+        self._tasks.queue.reopened(from_store(reopened(row, runnable_us, followed=False)), call.now, call.step)
         return Done({"task_id": row.id, "status": "queued"}, STATUS_NAMES[row.status], "queued", True)
-
-
-def reopened(row: EndedTask, runnable_us: int) -> OpenTask:
-    """An ended task as `ReopenTask` opens it."""
-    return OpenTask(
-        seq=row.seq,
-        id=row.id,
-        client=row.client,
-        method=row.method,
-        params=row.params,
-        priority=row.priority,
-        status=QUEUED,
-        attempt=row.attempt,
-        starts=0,
-        node="",
-        submitted_us=row.submitted_us,
-        runnable_us=runnable_us,
-        started_us=0,
-        waits=0,
-        shelved=True,
-        followed=False,
-        key=row.key,
-        options=row.options,
-        info=b"",
-        history=row.history,
-    )
 
 
 def task_row(row: Row) -> dict[str, Any]:

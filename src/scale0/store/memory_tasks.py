@@ -50,6 +50,7 @@ from scale0.store.tasks import (
     TaskClient,
     TaskPage,
     TaskWrite,
+    reopened,
 )
 from scale0.store.writes import MAX_INTEGER, TaskAnswer, bounded
 
@@ -254,29 +255,7 @@ class MemoryTasks:
             raise StoreFailed(f"task {seq} is finished and has no params any more: please report this")
         self._set(self._ended, seq, None)
         self._expiry.drop((task.expires_us, seq))
-        opened = OpenTask(
-            seq=seq,
-            id=task.id,
-            client=task.client,
-            method=task.method,
-            params=task.params,
-            priority=task.priority,
-            status=QUEUED,
-            attempt=task.attempt,
-            starts=0,
-            node="",
-            submitted_us=task.submitted_us,
-            runnable_us=runnable_us,
-            started_us=0,
-            waits=0,
-            shelved=True,
-            followed=seq in self._followers,
-            key=task.key,
-            options=task.options,
-            info=b"",
-            history=task.history,
-        )
-        self._set_open(seq, opened)
+        self._set_open(seq, reopened(task, runnable_us, seq in self._followers))
 
     def _forget(self, seq: int) -> None:
         task = self._ended[seq]

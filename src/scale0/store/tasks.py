@@ -98,12 +98,8 @@ class EndedTask(msgspec.Struct, frozen=True):
     history: bytes
 
 
-class PutTask(msgspec.Struct, gc=False):
-    """Open a task. The fields are those of OpenTask, in its order.
-
-    Not frozen: a broker that hands the task out in the same turn changes what is to be stored, in place of a second
-    write. Once it is given to a commit it must not change any more.
-    """
+class PutTask(msgspec.Struct, frozen=True, gc=False):
+    """Open a task. The fields are those of OpenTask, in its order."""
 
     seq: int
     id: str
@@ -179,6 +175,32 @@ class ReopenTask(msgspec.Struct, frozen=True):
 
     seq: int
     runnable_us: int
+
+
+def reopened(task: EndedTask, runnable_us: int, followed: bool) -> OpenTask:
+    """An ended task as `ReopenTask` opens it."""
+    return OpenTask(
+        seq=task.seq,
+        id=task.id,
+        client=task.client,
+        method=task.method,
+        params=task.params,
+        priority=task.priority,
+        status=QUEUED,
+        attempt=task.attempt,
+        starts=0,
+        node="",
+        submitted_us=task.submitted_us,
+        runnable_us=runnable_us,
+        started_us=0,
+        waits=0,
+        shelved=True,
+        followed=followed,
+        key=task.key,
+        options=task.options,
+        info=b"",
+        history=task.history,
+    )
 
 
 class SweepTasks(msgspec.Struct, frozen=True):
