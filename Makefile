@@ -10,8 +10,8 @@ READY := .venv/.ready
 PIPELINE_READY := .venv/.ready-pipeline
 
 # What tests and benchmarks need from the system, by its Debian name.
-TEST_PACKAGES := libczmq4 strace
-BENCH_PACKAGES := nats-server redis-server beanstalkd
+TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic
+BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
 # Two workers: the tests that start processes share one of them (see tests/conftest.py).
 WORKERS ?= 2
