@@ -116,6 +116,18 @@ class State:
         else:
             self.loose.setdefault(op.file, []).append(op)
 
+    def plain(self, share: float) -> dict[str, bytes]:
+        """The files after a loss of power that kept all of what was not synced (1.0), or nothing (0.0)."""
+        left = dict(self.ghosts) if share == 0.0 else {}
+        for name, sure in self.files.items():
+            if name in self.unnamed and share == 0.0:
+                continue
+            content = bytearray(sure)
+            for op in self.loose.get(name, ()) if share else ():
+                _apply(content, op)
+            left[name] = bytes(content)
+        return left
+
     def crashed(self, chance: random.Random) -> dict[str, bytes]:
         """The files after a loss of power, by chance."""
         left = {name: content for name, content in self.ghosts.items() if chance.random() < 0.5}
@@ -154,10 +166,16 @@ def _apply(content: bytearray, op: Op) -> None:
 
 
 def crash_states(ops: list[Op], count: int, chance: random.Random) -> Iterator[tuple[int, dict[str, bytes]]]:
-    """`count` states that a crash may leave, spread over all moments, with the last commit that had returned."""
+    """States that a crash may leave, with the last commit that had returned.
+
+    After every single operation: all of what was not synced is there, and nothing of it; and `count` states more,
+    spread over all moments, in which each sector is there or not by chance.
+    """
     moments = Counter(chance.choices(range(len(ops)), k=count))
     state = State()
     for moment, op in enumerate(ops):
         state.do(op)
+        yield state.said, state.plain(1.0)
+        yield state.said, state.plain(0.0)
         for _ in range(moments[moment]):
             yield state.said, state.crashed(chance)

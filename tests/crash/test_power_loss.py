@@ -61,7 +61,7 @@ def recovered(folder: Path, files: dict[str, bytes]) -> int:
 
 
 def lost(ops: list[Op], folder: Path, most: int) -> Iterator[str]:
-    """What is missing after each of `most` crashes, spread over the whole life."""
+    """What is missing after a crash at every operation, and after `most` more by chance."""
     for said, files in crash_states(ops, most, random.Random(SEED)):
         try:
             last = recovered(folder, files)
