@@ -74,9 +74,9 @@ bench-tasks: setup ## Measure durable tasks beside other queues (they come into 
 
 sim: setup ## Simulate whole networks under faults: SEED=n replays one, else SEEDS of them
 ifdef SEED
-	@$(BIN)/python -m scale0.testing.sim --seed $(SEED)
+	@$(BIN)/python -m scale0.testing.sim --kind all --seed $(SEED)
 else
-	@$(BIN)/python -m scale0.testing.sim --seeds $(SEEDS)
+	@$(BIN)/python -m scale0.testing.sim --kind all --seeds $(SEEDS)
 endif
 
 soak: setup ## A long simulation, then real networks killed under load; writes docs/soak.md

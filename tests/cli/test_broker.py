@@ -109,12 +109,13 @@ def test_up_starts_a_network_and_what_it_prints_works(tmp_path):
 
 def test_up_takes_the_next_free_ports_and_says_so(tmp_path):
     with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             other.bind(("127.0.0.1", 5700))
             other.listen()
         except OSError:
             pass  # somebody else has it: just as good
-        with Shell(tmp_path).background("up") as running:
+        with Shell(tmp_path).background("up", "--bare") as running:
             said = running.wait_for("Ctrl-C ends it.")
             assert "is taken: using 57" in said
             assert "export SCALE0_JOIN=127.0.0.1:57" in said

@@ -35,8 +35,10 @@ def test_every_command_and_option_is_explained(words, command):
 
 def test_every_reading_command_has_json():
     reading = {"services", "clients", "status", "call", "enable", "disable", "drain", "reload"}
-    leaves = {words[-1]: command for words, command in commands(cli)}
-    for name in reading | {"check", "show", "history"}:
+    reading |= {"agents", "checks", "incidents", "config check", "config show", "config history"}
+    reading |= {"check run", "check test", "check list", "handler list", "silence list", "downtime list"}
+    leaves = {" ".join(words): command for words, command in commands(cli)}
+    for name in reading:
         assert "--json" in [word for p in leaves[name].params for word in p.opts], name
 
 

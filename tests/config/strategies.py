@@ -16,15 +16,22 @@ from scale0.config import (
     AgentConfig,
     BrokerConfig,
     BrokerEntry,
+    CheckDefinition,
     ClientConfig,
+    Downtime,
     Endpoints,
+    Flapping,
     GroupConfig,
     HelenConfig,
+    MailServer,
     Management,
     NetworkDocument,
+    NoticeCommand,
     PeerShare,
     Plugin,
+    Reaction,
     ServicePolicy,
+    Silence,
     check_document,
 )
 
@@ -64,12 +71,75 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min
 )
 
 
-def _named(rest: dict[str, Any], name: str) -> dict[str, Any]:
-    return {**rest, "name": name}
+open_objects = st.dictionaries(_keys, json_values, max_size=3)
+entry_names = names.filter(lambda text: "/" not in text)
+blank_or_entry_name = st.just("") | entry_names
+label_maps = st.dictionaries(st.text("abc_XYZ", min_size=1, max_size=5), lines, max_size=2)
+glob_lists = st.lists(names | st.sampled_from(["web-*", "[ab]?", "*"]), max_size=2).map(tuple)
+ranges = (
+    st.integers(0, 10**18) | st.floats(0, 1e18) | st.sampled_from(["10", "10:", "~:10", "-5:20.5", "@10:20", "-1:"])
+)
+limits = st.dictionaries(st.sampled_from(["warn", "crit"]), ranges, min_size=1)
+thresholds = st.dictionaries(_keys.filter(bool), limits, max_size=2)
+moments = st.floats(0, 253_402_300_800)
+percents = st.none() | st.floats(0, 100)
+flappings = st.builds(
+    Flapping,
+    formula=st.sampled_from(["icinga", "nagios", "sensu", "off"]),
+    start=st.none() | st.floats(0.01, 100),
+    end=percents,
+    suppress=st.booleans(),
+)
+checks = st.builds(
+    CheckDefinition,
+    name=entry_names,
+    check=blank_or_entry_name,
+    args=open_objects,
+    interval=st.floats(0.1, 1e6),
+    timeout=seconds,
+    agents=glob_lists,
+    labels=label_maps,
+    thresholds=thresholds,
+    max_attempts=st.integers(1, 1000),
+    flapping=flappings,
+    depends_on=st.lists(entry_names | st.builds("{}/{}".format, identities, entry_names), max_size=2).map(tuple),
+    handlers=st.lists(entry_names, max_size=2).map(tuple),
+    enabled=st.booleans(),
+)
+handlers = st.builds(
+    Reaction,
+    name=entry_names,
+    type=st.sampled_from(["webhook", "command", "email", "task"]),
+    url=st.sampled_from(["", "https://h.example:8443/x?a=b&c='d'#e", "http://[::1]/"]),
+    headers=st.dictionaries(st.sampled_from(["X-Key", "Authorization"]), lines, max_size=2),
+    command=blank_or_identity,
+    to=st.lists(st.sampled_from(["a@b.example", "a.b+c@d"]), max_size=2).map(tuple),
+    method=st.just("") | services,
+    params=open_objects,
+    check_again=st.booleans(),
+    states=st.lists(st.sampled_from(["ok", "warning", "critical", "unknown"]), max_size=4).map(tuple),
+    limit=counts,
+    period=seconds,
+    max_attempts=st.integers(1, 1000),
+    backoff=seconds,
+    timeout=seconds,
+)
+_reach = {"agents": glob_lists, "checks": glob_lists, "labels": label_maps, "reason": lines, "author": lines}
+downtimes = st.builds(Downtime, name=entry_names, starts=moments, ends=moments, **_reach)
+silences = st.builds(Silence, name=entry_names, ends=moments, **_reach)
 
 
-named = st.builds(_named, st.dictionaries(_keys, json_values, max_size=3), names)
-named_lists = st.lists(named, max_size=2, unique_by=lambda entry: str(entry["name"])).map(tuple)
+def _lists(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(entries, max_size=2, unique_by=lambda entry: str(entry.name)).map(tuple)
+
+
+watched = {
+    "checks": _lists(checks),
+    "handlers": _lists(handlers),
+    "downtimes": _lists(downtimes),
+    "silences": _lists(silences),
+}
+"""What is watched, as keys of a document."""
 
 endpoint_sets = st.builds(
     Endpoints, **dict.fromkeys(("frontend", "backend", "config_pub", "task_pub", "peer"), blank_or_endpoint)
@@ -137,10 +207,7 @@ documents = st.builds(
     heartbeat_liveness=counts,
     group_config=group_lists,
     services=st.lists(policies, max_size=2).map(tuple),
-    checks=named_lists,
-    handlers=named_lists,
-    downtimes=named_lists,
-    silences=named_lists,
+    **watched,
     parent=st.sampled_from(["", "0123456789abcdef" * 4]),
 )
 
@@ -152,12 +219,23 @@ def _without_null(value: Any) -> Any:
     return [_without_null(inner) for inner in value] if isinstance(value, list) else 0 if value is None else value
 
 
+def _sound_check(check: CheckDefinition) -> CheckDefinition:
+    flapping = msgspec.structs.replace(check.flapping, end=None)
+    return msgspec.structs.replace(check, args=_without_null(check.args), depends_on=(), handlers=(), flapping=flapping)
+
+
+def _sound_handler(handler: Reaction) -> Reaction:
+    given = {"url": "http://h/", "command": "page", "to": ("a@b",), "method": "heal"}
+    return msgspec.structs.replace(handler, params=_without_null(handler.params), **given)
+
+
 def _sound(document: NetworkDocument) -> NetworkDocument:
     groups = {group.name: group for group in document.group_config}
     plain = (msgspec.structs.replace(group, fallback_groups=(), brokers=group.brokers[:1]) for group in groups.values())
     named = {
-        key: tuple(map(_without_null, getattr(document, key)))
-        for key in ("checks", "handlers", "downtimes", "silences")
+        "checks": tuple(_sound_check(check) for check in document.checks),
+        "handlers": tuple(_sound_handler(handler) for handler in document.handlers),
+        "downtimes": tuple(msgspec.structs.replace(one, starts=1.0, ends=2.0) for one in document.downtimes),
     }
     policies = {policy.name: policy for policy in document.services}
     return msgspec.structs.replace(
@@ -174,10 +252,7 @@ clients = st.builds(
     preferred_broker=blank_or_identity,
     heartbeat_interval=seconds,
     config_version=st.integers(0, 2**63 - 1),
-    checks=named_lists,
-    handlers=named_lists,
-    downtimes=named_lists,
-    silences=named_lists,
+    **watched,
 )
 helens = st.builds(
     HelenConfig,
@@ -189,6 +264,22 @@ helens = st.builds(
     private_key=some_lines,
     client_ca=some_lines,
     data_dir=some_lines,
+    advertise=st.sampled_from(["", "helen.example"]),
+    max_agents=counts,
+    heartbeat_seconds=st.integers(1, 3_600),
+    min_equus_version=blank_or_identity,
+    commands=st.lists(
+        st.builds(NoticeCommand, name=identities, command=some_lines.map(lambda word: (word,))), max_size=2
+    ).map(tuple),
+    smtp=st.builds(
+        MailServer,
+        host=st.sampled_from(["", "mail.example"]),
+        port=ports,
+        sender=lines,
+        user=lines,
+        password_file=lines,
+        tls=st.sampled_from(["starttls", "tls", "off"]),
+    ),
 )
 agents = st.builds(
     AgentConfig,
@@ -208,5 +299,9 @@ agents = st.builds(
     check_timeout=seconds,
     data_dir=some_lines,
     labels=st.dictionaries(st.text("abc_XYZ", min_size=1, max_size=5), lines, max_size=3),
+    spool_bytes=counts,
+    spool_age=seconds,
+    max_checks=st.integers(8, 1_000),
+    plugin_user=blank_or_identity,
 )
 anything = st.one_of(brokers, documents, clients, helens, agents)

@@ -15,15 +15,22 @@ from scale0.config import (
     AgentConfig,
     BrokerConfig,
     BrokerEntry,
+    CheckDefinition,
     ClientConfig,
+    Downtime,
     Endpoints,
+    Flapping,
     GroupConfig,
     HelenConfig,
+    MailServer,
     Management,
     NetworkDocument,
+    NoticeCommand,
     PeerShare,
     Plugin,
+    Reaction,
     ServicePolicy,
+    Silence,
     check_broker,
     first_document,
     parse,
@@ -41,8 +48,15 @@ PLACES: dict[type, str] = {
     BrokerEntry: "Each of `brokers`:",
     Endpoints: "Section `endpoints`:",
     ServicePolicy: "Each of `services`:",
+    CheckDefinition: "Each of `checks`:",
+    Flapping: "Section `flapping`:",
+    Reaction: "Each of `handlers`:",
+    Downtime: "Each of `downtimes`:",
+    Silence: "Each of `silences`:",
     ClientConfig: "## A client's part",
     HelenConfig: "## Helen's file",
+    NoticeCommand: "Each of `commands`:",
+    MailServer: "Section `smtp`:",
     AgentConfig: "## An agent's file",
     Plugin: "Each of `plugins`:",
 }
@@ -58,7 +72,11 @@ def rows(schema: type) -> dict[str, str]:
     return {row[0].strip("| `"): row[2] for row in cells}
 
 
-def told_default(field: msgspec.inspect.Field) -> str:
+NO_DEFAULT: dict[type, str] = {Flapping: "the formula's"}
+"""What `None` stands for; elsewhere it is the broker's value."""
+
+
+def told_default(schema: type, field: msgspec.inspect.Field) -> str:
     if field.required:
         return "required"
     if field.default_factory is not msgspec.NODEFAULT or field.default == ():
@@ -66,7 +84,7 @@ def told_default(field: msgspec.inspect.Field) -> str:
     if field.default == "":
         return "blank"
     if field.default is None:
-        return "the broker's"
+        return NO_DEFAULT.get(schema, "the broker's")
     if isinstance(field.default, msgspec.Struct):
         return "below"
     return f"`{field.default}`" if isinstance(field.default, str) else f"`{json.dumps(field.default)}`"
@@ -77,7 +95,7 @@ def told_default(field: msgspec.inspect.Field) -> str:
 def test_every_key_is_documented_with_its_default(schema):
     info = msgspec.inspect.type_info(schema)
     assert isinstance(info, msgspec.inspect.StructType)
-    assert rows(schema) == {field.name: told_default(field) for field in info.fields}
+    assert rows(schema) == {field.name: told_default(schema, field) for field in info.fields}
 
 
 def test_the_examples_say_the_same_in_each_form():
@@ -92,4 +110,5 @@ def test_the_example_of_an_open_object_means_what_the_text_says():
     example = TEXT.split("There a list is written as JSON:\n\n", 1)[1].split("\n\n", 1)[0]
     data = "".join(line.removeprefix("    ") + "\n" for line in example.splitlines())
     (check,) = parse(data.encode(), "zpl", NetworkDocument).checks
-    assert check == {"name": "disk", "interval": 60, "agents": ["web-1", "web-2"], "args": {"path": "/var"}}
+    args = {"path": "/var", "only": ["ext4", "xfs"]}
+    assert check == CheckDefinition(name="disk", interval=60.0, agents=("web-1", "db-*"), args=args)

@@ -13,10 +13,12 @@ from scale0.base.errors import ConfigError
 from scale0.config import (
     BrokerConfig,
     BrokerEntry,
+    CheckDefinition,
     Endpoints,
     GroupConfig,
     NetworkDocument,
     ServicePolicy,
+    Silence,
     check_document,
     client_part,
     digest,
@@ -32,20 +34,27 @@ WEST = GroupConfig(name="west", brokers=(BrokerEntry(identity="w1", services=("a
 NORTH = GroupConfig(name="north")
 SOUTH = GroupConfig(name="south")
 DOCUMENT = NetworkDocument(
-    version=7, group_config=(SOUTH, NORTH, WEST, EAST), checks=({"name": "disk", "interval": 60},), parent="ab" * 32
+    version=7,
+    group_config=(SOUTH, NORTH, WEST, EAST),
+    checks=(CheckDefinition(name="disk", interval=60.0),),
+    parent="ab" * 32,
 )
 
 
 def test_published_bytes_are_compact_in_declared_order_and_sorted_inside_open_objects():
     one = NetworkDocument(
-        services=(ServicePolicy(name="s", timeout=2.0),), checks=({"name": "a", "b": {"d": 1, "c": 2}},)
+        services=(ServicePolicy(name="s", timeout=2.0),),
+        checks=(CheckDefinition(name="a", args={"d": {"f": 1, "e": 2}, "c": 2}),),
     )
     assert document_bytes(one) == (
         b'{"network":"scale0","version":1,"default_heartbeat_interval":1.0,"heartbeat_liveness":3,"group_config":[],'
-        b'"services":[{"name":"s","timeout":2.0}],"checks":[{"b":{"c":2,"d":1},"name":"a"}],"handlers":[],'
+        b'"services":[{"name":"s","timeout":2.0}],"checks":[{"name":"a","check":"","args":{"c":2,"d":{"e":2,"f":1}},'
+        b'"interval":60.0,"timeout":10.0,"agents":[],"labels":{},"thresholds":{},"max_attempts":3,'
+        b'"flapping":{"formula":"icinga","start":null,"end":null,"suppress":false},"depends_on":[],"handlers":[],'
+        b'"enabled":true}],"handlers":[],'
         b'"downtimes":[],"silences":[],"parent":""}'
     )
-    other = msgspec.structs.replace(one, checks=({"b": {"c": 2, "d": 1}, "name": "a"},))
+    other = msgspec.structs.replace(one, checks=(CheckDefinition(name="a", args={"c": 2, "d": {"e": 2, "f": 1}}),))
     assert document_bytes(other) == document_bytes(one)
 
 
@@ -140,7 +149,7 @@ def test_a_client_whose_part_did_not_change_need_not_be_told():
             "group_config.x.fallback_groups: a group cannot be",
         ),
         ({"services": (ServicePolicy(name="s"),) * 2}, "services: s is there more than once"),
-        ({"silences": ({"name": "s"},) * 2}, "silences: s is there more than once"),
+        ({"silences": (Silence(name="s"),) * 2}, "silences: s is there more than once"),
         ({"version": 1}, "parent: version 1 has none"),
     ],
 )

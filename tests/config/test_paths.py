@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from scale0.base.errors import ConfigError
 from scale0.config import (
     BrokerEntry,
+    CheckDefinition,
     GroupConfig,
     NetworkDocument,
     ServicePolicy,
+    Silence,
     changed_paths,
     document_bytes,
     patch,
@@ -23,12 +25,13 @@ from scale0.config import (
 from tests.config import strategies
 
 E1 = BrokerEntry(identity="e1.example", services=("a",))
+EMPTY: dict[str, Any] = {"agents": [], "checks": []}
 DOCUMENT = NetworkDocument(
     version=3,
     group_config=(GroupConfig(name="east", brokers=(E1,)), GroupConfig(name="west")),
     services=(ServicePolicy(name="thumbs"), ServicePolicy(name="thumbs.make", timeout=5.0)),
-    checks=({"name": "disk", "args": {"path": "/"}},),
-    silences=({"name": "s1", "until": 5},),
+    checks=(CheckDefinition(name="disk", args={"path": "/"}),),
+    silences=(Silence(name="s1", ends=5.0),),
     parent="ab" * 32,
 )
 
@@ -56,7 +59,7 @@ def test_a_value_is_set_by_its_path():
     assert new.group_config[0].fallback_groups == ("west",)
     assert new.group_config[0].brokers[0].services == "all"
     assert new.services == (ServicePolicy(name="thumbs", retry=True), ServicePolicy(name="thumbs.make", timeout=9.0))
-    assert new.checks[0] == {"name": "disk", "args": {"path": "/var"}, "labels": {"site": "x"}}
+    assert new.checks[0] == CheckDefinition(name="disk", args={"path": "/var"}, labels={"site": "x"})
     assert (new.version, new.parent) == (DOCUMENT.version, DOCUMENT.parent)
 
 
@@ -68,16 +71,20 @@ def test_brackets_hold_a_name_as_it_is():
 
 def test_an_entry_is_added_replaced_and_removed_by_its_name():
     new = patch(
-        DOCUMENT, {"silences.s2": {"until": 9}, "silences.s1": {"name": "s1"}, "group_config.west.brokers.w1": {}}
+        DOCUMENT, {"silences.s2": {"ends": 9}, "silences.s1": {"name": "s1"}, "group_config.west.brokers.w1": {}}
     )
-    assert new.silences == ({"name": "s1"}, {"name": "s2", "until": 9})
+    assert new.silences == (Silence(name="s1"), Silence(name="s2", ends=9.0))
     assert new.group_config[1].brokers == (BrokerEntry(identity="w1"),)
     gone = patch(DOCUMENT, {}, ["silences.s1", "checks.disk.args", "services[thumbs.make]"])
-    assert (gone.silences, gone.checks, gone.services) == ((), ({"name": "disk"},), (ServicePolicy(name="thumbs"),))
+    assert (gone.silences, gone.checks, gone.services) == (
+        (),
+        (CheckDefinition(name="disk"),),
+        (ServicePolicy(name="thumbs"),),
+    )
 
 
 def test_what_is_removed_may_be_set_again():
-    assert patch(DOCUMENT, {"silences.s1": {"until": 1}}, ["silences.s1"]).silences == ({"name": "s1", "until": 1},)
+    assert patch(DOCUMENT, {"silences.s1": {"ends": 1}}, ["silences.s1"]).silences == (Silence(name="s1", ends=1.0),)
 
 
 # Promise: CONF-1
@@ -106,8 +113,8 @@ def test_what_is_removed_may_be_set_again():
             "group_config.east.fallback_groups: there is no group nowhere",
         ),
         ("group_config.west.brokers", [{"identity": "e1.example"}], "brokers: e1.example is there more than once"),
-        ("checks.disk.x", float("nan"), "checks[0].x: not a finite number in range"),
-        ("checks.disk.x", {1}, 'checks[0].x: "set" is nothing that JSON has'),
+        ("checks.disk.args.x", float("nan"), "checks[0].args.x: not a finite number in range"),
+        ("checks.disk.args.x", {1}, 'checks[0].args.x: "set" is nothing that JSON has'),
     ],
 )
 def test_a_bad_patch_changes_nothing_and_says_why(path, value, reason):
@@ -135,8 +142,8 @@ def test_changes_are_told_by_path_with_before_and_after():
     assert changed_paths(DOCUMENT, new) == [
         ("group_config.east.brokers[e1.example].services", ["a"], "all"),
         ("services.thumbs.retry", None, True),
-        ("silences.s1", {"name": "s1", "until": 5}, None),
-        ("silences[s.2]", None, {"name": "s.2"}),
+        ("silences.s1", msgspec.to_builtins(Silence(name="s1", ends=5.0)) | EMPTY, None),
+        ("silences[s.2]", None, msgspec.to_builtins(Silence(name="s.2")) | EMPTY),
     ]
     assert changed_paths(new, new) == []
 
@@ -145,9 +152,9 @@ def test_another_order_is_a_change_and_so_is_another_type_of_number():
     east, west = DOCUMENT.group_config
     (change,) = changed_paths(DOCUMENT, msgspec.structs.replace(DOCUMENT, group_config=(west, east)))
     assert change[0] == "group_config"
-    one = NetworkDocument(checks=({"name": "a", "x": [1]},))
-    other = NetworkDocument(checks=({"name": "a", "x": [True]},))
-    assert changed_paths(one, other) == [("checks.a.x", [1], [True])]
+    one = NetworkDocument(checks=(CheckDefinition(name="a", args={"x": [1]}),))
+    other = NetworkDocument(checks=(CheckDefinition(name="a", args={"x": [True]}),))
+    assert changed_paths(one, other) == [("checks.a.args.x", [1], [True])]
 
 
 def _in_order_of_names(value: Any) -> Any:

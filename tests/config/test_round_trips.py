@@ -12,6 +12,7 @@ from scale0.config import (
     FORMS,
     AgentConfig,
     BrokerConfig,
+    CheckDefinition,
     ClientConfig,
     NetworkDocument,
     Plugin,
@@ -93,9 +94,9 @@ def test_zpl_carries_every_document_without_both_quotes_and_czmq_reads_the_same_
     check()
 
 
-@given(strategies.named)
-def test_open_objects_pass_through_every_form(check):
-    document = NetworkDocument(checks=(check,))
+@given(strategies.open_objects)
+def test_open_objects_pass_through_every_form(args):
+    document = NetworkDocument(checks=(CheckDefinition(name="c", args=args),))
     for form in FORMS:
         assert parse(render(document, form), form, NetworkDocument) == document
 
@@ -105,10 +106,10 @@ def test_open_objects_pass_through_every_form(check):
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_an_open_value_keeps_its_type(form, value):
-    document = NetworkDocument(silences=({"name": "s", "value": value},))
-    (silence,) = parse(render(document, form), form, NetworkDocument).silences
-    assert silence["value"] == value
-    assert type(silence["value"]) is type(value)
+    document = NetworkDocument(checks=(CheckDefinition(name="c", args={"value": value}),))
+    (check,) = parse(render(document, form), form, NetworkDocument).checks
+    assert check.args["value"] == value
+    assert type(check.args["value"]) is type(value)
 
 
 def test_a_list_of_one_and_an_empty_list_are_lists_in_every_form():

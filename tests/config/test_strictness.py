@@ -68,10 +68,10 @@ def test_a_fault_deep_inside_is_told_by_path_and_line():
     [
         ("json", '{"a":' * 100_000),
         ("json", "[" * 100_000),
-        ("json", '{"checks": [{"name": "a", "x": ' + "[" * 62 + "]" * 62 + "}]}"),
+        ("json", '{"checks": [{"name": "a", "args": {"x": ' + "[" * 61 + "]" * 61 + "}}]}"),
         ("xml", "<config>" + "<a>" * 100_000),
         ("zpl", "\n".join("    " * level + "a" for level in range(200))),
-        ("zpl", "checks\n    name = a\n    x = '" + "[" * 500 + "'"),
+        ("zpl", "checks\n    name = a\n    args\n        x = '" + "[" * 500 + "'"),
     ],
 )
 def test_depth_ends_in_a_reason_and_not_in_the_stack(form, data):
@@ -80,12 +80,12 @@ def test_depth_ends_in_a_reason_and_not_in_the_stack(form, data):
 
 def test_a_document_may_be_as_deep_as_the_limit():
     for form, depth, data in [
-        ("json", 61, '{"checks": [{"name": "a", "x": %s}]}'),
-        ("zpl", 61, "checks\n    name = a\n    x = '%s'"),
+        ("json", 60, '{"checks": [{"name": "a", "args": {"x": %s}}]}'),
+        ("zpl", 60, "checks\n    name = a\n    args\n        x = '%s'"),
     ]:
         text = data % ("[" * depth + "]" * depth)
-        assert parse(text.encode(), form, NetworkDocument).checks[0]["x"] != []
-    too_deep = "checks\n    name = a\n    x = '" + "[" * 62 + "]" * 62 + "'"
+        assert parse(text.encode(), form, NetworkDocument).checks[0].args["x"] != []
+    too_deep = "checks\n    name = a\n    args\n        x = '" + "[" * 61 + "]" * 61 + "'"
     assert "nested deeper than 64" in reasons(too_deep, "zpl", NetworkDocument)[0]
 
 
@@ -137,12 +137,12 @@ def test_json_is_read_strictly(data, reason):
     ],
 )
 def test_open_objects_are_read_as_strictly(value, reason):
-    (told,) = reasons('{"checks": [{"name": "a", "x": ' + value + "}]}", "json", NetworkDocument)
+    (told,) = reasons('{"checks": [{"name": "a", "args": {"x": ' + value + "}}]}", "json", NetworkDocument)
     assert told.endswith(reason)
 
 
 @pytest.mark.parametrize("data", ["{}", '{"name": 1}', '{"name": ""}', '{"name": "a b"}', '"a"', "[]"])
-def test_an_open_object_has_a_name(data):
+def test_an_entry_has_a_name(data):
     assert len(reasons('{"silences": [' + data + "]}", "json", NetworkDocument)) == 1
 
 
@@ -225,15 +225,18 @@ def test_zpl_keys_keep_their_shape(data, reason):
     ("data", "reason"),
     [
         (
-            "checks\n    name = a\n    x = 1\n    x = 2",
-            "line 4: checks[0].x: is there twice; write a list as JSON, [1, 2]",
+            "checks\n    name = a\n    args\n        x = 1\n        x = 2",
+            "line 5: checks[0].args.x: is there twice; write a list as JSON, [1, 2]",
         ),
-        ("checks\n    name = a\n    x = '{1'", "line 3: checks[0].x: starts like JSON and is not: not JSON"),
         (
-            'checks\n    name = a\n    x = \'{"a":1,"a":2}\'',
-            "line 3: checks[0].x: a key of the JSON in it is there twice",
+            "checks\n    name = a\n    args\n        x = '{1'",
+            "line 4: checks[0].args.x: starts like JSON and is not: not JSON",
         ),
-        ("checks = disk", 'line 1: checks[0]: must be an object, not "disk"'),
+        (
+            'checks\n    name = a\n    args\n        x = \'{"a":1,"a":2}\'',
+            "line 4: checks[0].args.x: a key of the JSON in it is there twice",
+        ),
+        ("checks = disk", 'line 1: checks[0]: must be an object with keys, not "disk"'),
     ],
 )
 def test_open_objects_in_text_are_read_strictly(data, reason):

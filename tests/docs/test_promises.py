@@ -11,7 +11,10 @@ from tests.docs import pages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "promises.md").read_text(encoding="utf-8")
-WHOLE = ("broker", "config", "docs", "events", "house", "majordomo", "store", "wire")
+WHOLE = (
+    *("agent", "agent_checks", "authority", "broker", "config", "docs", "equus", "equus_wire", "events"),
+    *("helen", "house", "majordomo", "measures", "store", "wire"),
+)
 """Folders whose tests name their promises already."""
 
 

@@ -5,6 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scale0.events.changes import ConfigChanged, ConfigConflict, ManagementCommanded
+from scale0.events.checks import (
+    AgentDoubled,
+    AgentLate,
+    AgentMoved,
+    AgentRefused,
+    CheckAnswered,
+    CheckStateChanged,
+    DowntimeEnded,
+    DowntimeStarted,
+    IncidentClosed,
+    IncidentOpened,
+    NoticeDropped,
+    NoticeSent,
+)
 from scale0.events.clients import (
     ClientChanged,
     ClientJoined,
@@ -14,6 +28,7 @@ from scale0.events.clients import (
     ClientReplaced,
     ClientSeen,
 )
+from scale0.events.columns import Metric
 from scale0.events.requests import RequestFailed, RequestSummed
 from scale0.events.sources import (
     BrokerClockSuspect,
@@ -128,5 +143,107 @@ SAMPLES: Final[list[tuple[Event, dict[str, object]]]] = [
     ),
     (TaskRefused("t-1", "w1", 2, -32021), {"identity": "w1", "ref": "t-1", "attempt": 2, "code": -32021}),
     (TaskReopened("t-1", "thumbs", "c-1"), {"identity": "c-1", "service": "thumbs", "ref": "t-1"}),
+    (
+        CheckAnswered(
+            "web-1",
+            "disk",
+            "s1:7",
+            97.5,
+            "warning",
+            0.25,
+            (Metric("used", 91.5, "%", 90.0),),
+            "full",
+            True,
+            60.0,
+            10.0,
+            3,
+        ),
+        {
+            "at": 97_500_000,
+            "identity": "web-1",
+            "service": "disk",
+            "ref": "s1:7",
+            "state": "warning",
+            "seconds": 0.25,
+            "metrics": [
+                {"name": "used", "value": 91.5, "unit": "%", "warn": 90.0, "crit": None, "min": None, "max": None}
+            ],
+            "data": '{"interval":60.0,"max_attempts":3,"message":"full","scheduled":true,"timeout":10.0}',
+        },
+    ),
+    (
+        CheckStateChanged("web-1", "disk", "s1:7", 97.5, "critical", True, 0, "ok", False, 5.9, "full", ("silence x",)),
+        {
+            "at": 97_500_000,
+            "identity": "web-1",
+            "service": "disk",
+            "ref": "s1:7",
+            "attempt": 0,
+            "state": "critical",
+            "data": '{"flapping":false,"flapping_percent":5.9,"hard":true,"message":"full","previous":"ok",'
+            '"suppressed":["silence x"]}',
+        },
+    ),
+    (
+        IncidentOpened("web-1", "disk", "i-1", 97.5, "critical", "full", ("silence x",)),
+        {
+            "at": 97_500_000,
+            "identity": "web-1",
+            "service": "disk",
+            "ref": "i-1",
+            "state": "critical",
+            "data": '{"message":"full","suppressed":["silence x"]}',
+        },
+    ),
+    (
+        IncidentClosed("web-1", "disk", "i-1", 97.5, "critical", 60.0, "up"),
+        {
+            "at": 97_500_000,
+            "identity": "web-1",
+            "service": "disk",
+            "ref": "i-1",
+            "state": "critical",
+            "seconds": 60.0,
+            "data": '{"flapping":false,"reason":"up"}',
+        },
+    ),
+    (
+        DowntimeStarted("move", "web-1", "disk", 3600.0, "new rack", "ann", 90.0),
+        {
+            "at": 90_000_000,
+            "identity": "web-1",
+            "service": "disk",
+            "ref": "move",
+            "data": '{"author":"ann","ends":3600.0,"reason":"new rack"}',
+        },
+    ),
+    (
+        DowntimeEnded("move", "web-1", "disk", 3600.0, 90.0),
+        {"at": 90_000_000, "identity": "web-1", "service": "disk", "ref": "move", "data": '{"ends":3600.0}'},
+    ),
+    (
+        NoticeSent("n-1", "web-1", "disk", "pager", "critical", "t-1"),
+        {
+            "identity": "web-1",
+            "service": "disk",
+            "ref": "n-1",
+            "state": "critical",
+            "data": '{"handler":"pager","task":"t-1"}',
+        },
+    ),
+    (
+        NoticeDropped("pager", 12, "limit", "web-1", "disk"),
+        {"identity": "web-1", "service": "disk", "code": 12, "data": '{"handler":"pager","reason":"limit"}'},
+    ),
+    (
+        AgentDoubled("web-1", ("10.0.0.1", "10.0.0.2")),
+        {"identity": "web-1", "data": '{"addresses":["10.0.0.1","10.0.0.2"]}'},
+    ),
+    (
+        AgentMoved("web-1", "helen-2", 12, 1),
+        {"identity": "web-1", "data": '{"checks":12,"from":"helen-2","incidents":1}'},
+    ),
+    (AgentRefused("web-1", "a second hello"), {"identity": "web-1", "data": '{"reason":"a second hello"}'}),
+    (AgentLate("web-1", "disk", "17"), {"identity": "web-1", "service": "disk", "ref": "17"}),
 ]
 """Each event, and the columns that it fills when it is entered at 100 s."""

@@ -71,7 +71,7 @@ def chaos(
     import random
 
     from scale0.cli.chaos_plan import kills
-    from scale0.cli.demo_network import Broken
+    from scale0.cli.child import Broken
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(faults.NO))
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed

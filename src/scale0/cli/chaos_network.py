@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from scale0.cli.broker import PORTS
 from scale0.cli.chaos_plan import BROKER, FOLDER, NAME
-from scale0.cli.demo_network import Child
+from scale0.cli.child import Child
 
 WORKER: Final = "scale0.cli.chaos_worker:worker"
 FIRST_PORT: Final = 20_000

@@ -53,7 +53,8 @@ def demo(keep: bool) -> None:
     It runs on free ports in a temporary folder, takes about 10 seconds, and leaves nothing behind. Exits with 1 if
     anything was not as promised.
     """
-    from scale0.cli.demo_network import Broken, DemoNetwork
+    from scale0.cli.child import Broken
+    from scale0.cli.demo_network import DemoNetwork
     from scale0.client.errors import CallError
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(faults.NO))

@@ -1,76 +1,21 @@
 """The processes of `scale0 demo`: a broker and its workers, started, killed and ended.
 
-Lives here: children, and waiting for what they say. Never here: the story that is told with them. Invariant: every
+Lives here: which children there are. Never here: the story that is told with them. Invariant: every
 process that was started here is gone when `close` returns.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
 from scale0.cli.broker import PORTS
+from scale0.cli.child import START_SECONDS, Child
 
-START_SECONDS: Final = 20.0
-"""How long a process may take to say that it is ready."""
-STOP_SECONDS: Final = 10.0
-LOOK_SECONDS: Final = 0.02
 WORKER: Final = "scale0.cli.demo_worker:worker"
-
-
-class Broken(Exception):
-    """A process did not do what it should; its last words are in the message."""
-
-
-class Child:
-    """One process of ours, its output in a file."""
-
-    def __init__(self, name: str, words: list[str], folder: Path, environment: dict[str, str]) -> None:
-        self.name = name
-        self._log = folder / f"{name}.log"
-        with self._log.open("ab") as log:
-            self._start = log.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "scale0", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **environment},
-                start_new_session=True,  # Ctrl-C is for us: we end our children ourselves
-            )
-
-    def ready(self) -> str:
-        """The line that starts with `ready`, once it has come."""
-        until = time.monotonic() + START_SECONDS
-        while time.monotonic() < until and self.process.poll() is None:
-            found = re.search(r"^ready .*\n", self._said(), re.MULTILINE)
-            if found:
-                return found[0].strip()
-            time.sleep(LOOK_SECONDS)
-        raise Broken(f"{self.name} did not get ready; it said:\n{self._said()[-2_000:]}")
-
-    def kill(self) -> None:
-        """kill -9."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """In order; by force if that takes too long."""
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def _said(self) -> str:
-        with self._log.open("rb") as log:
-            log.seek(self._start)
-            return log.read().decode(errors="replace")
 
 
 class DemoNetwork:

@@ -13,17 +13,24 @@ import click
 from scale0 import __version__
 from scale0.base.errors import Scale0Error
 from scale0.cli import faults
+from scale0.cli.agent import agent
+from scale0.cli.agent_forget import forget
 from scale0.cli.broker import broker
 from scale0.cli.call import call
 from scale0.cli.chaos import chaos
+from scale0.cli.check import check
 from scale0.cli.command import disable, drain, enable, reload
 from scale0.cli.completion import completion
 from scale0.cli.configuration import config
 from scale0.cli.demo import demo
+from scale0.cli.handler import handler
+from scale0.cli.helen import helen
 from scale0.cli.look import clients, services, status
 from scale0.cli.password import password
+from scale0.cli.quiet import downtime, silence
 from scale0.cli.task import task
 from scale0.cli.up import up
+from scale0.cli.watching import agents, checks, incidents
 from scale0.cli.worker import worker
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -32,16 +39,17 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.group(context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="scale0")
 def cli() -> None:
-    """A service network: a broker, workers that offer functions, and calls to them.
+    """A service network: a broker, workers that offer functions, calls to them, and agents that watch machines.
 
     \b
     Start here:
       scale0 demo                          see it work, and survive kill -9
-      scale0 up                            a broker on this machine
+      scale0 up                            a broker here, and what watches this machine
       scale0 worker hello.py:worker        offer the functions of a file
       scale0 call hello world              have one done
       scale0 task submit hello world       the same, whoever dies meanwhile
-      scale0 status                        how is it?
+      scale0 checks                        how is every machine that is watched?
+      scale0 status                        how is the broker?
 
     Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
     Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.
@@ -52,11 +60,20 @@ for command in (
     up,
     broker,
     worker,
+    helen,
+    agent,
     call,
     task,
     services,
     clients,
     status,
+    agents,
+    checks,
+    check,
+    incidents,
+    handler,
+    silence,
+    downtime,
     config,
     enable,
     disable,
@@ -68,6 +85,7 @@ for command in (
     chaos,
 ):
     cli.add_command(command)
+agent.add_command(forget)
 
 
 def main() -> None:

@@ -18,6 +18,10 @@ MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3_600
 DAY_SECONDS: Final = 86_400
 GAP: Final = "  "
+WIDTH: Final = 80
+"""Of a table that is no terminal's."""
+MIN_CUT: Final = 24
+"""A text that was cut shorter than this would say nothing: the table becomes wider."""
 
 
 def on_terminal() -> bool:
@@ -56,13 +60,31 @@ def as_value(value: Any) -> str:
     return as_json(value)
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
-    """Rows under their heads; those named in `numbers` stand to the right."""
+Palette = Mapping[str, Mapping[str, str]]
+"""Of a table: by the head of a column, the colour for each first word of a cell."""
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    numbers: Sequence[str] = (),
+    palette: Palette | None = None,
+    cut: str = "",
+) -> None:
+    """Rows under their heads; those named in `numbers` stand to the right.
+
+    A terminal folds what is too wide for it; elsewhere the column `cut` is cut, so that a line is at most WIDTH wide.
+    """
     cells = [[clean(str(cell)) for cell in row] for row in rows]
     if on_terminal():
-        _framed(heads, cells, numbers)
+        _framed(heads, cells, numbers, (palette or {}) if coloured() else {})
         return
     widths = [max(len(row[i]) for row in [list(heads), *cells]) for i in range(len(heads))]
+    if cut:
+        at = heads.index(cut)
+        widths[at] = min(widths[at], max(MIN_CUT, WIDTH - sum(widths) + widths[at] - len(GAP) * (len(heads) - 1)))
+        for row in cells:
+            row[at] = row[at] if len(row[at]) <= widths[at] else f"{row[at][: widths[at] - 1]}…"
     for row in [list(heads), *cells]:
         parts = [
             cell.rjust(width) if head in numbers else cell.ljust(width)
@@ -71,17 +93,19 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: Seque
         click.echo(GAP.join(parts).rstrip())
 
 
-def _framed(heads: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[str]) -> None:
+def _framed(heads: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[str], palette: Palette) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for head in heads:
         number = head in numbers
         shown.add_column(head, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in cells:
-        shown.add_row(*row)
+        colours = (palette.get(head, {}).get(cell.partition(" ")[0], "") for head, cell in zip(heads, row, strict=True))
+        shown.add_row(*(Text(cell, style=colour) for cell, colour in zip(row, colours, strict=True)))
     Console(markup=False, highlight=False).print(shown)
 
 

@@ -19,6 +19,7 @@ from scale0.cli import faults, output
 from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.broker import PORTS, default_identity, log_to_stderr
 from scale0.cli.places import BACKEND_PORT, DEFAULT_HOST, FRONTEND_PORT, JOIN, JOIN_BACKEND
+from scale0.cli.up_watch import Monitoring
 
 if TYPE_CHECKING:
     from scale0.broker.broker import Broker
@@ -32,11 +33,13 @@ TRIES: Final = 100
 @click.option("--data-dir", default=LOCAL_FOLDER, show_default=True, envvar=DATA_DIR, help="Where it keeps its store.")
 @click.option("--identity", help="The broker's name (default: the host's name).")
 @click.option("--port", type=click.IntRange(1, 65_000), help=f"The first of five ports ({FRONTEND_PORT}, or free).")
+@click.option("--bare", is_flag=True, help="The broker alone: nothing watches this machine.")
 @click.option("--verbose", is_flag=True, help="Log to stderr what happens.")
-def up(data_dir: str, identity: str | None, port: int | None, verbose: bool) -> None:
-    """Start a network on this machine: a broker on loopback, its data in .scale0/. Ctrl-C ends it.
+def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbose: bool) -> None:
+    """Start a network on this machine, on loopback: a broker, and a Helen and an agent that watch it. Ctrl-C ends it.
 
-    What it keeps (configuration, tokens, history) is there again when you start it again.
+    What it keeps in .scale0/ (configuration, tokens, history) is there again when you start it again. Helen and the
+    agent are processes of their own, with their files and logs in .scale0/monitoring/.
     """
     from scale0.base.errors import StoreError
     from scale0.cli.broker import changed
@@ -55,17 +58,39 @@ def up(data_dir: str, identity: str | None, port: int | None, verbose: bool) -> 
         **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
     }
 
+    watching: list[Monitoring] = []
+
     def ready(broker: Broker) -> None:
         if first != FRONTEND_PORT and port is None:
             output.note(f"port {FRONTEND_PORT} or one of the next four is taken: using {first} to {first + 4}")
         welcome(broker, data_dir)
+        if not bare:
+            watching.append(watch(broker, Path(data_dir)))
 
     try:
         status = run_broker(changed(BrokerConfig(), changes), None, ready)
     except StoreError as error:
         raise faults.Trouble(str(error), "if it runs already, look at it with `scale0 status`") from error
+    finally:
+        for each in watching:
+            each.stop()
     output.say("stopped")
     sys.exit(status)
+
+
+def watch(broker: Broker, data_dir: Path) -> Monitoring:
+    """Have this machine watched; what becomes of it is told when it is known."""
+    from scale0.io.files import TOKEN_FILE
+
+    folder = (data_dir / "monitoring").absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = broker.state
+    monitoring = Monitoring(folder, state.identity, dict(state.endpoints), data_dir / TOKEN_FILE)
+    monitoring.start(
+        lambda place: output.say(f"\nHelen watches this machine, on {place}:\n\n    scale0 checks\n"),
+        lambda what: output.note(f"{output.clean(what.rstrip())}\n  next: look at the logs in {folder}"),
+    )
+    return monitoring
 
 
 def first_port(wanted: int | None) -> int:

@@ -14,9 +14,18 @@ from scale0.config.documents import (
     same_part,
 )
 from scale0.config.forms import FORMS, MAX_DOCUMENT_BYTES, form_named, form_of, parse, render
+from scale0.config.monitoring import (
+    CheckDefinition,
+    Downtime,
+    Flapping,
+    HandlerDefinition,
+    Reaction,
+    Silence,
+    check_monitoring,
+)
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
 from scale0.config.paths import changed_paths, patch
-from scale0.config.schema import SCHEMAS, AgentConfig, ClientConfig, HelenConfig, Plugin
+from scale0.config.schema import SCHEMAS, AgentConfig, ClientConfig, HelenConfig, MailServer, NoticeCommand, Plugin
 
 __all__ = [
     "FORMS",
@@ -26,18 +35,27 @@ __all__ = [
     "AgentConfig",
     "BrokerConfig",
     "BrokerEntry",
+    "CheckDefinition",
     "ClientConfig",
+    "Downtime",
     "Endpoints",
+    "Flapping",
     "GroupConfig",
+    "HandlerDefinition",
     "HelenConfig",
+    "MailServer",
     "Management",
     "NetworkDocument",
+    "NoticeCommand",
     "PeerShare",
     "Plugin",
+    "Reaction",
     "ServicePolicy",
+    "Silence",
     "changed_paths",
     "check_broker",
     "check_document",
+    "check_monitoring",
     "client_part",
     "digest",
     "document_bytes",

@@ -14,6 +14,7 @@ import msgspec
 
 from scale0.base.errors import ConfigError
 from scale0.config.broker_file import BrokerConfig
+from scale0.config.monitoring import check_monitoring
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument
 from scale0.config.places import repeated
 from scale0.config.schema import ClientConfig
@@ -129,8 +130,7 @@ def check_document(document: NetworkDocument) -> list[str]:
             if broker.services != "all":
                 out += repeated(f"group_config.{group.name}.brokers.{broker.identity}.services", broker.services)
     out += repeated("services", (policy.name for policy in document.services))
-    for key in ("checks", "handlers", "downtimes", "silences"):
-        out += repeated(key, (entry["name"] for entry in getattr(document, key)))
+    out += check_monitoring(document.checks, document.handlers, document.downtimes, document.silences)
     if document.version == 1 and document.parent:
         out.append("parent: version 1 has none")
     return out

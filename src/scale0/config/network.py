@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
+from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence
 from scale0.config.values import (
     Count,
     EndpointOrBlank,
     HashOrBlank,
     Identity,
     IdentityOrBlank,
-    Named,
     Seconds,
     ServiceName,
     Services,
@@ -66,9 +66,9 @@ class NetworkDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     heartbeat_liveness: Count = 3
     group_config: tuple[GroupConfig, ...] = ()
     services: tuple[ServicePolicy, ...] = ()
-    checks: tuple[Named, ...] = ()
-    handlers: tuple[Named, ...] = ()
-    downtimes: tuple[Named, ...] = ()
-    silences: tuple[Named, ...] = ()
+    checks: tuple[CheckDefinition, ...] = ()
+    handlers: tuple[Reaction, ...] = ()
+    downtimes: tuple[Downtime, ...] = ()
+    silences: tuple[Silence, ...] = ()
     parent: HashOrBlank = ""
     """SHA-256 of the document that this one was made from; blank for the first."""

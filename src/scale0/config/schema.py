@@ -6,25 +6,28 @@ Invariant: values are frozen; a value that came through `parse` keeps every rule
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from scale0.config.broker_file import Admin, BrokerConfig, Management, PeerShare
+from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
 from scale0.config.values import (
     DEFAULT_BACKEND_PORT,
     DEFAULT_HELEN_PORT,
     BrokerAddress,
     Command,
+    Count,
     CountOrNone,
     HelenAddresses,
     Host,
+    HostOrBlank,
     Identity,
     IdentityOrBlank,
     LabelName,
     Line,
-    Named,
     Port,
     Seconds,
     ServiceName,
@@ -42,10 +45,40 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     preferred_broker: IdentityOrBlank = ""
     heartbeat_interval: Seconds = 1.0
     config_version: CountOrNone = 0
-    checks: tuple[Named, ...] = ()
-    handlers: tuple[Named, ...] = ()
-    downtimes: tuple[Named, ...] = ()
-    silences: tuple[Named, ...] = ()
+    checks: tuple[CheckDefinition, ...] = ()
+    handlers: tuple[Reaction, ...] = ()
+    downtimes: tuple[Downtime, ...] = ()
+    silences: tuple[Silence, ...] = ()
+
+
+MIN_CHECKS: Final = 8
+"""An agent runs at least so many checks at once: the protocol promises it."""
+MAX_CHECKS: Final = 1_000
+MAX_HEARTBEAT_SECONDS: Final = 3_600
+
+HeartbeatSeconds = Annotated[int, Meta(ge=1, le=MAX_HEARTBEAT_SECONDS)]
+"""Whole, as `accepted` says it."""
+CheckSlots = Annotated[int, Meta(ge=MIN_CHECKS, le=MAX_CHECKS)]
+
+
+class NoticeCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A program that handlers may name: never run through a shell."""
+
+    name: Identity
+    command: Command
+
+
+class MailServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where e-mail of handlers goes out."""
+
+    host: HostOrBlank = ""
+    """Blank: there is none, and such notices fail."""
+    port: Port = 587
+    sender: Line = ""
+    user: Line = ""
+    password_file: Line = ""
+    """A file, so that the password stands in no configuration that somebody prints."""
+    tls: Literal["starttls", "tls", "off"] = "starttls"
 
 
 class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,6 +92,14 @@ class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     private_key: SomeLine
     client_ca: SomeLine
     data_dir: SomeLine = "var"
+    advertise: HostOrBlank = ""
+    """Where agents reach her, if it is not `bind`."""
+    max_agents: Count = 20_000
+    heartbeat_seconds: HeartbeatSeconds = 30
+    min_equus_version: IdentityOrBlank = ""
+    """Agents whose software is older are told to reload, then refused; blank: none is too old."""
+    commands: tuple[NoticeCommand, ...] = ()
+    smtp: MailServer = MailServer()
 
     def broker_endpoint(self) -> str:
         """Where to connect, as an endpoint."""
@@ -85,6 +126,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     check_timeout: Seconds = 30.0
     data_dir: SomeLine = "var"
     labels: dict[LabelName, Line] = {}
+    spool_bytes: Count = 67_108_864
+    spool_age: Seconds = 604_800.0
+    max_checks: CheckSlots = 64
+    plugin_user: IdentityOrBlank = ""
+    """Who plugins and Lua checks run as where the agent is root; blank: nobody."""
 
     def helen_addresses(self) -> tuple[tuple[str, int], ...]:
         """Each Helen as (host, port), in order of preference."""
@@ -105,13 +151,20 @@ __all__ = [
     "AgentConfig",
     "BrokerConfig",
     "BrokerEntry",
+    "CheckDefinition",
     "ClientConfig",
+    "Downtime",
     "Endpoints",
+    "Flapping",
     "GroupConfig",
     "HelenConfig",
+    "MailServer",
     "Management",
     "NetworkDocument",
+    "NoticeCommand",
     "PeerShare",
     "Plugin",
+    "Reaction",
     "ServicePolicy",
+    "Silence",
 ]

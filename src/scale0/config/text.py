@@ -96,10 +96,10 @@ class _Reader:
         return _scalar(kind, item.text)
 
     def mapping(self, info: inspect.DictType, item: Item, path: Path) -> Any:
-        if isinstance(info.value_type, inspect.AnyType):
-            return open_values.read(item, path, self.reasons, self.lines)
         if not item.items and not item.text.strip():
             return {}
+        if isinstance(info.value_type, inspect.AnyType):
+            return open_values.read(item, path, self.reasons, self.lines)
         if item.text.strip():
             return item.text
         out: dict[str, Any] = {}

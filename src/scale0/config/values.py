@@ -21,7 +21,11 @@ MAX_PORT: Final = 65_535
 MAX_INTEGER: Final = 2**63 - 1
 """What eight bytes with a sign hold: versions travel so."""
 MAX_NAME_CHARS: Final = 128
-"""Names of checks, handlers, downtimes, silences and labels."""
+"""Names of checks, handlers, downtimes, silences and labels, and globs of them."""
+MAX_LIMIT: Final = 1e18
+"""The largest number in a threshold's range."""
+MAX_RANGE_CHARS: Final = 80
+"""Of a range's text: two long numbers, and the signs around them."""
 MAX_DEEPEST_JSON: Final = 512
 """The most that `max_json_depth` may be set to: decoding uses the stack."""
 DEFAULT_BACKEND_PORT: Final = 5701
@@ -36,6 +40,11 @@ _LOCAL: Final = re.compile(r"(?:ipc|inproc)://[!-~]{1,100}", re.ASCII)
 _BIND: Final = re.compile(rf"\*|{_HOST}|[0-9A-Fa-f:.]{{2,45}}", re.ASCII)
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_RANGE_NUMBER: Final = r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?"
+_RANGE: Final = re.compile(rf"@?(?:(?P<start>~|{_RANGE_NUMBER})?:)?(?P<end>{_RANGE_NUMBER}|(?<=:))", re.ASCII)
+_LIMITS: Final = frozenset({"warn", "crit"})
+_URL: Final = re.compile(rf"https?://{_HOST}(?::(?P<port>[1-9][0-9]{{0,4}}))?(?:[/?][!-~]{{0,2000}})?", re.ASCII)
+_EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&*+/=?^_{|}~-]{1,64}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
 _NOT_BARE: Final = re.compile(r"[\s'\"\\]")
 _NOT_IN_A_LINE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -82,8 +91,40 @@ def _is_command(words: object) -> bool:
     return isinstance(words, list) and bool(words) and bool(words[0])
 
 
-def _has_a_name(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("name"), str) and _is_name(value["name"])
+def _is_entry(text: str) -> bool:
+    return _is_name(text) and "/" not in text
+
+
+def _is_reference(text: str) -> bool:
+    agent, slash, check = text.partition("/")
+    return is_identity(agent) and _is_entry(check) if slash else _is_entry(text)
+
+
+def is_range(value: object) -> bool:
+    """True for a finite number from 0 up, and for a range such as `10`, `10:`, `~:10`, `10:20` or `@10:20`."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    if not isinstance(value, str):
+        return 0 <= value <= MAX_LIMIT
+    found = _RANGE.fullmatch(value)
+    if found is None or len(value) > MAX_RANGE_CHARS:
+        return False
+    start, end = found["start"] or "0", found["end"]
+    low = -MAX_LIMIT if start == "~" else float(start)
+    high = float(end) if end else MAX_LIMIT
+    return -MAX_LIMIT <= low <= high <= MAX_LIMIT
+
+
+def _is_url(text: str) -> bool:
+    found = _URL.fullmatch(text)
+    return found is not None and int(found["port"] or "0") <= MAX_PORT
+
+
+def _are_thresholds(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        name and isinstance(pair, dict) and pair and pair.keys() <= _LIMITS and all(map(is_range, pair.values()))
+        for name, pair in value.items()
+    )
 
 
 class Rule(NamedTuple):
@@ -96,6 +137,7 @@ class Rule(NamedTuple):
 
 
 _IDENTITY_WORDS: Final = "1 to 128 characters of A-Z a-z 0-9 . _ : -"
+_ENTRY_WORDS: Final = f"1 to {MAX_NAME_CHARS} printable characters without spaces and /"
 
 RULES: Final[dict[str, Rule]] = {
     "identity": Rule(is_identity, _IDENTITY_WORDS),
@@ -128,9 +170,19 @@ RULES: Final[dict[str, Rule]] = {
         lambda text: _LABEL.fullmatch(text) is not None, "a letter or _, then at most 127 of A-Z a-z 0-9 _ . -"
     ),
     "command": Rule(_is_command, "a program and its arguments"),
-    "named": Rule(
-        _has_a_name, f"an object with a `name` of at most {MAX_NAME_CHARS} printable characters without spaces"
+    "service_or_blank": Rule(
+        lambda text: not text or _is_service(text),
+        f"blank, or a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`",
     ),
+    "entry": Rule(_is_entry, _ENTRY_WORDS),
+    "entry_or_blank": Rule(lambda text: not text or _is_entry(text), f"blank, or {_ENTRY_WORDS}"),
+    "glob": Rule(_is_name, f"a glob of at most {MAX_NAME_CHARS} printable characters without spaces"),
+    "reference": Rule(_is_reference, "the name of a check, or agent/check"),
+    "thresholds": Rule(
+        _are_thresholds, 'limits by metric, each `warn`, `crit` or both: 90, "10:", "~:10", "10:20" or "@10:20"'
+    ),
+    "url_or_blank": Rule(lambda text: not text or _is_url(text), "blank, or an http(s) URL"),
+    "email": Rule(lambda text: _EMAIL.fullmatch(text) is not None, "an e-mail address"),
 }
 
 
@@ -165,8 +217,15 @@ Store = Annotated[str, Meta(extra={"rule": "store"})]
 HashOrBlank = Annotated[str, Meta(extra={"rule": "hash_or_blank"})]
 LabelName = Annotated[str, Meta(extra={"rule": "label"})]
 Command = Annotated[tuple[Line, ...], Meta(extra={"rule": "command"})]
-Named = Annotated[dict[str, Any], Meta(extra={"rule": "named"})]
-"""An open object: any JSON, with a name to address it by."""
+ServiceNameOrBlank = Annotated[str, Meta(extra={"rule": "service_or_blank"})]
+MonitoringName = Annotated[str, Meta(extra={"rule": "entry"})]
+MonitoringNameOrBlank = Annotated[str, Meta(extra={"rule": "entry_or_blank"})]
+Glob = Annotated[str, Meta(extra={"rule": "glob"})]
+Reference = Annotated[str, Meta(extra={"rule": "reference"})]
+Thresholds = Annotated[dict[str, Any], Meta(extra={"rule": "thresholds"})]
+"""An open object, since metrics may have any name: {metric: {"warn": range, "crit": range}}."""
+UrlOrBlank = Annotated[str, Meta(extra={"rule": "url_or_blank"})]
+Email = Annotated[str, Meta(extra={"rule": "email"})]
 Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
 """0 is any free port."""
 Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.events import changes, clients, requests, sources, tasks
+from scale0.events import changes, checks, clients, requests, sources, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scale0.events.event import Event
 
-NOUNS: Final = (sources, clients, requests, tasks, changes)
+NOUNS: Final = (sources, clients, requests, tasks, checks, changes)
 """The files that define events."""
 
 
@@ -30,5 +30,5 @@ def by_kind(classes: Iterable[type[Event]]) -> dict[str, type[Event]]:
 
 
 KINDS: Final[dict[str, type[Event]]] = by_kind(
-    (*sources.EVENTS, *clients.EVENTS, *requests.EVENTS, *tasks.EVENTS, *changes.EVENTS),
+    (*sources.EVENTS, *clients.EVENTS, *requests.EVENTS, *tasks.EVENTS, *checks.EVENTS, *changes.EVENTS),
 )

@@ -11,14 +11,14 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
 
 from scale0.base.now import Now
 from scale0.base.step import Message, Peer, Question, Step
 from scale0.events.journal import Journal
 from scale0.io.commits import Commits
-from scale0.io.door import Door, Publisher
+from scale0.io.door import Publisher, Sent
 
 log = logging.getLogger("scale0.runner")
 
@@ -49,6 +49,25 @@ class Machine(Protocol):
     def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None: ...
 
 
+class Door(Protocol):
+    """Where messages come in and go out: a ROUTER socket, or whatever can be made to look like one."""
+
+    name: str
+
+    @property
+    def descriptor(self) -> int: ...
+    def drain(self, most: int) -> Iterator[list[bytes]]: ...
+    def pending(self) -> bool: ...
+    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent: ...
+
+
+@runtime_checkable
+class ClosingDoor(Protocol):
+    """A door that can end a connection; a ROUTER socket cannot."""
+
+    def close_peer(self, routing_id: bytes) -> None: ...
+
+
 class Backlog:
     """What waits for one peer that does not read."""
 
@@ -77,6 +96,7 @@ class Runner:
     ) -> None:
         self._machine = machine
         self._doors = {door.name: door for door in doors}
+        self._closing = {name: door for name, door in self._doors.items() if isinstance(door, ClosingDoor)}
         self._publishers = {publisher.name: publisher for publisher in publishers}
         self._commits = commits
         self._journal = journal
@@ -113,6 +133,17 @@ class Runner:
             self._loop.remove_reader(publisher.descriptor)
         if self._timer is not None:
             self._timer.cancel()
+        self._finish(step, now)
+
+    def take(self, do: Callable[[Now, Step], None]) -> None:
+        """A turn for what came by no door: `do` tells it to the machine."""
+        if self._stopped:
+            return
+        now, step = self._clock(), Step()
+        try:
+            do(now, step)
+        except Exception:
+            log.exception("something from outside was too much for us: please report this")
         self._finish(step, now)
 
     def _soon(self, door: Door) -> None:
@@ -176,6 +207,7 @@ class Runner:
             sends, step.sends = step.sends, {}
             closes, step.closes = step.closes, []
             asks, step.asks = step.asks, []
+            promised = step.promises
             self._commit(step, now)
             for ask in asks:
                 self._start_answer(ask)
@@ -183,9 +215,20 @@ class Runner:
                 used.add(peer.door)
                 self._send(peer, messages, now, step)
             for peer in closes:
-                self._backlogs.pop(peer, None)
+                self._close(peer, peer in promised)
             self._settle(step, now)
         self._look_again(used)
+
+    def _close(self, peer: Peer, promised: bool) -> None:
+        """Forget what waits for it; a door that can end the connection does so, after what this turn promised it."""
+        self._backlogs.pop(peer, None)
+        door = self._closing.get(peer.door)
+        if door is None:
+            return
+        if promised:
+            self._commits.add([], lambda: door.close_peer(peer.routing_id))
+        else:
+            door.close_peer(peer.routing_id)
 
     def _settle(self, step: Step, now: Now) -> None:
         try:

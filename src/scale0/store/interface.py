@@ -13,6 +13,7 @@ import msgspec
 
 from scale0.base.errors import StoreError
 from scale0.events.journal import JournalRow
+from scale0.store.checks import CheckWrite, PutIncident, PutSpool
 from scale0.store.tasks import OpenTask, TaskWrite
 from scale0.store.writes import MAX_INTEGER, Answer, Ask, Document, PutDocument, PutToken, Token, Write
 
@@ -26,6 +27,10 @@ FIRST_TASK_SEQ: Final = 1
 """The number of the first task in a new store."""
 
 TASK_WRITES: Final[frozenset[type]] = frozenset(get_args(TaskWrite))
+CHECK_WRITES: Final[frozenset[type]] = frozenset(get_args(CheckWrite))
+
+_UNCHECKED: Final = TASK_WRITES | CHECK_WRITES - {PutSpool, PutIncident}
+"""Most of all writes: they have no number, or fail the commit if a store cannot keep them."""
 
 Failpoint = Literal["before_begin", "after_writes", "before_commit", "after_commit"]
 FAILPOINTS: Final[tuple[Failpoint, ...]] = ("before_begin", "after_writes", "before_commit", "after_commit")
@@ -102,7 +107,7 @@ class Store(Protocol):
 def check_writes(writes: Sequence[Write], next_seq: int) -> int:
     """The seq after these writes. ValueError for a number too large, or a journal that has a gap or a repetition."""
     for write in writes:
-        if type(write) in TASK_WRITES:  # most of them; what a store cannot keep of these fails the commit
+        if type(write) in _UNCHECKED:
             continue
         match write:
             case JournalRow():
@@ -114,6 +119,10 @@ def check_writes(writes: Sequence[Write], next_seq: int) -> int:
                 _check_integers(write.version, write.time_us)
             case PutToken():
                 _check_integers(write.expires_us)
+            case PutSpool():
+                _check_integers(write.heard_us)
+            case PutIncident():
+                _check_integers(write.opened_us, write.closed_us or 0)
             case _:
                 pass
     return next_seq

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.events.journal import JournalRow
+from scale0.store.checks import CheckAsk
 from scale0.store.interface import (
+    CHECK_WRITES,
     FIRST_SEQ,
     TASK_WRITES,
     Opened,
@@ -20,6 +22,7 @@ from scale0.store.interface import (
     check_writes,
     reach,
 )
+from scale0.store.memory_checks import ChecksSnapshot, MemoryChecks
 from scale0.store.memory_tasks import MemoryTasks, TasksSnapshot
 from scale0.store.writes import (
     Answer,
@@ -57,6 +60,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     last_boot_us: int = 0
     boots: int = 0
     tasks: TasksSnapshot = TasksSnapshot()
+    checks: ChecksSnapshot = ChecksSnapshot()
 
 
 class MemoryStore:
@@ -78,6 +82,7 @@ class MemoryStore:
         self._last_boot_us = start.last_boot_us
         self._boots = start.boots
         self._tasks = MemoryTasks(start.tasks)
+        self._checks = MemoryChecks(start.checks)
         self._failpoint = failpoint
         self._free_bytes = free_bytes
         self._state = "new"
@@ -113,6 +118,8 @@ class MemoryStore:
         except BaseException:
             self._state = "failed"
             raise
+        about_checks: Any = (write for write in writes if type(write) in CHECK_WRITES)
+        self._checks.apply(about_checks)
         for write in writes:
             self._apply(write)
         reach(self._failpoint, "after_commit")
@@ -166,6 +173,8 @@ class MemoryStore:
             case ReadJournal(after_seq, limit):
                 rows = [row for row in self._journal if row.last_seq > after_seq]
                 return tuple(rows[: bounded(limit)])
+            case _ if isinstance(ask, CheckAsk):
+                return self._checks.answer(ask)
             case _:
                 return self._tasks.answer(ask)
 
@@ -199,6 +208,7 @@ class MemoryStore:
             last_boot_us=self._last_boot_us,
             boots=self._boots,
             tasks=self._tasks.snapshot(),
+            checks=self._checks.snapshot(),
         )
 
     def restore(self, snapshot: Snapshot) -> MemoryStore:

@@ -74,6 +74,25 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # What outlives sweeping: where the numbers of tasks were.
         "ALTER TABLE tail ADD COLUMN next_task_seq INTEGER NOT NULL DEFAULT 1",
     ),
+    # What a Helen keeps.
+    (
+        "CREATE TABLE agents (identity TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT, WITHOUT ROWID",
+        """CREATE TABLE check_states (
+            agent TEXT NOT NULL, check_name TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (agent, check_name)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE spools (
+            agent TEXT NOT NULL, spool TEXT NOT NULL, heard_us INTEGER NOT NULL, seen BLOB NOT NULL,
+            PRIMARY KEY (agent, spool)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE incidents (
+            id TEXT PRIMARY KEY, agent TEXT NOT NULL, check_name TEXT NOT NULL, opened_us INTEGER NOT NULL,
+            closed_us INTEGER, body BLOB NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX incidents_opened ON incidents (opened_us, id)",
+        "CREATE INDEX incidents_open ON incidents (opened_us, id) WHERE closed_us IS NULL",
+        "CREATE INDEX incidents_closed ON incidents (closed_us, id) WHERE closed_us IS NOT NULL",
+        "CREATE TABLE notices (id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT, WITHOUT ROWID",
+    ),
 )
 """Version n is MIGRATIONS[n - 1]."""
 

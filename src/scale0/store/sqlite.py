@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.events.journal import JournalRow
-from scale0.store.interface import Opened, StoreFailed, StoreRefused, check_writes, reach
+from scale0.store.checks import CheckAsk
+from scale0.store.interface import CHECK_WRITES, Opened, StoreFailed, StoreRefused, check_writes, reach
 from scale0.store.lock import FILE_MODE, make_folder, sync_folder, take_lock
 from scale0.store.schema import migrate, refuse_strange
+from scale0.store.sqlite_checks import answer_checks, apply_checks
 from scale0.store.sqlite_tasks import TASK_STATEMENTS, answer_tasks, apply_writes, open_tasks
 from scale0.store.writes import (
     MAX_INTEGER,
@@ -176,7 +178,7 @@ class SqliteStore:
         try:
             reach(self._failpoint, "before_begin")
             writer.execute("BEGIN IMMEDIATE")
-            apply_writes(writer, writes, _apply)
+            _apply_all(writer, writes)
             reach(self._failpoint, "after_writes")
             reach(self._failpoint, "before_commit")
             writer.execute("COMMIT")
@@ -276,6 +278,14 @@ def _open_tail(writer: sqlite3.Connection) -> Opened:
     )
 
 
+def _apply_all(writer: sqlite3.Connection, writes: Sequence[Write]) -> None:
+    about_checks: Any = [write for write in writes if type(write) in CHECK_WRITES]
+    if about_checks:
+        apply_checks(writer, about_checks)
+        writes = [write for write in writes if type(write) not in CHECK_WRITES]
+    apply_writes(writer, writes, _apply)
+
+
 def _apply(writer: sqlite3.Connection, kind: type, group: Any) -> None:
     """Write neighbours of one class together."""
     if kind is PutDocument:
@@ -309,5 +319,7 @@ def _answer(reader: sqlite3.Connection, ask: Ask) -> Answer:
             after_seq = max(0, min(after_seq, MAX_INTEGER))
             rows = reader.execute(_JOURNAL, {"after": after_seq, "limit": bounded(limit)})
             return tuple(JournalRow(*row) for row in rows)
+        case _ if isinstance(ask, CheckAsk):
+            return answer_checks(reader, ask)
         case _:
             return answer_tasks(reader, ask)

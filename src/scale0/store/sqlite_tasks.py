@@ -174,18 +174,18 @@ def _flush(
         else:
             _must(writer.executemany(_CHANGE, rows).rowcount, len(rows), "change")
     if ends:
-        _must(_at_once(writer, _END, _END_ROW, list(map(_end_row, ends))), len(ends), "end")
+        _must(at_once(writer, _END, _END_ROW, list(map(_end_row, ends))), len(ends), "end")
         seqs = [end.seq for end in ends]
         first, last = min(seqs), max(seqs)
         if last - first + 1 == len(seqs):  # all that is in between
             writer.execute(_DROP_RANGE, (first, last))
         else:
-            _at_once(writer, _DROP_OPEN, _DROP_OPEN_ROW, [(seq,) for seq in seqs])
+            at_once(writer, _DROP_OPEN, _DROP_OPEN_ROW, [(seq,) for seq in seqs])
     for kind, group in itertools.groupby(rest, type):
         other(writer, kind, group)
 
 
-def _at_once(writer: sqlite3.Connection, statement: str, row: str, rows: list[tuple[Any, ...]]) -> int:
+def at_once(writer: sqlite3.Connection, statement: str, row: str, rows: list[tuple[Any, ...]]) -> int:
     """Run a statement for many rows, in as few goes as may be; how many rows it changed."""
     found = place = 0
     for size in ROWS_AT_ONCE:
@@ -202,7 +202,7 @@ def _at_once(writer: sqlite3.Connection, statement: str, row: str, rows: list[tu
 def _lease(writer: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
     """A task may be leased twice in one commit: an UPDATE ... FROM takes one row for each, and not surely the last."""
     if len({row[-1] for row in rows}) == len(rows):
-        _must(_at_once(writer, _LEASE, _LEASE_ROW, rows), len(rows), "lease")
+        _must(at_once(writer, _LEASE, _LEASE_ROW, rows), len(rows), "lease")
     else:
         one = _LEASE.format(rows=_LEASE_ROW)
         _must(sum(writer.execute(one, row).rowcount for row in rows), len(rows), "lease")
@@ -210,7 +210,7 @@ def _lease(writer: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
 
 def _put(writer: sqlite3.Connection, puts: list[PutTask]) -> None:
     plain = [_plain_row(put) for put in puts if put.key is None and not put.info and not put.history]
-    _at_once(writer, _PUT_PLAIN, _PUT_PLAIN_ROW, plain)
+    at_once(writer, _PUT_PLAIN, _PUT_PLAIN_ROW, plain)
     if len(plain) < len(puts):
         full = [put for put in puts if put.key is not None or put.info or put.history]
         writer.executemany(_PUT, map(msgspec.structs.astuple, full))

@@ -1,4 +1,4 @@
-"""What a commit can contain, what can be asked, and what comes back; of tasks, `tasks` says it.
+"""What a commit can contain, what can be asked, and what comes back; of tasks, `tasks` says it, of checks `checks`.
 
 Lives here: frozen data. Never here: how it is kept. Writes of one commit count in their order, and all or none of
 them. Invariant: at most one document is current, and it stops being so only when another takes its place.
@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from scale0.events.journal import JournalRow
+from scale0.store.checks import CheckAnswer, CheckAsk, CheckWrite
 from scale0.store.tasks import EndedTask, Found, OpenTask, TaskAsk, TaskPage, TaskWrite
 
 MAX_INTEGER: Final = 2**63 - 1
@@ -66,7 +67,7 @@ class DropToken(msgspec.Struct, frozen=True):
     digest: str
 
 
-Write = PutSetting | DropSetting | PutDocument | PutToken | DropToken | JournalRow | TaskWrite
+Write = PutSetting | DropSetting | PutDocument | PutToken | DropToken | JournalRow | TaskWrite | CheckWrite
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -113,7 +114,7 @@ class ReadJournal(msgspec.Struct, frozen=True):
     limit: int
 
 
-Ask = ReadDocuments | ReadDocument | ReadJournal | TaskAsk
+Ask = ReadDocuments | ReadDocument | ReadJournal | TaskAsk | CheckAsk
 
 TaskAnswer = (
     tuple[OpenTask | EndedTask | None, ...]
@@ -128,7 +129,7 @@ TaskAnswer = (
 )
 """Which of them, the class of a TaskAsk says."""
 
-Answer = tuple[Document, ...] | Document | tuple[JournalRow, ...] | TaskAnswer
+Answer = tuple[Document, ...] | Document | tuple[JournalRow, ...] | TaskAnswer | CheckAnswer
 
 
 def bounded(limit: int) -> int:

@@ -88,6 +88,8 @@ def shown(frames: Sequence[bytes]) -> str:
     """A message in a few words."""
     if frames and len(frames) < 3 and frames[-1][:1] in (b"{", b"["):
         return frames[-1][:400].decode("utf-8", "replace")
+    if len(frames) == 1:
+        return repr(frames[0][:240])
     if len(frames) < 3:
         return f"{len(frames)} odd frames"
     if frames[1] == b"BATCH" and len(frames) == 4:

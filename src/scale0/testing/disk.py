@@ -34,8 +34,8 @@ class Disk:
     """One disk, over all lives of its process."""
 
     __slots__ = (
-        *("_agenda", "_chance", "_in_flight", "_questions", "_releases", "_writes", "doom", "high", "low", "node"),
-        "store",
+        *("_agenda", "_chance", "_in_flight", "_notes", "_questions", "_releases", "_writes", "doom", "high", "low"),
+        *("node", "on_stored", "store"),
     )
 
     def __init__(self, agenda: Agenda, chance: random.Random, node: Process) -> None:
@@ -45,6 +45,8 @@ class Disk:
         self.low, self.high = 0.0005, 0.004
         self.doom = ""
         """`before` or `after`: the next commit is the last thing that this process does, or not even that."""
+        self.on_stored: Callable[[Any], None] = lambda _: None
+        """Told each note at the moment from which no crash can undo what it was added with."""
         self.open(MemoryStore())
 
     def open(self, store: MemoryStore) -> None:
@@ -53,6 +55,7 @@ class Disk:
         self._writes: list[Any] = []
         self._releases: list[Callable[[], None]] = []
         self._questions: list[Question] = []
+        self._notes: list[Any] = []
         self._in_flight = False
 
     @property
@@ -60,9 +63,11 @@ class Disk:
         """True while something is not on disk yet."""
         return self._in_flight
 
-    def add(self, writes: list[Any], release: Callable[[], None] | None) -> None:
-        """Store these; then do that. Without writes it waits for those before it."""
+    def add(self, writes: list[Any], release: Callable[[], None] | None, note: Any = None) -> None:
+        """Store these; then do that. Without writes it waits for those before it. A note has writes."""
         self._writes.extend(writes)
+        if note is not None:
+            self._notes.append(note)
         if release is not None:
             self._releases.append(release)
         self._next()
@@ -78,22 +83,30 @@ class Disk:
         writes, self._writes = self._writes, []
         releases, self._releases = self._releases, []
         questions, self._questions = self._questions, []
+        notes, self._notes = self._notes, []
         if not writes and not questions:
             for release in releases:
                 release()
             return
         self._in_flight = True
         seconds = self.low + (self.high - self.low) * self._chance.random()
-        self._agenda.after(seconds, self._commit, writes, releases, questions, self.node.life)
+        self._agenda.after(seconds, self._commit, writes, releases, questions, notes, self.node.life)
 
     def _commit(
-        self, writes: list[Any], releases: list[Callable[[], None]], questions: list[Question], life: int
+        self,
+        writes: list[Any],
+        releases: list[Callable[[], None]],
+        questions: list[Question],
+        notes: list[Any],
+        life: int,
     ) -> None:
         if life != self.node.life:
             return
         doom, self.doom = (self.doom, "") if writes else ("", self.doom)
         if writes and doom != "before":
             self.store.commit(writes)
+            for note in notes:
+                self.on_stored(note)
         if doom:
             self.node.crash(silent=False)
             return

@@ -1,7 +1,8 @@
 """`python -m scale0.testing.sim`: simulate whole networks under faults.
 
-Lives here: the command line of the simulated world. Never here: a clock; how long it takes is for others to measure.
-`--seed N` tells one run; `--seeds COUNT` runs many, says what broke, and how to see it again.
+Lives here: the command line of the simulated worlds. Never here: a clock; how long it takes is for others to measure.
+`--seed N` tells one run; `--seeds COUNT` runs many, says what broke, and how to see it again. `--kind` says of what:
+networks of a broker and its clients, agents with their Helens, or both worlds of each seed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final
 import msgspec
 
 from scale0.store.tasks import STATUS_NAMES
+from scale0.testing import agent_plan
+from scale0.testing.agent_sim import replay_agents, simulate_agents, told_agents
 from scale0.testing.faults import Faults
 from scale0.testing.plan import FAULTS, MIN_MINUTES, make_plan
 from scale0.testing.promises import PROMISES, PromiseBroken
@@ -23,6 +26,9 @@ from scale0.testing.world import World
 
 DEFAULT_MINUTES: Final = 6.0
 PROGRESS_EVERY: Final = 10
+KINDS: Final = {"networks": FAULTS, "agents": agent_plan.FAULTS}
+"""The worlds, and the faults of each."""
+ALL_KINDS: Final = "all"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,13 +156,35 @@ def run_many(first: int, count: int, minutes: float, only: Sequence[str], stop: 
     return failures
 
 
-def faults_named(text: str) -> tuple[str, ...]:
-    """A list of faults, as it is typed."""
-    names = tuple(name for name in text.split(",") if name)
-    for name in names:
-        if name not in FAULTS:
-            raise argparse.ArgumentTypeError(f"no fault is called {name}: there are {', '.join(FAULTS)}")
-    return names
+def run_many_agents(first: int, count: int, minutes: float, only: Sequence[str], stop: bool) -> int:
+    """The same with worlds of agents."""
+    failures = results = recorded = asked = answered = 0
+    for done, seed in enumerate(range(first, first + count), start=1):
+        outcome, _ = simulate_agents(seed, minutes, only=only)
+        results, recorded = results + outcome.results, recorded + outcome.recorded
+        asked, answered = asked + outcome.asked, answered + outcome.answered
+        if outcome.broken:
+            failures += 1
+            say(f"seed {seed} of agents broke {outcome.broken}: {outcome.story.strip().splitlines()[-1]}")
+            say(f"    {replay_agents(outcome, only)}")
+            if stop:
+                break
+        if done % PROGRESS_EVERY == 0 or done == count:
+            known = f"{recorded} of {results} results recorded, {answered} of {asked} checks answered"
+            say(f"{done} of {count} seeds of agents, {failures} broken; {known}")
+    return failures
+
+
+def run_one(kind: str, seed: int, minutes: float, trace: bool, only: Sequence[str]) -> bool:
+    """Run one seed and tell of it; True: it kept its promises."""
+    if kind == "agents":
+        agents, fleet = simulate_agents(seed, minutes, trace, only)
+        for line in told_agents(agents, fleet, trace, only):
+            say(line)
+        return not agents.broken
+    outcome, world = simulate(seed, minutes, trace, only)
+    tell(outcome, world, trace, only)
+    return not outcome.broken
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,17 +196,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=1, help="the first of --seeds (1)")
     parser.add_argument("--stop", action="store_true", help="with --seeds: stop at the first broken promise")
     parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="virtual minutes of each run (6)")
-    parser.add_argument("--faults", type=faults_named, default=(), help="only these, by name, separated by commas")
+    parser.add_argument("--faults", default="", help="only these, by name, separated by commas")
+    parser.add_argument("--kind", choices=(*KINDS, ALL_KINDS), default="networks", help="which worlds (networks)")
     given = parser.parse_args(arguments)
     if (given.seed is None) == (given.seeds is None):
         parser.error("say --seed N or --seeds COUNT")
     if not given.minutes >= MIN_MINUTES:
         parser.error(f"--minutes is at least {MIN_MINUTES:g}: healing alone takes most of that")
+    kinds = tuple(KINDS) if given.kind == ALL_KINDS else (given.kind,)
+    faults = tuple(name for name in given.faults.split(",") if name)
+    for kind in kinds:
+        for name in faults:
+            if name not in KINDS[kind]:
+                parser.error(f"no fault of {kind} is called {name}: there are {', '.join(KINDS[kind])}")
     if given.seed is not None:
-        outcome, world = simulate(given.seed, given.minutes, given.trace, given.faults)
-        tell(outcome, world, given.trace, given.faults)
-        return 1 if outcome.broken else 0
-    return 1 if run_many(given.first, given.seeds, given.minutes, given.faults, given.stop) else 0
+        kept = [run_one(kind, given.seed, given.minutes, given.trace, faults) for kind in kinds]
+        return 0 if all(kept) else 1
+    many = {"networks": run_many, "agents": run_many_agents}
+    failures = [many[kind](given.first, given.seeds, given.minutes, faults, given.stop) for kind in kinds]
+    return 1 if any(failures) else 0
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ class World:
             case 2:
                 said = {f"services.extra{number}": {"name": f"extra{number}", "timeout": 1.0 + number}}
             case _:
-                said = {f"silences.q{number}": {"name": f"q{number}", "text": f"{self.agenda.now:.6f}"}}
+                said = {f"silences.q{number}": {"name": f"q{number}", "reason": f"{self.agenda.now:.6f}"}}
         self.admin.manage("patch_config", command="patch_config", set=said)
 
     @property

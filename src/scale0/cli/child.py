@@ -1,0 +1,105 @@
+"""Processes of our own: started, waited for, ended.
+
+Lives here: one `scale0 …` as a child of this command, its output in a file. Never here: which ones there are.
+Invariants: after `kill` or `stop` it is gone; it does not outlive the thread that started it, however that one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+START_SECONDS: Final = 20.0
+"""How long a process may take to say that it is ready."""
+STOP_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.02
+MAX_LOG_BYTES: Final = 4 * 1024 * 1024
+"""A log that is longer is put aside at the next start; the one that was aside before is gone."""
+SET_PARENT_DEATH_SIGNAL: Final = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+class Broken(Exception):
+    """A process did not do what it should; its last words are in the message."""
+
+
+class Child:
+    """One process of ours, its output in a file."""
+
+    def __init__(self, name: str, words: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        if self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES:
+            self._log.replace(folder / f"{name}.log.1")
+        with self._log.open("ab") as log:
+            self._start = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "scale0", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+                start_new_session=True,  # Ctrl-C is for us: we end our children ourselves
+                preexec_fn=tether(),  # noqa: PLW1509  # one system call, made ready before: no lock is needed
+            )
+
+    def ready(self, given_up: threading.Event | None = None) -> str:
+        """The line that starts with `ready`, once it has come; Broken if it does not, or nobody waits any more."""
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until and self.process.poll() is None:
+            found = re.search(r"^ready .*\n", self._said(), re.MULTILINE)
+            if found:
+                return found[0].strip()
+            if given_up is not None and given_up.is_set():
+                raise Broken("stopped")
+            time.sleep(LOOK_SECONDS)
+        raise Broken(f"{self.name} did not get ready; it said:\n{self._said()[-2_000:]}")
+
+    def ending(self) -> str:
+        """How it ended, in words; blank while it runs."""
+        status = self.process.poll()
+        if status is None:
+            return ""
+        return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """In order; by force if that takes too long."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _said(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(self._start)
+            return log.read().decode(errors="replace")
+
+
+def tether() -> Callable[[], None] | None:
+    """What a child does before it becomes a program: ask the kernel for SIGTERM when we die, even by kill -9."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def tied() -> None:
+        prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it was too late to ask
+            os._exit(1)
+
+    return tied

@@ -1,0 +1,58 @@
+"""`scale0 helen`: Helen in the foreground, and what belongs to her.
+
+Lives here: the command and its subcommands. Never here: how she runs (`io.helen`), or how an authority is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from scale0.cli.helen_init import init, token
+
+if TYPE_CHECKING:
+    from scale0.equus.helen import Helen
+
+
+@click.group(invoke_without_command=True)
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Her file: .json, .xml or .zpl.")
+@click.pass_context
+def helen(context: click.Context, config_file: Path | None) -> None:
+    """Run Helen, whom monitoring agents connect to, until SIGTERM or Ctrl-C.
+
+    She prints one line that starts with `ready` when she serves, and logs to stderr. SIGHUP has her read the files of
+    her certificate anew; she also notices by herself when they change.
+
+    \b
+    Examples:
+      scale0 helen init helen --name helen.example.org
+      scale0 helen --config helen/helen.zpl
+      scale0 helen token --data-dir helen
+    """
+    if context.invoked_subcommand is not None:
+        if config_file is not None:
+            raise click.UsageError("--config is for running her, not for a subcommand")
+        return
+    if config_file is None:
+        raise click.UsageError("name her file: scale0 helen --config FILE; `scale0 helen init` makes one")
+    from scale0.cli.broker import log_to_stderr
+    from scale0.config import HelenConfig
+    from scale0.io.files import read_config
+    from scale0.io.helen.process import run_helen
+
+    log_to_stderr()
+    sys.exit(run_helen(read_config(config_file, HelenConfig), say_ready))
+
+
+def say_ready(running: Helen, port: int) -> None:
+    """The one line that scripts wait for."""
+    settings = running.state.settings
+    click.echo(f"ready {settings.identity} agents={settings.advertise} port={port}")
+    sys.stdout.flush()
+
+
+helen.add_command(init)
+helen.add_command(token)

@@ -1,0 +1,237 @@
+"""What is watched, and who is told: checks, handlers, planned downtimes and silences of the network document.
+
+Lives here: their schemas, and what must hold between them. Never here: running a check, or what a result means.
+Invariant: an entry is found by its name alone; a document without faults has no dependency that leads back to itself,
+since two checks that excuse each other would both be silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from scale0.config.places import repeated
+from scale0.config.values import (
+    Count,
+    Email,
+    Glob,
+    IdentityOrBlank,
+    LabelName,
+    Line,
+    MonitoringName,
+    MonitoringNameOrBlank,
+    Reference,
+    Seconds,
+    ServiceNameOrBlank,
+    Thresholds,
+    UrlOrBlank,
+)
+
+MIN_INTERVAL: Final = 0.1
+"""Seconds between two runs of a check: an agent is no load generator."""
+MAX_INTERVAL: Final = 366 * 86_400.0
+MAX_ATTEMPTS: Final = 1_000
+"""Of a check before a problem is hard, and of a notice."""
+MAX_WALL: Final = 253_402_300_800.0
+"""The year 10,000: times stay exact in microseconds below it."""
+
+Interval = Annotated[float, Meta(ge=MIN_INTERVAL, le=MAX_INTERVAL)]
+Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
+SomePercent = Annotated[float, Meta(ge=0.01, le=100)]
+Wall = Annotated[float, Meta(ge=0, le=MAX_WALL)]
+"""Seconds since the Unix epoch."""
+Formula = Literal["icinga", "nagios", "sensu", "off"]
+ReactionType = Literal["webhook", "command", "email", "task"]
+StateName = Literal["ok", "warning", "critical", "unknown"]
+
+
+class Flapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a check changes too often to be believed; what is left out follows the formula."""
+
+    formula: Formula = "icinga"
+    start: SomePercent | None = None
+    end: Percent | None = None
+    suppress: bool = False
+    """Send no notices while it flaps."""
+
+
+class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One check on every agent that it selects."""
+
+    name: MonitoringName
+    check: MonitoringNameOrBlank = ""
+    """What the agent knows it by; blank: the name."""
+    args: dict[str, Any] = {}
+    interval: Interval = 60.0
+    timeout: Seconds = 10.0
+    agents: tuple[Glob, ...] = ()
+    labels: dict[LabelName, Line] = {}
+    thresholds: Thresholds = {}
+    max_attempts: Attempts = 3
+    flapping: Flapping = Flapping()
+    depends_on: tuple[Reference, ...] = ()
+    handlers: tuple[MonitoringName, ...] = ()
+    enabled: bool = True
+
+
+class Reaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `handlers`: who is told of a hard state, and how."""
+
+    name: MonitoringName
+    type: ReactionType
+    url: UrlOrBlank = ""
+    headers: dict[LabelName, Line] = {}
+    command: IdentityOrBlank = ""
+    """A name from Helen's own file: the document that spreads never says what to run."""
+    to: tuple[Email, ...] = ()
+    method: ServiceNameOrBlank = ""
+    params: dict[str, Any] = {}
+    check_again: bool = True
+    states: tuple[StateName, ...] = ()
+    """None: all four; of a task all but `ok`, since what is well needs no healing."""
+    limit: Count = 60
+    period: Seconds = 3600.0
+    max_attempts: Attempts = 5
+    backoff: Seconds = 10.0
+    timeout: Seconds = 30.0
+
+
+HandlerDefinition = Reaction
+"""The same, by the name of the document's key."""
+
+
+class Downtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A planned absence: notices wait, and availability does not suffer."""
+
+    name: MonitoringName
+    agents: tuple[Glob, ...] = ()
+    checks: tuple[Glob, ...] = ()
+    labels: dict[LabelName, Line] = {}
+    starts: Wall
+    ends: Wall
+    reason: Line = ""
+    author: Line = ""
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Notices that nobody wants to hear now."""
+
+    name: MonitoringName
+    agents: tuple[Glob, ...] = ()
+    checks: tuple[Glob, ...] = ()
+    labels: dict[LabelName, Line] = {}
+    ends: Wall = 0.0
+    """0: until it is taken away."""
+    reason: Line = ""
+    author: Line = ""
+
+
+NEEDED: Final[dict[str, str]] = {"webhook": "url", "command": "command", "email": "to", "task": "method"}
+"""The key that a handler of each type cannot do without."""
+
+ANY_AGENT: Final = ""
+"""An agent that no dependency names."""
+
+
+def matches_any(globs: tuple[str, ...], name: str) -> bool:
+    """True if one of the globs matches; none at all match everything."""
+    return not globs or any(fnmatchcase(name, glob) for glob in globs)
+
+
+def matches_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """True if every wanted label is there, with a value that its glob matches."""
+    return all(name in labels and fnmatchcase(labels[name], glob) for name, glob in wanted.items())
+
+
+def reference(text: str) -> tuple[str, str]:
+    """The agent and the check that a dependency names; no agent: the same one."""
+    agent, slash, check = text.partition("/")
+    return (agent, check) if slash else (ANY_AGENT, agent)
+
+
+Node = tuple[str, str]
+
+
+def _edges(node: Node, checks: Mapping[str, CheckDefinition]) -> Iterator[Node]:
+    """What a check on an agent depends on; a check that names itself on its own agent depends on nothing there."""
+    agent, name = node
+    definition = checks.get(name)
+    if definition is None or (agent and not matches_any(definition.agents, agent)):
+        return
+    for text in definition.depends_on:
+        where, check = reference(text)
+        if not where:
+            yield agent, check
+        elif (where, check) != node:
+            yield where, check
+
+
+def _leads_back(start: Node, checks: Mapping[str, CheckDefinition]) -> bool:
+    seen: set[Node] = set()
+    waiting = list(_edges(start, checks))
+    while waiting:
+        node = waiting.pop()
+        if node == start:
+            return True
+        if node not in seen:
+            seen.add(node)
+            waiting.extend(_edges(node, checks))
+    return False
+
+
+def _dependency_faults(checks: Mapping[str, CheckDefinition]) -> list[str]:
+    out: list[str] = []
+    agents = {ANY_AGENT}
+    for definition in checks.values():
+        for text in definition.depends_on:
+            agent, check = reference(text)
+            agents.add(agent)
+            if check not in checks:
+                out.append(f"checks.{definition.name}.depends_on: there is no check {check}")
+    for name, definition in checks.items():
+        if definition.depends_on and any(_leads_back((agent, name), checks) for agent in sorted(agents)):
+            out.append(f"checks.{name}.depends_on: leads back to {name}")
+    return out
+
+
+def _check_faults(definition: CheckDefinition, handlers: frozenset[str]) -> list[str]:
+    key = f"checks.{definition.name}"
+    out = [f"{key}.handlers: there is no handler {name}" for name in definition.handlers if name not in handlers]
+    out += repeated(f"{key}.handlers", definition.handlers)
+    flapping = definition.flapping
+    if flapping.start is not None and flapping.end is not None and flapping.end > flapping.start:
+        out.append(f"{key}.flapping: end is above start")
+    return out
+
+
+def check_monitoring(
+    checks: tuple[CheckDefinition, ...],
+    handlers: tuple[Reaction, ...],
+    downtimes: tuple[Downtime, ...],
+    silences: tuple[Silence, ...],
+) -> list[str]:
+    """What is wrong between entries, though each key by itself is right."""
+    out: list[str] = []
+    sections: dict[str, Iterable[CheckDefinition | Reaction | Downtime | Silence]] = {
+        "checks": checks,
+        "handlers": handlers,
+        "downtimes": downtimes,
+        "silences": silences,
+    }
+    for key, entries in sections.items():
+        out += repeated(key, (entry.name for entry in entries))
+    known = frozenset(handler.name for handler in handlers)
+    for definition in checks:
+        out += _check_faults(definition, known)
+    out += _dependency_faults({definition.name: definition for definition in checks})
+    for handler in handlers:
+        needed = NEEDED[handler.type]
+        if not getattr(handler, needed):
+            out.append(f"handlers.{handler.name}: a {handler.type} needs {needed}")
+    out += [f"downtimes.{one.name}: starts is not before ends" for one in downtimes if one.starts >= one.ends]
+    return out

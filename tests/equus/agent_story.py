@@ -1,0 +1,117 @@
+"""An agent's session in a test: a clock that the test moves, and a Helen that the test plays.
+
+Lives here: driving a session as its owner does, and reading what it says as Helen does. Never here: a promise.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from scale0.base.now import Now
+from scale0.equus import words
+from scale0.equus.agent_line import ACCEPTED, DOWN, OPENING, Accepted, AgentSession, AgentStep, Place
+from scale0.equus.encoder import encode
+from scale0.equus.parser import Fault, Parser
+from scale0.equus.words import Word
+
+HERE: Final = ("helen.example", 4166)
+THERE: Final = ("helen-2.example", 4166)
+WALL: Final = 1_700_000_000.0
+
+
+class Story:
+    """A session, a clock that the test moves, and a connection to a Helen that the test plays."""
+
+    def __init__(self, *places: Place, seed: int = 1) -> None:
+        self.session = AgentSession(places or (HERE,), "1.0", random.Random(seed))
+        self.mono = 1_000.0
+        self.opens: list[tuple[float, Place]] = []
+        self.open = False
+        """True from the wish for a connection to its end."""
+        self.closes = 0
+        self.news: list[Any] = []
+        self.heard: list[Any] = []
+        """What Helen heard on the connection that is."""
+        self._parser = Parser(to_helen=True)
+        self.does("start")
+
+    def does(self, what: str, *values: Any) -> list[Any]:
+        """One input; the news that it made."""
+        out = AgentStep()
+        getattr(self.session, what)(*values, Now(self.mono, WALL), out)
+        if out.close:
+            assert self.open
+            self.open = False
+            self.closes += 1
+        if out.open is not None:
+            assert not self.open
+            assert not out.sends
+            self.open = True
+            self.opens.append((self.mono, out.open))
+            self.heard = []
+            self._parser = Parser(to_helen=True)
+        for data in out.sends:
+            assert self.open
+            words_heard = self._parser.feed(data)
+            assert not any(isinstance(word, Fault) for word in words_heard)
+            self.heard += words_heard
+        self.news += out.news
+        return out.news
+
+    def passes(self, seconds: float) -> None:
+        """Time as an agent lives it: a tick at each deadline."""
+        until = self.mono + seconds
+        for _ in range(100_000):
+            deadline = self.session.deadline()
+            if deadline is None or deadline > until:
+                self.mono = until
+                return
+            self.mono = max(self.mono, deadline)
+            self.does("tick")
+        raise AssertionError("a deadline that never moves")
+
+    def opens_next(self) -> None:
+        """Up to the next wish for a connection."""
+        deadline = self.session.deadline()
+        assert self.session.state == DOWN
+        assert deadline is not None
+        self.passes(deadline - self.mono)
+        self.mono = max(self.mono, deadline)  # the sum above may be rounded
+        self.does("tick")
+        assert self.session.state == OPENING
+
+    def connects(self) -> None:
+        """Up to the answer to hello."""
+        if self.session.state == DOWN:
+            self.opens_next()
+        self.does("opened")
+
+    def says(self, *said: Word) -> list[Any]:
+        """Helen says this, in one piece."""
+        return self.does("received", b"".join(map(encode, said)))
+
+    def is_accepted(self, heartbeat_seconds: int = 30) -> None:
+        self.connects()
+        assert Accepted(heartbeat_seconds) in self.says(words.Accepted(heartbeat_seconds))
+        assert self.session.state == ACCEPTED
+
+    def is_lost(self, reason: str = "gone") -> list[Any]:
+        """The connection breaks."""
+        assert self.open
+        self.open = False
+        out = AgentStep()
+        self.session.lost(reason, Now(self.mono, WALL), out)
+        # The session says close, whether or not there is something left of the connection.
+        assert out.close
+        assert not out.sends
+        assert out.open is None
+        self.news += out.news
+        return out.news
+
+
+def story(*places: Place, seed: int = 1) -> Story:
+    """One that is accepted."""
+    made = Story(*places, seed=seed)
+    made.is_accepted()
+    return made

@@ -1,0 +1,263 @@
+"""A Helen without sockets: the real machine, a clock that a test moves, and what agents and askers would have heard.
+
+Lives here: turns, connections, commits and time for unit tests. Never here: a decision of Helen's. Invariant: a turn is
+what the runner makes of it: promises are heard only after their commit, and what is written must be fit for the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.equus.encoder import encode
+from scale0.equus.helen import Helen
+from scale0.equus.helen_line import ORDERLY
+from scale0.equus.helen_state import HelenSettings
+from scale0.equus.parser import Parser
+from scale0.equus.watch import Watch
+from scale0.equus.words import Accepted, Hello, Report, Schedule, ToHelen
+from scale0.events.journal import Journal
+from scale0.store.checks import AgentRow, PutAgent, PutSpool, ReadAgents, ReadSpools, SpoolRow
+from scale0.store.memory import MemoryStore
+
+WALL = 1_900_000_000.0
+
+
+class PlainWatch:
+    """Watch as Helen sees it, without any meaning: it keeps what it is given and says what it is told to say."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, Any]] = []
+        self.labels: list[dict[str, str]] = []
+        self.plans: dict[str, list[dict[str, Any]]] = {}
+        """By the label `role`; blank: all others."""
+        self.parts: list[Any] = []
+        self.answers: list[tuple[object, object]] = []
+        self.forgotten: list[str] = []
+        self.configured_at_all = True
+        self.fails_at = ""
+
+    @property
+    def configured(self) -> bool:
+        return self.configured_at_all
+
+    def configure(self, part: Any, now: Now, step: Step) -> None:
+        self.parts.append(part)
+        self.configured_at_all = True
+
+    def take(self, agent: str, labels: dict[str, str], answered: Any, now: Now, step: Step) -> None:
+        if answered.check == self.fails_at:
+            raise RuntimeError("planted")
+        self.taken.append((agent, answered))
+        self.labels.append(labels)
+
+    def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
+        return msgspec.json.encode({"version": 1, "checks": self.plans.get(labels.get("role", ""), [])})
+
+    def answer(self, ask: object, value: object, now: Now, step: Step) -> None:
+        self.answers.append((ask, value))
+
+    def tick(self, now: Now, step: Step) -> None:
+        pass
+
+    def deadline(self) -> float | None:
+        return None
+
+    def settle(self, step: Step) -> None:
+        pass
+
+    alive_checks = ()
+
+    def selects(self, agent: str, labels: dict[str, str], check: str) -> None:
+        return None
+
+    def hand_over(self, agent: str, now: Now, step: Step) -> None:
+        return None
+
+    def take_over(self, agent: str, labels: dict[str, str], unpacked: Any, now: Now, step: Step) -> None:
+        pass
+
+    def find_incidents(self, query: Any, tell: Any, step: Step) -> None:
+        tell(self.incidents(query), None, step)
+
+    def checks(self, query: Any, now: Now) -> Any:
+        return {"items": [], "next": None, "query": query}
+
+    def incidents(self, query: Any) -> Any:
+        return {"items": [], "next": None, "query": query}
+
+    def forget(self, agent: str, now: Now, step: Step) -> None:
+        self.forgotten.append(agent)
+
+
+class HelenWorld:
+    """One Helen and her clock."""
+
+    def __init__(
+        self,
+        agents: Sequence[AgentRow] = (),
+        spools: Sequence[SpoolRow] = (),
+        watch: Watch | None = None,
+        **settings: Any,
+    ) -> None:
+        self.watch = PlainWatch()
+        self.mono = 1_000.0
+        self.wall = WALL
+        self.helen = Helen(HelenSettings(identity="helen-1", **settings), watch or self.watch)  # type: ignore[arg-type]
+        self.events: list[Any] = []
+        self.writes: list[Any] = []
+        self.asks: list[Any] = []
+        self.closed: set[bytes] = set()
+        self.holds_commits = False
+        """What a turn writes and promises waits for `commit`; without it, a crash would lose it."""
+        self.stored: list[Any] = []
+        """Events that are on disk."""
+        self._held: list[tuple[list[Any], list[Any], dict[Any, list[Any]]]] = []
+        self._bytes: dict[bytes, bytes] = {}
+        self._frames: dict[bytes, list[list[bytes]]] = {}
+        self._parsers: dict[bytes, Parser] = {}
+        self._store = MemoryStore()
+        self._journal = Journal("helen-1", 1_000, self._store.open().next_seq, 0)
+        self._store.commit([PutAgent(row.identity, row.body) for row in agents])
+        self._store.commit([PutSpool(row.agent, row.spool, row.seen, row.heard_us) for row in spools])
+        self._connections = 0
+        step = Step()
+        self.helen.start(agents, spools, self.now, step)
+        self.end(step)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.mono, self.wall)
+
+    def connect(self, name: str = "web-1", serial: str = "a1", address: str = "10.0.0.1") -> bytes:
+        """A connection that has said nothing yet."""
+        self._connections += 1
+        routing_id = b"c%d" % self._connections
+        self.turn(routing_id, [b"opened", name.encode(), serial.encode(), address.encode(), b"1800000000"])
+        return routing_id
+
+    def agent(self, name: str = "web-1", version: int = 2, software: str = "0.1.0", **where: str) -> bytes:
+        """A connection that was taken in; what it heard is read already."""
+        connection = self.connect(name, **where)
+        heard = self.say(connection, Hello(version, software))
+        kinds = [type(word) for word in heard]
+        assert kinds == ([Accepted, Schedule] if version > 1 else []), heard
+        return connection
+
+    def say(self, connection: bytes, *words: ToHelen) -> list[Any]:
+        """Words of an agent in one piece; what it hears at once."""
+        return self.data(connection, b"".join(map(encode, words)))
+
+    def data(self, connection: bytes, data: bytes) -> list[Any]:
+        self.turn(connection, [b"data", data])
+        return self.hear(connection)
+
+    def gone(self, connection: bytes, reason: bytes = ORDERLY) -> None:
+        self.turn(connection, [b"gone", reason])
+
+    def hear(self, connection: bytes) -> list[Any]:
+        """The words that this agent was sent since it last listened."""
+        parser = self._parsers.setdefault(connection, Parser(to_helen=False))
+        return list(parser.feed(self._bytes.pop(connection, b"")))
+
+    def take_bytes(self, connection: bytes) -> bytes:
+        """The same as bytes, for whoever has a parser of its own."""
+        return self._bytes.pop(connection, b"")
+
+    def request(self, service: str, body: Any = None, timeout: str = "30", name: bytes = b"r1") -> list[list[bytes]]:
+        """A request of the network; what is answered at once."""
+        raw = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        self.turn(name, [b"request", service.encode(), timeout.encode(), raw], door="network")
+        return self.answers(name)
+
+    def answers(self, name: bytes = b"r1") -> list[list[bytes]]:
+        return self._frames.pop(name, [])
+
+    def turn(self, routing_id: bytes, frames: list[bytes], door: str = "agents") -> None:
+        step = Step()
+        try:
+            self.helen.receive(door, routing_id, frames, self.now, step)
+        finally:
+            self.end(step)
+
+    def do(self, act: Callable[[Now, Step], Any]) -> Any:
+        """A turn of something else than a message."""
+        step = Step()
+        out = act(self.now, step)
+        self.end(step)
+        return out
+
+    def tell(self, ask: object, value: object) -> None:
+        """What an Ask found."""
+        self.do(lambda now, step: self.helen.answer(ask, value, now, step))
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, with a turn at each deadline, as the runner takes them."""
+        end = self.mono + seconds
+        while True:
+            due = self.helen.deadline()
+            if due is None or due > end:
+                break
+            self.wall += max(0.0, due - self.mono)
+            self.mono = max(self.mono, due)
+            self.do(self.helen.tick)
+        self.wall += end - self.mono
+        self.mono = end
+
+    def end(self, step: Step) -> None:
+        """The end of a turn, as the runner makes it."""
+        self.helen.settle(self.now, step)
+        self.events += step.events
+        row = self._journal.enter(step.events, self.now)
+        turn = ([*step.writes, *([] if row is None else [row])], list(step.events), step.promises)
+        self._held.append(turn)
+        self.writes += step.writes
+        self.asks += step.asks
+        self._deliver(step.sends)
+        for peer in step.closes:
+            self.closed.add(peer.routing_id)
+        if not self.holds_commits:
+            self.commit()
+
+    def commit(self) -> None:
+        """All that was held is on disk now."""
+        held, self._held = self._held, []
+        for writes, events, promises in held:
+            self._store.commit(writes)
+            self.stored += events
+            self._deliver(promises)
+
+    def _deliver(self, boxes: dict[Any, list[Any]]) -> None:
+        for peer, messages in boxes.items():
+            if peer.routing_id in self.closed:
+                continue
+            for frames in peer.pack(messages):
+                if peer.door == "agents":
+                    before = self._bytes.get(peer.routing_id, b"")
+                    self._bytes[peer.routing_id] = before + b"".join(frames)
+                else:
+                    self._frames.setdefault(peer.routing_id, []).append(frames)
+
+    def kinds(self) -> list[str]:
+        """The kinds of the events so far, without the minutes' own."""
+        return [event.kind for event in self.events if event.kind != "source.alive"]
+
+    def agent_rows(self) -> list[AgentRow]:
+        """What the store holds of agents now."""
+        rows: Any = self._store.read(ReadAgents("", 1_000))
+        return list(rows)
+
+    def spool_rows(self) -> list[SpoolRow]:
+        """What the store holds of spools now."""
+        rows: Any = self._store.read(ReadSpools("", "", 1_000))
+        return list(rows)
+
+
+def report(sequence: int, name: str = "load", spool: str = "s1", n: int | None = None, **fields: Any) -> Report:
+    """A report; `n` is the sequence unless it says otherwise."""
+    body = {"state": "ok", "message": "fine", "spool": spool, "n": sequence if n is None else n, **fields}
+    return Report(sequence, name, msgspec.json.encode(body))

@@ -1,0 +1,84 @@
+"""What suppresses a notice is named; nothing suppresses itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scale0.config import CheckDefinition, Downtime, Flapping, Silence
+from scale0.equus.book import Book
+from scale0.equus.state import CheckState
+from scale0.equus.suppression import causes, covered
+
+DOWN = CheckState(state="critical", hard=True)
+WARNING = CheckState(state="warning", hard=True)
+SOFT = CheckState(state="critical", hard=False, attempt=1)
+
+
+def found(
+    given: CheckDefinition,
+    others: dict[tuple[str, str], CheckState] | None = None,
+    state: CheckState = DOWN,
+    wall: float = 15.0,
+    **rest: Any,
+) -> tuple[str, ...]:
+    book = Book([given], **rest)
+    known = others or {}
+    return causes(book, "web-1", {"site": "a"}, book.definitions[given.name], state, lambda *key: known.get(key), wall)
+
+
+# Promise: CHECK-11
+def test_a_dependency_excuses_while_it_is_down_and_only_then():
+    disk = CheckDefinition(name="disk", depends_on=("ping", "router/ping"))
+    assert found(disk, {("web-1", "ping"): DOWN}) == ("depends_on ping",)
+    assert found(disk, {("router", "ping"): DOWN}) == ("depends_on router/ping",)
+    assert found(disk, {("web-1", "ping"): WARNING, ("router", "ping"): SOFT}) == ()
+    assert found(disk, {("web-2", "ping"): DOWN}) == ()
+
+
+def test_a_check_does_not_excuse_itself():
+    assert found(CheckDefinition(name="ping", depends_on=("web-1/ping",)), {("web-1", "ping"): DOWN}) == ()
+
+
+# Promise: CHECK-11
+def test_downtimes_and_silences_count_from_their_start_until_their_end():
+    disk = CheckDefinition(name="disk")
+    night = Downtime(name="night", starts=10.0, ends=20.0)
+    quiet = Silence(name="quiet", ends=20.0)
+    at = {wall: found(disk, wall=wall, downtimes=[night], silences=[quiet]) for wall in (9.0, 10.0, 19.0, 20.0)}
+    assert at == {
+        9.0: ("silence quiet",),
+        10.0: ("downtime night", "silence quiet"),
+        19.0: ("downtime night", "silence quiet"),
+        20.0: (),
+    }
+    assert found(disk, wall=1e9, silences=[Silence(name="ever")]) == ("silence ever",)
+
+
+def test_they_reach_by_agent_check_and_label():
+    disk = CheckDefinition(name="disk")
+    silences = [
+        Silence(name="a", agents=("db-*",)),
+        Silence(name="b", checks=("load",)),
+        Silence(name="c", labels={"site": "b"}),
+        Silence(name="d", agents=("web-?",), checks=("d*",), labels={"site": "a"}),
+    ]
+    assert found(disk, silences=silences) == ("silence d",)
+
+
+def test_flapping_suppresses_if_it_was_asked_for():
+    flapping = CheckState(state="critical", hard=True, flapping=True)
+    assert found(CheckDefinition(name="disk"), state=flapping) == ()
+    asked = CheckDefinition(name="disk", flapping=Flapping(suppress=True))
+    assert found(asked, state=flapping) == ("flapping",)
+    assert found(asked) == ()
+
+
+def test_a_downtime_covers_an_agent_or_single_checks_of_it():
+    whole = Downtime(name="whole", starts=0.0, ends=9.0)
+    some = Downtime(name="some", starts=0.0, ends=9.0, checks=("d*",))
+    book = Book(downtimes=[whole, some, Downtime(name="later", starts=5.0, ends=9.0)])
+    assert covered(book, "web-1", {}, ["disk", "dns", "load"], 1.0) == {
+        ("whole", ""): whole,
+        ("some", "disk"): some,
+        ("some", "dns"): some,
+    }

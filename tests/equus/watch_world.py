@@ -1,0 +1,169 @@
+"""A Watch with a clock that tests turn, a real journal and the store's twin in memory.
+
+Lives here: the world around Watch, and short words for stories. Never here: a test.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Question, Step
+from scale0.config import CheckDefinition, ClientConfig, Downtime, Reaction, Silence
+from scale0.equus.notices import Submit
+from scale0.equus.results import Finding
+from scale0.equus.watch import Answered, Watch, WatchRows
+from scale0.events.columns import Metric
+from scale0.events.journal import Journal, read
+from scale0.store.checks import ReadCheckStates, ReadIncidents, ReadNotices
+from scale0.store.memory import MemoryStore
+
+START = 1_000_000_000.0
+PAGE = 7
+
+
+class World:
+    """One Helen's Watch, from turn to turn and over restarts."""
+
+    def __init__(self, **config: Any) -> None:
+        self.store = MemoryStore()
+        opened = self.store.open()
+        self.journal = Journal("helen-1", 1, opened.next_seq, 0)
+        self.mono = 100.0
+        self.wall = START
+        self.labels: dict[str, dict[str, str]] = {}
+        self.events: list[dict[str, Any]] = []
+        self.submits: list[Submit] = []
+        self.tasks: list[Submit] = []
+        """What the queue took."""
+        self.queue_is_up = True
+        self.watch = Watch(WatchRows())
+        if config:
+            self.configure(**config)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.mono, self.wall)
+
+    def configure(
+        self,
+        checks: tuple[CheckDefinition, ...] = (),
+        handlers: tuple[Reaction, ...] = (),
+        downtimes: tuple[Downtime, ...] = (),
+        silences: tuple[Silence, ...] = (),
+    ) -> None:
+        """A turn in which the configuration comes."""
+        part = ClientConfig(checks=checks, handlers=handlers, downtimes=downtimes, silences=silences)
+        step = Step()
+        self.watch.configure(part, self.now, step)
+        self.finish(step)
+
+    def result(self, state: str, agent: str = "web-1", check: str = "disk", **more: Any) -> None:
+        """A turn with one result."""
+        step = Step()
+        self.take(step, state, agent, check, **more)
+        self.finish(step)
+
+    def take(
+        self,
+        step: Step,
+        state: str,
+        agent: str = "web-1",
+        check: str = "disk",
+        age: float = 0.0,
+        message: str = "m",
+        metrics: tuple[Metric, ...] = (),
+        scheduled: bool = True,
+        seconds: float | None = 0.5,
+    ) -> None:
+        """A result in a turn that goes on."""
+        labels = self.labels.setdefault(agent, {})
+        finding = Finding(state, message, metrics, None, seconds)  # type: ignore[arg-type]
+        answered = Answered(check, finding, "s:1", self.wall - age, scheduled)
+        self.watch.take(agent, labels, answered, self.now, step)
+
+    def finish(self, step: Step) -> None:
+        """The end of a turn as the runner does it: tick if it is time, settle, commit, and what was asked for."""
+        due = self.watch.deadline()
+        if due is not None and due <= self.mono:
+            self.watch.tick(self.now, step)
+        self.watch.settle(step)
+        row = self.journal.enter(step.events, self.now)
+        if row is not None:
+            self.events += read(row.body)
+        self.store.commit([*step.writes, *([] if row is None else [row])])
+        later = Step()
+        for ask in step.asks:
+            self._answer(ask, later)
+        if step.asks:
+            self.finish(later)
+
+    def _answer(self, ask: Any, step: Step) -> None:
+        if isinstance(ask, Question):
+            ask.then(self.store.read(ask.ask), self.now, step)
+            return
+        assert isinstance(ask, Submit)
+        self.submits.append(ask)
+        if not self.queue_is_up:
+            self.watch.answer(ask, Refusal(503, "not now"), self.now, step)
+            return
+        keys = [task.options["key"] for task in self.tasks]
+        if ask.options["key"] not in keys:
+            self.tasks.append(ask)
+            keys.append(ask.options["key"])
+        self.watch.answer(ask, f"t-{keys.index(ask.options['key'])}", self.now, step)
+
+    def wait(self, seconds: float, wall: float | None = None) -> None:
+        """Time passes; Watch wakes up whenever it wants to."""
+        ends = self.mono + seconds
+        drift = (seconds if wall is None else wall) - seconds
+        self.wall += drift
+        for _ in range(1_000):
+            due = self.watch.deadline()
+            when = ends if due is None else min(ends, max(self.mono, due))
+            self.wall += when - self.mono
+            self.mono = when
+            self.finish(Step())
+            due = self.watch.deadline()
+            if when >= ends and (due is None or due > ends):
+                return
+        raise AssertionError("Watch never rests")
+
+    def restart(self) -> None:
+        """Killed, and started again from what was committed."""
+        states: list[Any] = []
+        while True:
+            agent, check = (states[-1].agent, states[-1].check) if states else ("", "")
+            page: Any = self.store.read(ReadCheckStates(agent, check, PAGE))
+            states += page
+            if len(page) < PAGE:
+                break
+        incidents: Any = self.store.read(ReadIncidents(False, None, "", 1_000))
+        notices: Any = self.store.read(ReadNotices("", 1_000))
+        self.watch = Watch(WatchRows(tuple(states), tuple(incidents), tuple(notices)))
+        self.finish(Step())
+
+    def kinds(self, *kinds: str) -> list[dict[str, Any]]:
+        """The recorded events of these kinds, `data` read."""
+        return [
+            {**event, "data": json.loads(event["data"]) if event["data"] else {}}
+            for event in self.events
+            if event["kind"] in kinds
+        ]
+
+    def told(self) -> list[tuple[str, str]]:
+        """What handlers were told: each task's handler and state."""
+        return [(said["handler"], said["state"]) for said in self.notices()]
+
+    def notices(self) -> list[dict[str, Any]]:
+        """The notices inside the tasks that perform them."""
+        params = [json.loads(task.params) for task in self.tasks if task.method == "helen.notify"]
+        return [one["notice"] for one in params]
+
+    def check(self, agent: str = "web-1", check: str = "disk") -> dict[str, Any]:
+        """How a check stands in the view."""
+        (item,) = self.watch.checks({"agent": agent, "check": check})["items"]
+        found: dict[str, Any] = item
+        return found

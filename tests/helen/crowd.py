@@ -1,0 +1,77 @@
+"""Many whole agents in one process: session, rota, spool, runs and TLS as in `scale0 agent`.
+
+    python -m tests.helen.crowd FOLDER PORT NAME...
+
+FOLDER holds ca.pem and each agent's certificate. Their one check, `probe`, counts its runs and answers with the count;
+on SIGTERM the process prints how often each ran, as JSON, and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import secrets
+import signal
+import sys
+from pathlib import Path
+
+from scale0.equus.agent_line import AgentSession
+from scale0.equus.results import OK, Finding
+from scale0.equus.rota import Rota
+from scale0.events.columns import Metric
+from scale0.io.agent.agent import Agent, Facts
+from scale0.io.agent.clock import read_boot_id
+from scale0.io.agent.link import Link, client_context
+from scale0.io.agent.plan import Plan
+from scale0.io.agent.runs import Inline, Runs
+from scale0.io.agent.spool import Spool
+from scale0.io.agent.threads import Threads
+
+SPOOL_BYTES = 16 * 1024 * 1024
+
+
+class Member:
+    """One agent of the crowd."""
+
+    def __init__(self, folder: Path, port: int, name: str, shared: Threads) -> None:
+        loop = asyncio.get_running_loop()
+        home = folder / f"{name}-data"
+        home.mkdir()
+        self.name = name
+        self.ran = 0
+        self.spool = Spool(home / "spool", secrets.token_hex(8), read_boot_id(), SPOOL_BYTES, 86_400.0)
+        session = AgentSession([("localhost", port)], "crowd", random.Random(name))
+        facts = Facts({}, lambda: ["probe"], 10.0, "crowd")
+        runs = Runs(lambda check: Inline(self.probe) if check == "probe" else None, loop, 8)
+        self.agent = Agent(session, Rota(name), self.spool, Plan(home), runs, facts, shared, loop)
+        files = folder / f"{name}.pem", folder / f"{name}-key.pem", folder / "ca.pem"
+        self.agent.start(Link(lambda: client_context(*map(str, files)), self.agent, shared, loop))
+
+    def probe(self, _args: bytes, _timeout: float) -> Finding:
+        self.ran += 1
+        return Finding(OK, f"run {self.ran}", (Metric("run", float(self.ran)),))
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def main() -> None:
+    folder, port, *names = sys.argv[1:]
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    shared = Threads(4, loop)
+    members = [Member(Path(folder), int(port), name, shared) for name in names]
+    say("ready")
+    await ended.wait()
+    for member in members:
+        member.agent.stop()
+        member.spool.close()
+    say(json.dumps({member.name: member.ran for member in members}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
