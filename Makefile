@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300
 MINUTES ?= 30
 
-.PHONY: help setup setup-pipeline demo test check lint format bench bench-tasks sim soak lock clean
+.PHONY: help setup setup-pipeline demo test check lint format bench bench-tasks bench-agents sim soak lock clean
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -71,6 +71,10 @@ bench-tasks: setup ## Measure durable tasks beside other queues (they come into 
 	@test -x .venv-bench/bin/python || python3 -m venv .venv-bench
 	@.venv-bench/bin/pip install --quiet --disable-pip-version-check -r benchmarks/requirements-peers.txt
 	@$(BIN)/python -m benchmarks.tasks $(ARGS)
+
+bench-agents: setup ## Measure Helen with 10,000 agents, and checks beside NRPE
+	@scripts/debian-packages $(BENCH_PACKAGES) || true
+	@$(BIN)/python -m benchmarks.agents $(ARGS)
 
 sim: setup ## Simulate whole networks under faults: SEED=n replays one, else SEEDS of them
 ifdef SEED

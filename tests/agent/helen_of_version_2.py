@@ -113,6 +113,11 @@ class Helen2:
     def refs(self) -> list[tuple[str, int]]:
         return [report.ref for report in self.reports]
 
+    @property
+    def all_refs(self) -> list[tuple[str, int]]:
+        """With those of introductions, which have numbers of the same spool."""
+        return [*self.refs, *((body["spool"], body["n"]) for body in self.introductions)]
+
     def close(self) -> None:
         """Away: the port is closed, and every connection."""
         self._ended = True

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scale0.equus.plugin_words import MAX_ARGS_BYTES
 from scale0.equus.results import OK, Finding
 from scale0.io.agent import runs as runs_module
 from scale0.io.agent.runs import LEAST_CHECKS, Elsewhere, Inline, InThread, Run, Runs
@@ -240,7 +241,7 @@ def test_arguments_of_checks_that_wait_are_bounded_all_together(monkeypatch):
             return FINE
 
         runs = Runs(table(slow=Elsewhere(wait)), loop, LEAST_CHECKS)
-        runs.start("slow", b"x" * (runs_module.MAX_ARGS_BYTES + 1), 10.0, book.take("long"))
+        runs.start("slow", b"x" * (MAX_ARGS_BYTES + 1), 10.0, book.take("long"))
         assert "more than" in book.found.pop()[1].message
         for number in range(LEAST_CHECKS + 12):
             runs.start("slow", b"x" * 10_000, 10.0, book.take(str(number)))

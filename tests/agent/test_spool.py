@@ -332,7 +332,6 @@ def test_what_a_full_disk_left_in_memory_is_on_disk_at_the_end_or_told(tmp_path,
     spool.close()
     spool = spool_in(tmp_path, "s2")
     assert numbers(offers(spool)) == [0, 1, 2]
-    assert not spool.dropped
     spool.append("load", result(3), later(4))
     spool.close()
     assert spool.dropped == 1

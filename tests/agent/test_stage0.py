@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,10 @@ def test_a_start_that_fails_is_tried_again(monkeypatch):
         supervisor._stopping = len(tries) == 3
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(stage0.os, "posix_spawn", spawn)
+    monkeypatch.setattr(os, "posix_spawn", spawn)
     monkeypatch.setattr(stage0, "FIRST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(stage0.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(stage0.signal, "set_wakeup_fd", lambda *_, **__: -1)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "set_wakeup_fd", lambda *_, **__: -1)
     before = len(os.listdir("/proc/self/fd"))
     assert supervisor.run() == 0
     assert len(tries) == 3
@@ -64,9 +65,13 @@ def test_modules_in_the_folder_that_it_was_started_in_are_not_ours(credentials, 
     command = [sys.executable, "-P", stage0.__file__, str(tmp_path / "agent.json")]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        # It never ends by itself, and never says that it is ready where it loads what it should not.
+        impatient = threading.Timer(15, process.send_signal, [signal.SIGTERM])
+        impatient.start()
         try:
             assert process.stdout.readline().startswith("ready")
         finally:
+            impatient.cancel()
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=20)
 

@@ -98,7 +98,7 @@ def test_results_of_an_outage_arrive_once(credentials: Credentials, tmp_path: Pa
         with Helen2(*credentials.helen, credentials.ca, port=helen.port) as again:
             until(lambda: again.reports and again.reports[-1].body["age"] < 1 and waiting_bytes(agent) == 0)
             assert len(set(again.refs)) == len(again.refs), "one connection tells each result once"
-            assert numbers_missing([*helen.refs, *again.refs]) == set()
+            assert numbers_missing([*helen.all_refs, *again.all_refs]) == set()
             old = [report for report in again.reports if report.body["age"] > 2]
             assert old, "what waited says how long"
             for report in old:
@@ -171,13 +171,13 @@ def test_a_wall_clock_that_jumps_changes_no_age_and_no_rhythm(credentials: Crede
             wait_for_more(agent, 300)
         with Helen2(*credentials.helen, credentials.ca, port=helen.port) as again:
             until(lambda: again.reports and again.reports[-1].body["age"] < 1 and waiting_bytes(agent) == 0)
-            assert agent.log.count("was ended") == 0
+            assert not any("was ended" in line for line in agent.log)
             found = sorted(again.reports, key=lambda report: report.body["n"])
             assert {round((report.body["sent"] - report.arrived_wall) / 86_400) for report in found} == {-1}
             assert {round((report.body["started"] - report.arrived_wall) / 86_400) for report in found} >= {1, -1}
             moments = [ends(report) for report in found]
             assert all(0.5 < later - earlier < 2.5 for earlier, later in itertools.pairwise(moments))
-            assert numbers_missing([*helen.refs, *again.refs]) == set()
+            assert numbers_missing([*helen.all_refs, *again.all_refs]) == set()
 
 
 # Promise: AGENT-13

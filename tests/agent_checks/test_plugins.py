@@ -348,8 +348,8 @@ def test_a_keeper_that_stands_still_is_killed_and_its_plugin_with_it(monkeypatch
 
 def test_what_a_keeper_has_spent_is_not_taken_from_the_next_plugin(monkeypatch):
     """The limit of what it starts is its own as well: one that has worked for long would be killed."""
-    limits = []
-    monkeypatch.setattr(keeper.time, "process_time", lambda: 100.5)
+    limits: list[int] = []
+    monkeypatch.setattr(time, "process_time", lambda: 100.5)
     monkeypatch.setattr(keeper, "limit_cpu", limits.append)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:

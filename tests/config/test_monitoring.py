@@ -18,6 +18,7 @@ from scale0.config import (
     Silence,
     check_document,
     check_monitoring,
+    monitoring,
     parse,
     patch,
     render,
@@ -208,3 +209,23 @@ def test_a_silence_and_a_downtime_are_added_and_removed_by_a_patch():
     assert patch(new, {}, ["silences.s", "downtimes.d"]) == document
     with pytest.raises(ConfigError, match="there is no handler nobody"):
         patch(document, {"checks.disk.handlers": ["nobody"]})
+
+
+# Promise: CHECK-16
+def test_dependencies_of_a_large_document_are_followed_in_little_time(monkeypatch):
+    looked_at = 0
+    edges = monitoring._edges
+
+    def counted(*given):
+        nonlocal looked_at
+        looked_at += 1
+        return edges(*given)
+
+    monkeypatch.setattr(monitoring, "_edges", counted)
+    chain = [check(f"c{number}", f"a{number}/c{number + 1}", f"c{number + 1}") for number in range(100)]
+    assert faults(*chain, check("c100")) == []
+    assert looked_at < 10_000
+    monkeypatch.setattr(monitoring, "MAX_DEPENDENCIES", 1_000)
+    assert faults(*chain, check("c100")) == [
+        "checks: more than 1000 dependencies of checks on agents, too many to follow"
+    ]

@@ -40,6 +40,7 @@ class PlainWatch:
         self.forgotten: list[str] = []
         self.configured_at_all = True
         self.fails_at = ""
+        self.slice = 500
 
     @property
     def configured(self) -> bool:

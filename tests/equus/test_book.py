@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scale0.config import CheckDefinition, Downtime, Silence
 from scale0.config.values import is_range
 from scale0.equus.book import Book
-from scale0.equus.results import Finding
+from scale0.equus.results import MAX_MESSAGE_CHARS, MAX_UNIT_CHARS, Finding, read_result
 from scale0.equus.thresholds import Range
 from scale0.events.columns import Metric
 
@@ -108,3 +108,13 @@ def test_the_next_boundary_is_the_next_begin_or_end():
         silences=[Silence(name="s", ends=15.0), Silence(name="t")],
     )
     assert [book.next_boundary(wall) for wall in (0.0, 10.0, 15.0, 19.9, 20.0)] == [10.0, 15.0, 20.0, 20.0, None]
+
+
+def test_a_metric_that_comes_hundreds_of_times_makes_no_endless_message():
+    (definition,) = Book([CheckDefinition(name="c", thresholds={"used": {"crit": 1}})]).select("web-1", {}).values()
+    sent = {"state": "ok", "message": "m", "metrics": [{"name": "used", "value": 2, "unit": "u" * 2_000}] * 500}
+    state, message, metrics = definition.judge(read_result(json.dumps(sent).encode()).finding)
+    assert state == "critical"
+    assert message.startswith("m; used = 2u")
+    assert len(message) == MAX_MESSAGE_CHARS
+    assert {metric.unit for metric in metrics} == {"u" * MAX_UNIT_CHARS}

@@ -7,7 +7,8 @@ import pytest
 
 from scale0.equus.agents import TAKEOVER_SECONDS, TAKEOVERS, host_of, is_older
 from scale0.equus.asked import Forward
-from scale0.equus.helen_greeting import HELLO_SECONDS, MAX_STRANGERS
+from scale0.equus.helen import MAX_GREETING_BYTES
+from scale0.equus.helen_greeting import HELLO_SECONDS, MAX_CROWD, MAX_NEWCOMERS, MAX_STRANGERS
 from scale0.equus.words import Accepted, Error, Hello, Redirect, Reload, Schedule
 from tests.equus.helen_world import HelenWorld, report
 
@@ -245,3 +246,32 @@ def test_an_agent_is_known_again_after_a_restart():
 )
 def test_an_address_has_a_host(address: str, host: str):
     assert host_of(address) == host
+
+
+# Promise: AGENT-14
+def test_one_certificate_does_not_take_the_room_of_others():
+    world = HelenWorld()
+    crowd = [world.connect("web-1") for _ in range(MAX_NEWCOMERS)]
+    assert sum(connection not in world.closed for connection in crowd) == MAX_CROWD
+    assert isinstance(world.say(world.connect("db-1"), Hello(2, "0.1.0"))[0], Accepted)
+    world.pass_time(HELLO_SECONDS + 1)
+    assert world.helen.view()["connections"] == 1
+    assert world.helen.state.crowds == {"db-1": 1}
+    world.agent("web-1")
+
+
+def test_those_who_are_told_to_reload_are_a_crowd_as_well():
+    world = HelenWorld()
+    for number in range(10 * MAX_CROWD):
+        world.say(world.connect("web-1"), Hello(0, f"0.{number}"))
+    assert world.helen.view()["connections"] == MAX_CROWD
+
+
+@pytest.mark.parametrize("name", ["", "web-1"])
+def test_nobody_makes_helen_hold_a_long_word_before_it_is_taken_in(name: str):
+    world = HelenWorld()
+    connection = world.connect(name)
+    head = b"enrol 1048576\n"
+    assert world.data(connection, head + b"x" * MAX_GREETING_BYTES) == []
+    assert isinstance(world.data(connection, b"x")[0], Error)
+    assert connection in world.closed

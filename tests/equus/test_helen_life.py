@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from scale0.base.errors import Refusal
+from collections.abc import Callable
+
+import pytest
+
+from scale0.base.errors import Refusal, StoreError
 from scale0.base.step import Step
 from scale0.equus.helen_greeting import MAX_SIGNING, SIGN_SECONDS
 from scale0.equus.helen_line import SignCertificate
+from scale0.equus.watch import Watch, WatchRows
 from scale0.equus.words import Enrol, Enrolled, Error, Ping
+from scale0.store.checks import AgentRow, IncidentRow, NoticeRow, SpoolRow
 from tests.equus.helen_world import HelenWorld, report
 
 
@@ -186,3 +192,20 @@ def test_a_settled_turn_says_nothing_twice():
     step = Step()
     world.helen.settle(world.now, step)
     assert [step.writes, step.events, step.promises, step.sends] == [[], [], {}, {}]
+
+
+# Promise: CHECK-10
+@pytest.mark.parametrize(
+    ("rows", "which"),
+    [
+        (lambda: HelenWorld(agents=[AgentRow("web-1", b"\0")]), "agent web-1"),
+        (lambda: HelenWorld(agents=[AgentRow("web-1", b'{"moved":{"to":1}}')]), "agent web-1, who moved,"),
+        (lambda: HelenWorld(spools=[SpoolRow("web-1", "s1", b"\xc1", 0)]), "spool s1 of agent web-1"),
+        (lambda: HelenWorld(spools=[SpoolRow("web-1", "s1", b"\x92\x05\x01", 0)]), "spool s1 of agent web-1"),
+        (lambda: Watch(WatchRows(notices=(NoticeRow("n-1", b"\xc1"),))), "notice n-1"),
+        (lambda: Watch(WatchRows(incidents=(IncidentRow("i-1", "a", "c", 1, None, b"\xc1"),))), "incident i-1"),
+    ],
+)
+def test_a_damaged_row_stops_the_start_and_says_which(rows: Callable[[], object], which: str):
+    with pytest.raises(StoreError, match=f"{which} is damaged"):
+        rows()

@@ -136,11 +136,37 @@ def test_an_agent_that_answers_nothing_is_let_go():
     world = HelenWorld()
     connection = world.agent(version=1)
     for number in range(MAX_GIVEN_UP):
-        world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 1}, name=b"r%d" % number)
-    world.pass_time(2)
+        world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 20}, name=b"r%d" % number)
+    world.pass_time(21)
     assert connection in world.closed
     assert world.helen.view()["open_checks"] == 0
     assert world.answers(b"r0")[0][:2] == [b"error", b"504"]
+
+
+# Promise: AGENT-2
+def test_an_impatient_asker_has_no_agent_thrown_out():
+    world = HelenWorld()
+    connection = world.agent()
+    for number in range(2 * MAX_GIVEN_UP):
+        world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 0.001}, name=b"r%d" % number)
+    world.pass_time(1)
+    assert world.answers(b"r0")[0][:2] == [b"error", b"504"]
+    assert connection not in world.closed
+
+
+def test_an_agent_that_answers_now_and_then_stays():
+    world = HelenWorld()
+    connection = world.agent()
+    for number in range(1, 2 * MAX_GIVEN_UP):
+        world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 20}, name=b"r%d" % number)
+        if number % (MAX_GIVEN_UP - 1) == 0:
+            world.pass_time(21)
+            world.hear(connection)
+            world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 20}, name=b"answered")
+            (check,) = [word for word in world.hear(connection) if isinstance(word, Check)]
+            world.say(connection, Result(check.message_id, "load", b'{"state":"ok"}'))
+    world.pass_time(21)
+    assert connection not in world.closed
 
 
 # Promise: AGENT-2

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.equus.agents import MAX_LABELS
+from scale0.equus.agents import MAX_ALL_NAMES_CHARS, MAX_LABELS
 from scale0.equus.helen_reports import MAX_AGE_SECONDS
 from scale0.equus.helen_schedules import MAX_PUSHES
+from scale0.equus.results import AGENT_REPORT
 from scale0.equus.words import Ack, Error, Report, Schedule
 from scale0.store.checks import PutAgent, PutSpool
 from tests.equus.helen_world import WALL, HelenWorld, report
@@ -207,3 +208,35 @@ def test_our_own_mistake_acknowledges_nothing_and_costs_one_report_only():
     again = world.agent()
     assert world.say(again, report(1, "load"), report(2, "bad"), report(3, "disk")) == [Ack(3)]
     assert [answered.check for agent, answered in world.watch.taken if agent == "web-1"] == ["load", "disk"]
+
+
+def test_names_of_checks_do_not_make_an_agents_events_long():
+    world = HelenWorld()
+    connection = world.agent()
+    names = [f"{number:04}" + "n" * 250 for number in range(1_000)]
+    world.say(connection, report(1, name=AGENT_REPORT, labels={}, checks=names))
+    (changed,) = [event for event in world.events if event.kind == "client.changed"]
+    assert changed.services == tuple(names[: MAX_ALL_NAMES_CHARS // 254])
+
+
+# Promise: AGENT-14
+def test_an_agent_that_speaks_of_itself_without_end_has_its_checks_chosen_twice_in_a_turn(monkeypatch):
+    world = HelenWorld()
+    connection = world.agent()
+    asked = 0
+    plain = world.watch.schedule_for
+
+    def counted(*given: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        return plain(*given)
+
+    monkeypatch.setattr(world.watch, "schedule_for", counted)
+    roles = ["web", "db"] * 50
+    said = [report(n, name=AGENT_REPORT, labels={"role": role}) for n, role in enumerate(roles, 1)]
+    assert world.say(connection, *said)[-1] == Ack(100)
+    assert asked == 2
+    agent = world.helen.state.agents.get("web-1")
+    assert agent is not None
+    assert agent.labels == {"role": "db"}
+    assert b'"role":"db"' in world.agent_rows()[0].body

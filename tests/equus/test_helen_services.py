@@ -8,9 +8,12 @@ import msgspec
 import pytest
 
 from scale0.base.errors import Refusal
+from scale0.base.limits import Limits
 from scale0.equus.asked import MAX_OPEN, Forward
-from scale0.equus.helen_line import MAX_ASKED
+from scale0.equus.helen_handover import WINDOW
+from scale0.equus.helen_line import MAX_ASKED, MAX_ASKED_BYTES
 from scale0.equus.helen_services import service_names
+from scale0.equus.results import AGENT_REPORT
 from scale0.equus.words import Check, Error, Reload, Result
 from tests.equus.helen_world import HelenWorld, report
 
@@ -341,3 +344,58 @@ def test_an_answer_that_is_not_ours_is_watchs():
     ask = object()
     world.tell(ask, 5)
     assert world.watch.answers == [(ask, 5)]
+
+
+# Promise: AGENT-14
+def test_a_page_of_talkative_agents_stays_short_enough_for_a_message_of_the_network():
+    world = HelenWorld()
+    labels = {f"{number:03}" + "\x01" * 250: "\x01" * 255 for number in range(64)}
+    for number in range(60):
+        world.say(world.agent(f"web-{number:02}"), report(1, name=AGENT_REPORT, labels=labels, checks=["load"]))
+    found: list[str] = []
+    after = ""
+    while True:
+        (answer,) = world.request("helen.agents", {"limit": 1_000, "after": after})
+        assert len(answer[1]) < Limits().max_message_bytes
+        page = body_of(answer)
+        found += [item["agent"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert found == [f"web-{number:02}" for number in range(60)]
+
+
+# Promise: AGENT-14
+def test_long_args_wait_with_who_asks_and_not_at_the_agents_door():
+    world = HelenWorld()
+    connection = world.agent()
+    body = {"agent": "web-1", "check": "load", "args": {"x": "y" * 900_000}}
+    refused = [answer for number in range(10) for answer in world.request("helen.check", body, name=b"r%d" % number)]
+    sent = [word for word in world.hear(connection) if isinstance(word, Check)]
+    assert len(sent) == MAX_ASKED_BYTES // 900_000
+    assert [answer[:2] for answer in refused] == [[b"error", b"429"]] * (10 - len(sent))
+    for word in sent:
+        world.say(connection, Result(word.message_id, "load", GOOD))
+    assert world.request("helen.check", body, name=b"again") == []
+
+
+# Promise: AGENT-14
+def test_somebody_who_names_all_agents_again_and_again_costs_no_memory():
+    world = HelenWorld()
+    names = [f"web-{number}" for number in range(200)]
+    for name in names:
+        world.agent(name)
+    world.do(lambda now, step: world.helen.learn_siblings(["helen-2"], now, step))
+    for _ in range(20):
+        world.request("helen.helen-1.has", {"agents": names, "from": "helen-2"})
+    assert len([ask for ask in world.asks if ask.service == "helen.helen-2.release"]) == WINDOW
+    asked: list[str] = []
+    while releases := [ask for ask in world.asks if ask.service == "helen.helen-2.release"]:
+        assert len(releases) <= WINDOW
+        world.asks.clear()
+        for ask in releases:
+            asked.append(msgspec.json.decode(ask.body)["agent"])
+            world.tell(ask, Refusal(404, "nobody"))
+    assert sorted(asked) == sorted(names)
+    world.request("helen.helen-1.has", {"agents": names, "from": "helen-3"})
+    assert world.asks == []

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given as given_by
+from hypothesis import strategies as st
+
 from scale0.config import CheckDefinition, Downtime, Flapping, Silence
 from scale0.equus.book import Book
 from scale0.equus.state import CheckState
@@ -82,3 +85,28 @@ def test_a_downtime_covers_an_agent_or_single_checks_of_it():
         ("some", "disk"): some,
         ("some", "dns"): some,
     }
+
+
+@given_by(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 5)), max_size=5),
+    st.lists(st.integers(0, 20), max_size=3),
+    st.lists(st.integers(0, 50).map(lambda half: half / 2), min_size=1, max_size=20),
+)
+def test_what_is_at_work_is_known_at_any_time_whichever_way_the_clock_goes(spans, ends, walls):
+    downtimes = [
+        Downtime(name=f"d{number}", starts=float(starts), ends=float(starts + length))
+        for number, (starts, length) in enumerate(spans)
+    ]
+    silences = [Silence(name=f"s{number}", ends=float(end)) for number, end in enumerate(ends)]
+    book = Book((), (), downtimes, silences)
+    for wall in walls:
+        found = book.at_work(wall)
+        assert [one for one, _ in found.downtimes] == [one for one in downtimes if one.starts <= wall < one.ends]
+        assert [one for one, _ in found.silences] == [one for one in silences if not one.ends or wall < one.ends]
+
+
+def test_what_is_long_over_costs_nothing():
+    downtimes = [Downtime(name=f"d{number}", starts=1.0, ends=2.0 + number) for number in range(100)]
+    book = Book((), (), downtimes)
+    assert book.at_work(1_000.0).downtimes == ()
+    assert book.at_work(2_000.0) is book.at_work(1_000_000.0)

@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.base.errors import Refusal, StoreError
+from scale0.base.limits import Limits
 from scale0.base.step import Step
-from scale0.config import CheckDefinition, Downtime, Flapping
+from scale0.config import CheckDefinition, ClientConfig, Downtime, Flapping
+from scale0.equus.book import MATCHES
 from scale0.equus.incidents import RECENT, SWEEP_LIMIT
-from scale0.equus.watch import Watch, WatchRows
+from scale0.equus.results import MAX_MESSAGE_CHARS
+from scale0.equus.watch import SLICE, Watch, WatchRows
 from scale0.events.columns import Metric
-from scale0.store.checks import CheckStateRow, PutCheckState, ReadCheckStates, ReadIncidents
+from scale0.store.checks import CheckStateRow, DropCheckState, PutCheckState, ReadCheckStates, ReadIncidents
 from tests.equus.test_state import Oracle
 from tests.equus.watch_world import START, World
 
@@ -331,10 +334,10 @@ def test_incidents_are_forgotten_90_days_after_their_end_some_at_a_time():
         world.result("ok", agent=f"db-{number}")
     world.result("critical")
     world.wait(1.0, wall=90 * 86_400.0)
-    world.wait(601.0)
+    world.wait(301.0)
     left: Any = world.store.read(ReadIncidents(False, None, "", 10_000))
     assert len(left) == 11
-    world.wait(601.0)
+    world.wait(301.0)
     left = world.store.read(ReadIncidents(False, None, "", 10_000))
     assert [row.agent for row in left] == ["web-1"]
     assert left[0].closed_us is None
@@ -382,3 +385,36 @@ def test_events_are_what_the_whole_list_of_results_says(results):
     closed = [index for index in range(1, len(down)) if down[index - 1] and not down[index]]
     assert [event["at"] for event in world.kinds("incident.opened")] == [(START + 60 * index) * 1e6 for index in opened]
     assert [event["at"] for event in world.kinds("incident.closed")] == [(START + 60 * index) * 1e6 for index in closed]
+
+
+def test_where_there_are_thousands_of_definitions_fewer_agents_are_looked_at_in_a_turn():
+    world = World(checks=(DISK,))
+    assert world.watch.slice == SLICE
+    many = tuple(CheckDefinition(name=f"c{number}", agents=("nobody",)) for number in range(1_000))
+    for number in range(200):
+        world.result("ok", agent=f"web-{number}")
+    step = Step()
+    world.watch.configure(ClientConfig(checks=many), world.now, step)
+    assert world.watch.slice == MATCHES // 1_000
+    world.watch.tick(world.now, step)
+    assert sum(isinstance(write, DropCheckState) for write in step.writes) == world.watch.slice
+
+
+# Promise: AGENT-14
+def test_pages_of_long_messages_stay_short_enough_for_a_message_of_the_network():
+    world = World(checks=(msgspec.structs.replace(DISK, max_attempts=1),))
+    for number in range(600):
+        world.result("critical", agent=f"web-{number:03}", message="\x01" * MAX_MESSAGE_CHARS)
+    found: list[str] = []
+    after = ""
+    while True:
+        page = world.watch.checks({"limit": 1_000, "after": after})
+        assert len(msgspec.json.encode(page)) < Limits().max_message_bytes
+        found += [item["agent"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert found == [f"web-{number:03}" for number in range(600)]
+    for query in ({"limit": 1_000}, {"limit": 1_000, "open": True}):
+        assert len(msgspec.json.encode(world.watch.incidents(query))) < Limits().max_message_bytes
+        assert len(all_incidents(world, **query)) == 600

@@ -10,7 +10,8 @@ import pytest
 from scale0.base.step import Question, Step
 from scale0.config import CheckDefinition, Downtime, Flapping, Reaction, Silence
 from scale0.equus.notices import GIVE_UP_SECONDS, MAX_NOTICES, MAX_SUBMITS, Notice, Outbox
-from scale0.store.checks import PutNotice, ReadNotices
+from scale0.equus.watched import BOOK_ROW
+from scale0.store.checks import PutCheckState, PutNotice, ReadNotices
 from tests.equus.watch_world import START, World
 
 PAGER = Reaction(name="pager", type="webhook", url="http://h/")
@@ -304,3 +305,21 @@ def test_the_outbox_is_bounded_and_so_is_what_it_asks_at_once():
         ask.then("t-1", world.now, out)
     assert len(outbox) == MAX_NOTICES - MAX_SUBMITS
     assert outbox.sent == MAX_SUBMITS
+
+
+# Promise: CHECK-12
+def test_notices_wait_while_nobody_says_which_handlers_there_are():
+    world = World(checks=(DISK,), handlers=(PAGER,))
+    world.queue_is_up = False
+    world.result("critical")
+    # Another version wrote the configuration: this one cannot read it, and is told again later.
+    world.store.commit([PutCheckState("", BOOK_ROW, b'{"checks":[{"name":"disk","of_a_later_version":1}]}')])
+    world.queue_is_up = True
+    world.restart()
+    world.wait(5.0)
+    assert not world.watch.configured
+    assert world.told() == []
+    assert world.kinds("notice.dropped") == []
+    world.configure(checks=(DISK,), handlers=(PAGER,))
+    world.wait(5.0)
+    assert world.told() == [("pager", "critical")]

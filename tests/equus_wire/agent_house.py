@@ -6,6 +6,7 @@ Lives here: its file, its checks, its connection. Never here: an expectation.
 from __future__ import annotations
 
 import shutil
+import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,11 +89,20 @@ class House:
         self.process = Process("agent", folder, settings)
         self.line: Line | None = None
 
+    @staticmethod
+    def _welcomed(helen: Helen1) -> Line:
+        """The agent that is there; one that was killed while it knocked may have left its knock behind."""
+        while True:
+            try:
+                return helen.welcome()
+            except (ssl.SSLEOFError, ConnectionResetError):
+                continue
+
     def on_line(self, helen: Helen1) -> Line:
         """The connection that is there, else the next one."""
         if self.line is None or self.line.is_over():
             self.hang_up()
-            self.line = helen.welcome()
+            self.line = self._welcomed(helen)
         return self.line
 
     def anew(self) -> None:

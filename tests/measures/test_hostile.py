@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
+from typing import Any
 
+import psutil
 import pytest
 
 from scale0.equus.plugin_words import MAX_ARGS_BYTES
@@ -25,7 +27,7 @@ from tests.measures.servers import certificate, metrics, run, tcp_server
 def test_a_pattern_that_takes_long_to_prepare_is_refused(check, key, pattern):
     """One of them holds the agent's own loop: while it works nothing else does."""
     began = time.monotonic()
-    found = run(check, **{key: [pattern] * 15 if key != "name" else pattern})
+    found = run(check, 5.0, **{key: [pattern] * 15 if key != "name" else pattern})
     assert found.state == "unknown"
     assert "a pattern has at most" in found.message
     assert time.monotonic() - began < 1
@@ -126,7 +128,7 @@ def test_a_mount_with_a_name_that_is_no_unicode_is_told_as_far_as_it_can_be(monk
         fstype = "tmpfs"
         device = "x"
 
-    monkeypatch.setattr(disk.psutil, "disk_partitions", lambda all: [Partition])
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [Partition])
     monkeypatch.setattr(disk, "room_of", lambda _mount: os.statvfs("/"))
     found = run("disk", include=["/mnt/*"], warn=None, crit=None, inodes_warn=None, inodes_crit=None)
     assert "used_percent:/mnt/?" in metrics(found)
@@ -145,7 +147,7 @@ def test_long_args_are_refused_and_those_that_pass_are_not_kept_whole():
             seen.append(key[1])
             real(self, key, value)
 
-    runner = checks["cpu"].run
+    runner: Any = checks["cpu"].run
     runner._kept = Spy()
     for padding in (1, 60_000):
         assert runner(b"{" + b" " * padding + b"}", 5.0).state != "unknown"

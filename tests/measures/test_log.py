@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+import msgspec
 import pytest
 
 from scale0.io.measures import log, log_position
@@ -219,3 +220,23 @@ def test_positions_on_disk_are_bounded(tmp_path, monkeypatch):
     for number in range(6):
         again(checks["log"], path=str(tmp_path / "app.log"), match=[str(number)])
     assert len(list((tmp_path / "data" / log_position.FOLDER).iterdir())) == 3
+
+
+# Promise: CHECK-3
+def test_only_files_that_the_agents_own_file_allows_are_read(tmp_path):
+    secret, log, link = tmp_path / "secret", tmp_path / "logs" / "app.log", tmp_path / "logs" / "link.log"
+    log.parent.mkdir()
+    for file in (secret, log):
+        file.write_text("one word\n")
+    link.symlink_to(secret)
+    check = built_in(log_paths=(f"{tmp_path}/logs/*",))["log"].run
+
+    def look(path):
+        return check(msgspec.json.encode({"path": str(path), "match": ["word"], "from_start": True}), 5.0)
+
+    assert "1 of 1 new lines" in look(log).message
+    for path in (secret, link, log.parent / ".." / "secret"):
+        found = look(path)
+        assert found.state == "unknown"
+        assert "log_paths" in found.message
+        assert "one word" not in found.message

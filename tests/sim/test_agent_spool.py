@@ -24,7 +24,6 @@ class Pair:
         self.model = SpoolModel(100_000, self.lost.append)
         self.starts = 0
         self.boot = 1_000.0
-        self.real: Spool | None = None
         self.offered: list = []
         self.in_a_row = 0
         self.start()

@@ -6,7 +6,7 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.config import CheckDefinition, Reaction
 from scale0.equus.notices import GIVE_UP_SECONDS
-from scale0.equus.results import Finding
+from scale0.equus.results import Finding, State
 from scale0.equus.seen import Spools
 from scale0.equus.watch import Answered
 from tests.equus.watch_world import World
@@ -19,7 +19,8 @@ def test_two_changes_of_one_moment_are_two_notices():
     # A Helen who slept finds all that came meanwhile in one turn, and dates it alike.
     world = World(checks=(CHECK,), handlers=(PAGER,))
     step = Step()
-    for number, state in enumerate(("critical", "warning", "critical"), start=1):
+    states: tuple[State, ...] = ("critical", "warning", "critical")
+    for number, state in enumerate(states, start=1):
         answered = Answered("disk", Finding(state), f"s:{number}", world.wall, True)
         world.watch.take("web-1", {}, answered, world.now, step)
     world.finish(step)

@@ -42,7 +42,7 @@ class Child:
         with self._log.open("ab") as log:
             self._start = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "scale0", *words],
+                [sys.executable, "-P", "-m", "scale0", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

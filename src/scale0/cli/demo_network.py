@@ -56,7 +56,7 @@ class DemoNetwork:
         """A command of ours, as typed; its exit code and what it printed."""
         join = self.endpoints["frontend"].removeprefix("tcp://")
         done = subprocess.run(
-            [sys.executable, "-m", "scale0", *words, "--join", join],
+            [sys.executable, "-P", "-m", "scale0", *words, "--join", join],
             capture_output=True,
             text=True,
             timeout=START_SECONDS,

@@ -36,6 +36,8 @@ MIN_INTERVAL: Final = 0.1
 MAX_INTERVAL: Final = 366 * 86_400.0
 MAX_ATTEMPTS: Final = 1_000
 """Of a check before a problem is hard, and of a notice."""
+MAX_DEPENDENCIES: Final = 100_000
+"""Checks, each on each agent that is named beside it, which lead to one another by `depends_on`."""
 MAX_WALL: Final = 253_402_300_800.0
 """The year 10,000: times stay exact in microseconds below it."""
 
@@ -171,32 +173,79 @@ def _edges(node: Node, checks: Mapping[str, CheckDefinition]) -> Iterator[Node]:
             yield where, check
 
 
-def _leads_back(start: Node, checks: Mapping[str, CheckDefinition]) -> bool:
-    seen: set[Node] = set()
-    waiting = list(_edges(start, checks))
-    while waiting:
-        node = waiting.pop()
-        if node == start:
-            return True
-        if node not in seen:
-            seen.add(node)
-            waiting.extend(_edges(node, checks))
-    return False
+def _circles(roots: Iterable[Node], checks: Mapping[str, CheckDefinition]) -> set[str] | None:
+    """The checks that depend on themselves; None: there are too many to follow.
+
+    Every node is visited once (Tarjan's components, without recursion): a document must not keep a broker busy.
+    """
+    place: dict[Node, int] = {}
+    lowest: dict[Node, int] = {}
+    path: dict[Node, None] = {}
+    """Nodes whose component is not complete, in the order of their visit."""
+    found: set[str] = set()
+    for root in roots:
+        if root in place:
+            continue
+        stack: list[tuple[Node, list[Node]]] = []
+        arriving: Node | None = root
+        while arriving is not None or stack:
+            if arriving is not None:
+                if len(place) >= MAX_DEPENDENCIES:
+                    return None
+                place[arriving] = lowest[arriving] = len(place)
+                path[arriving] = None
+                stack.append((arriving, list(_edges(arriving, checks))))
+                arriving = None
+            node, left = stack[-1]
+            while left and arriving is None:
+                other = left.pop()
+                if other not in place:
+                    arriving = other
+                elif other in path:
+                    lowest[node] = min(lowest[node], place[other])
+                    if other == node:
+                        found.add(node[1])
+            if arriving is None:
+                stack.pop()
+                _leave(node, stack, place, lowest, path, found)
+    return found
+
+
+def _leave(
+    node: Node,
+    stack: list[tuple[Node, list[Node]]],
+    place: Mapping[Node, int],
+    lowest: dict[Node, int],
+    path: dict[Node, None],
+    found: set[str],
+) -> None:
+    """All that this node depends on is known: if it is the first of its component, that is complete."""
+    if stack:
+        above = stack[-1][0]
+        lowest[above] = min(lowest[above], lowest[node])
+    if lowest[node] != place[node]:
+        return
+    component: list[Node] = []
+    while not component or component[-1] != node:
+        component.append(path.popitem()[0])
+    if len(component) > 1:
+        found.update(name for _, name in component)
 
 
 def _dependency_faults(checks: Mapping[str, CheckDefinition]) -> list[str]:
     out: list[str] = []
-    agents = {ANY_AGENT}
+    # A circle stays with one agent, whichever it is, or goes through a check that is named with its agent.
+    roots: dict[Node, None] = {(ANY_AGENT, name): None for name, definition in checks.items() if definition.depends_on}
     for definition in checks.values():
         for text in definition.depends_on:
             agent, check = reference(text)
-            agents.add(agent)
+            roots[agent, check] = None
             if check not in checks:
                 out.append(f"checks.{definition.name}.depends_on: there is no check {check}")
-    for name, definition in checks.items():
-        if definition.depends_on and any(_leads_back((agent, name), checks) for agent in sorted(agents)):
-            out.append(f"checks.{name}.depends_on: leads back to {name}")
-    return out
+    circles = _circles(roots, checks)
+    if circles is None:
+        return [*out, f"checks: more than {MAX_DEPENDENCIES} dependencies of checks on agents, too many to follow"]
+    return out + [f"checks.{name}.depends_on: leads back to {name}" for name in checks if name in circles]
 
 
 def _check_faults(definition: CheckDefinition, handlers: frozenset[str]) -> list[str]:

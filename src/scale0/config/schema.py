@@ -21,6 +21,7 @@ from scale0.config.values import (
     Command,
     Count,
     CountOrNone,
+    Glob,
     HelenAddresses,
     Host,
     HostOrBlank,
@@ -129,6 +130,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     spool_bytes: Count = 67_108_864
     spool_age: Seconds = 604_800.0
     max_checks: CheckSlots = 64
+    log_paths: tuple[Glob, ...] = ("/var/log/*",)
+    """Files that the check `log` may read, as globs, where `*` goes through folders, too."""
     plugin_user: IdentityOrBlank = ""
     """Who plugins and Lua checks run as where the agent is root; blank: nobody."""
 

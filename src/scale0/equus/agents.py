@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from scale0.base.errors import StoreError
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.events.checks import AgentDoubled
@@ -33,6 +34,8 @@ MAX_CHECKS: Final = 1_000
 """Names of checks of one agent; the rest is dropped."""
 MAX_NAME_CHARS: Final = 255
 """Of a check's name."""
+MAX_ALL_NAMES_CHARS: Final = 32_768
+"""Of all names together; the rest is dropped. They are in every event of the agent's coming and going."""
 MAX_SOFTWARE_CHARS: Final = 100
 """Of the version that an agent says it has; the rest is cut."""
 TAKEOVERS: Final = 3
@@ -45,6 +48,11 @@ MAX_MERGED: Final = 16
 """Handovers of one agent that are remembered, so that none counts twice."""
 MAX_MERGED_CHARS: Final = 200
 """Of a handover's id."""
+
+MAX_PAGE_CHARS: Final = 1_000_000
+"""Of one page: a character has up to six bytes as JSON, and a message that is too long cuts Helen off the network."""
+ITEM_CHARS: Final = 800
+"""Of an item beside what an agent says of itself."""
 
 CONNECTED: Final = "connected"
 AWAY: Final = "away"
@@ -120,7 +128,7 @@ class Agent:
         if len(kept) > MAX_LABELS:
             kept = dict(heapq.nsmallest(MAX_LABELS, kept.items()))
         # Thousands of agents have the same names: one text each serves them all.
-        names = sorted({sys.intern(name) for name in checks if is_check_name(name)})[:MAX_CHECKS]
+        names = _some({sys.intern(name) for name in checks if is_check_name(name)})
         self.told_at = at
         if kept == self.labels and tuple(names) == self.checks:
             return False
@@ -179,6 +187,12 @@ class Agent:
         )
         return PutAgent(self.identity, _to_json(kept))
 
+    @property
+    def chars(self) -> int:
+        """How much there is to show of it."""
+        said = sum(map(len, self.checks)) + sum(len(name) + len(value) for name, value in self.labels.items())
+        return ITEM_CHARS + said + len(self.software)
+
     def view(self, now: Now) -> dict[str, Any]:
         """For people and programs that ask who is there."""
         line = self.line
@@ -212,7 +226,10 @@ class Agents:
         """What the store remembers; the answer is what it keeps of those that another Helen has."""
         moved: dict[str, bytes] = {}
         for row in rows:
-            kept = read_kept(row.body)
+            try:
+                kept = read_kept(row.body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise StoreError(f"the row of agent {row.identity} is damaged: {error}") from error
             if bytes(kept.moved):
                 moved[row.identity] = bytes(kept.moved)
                 continue
@@ -283,8 +300,27 @@ class Agents:
             if identity > after and (everyone or agent.line is not None)
         )
         names = heapq.nsmallest(limit + 1, wanted)
-        items = [self.by_identity[name].view(now) for name in names[:limit]]
-        return {"items": items, "next": names[limit - 1] if len(names) > limit else None}
+        items: list[dict[str, Any]] = []
+        left = MAX_PAGE_CHARS
+        for name in names[:limit]:
+            agent = self.by_identity[name]
+            left -= agent.chars
+            if left < 0 and items:
+                break
+            items.append(agent.view(now))
+        return {"items": items, "next": names[len(items) - 1] if len(names) > len(items) else None}
+
+
+def _some(names: Iterable[str]) -> list[str]:
+    """The first of them, as many as an agent may have."""
+    kept: list[str] = []
+    left = MAX_ALL_NAMES_CHARS
+    for name in sorted(names)[:MAX_CHECKS]:
+        left -= len(name)
+        if left < 0:
+            break
+        kept.append(name)
+    return kept
 
 
 def is_check_name(name: str) -> bool:

@@ -70,7 +70,9 @@ class Asker:
 class Asked:
     """One question that waits: for an agent's result (`line`), or for other Helens (`elsewhere`)."""
 
-    __slots__ = ("asker", "bucket", "check", "elsewhere", "ended", "line", "ref", "refusal", "scheduled")
+    __slots__ = (
+        *("asker", "bucket", "check", "elsewhere", "ended", "fair", "line", "ref", "refusal", "scheduled", "size"),
+    )
 
     def __init__(self, asker: Asker, check: str, ref: str, scheduled: bool) -> None:
         self.asker = asker
@@ -85,6 +87,10 @@ class Asked:
         self.refusal: Refusal | None = None
         """What they answered so far."""
         self.ended = False
+        self.fair = False
+        """It gave the agent time enough: no answer speaks against the agent."""
+        self.size = 0
+        """Bytes of its args."""
         self.bucket = 0
 
 

@@ -7,21 +7,24 @@ configuration is another book.
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import translate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence, reference
 from scale0.config.schema import ClientConfig
 from scale0.equus.flapping import FlapRule, rule_of
-from scale0.equus.results import OK, SEVERITY, Finding
+from scale0.equus.results import MAX_MESSAGE_CHARS, OK, SEVERITY, Finding
 from scale0.equus.thresholds import Range, judge
 from scale0.events.columns import Metric
 
+MATCHES: Final = 50_000
+"""Definitions that are held against agents in one turn: others wait for it."""
 MAX_CACHED: Final = 10_000
 """Selections, and their schedules, that are kept ready."""
 
@@ -140,7 +143,8 @@ class Definition:
             metrics.append(_with_limit(metric, limit))
         message = finding.message
         if why and state != finding.state:
-            message = "; ".join([message, *why] if message else why)
+            # An agent may send one metric hundreds of times: a state is kept, and its message with it.
+            message = "; ".join([message, *why] if message else why)[:MAX_MESSAGE_CHARS]
         return state, message, tuple(metrics)
 
 
@@ -159,10 +163,20 @@ def _with_limit(metric: Metric, limit: Limit) -> Metric:
     )
 
 
+class AtWork(NamedTuple):
+    """The downtimes and silences that hold at one time."""
+
+    downtimes: tuple[tuple[Downtime, Reach], ...]
+    silences: tuple[tuple[Silence, Reach], ...]
+
+
 class Book:
     """One configuration of monitoring."""
 
-    __slots__ = ("_schedules", "_selections", "alive", "definitions", "downtimes", "handlers", "silences")
+    __slots__ = (
+        *("_at_work", "_schedules", "_selections", "_since", "_until", "alive", "definitions", "downtimes", "handlers"),
+        "silences",
+    )
 
     def __init__(
         self,
@@ -177,6 +191,9 @@ class Book:
         self.handlers = {handler.name: handler for handler in handlers}
         self.downtimes = tuple((one, Reach(one.agents, one.checks, one.labels)) for one in downtimes)
         self.silences = tuple((one, Reach(one.agents, one.checks, one.labels)) for one in silences)
+        self._at_work = AtWork((), ())
+        self._since = self._until = 0.0
+        """Between these wall times it is that."""
         self._schedules: dict[tuple[str, ...], bytes] = {}
         self._selections: dict[tuple[str, ...], dict[str, Definition]] = {}
 
@@ -184,6 +201,22 @@ class Book:
     def of(part: ClientConfig) -> Book:
         """The book of what CHECKCONFIG delivers to a Helen."""
         return Book(part.checks, part.handlers, part.downtimes, part.silences)
+
+    @property
+    def agents_at_once(self) -> int:
+        """How many agents `select` may choose for in one turn: where there are thousands of definitions, fewer."""
+        return max(1, MATCHES // max(1, len(self.definitions) + len(self.downtimes) + len(self.silences)))
+
+    def at_work(self, wall: float) -> AtWork:
+        """What holds at that time; a document may be full of what is long over."""
+        if not self._since <= wall < self._until:
+            self._since = max((time for time in self._times() if time <= wall), default=-math.inf)
+            self._until = self.next_boundary(wall) or math.inf
+            self._at_work = AtWork(
+                tuple(pair for pair in self.downtimes if pair[0].starts <= wall < pair[0].ends),
+                tuple(pair for pair in self.silences if not pair[0].ends or wall < pair[0].ends),
+            )
+        return self._at_work
 
     def select(self, agent: str, labels: Mapping[str, str]) -> dict[str, Definition]:
         """The checks that an agent runs, by name, in the order of the document."""
@@ -212,6 +245,9 @@ class Book:
 
     def next_boundary(self, wall: float) -> float | None:
         """When the next downtime or silence begins or ends."""
+        return min((time for time in self._times() if time > wall), default=None)
+
+    def _times(self) -> list[float]:
+        """When something begins or ends, in no order."""
         times = [time for one, _ in self.downtimes for time in (one.starts, one.ends)]
-        times += [one.ends for one, _ in self.silences]
-        return min((time for time in times if time > wall), default=None)
+        return times + [one.ends for one, _ in self.silences]

@@ -43,6 +43,8 @@ PING_FACTOR: Final = 1.5
 """An agent that keeps to its heartbeat is never asked for one: only who is half a heartbeat late is."""
 MAX_FILE_NAME_BYTES: Final = 1_024
 """Of a file that an agent asks for: its name comes back in a line that must not be too long."""
+MAX_GREETING_BYTES: Final = 65_536
+"""Of a word that is not whole, before an agent is taken in: hello and enrol are short, and strangers may send them."""
 DOUBT_SECONDS: Final = 1.0
 """Who seems silent for too long gets so much more: it may be Helen who slept, and what it said waits at her door."""
 
@@ -153,6 +155,8 @@ class Helen:
                 self._hear_word(line, word, now, step)  # type: ignore[arg-type]  # its parser knows no others
             if line.stage is ENDED:
                 return
+        if line.stage is not TALKING and line.parser.held_bytes > MAX_GREETING_BYTES:
+            self.state.refuse(line, f"more than {MAX_GREETING_BYTES} bytes of one word while {line.stage}", now, step)
 
     def _hear_word(self, line: HelenLine, word: ToHelen, now: Now, step: Step) -> None:
         if reason := line.refuses(word):
@@ -242,6 +246,7 @@ class Helen:
     def settle(self, now: Now, step: Step) -> None:
         """The turn ends: write and acknowledge what it adds up to."""
         state = self.state
+        self._reports.settle_descriptions(now, step)
         state.watch.settle(step)
         state.spools.settle(now, step)
         state.agents.settle(step)

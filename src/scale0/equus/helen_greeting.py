@@ -34,6 +34,8 @@ MAX_NEWCOMERS: Final = 5_000
 """Connections that have not said hello: all agents may come at once after a restart."""
 MAX_STRANGERS: Final = 256
 """Connections without a certificate."""
+MAX_CROWD: Final = 8
+"""Connections of one name, in whatever stage: one certificate must not take the room of all others."""
 MAX_SIGNING: Final = 64
 """Certificates in the making."""
 
@@ -64,8 +66,11 @@ class Greeting:
         if old is not None:
             state.drop(old, LEFT, now, step, closed=True)
         line = HelenLine(routing_id, name or None, serial, issued, address, now)
-        state.lines[routing_id] = line
+        crowd = state.enter(line)
         if name:
+            if crowd > MAX_CROWD:
+                state.refuse(line, "too many connections of one name: come again later", now, step)
+                return
             if not is_identity(name):
                 state.refuse(line, "the certificate's name is no identity", now, step)
                 return

@@ -101,11 +101,13 @@ class _Joining:
 class _Window:
     """What one other Helen is asked for."""
 
-    __slots__ = ("busy", "waiting")
+    __slots__ = ("busy", "idle", "waiting")
 
     def __init__(self) -> None:
         self.busy: set[str] = set()
         self.waiting: deque[tuple[str, _Joining | None]] = deque()
+        self.idle: set[str] = set()
+        """Of those who wait, the ones for whom nobody is held back: once each, however often somebody names them."""
 
 
 class Handover:
@@ -221,10 +223,12 @@ class Handover:
     def _want(self, name: str, identity: str, joining: _Joining | None, step: Step) -> None:
         """Ask another Helen for an agent."""
         window = self._windows.setdefault(name, _Window())
-        if joining is None and identity in window.busy:
+        if joining is None and (identity in window.busy or identity in window.idle):
             return
         if len(window.busy) >= WINDOW or identity in window.busy:
             window.waiting.append((identity, joining))
+            if joining is None:
+                window.idle.add(identity)
         else:
             self._ask(name, window, identity, joining, step)
 
@@ -270,11 +274,15 @@ class Handover:
         """Ask for those who wait for her answers."""
         while window.waiting and len(window.busy) < WINDOW:
             identity, joining = window.waiting.popleft()
+            if joining is None:
+                window.idle.discard(identity)
             if identity not in window.busy:
                 self._ask(name, window, identity, joining, step)
             elif joining is not None:
                 window.waiting.append((identity, joining))
                 break
+        if not window.busy and not window.waiting:
+            self._windows.pop(name, None)
 
     # What others want.
 
@@ -282,7 +290,7 @@ class Handover:
         """Which of these are here; whoever has something of theirs is asked for it."""
         held = [name for name in body.agents if self._is_here(name)]
         asker.reply(_to_json(_Held(held)), step)
-        if body.sender in self._siblings.names:
+        if body.sender in self._siblings.live:
             for name in held:
                 if name not in self._joining:
                     self._want(body.sender, name, None, step)

@@ -40,8 +40,14 @@ ENDED: Final = "ended"
 
 MAX_ASKED: Final = 1_000
 """Checks on one connection without an answer; an agent runs them side by side and in a queue of its own."""
+MAX_ASKED_BYTES: Final = 2 * 1024 * 1024
+"""Of their args: an agent that has not read so much gets no more, or the door would take it for one that never reads.
+"""
 MAX_GIVEN_UP: Final = 100
-"""Of these, those whose asker waits no more: an agent with so many answers nothing."""
+"""So many in a row that had their time and no answer, with no other answer between them: the agent answers nothing."""
+FAIR_SECONDS: Final = 10.0
+"""What a check must be given at least before its silence speaks against the agent: an asker may be impatient, or mean
+to have an agent of others thrown out."""
 
 FaultReason = str
 """Why a connection must end; blank: it need not."""
@@ -66,8 +72,9 @@ class HelenLine:
     """A connection. It is also the peer that the runner sends to."""
 
     __slots__ = (
-        *("_next_id", "address", "agent", "asked", "bucket", "doubted", "given_up", "heard", "identity", "issued"),
-        *("parser", "protocol", "reports", "routing_id", "schedule", "sequence", "serial", "stage"),
+        *("_next_id", "address", "agent", "asked", "asked_bytes", "bucket", "doubted", "given_up", "heard"),
+        *("identity", "issued", "parser", "protocol", "reports", "routing_id", "schedule", "sequence", "serial"),
+        "stage",
     )
 
     door: Final = AGENTS
@@ -97,7 +104,10 @@ class HelenLine:
         """Of its last report."""
         self.asked: dict[int, Asked] | None = None
         """Checks that it has not answered, those that nobody waits for included."""
+        self.asked_bytes = 0
+        """Of their args."""
         self.given_up = 0
+        """Checks in a row that were not answered in time."""
         self.schedule: bytes | None = None
         """The one that it was sent last."""
         self._next_id = 1
@@ -152,30 +162,30 @@ class HelenLine:
         self._next_id = number + 1
         return number
 
-    @property
-    def is_full(self) -> bool:
-        """So many checks are not answered that it gets no more."""
-        return self.asked is not None and len(self.asked) >= MAX_ASKED
+    def has_room(self, size: int) -> bool:
+        """False: so many checks are not answered that it does not get another, with args of so many bytes."""
+        return not self.asked or (len(self.asked) < MAX_ASKED and self.asked_bytes + size <= MAX_ASKED_BYTES)
 
     def expect(self, number: int, asked: Asked) -> None:
         """A check was sent under this number."""
         if self.asked is None:
             self.asked = {}
         self.asked[number] = asked
+        self.asked_bytes += asked.size
 
     def settle_result(self, word: Result) -> Asked | FaultReason:
         """What this result answers, once; or why it answers nothing."""
         asked = None if self.asked is None else self.asked.pop(word.message_id, None)
         if asked is not None:
-            if asked.ended:
-                self.given_up -= 1
+            self.given_up = 0
+            self.asked_bytes -= asked.size
             return asked
         if 0 < word.message_id < self._next_id:
             return f"message id {word.message_id} is not open: a check is answered once"
         return f"message id {word.message_id} was never issued here"
 
     def give_up(self) -> FaultReason:
-        """Whoever asked waits no more for one of its answers."""
+        """Whoever asked waits no more for one of its answers, and gave it time enough."""
         self.given_up += 1
         return f"{self.given_up} checks were not answered in time" if self.given_up >= MAX_GIVEN_UP else ""
 

@@ -29,12 +29,14 @@ MAX_AGE_SECONDS: Final = 30 * 86_400.0
 class Reports:
     """Takes what agents found."""
 
-    __slots__ = ("_counts", "_schedules", "_state")
+    __slots__ = ("_counts", "_described", "_schedules", "_state")
 
     def __init__(self, state: HelenState, schedules: Schedules) -> None:
         self._state = state
         self._schedules = schedules
         self._counts = state.counts
+        self._described: dict[HelenLine, tuple[Reported, float] | None] = {}
+        """Who spoke of itself in this turn; and what it said last, if that was more than once."""
         for name in ("reports", "reports_repeated", "results", "results_late"):
             self._counts[name] = 0
 
@@ -61,7 +63,12 @@ class Reports:
         self._counts["reports"] += 1
         at = happened_at(reported, now)
         if name == AGENT_REPORT:
-            self._describe(agent, line, reported, at, now, step)
+            if line in self._described:
+                # Other labels are other checks, and to choose these takes time: once now, and once at the end.
+                self._described[line] = (reported, at)
+            else:
+                self._described[line] = None
+                self._describe(agent, line, reported, at, now, step)
             return
         answered = Answered(name, reported.finding, ref, at, True)
         state.watch.take(agent.identity, agent.labels, answered, now, step)
@@ -97,6 +104,14 @@ class Reports:
         answered = Answered(asked.check, finding, asked.ref, now.wall, asked.scheduled)
         state.watch.take(agent.identity, agent.labels, answered, now, step)
         asked.asker.promise(write_result(finding), step)
+
+    def settle_descriptions(self, now: Now, step: Step) -> None:
+        """The turn ends: what agents said of themselves last counts."""
+        if self._described:
+            described, self._described = self._described, {}
+            for line, last in described.items():
+                if last is not None and line.agent is not None:
+                    self._describe(line.agent, line, *last, now, step)
 
     def settle(self, step: Step) -> None:
         """The turn ends: acknowledge what it stored, once for each connection."""

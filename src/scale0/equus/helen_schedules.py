@@ -55,7 +55,7 @@ class Schedules:
 
     def tick(self, now: Now, step: Step) -> None:
         """Some of those who wait."""
-        for _ in range(min(MAX_PUSHES, len(self._waiting))):
+        for _ in range(min(MAX_PUSHES, self._state.watch.slice, len(self._waiting))):
             self.push(self._waiting.popleft(), now, step)
 
     @property

@@ -22,7 +22,7 @@ from scale0.equus.alive import Alive
 from scale0.equus.asked import Asked, Asker
 from scale0.equus.helen_handover import Handover, HasBody, ReleaseBody
 from scale0.equus.helen_keeping import Keeping
-from scale0.equus.helen_line import HelenLine
+from scale0.equus.helen_line import FAIR_SECONDS, HelenLine
 from scale0.equus.helen_siblings import Siblings
 from scale0.equus.helen_state import HelenState
 from scale0.equus.results import write_result
@@ -195,13 +195,13 @@ class Services:
             name, args = planned.check or planned.name, bytes(planned.args)
         if not args.lstrip().startswith(b"{") or len(args) > MAX_BLOB_BYTES:
             raise Refusal(codes.MALFORMED, f"args is an object of at most {MAX_BLOB_BYTES} bytes")
-        if line.is_full:
+        if not line.has_room(len(args)):
             raise Refusal(codes.TOO_MANY, f"agent {agent.identity} has too many checks to answer")
         number = line.issue()
         if number is None:
             self._state.refuse(line, "this connection has used up its message ids", now, step)
             raise Refusal(codes.NOT_SERVING, f"agent {agent.identity} must connect again")
-        asked.line = line
+        asked.line, asked.size, asked.fair = line, len(args), deadline - now.mono >= FAIR_SECONDS
         line.expect(number, asked)
         self._state.open.add(asked, deadline)
         self._state.count("checks_asked")

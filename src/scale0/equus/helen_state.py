@@ -56,7 +56,7 @@ class HelenState:
     """One Helen's shared state."""
 
     __slots__ = (
-        *("_refused_in", "_refused_now", "acks", "agents", "counts", "lines", "look", "newcomers", "open"),
+        *("_refused_in", "_refused_now", "acks", "agents", "counts", "crowds", "lines", "look", "newcomers", "open"),
         *("settings", "spools", "strangers", "timers", "watch"),
     )
 
@@ -68,6 +68,8 @@ class HelenState:
         self.open = Open()
         self.open.on_given_up = self._given_up
         self.lines: dict[bytes, HelenLine] = {}
+        self.crowds: dict[str, int] = {}
+        """How many connections each certificate's name has, in whatever stage."""
         self.newcomers: set[HelenLine] = set()
         """Connections that have not said hello."""
         self.strangers: set[HelenLine] = set()
@@ -84,6 +86,12 @@ class HelenState:
     def count(self, name: str, number: int = 1) -> None:
         """Something happened that is not worth an event of its own."""
         self.counts[name] = self.counts.get(name, 0) + number
+
+    def enter(self, line: HelenLine) -> int:
+        """A connection is there; how many there are of its name. `drop` takes it out again."""
+        self.lines[line.routing_id] = line
+        self.crowds[line.name] = count = self.crowds.get(line.name, 0) + 1
+        return count
 
     def arm(self, line: HelenLine, when: float) -> None:
         """Look at a connection at that time, and at no other."""
@@ -111,7 +119,8 @@ class HelenState:
         agent, line.agent = line.agent, None
         line.end()
         self.disarm(line)
-        self.lines.pop(line.routing_id, None)
+        if self.lines.pop(line.routing_id, None) is not None:
+            self._leave_crowd(line.name)
         self.newcomers.discard(line)
         self.strangers.discard(line)
         self.acks.pop(line, None)
@@ -131,6 +140,12 @@ class HelenState:
         if not closed:
             step.close(line)
 
+    def _leave_crowd(self, name: str) -> None:
+        if self.crowds[name] > 1:
+            self.crowds[name] -= 1
+        else:
+            del self.crowds[name]
+
     def _record_refusal(self, line: HelenLine, reason: str, now: Now, step: Step) -> None:
         second = int(now.mono)
         if second != self._refused_in:
@@ -145,5 +160,5 @@ class HelenState:
         """Nobody waits for this result any more; an agent that answers nothing at all is let go."""
         self.count("checks_given_up")
         line = asked.line
-        if line is not None and line.stage is not ENDED and (reason := line.give_up()):
+        if line is not None and line.stage is not ENDED and asked.fair and (reason := line.give_up()):
             self.refuse(line, reason, now, step)

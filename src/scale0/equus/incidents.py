@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.base.errors import StoreError
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.config.monitoring import MAX_WALL
@@ -24,8 +25,8 @@ RECENT: Final = 1_000
 """Closed incidents that are kept at hand; the journal has them all."""
 KEPT_SECONDS: Final = 90 * 86_400.0
 """How long the store keeps a closed one."""
-SWEEP_LIMIT: Final = 500
-"""Incidents forgotten at once: a bite that no commit feels."""
+SWEEP_LIMIT: Final = 2_000
+"""Incidents forgotten at once: a bite that no commit feels, and more in a day than a network can go on opening."""
 
 UP: Final = "up"
 REMOVED: Final = "removed"
@@ -88,7 +89,10 @@ _decode: Final = msgspec.msgpack.Decoder(Incident).decode
 
 def read_row(row: IncidentRow) -> Incident:
     """The incident of a row of our own."""
-    return _decode(row.body)
+    try:
+        return _decode(row.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(f"the row of incident {row.id} is damaged: {error}") from error
 
 
 def read_foreign(body: bytes, agent: str) -> Incident:
@@ -128,7 +132,7 @@ class Incidents:
         self._over: dict[str, dict[str, float]] = {}
         """By agent: the last ends that were recorded, here or at another Helen. An older copy that says otherwise is
         wrong."""
-        found = {row.id: _decode(row.body) for row in rows}
+        found = {row.id: read_row(row) for row in rows}
         for incident in sorted(found.values(), key=lambda one: one.place):
             if incident.closed is None:
                 self._open[incident.agent, incident.check] = incident

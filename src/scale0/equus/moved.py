@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from scale0.base.errors import StoreError
 from scale0.base.step import Step
 from scale0.equus.agents import MAX_MERGED, MAX_MERGED_CHARS, Agent, Kept, read_kept
 from scale0.equus.seen import MAX_SPOOLS, Handed, Seen, is_spool, read_foreign
@@ -102,7 +103,11 @@ class MovedAgents:
 
     def load(self, rows: Mapping[str, bytes]) -> Iterable[str]:
         """What the store remembers; who they are."""
-        self._all = {identity: _from_json(body) for identity, body in rows.items()}
+        for identity, body in rows.items():
+            try:
+                self._all[identity] = _from_json(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise StoreError(f"the row of agent {identity}, who moved, is damaged: {error}") from error
         self._confirmed = {identity: None for identity, moved in self._all.items() if moved.confirmed}
         return self._all
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.base.errors import StoreError
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.config.monitoring import Reaction
@@ -151,7 +152,10 @@ class Outbox:
         self._periods: dict[str, _Period] = {}
         self._busy = 0
         for row in rows:
-            self._waiting[row.id] = _Waiting(_decode(row.body))
+            try:
+                self._waiting[row.id] = _Waiting(_decode(row.body))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise StoreError(f"the row of notice {row.id} is damaged: {error}") from error
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -26,6 +26,8 @@ MAX_MESSAGE_CHARS: Final = 4_000
 MAX_METRICS: Final = 500
 """Of one result; the rest is dropped."""
 MAX_METRIC_NAME_CHARS: Final = 128
+MAX_UNIT_CHARS: Final = 32
+"""Of a metric's unit; what is longer is cut."""
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +98,7 @@ def read_result(body: bytes) -> Reported:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Reported(Finding(UNKNOWN, f"the agent's result is not one that we understand: {error}"))
     metrics = tuple(
-        Metric(one.name, one.value, one.unit, one.warn, one.crit, one.min, one.max)
+        Metric(one.name, one.value, one.unit and one.unit[:MAX_UNIT_CHARS], one.warn, one.crit, one.min, one.max)
         for one in wire.metrics[:MAX_METRICS]
         if 0 < len(one.name) <= MAX_METRIC_NAME_CHARS
     )

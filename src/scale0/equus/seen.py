@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from scale0.base.errors import StoreError
 from scale0.base.identity import is_identity
 from scale0.base.now import Now
 from scale0.base.step import Step
@@ -136,7 +137,10 @@ class Spools:
         """What the store remembers."""
         for row in rows:
             age_seconds = max(0.0, now.wall - row.heard_us / _MICRO)
-            spool = _Spool(Seen.decode(row.seen), now.mono - age_seconds)
+            try:
+                spool = _Spool(Seen.decode(row.seen), now.mono - age_seconds)
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise StoreError(f"the row of spool {row.spool} of agent {row.agent} is damaged: {error}") from error
             self._by_agent.setdefault(row.agent, {})[row.spool] = spool
 
     def add(self, agent: str, name: str, number: int, now: Now) -> bool:

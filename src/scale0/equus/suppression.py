@@ -19,11 +19,6 @@ Covered = tuple[str, str]
 """A downtime's name, and the check that it covers; blank: all checks of the agent."""
 
 
-def active(one: Downtime, wall: float) -> bool:
-    """True from its start on, and no longer at its end."""
-    return one.starts <= wall < one.ends
-
-
 def dependencies_down(agent: str, definition: Definition, find: Find) -> list[str]:
     """The dependencies that are down; a check that names itself does not excuse itself."""
     out: list[str] = []
@@ -48,11 +43,12 @@ def causes(
     """Everything that suppresses a notice of this check now, each in two words; nothing: it may be sent."""
     name = definition.name
     out = [f"depends_on {text}" for text in dependencies_down(agent, definition, find)]
-    for downtime, reach in book.downtimes:
-        if active(downtime, wall) and reach.has_agent(agent, labels) and reach.has_check(name):
+    downtimes, silences = book.at_work(wall)
+    for downtime, reach in downtimes:
+        if reach.has_agent(agent, labels) and reach.has_check(name):
             out.append(f"downtime {downtime.name}")
-    for silence, reach in book.silences:
-        if (not silence.ends or wall < silence.ends) and reach.has_agent(agent, labels) and reach.has_check(name):
+    for silence, reach in silences:
+        if reach.has_agent(agent, labels) and reach.has_check(name):
             out.append(f"silence {silence.name}")
     if definition.suppress_flapping and state.flapping:
         out.append("flapping")
@@ -64,8 +60,8 @@ def covered(
 ) -> dict[Covered, Downtime]:
     """The downtimes that cover an agent, or single checks of it, now."""
     out: dict[Covered, Downtime] = {}
-    for downtime, reach in book.downtimes:
-        if not active(downtime, wall) or not reach.has_agent(agent, labels):
+    for downtime, reach in book.at_work(wall).downtimes:
+        if not reach.has_agent(agent, labels):
             continue
         if reach.all_checks:
             out[downtime.name, ""] = downtime

@@ -37,8 +37,8 @@ LOOK_SECONDS: Final = 30.0
 """How often the wall clock is compared with planned times: it may jump."""
 STEP_SECONDS: Final = 1.0
 """A wall clock that goes back by more makes us look at planned times again."""
-SWEEP_SECONDS: Final = 600.0
-"""How often incidents that are long over are forgotten, some at a time."""
+SWEEP_SECONDS: Final = 300.0
+"""How often incidents that are long over are forgotten, some at a time: faster than they can go on being opened."""
 MAX_RUN_SECONDS: Final = 1e9
 """A run that says it took longer says nothing."""
 
@@ -114,6 +114,11 @@ class Watch:
         self._book = Book.of(part)
         self._outbox.configure(self._book.handlers)
         self._look_at_all(now)
+
+    @property
+    def slice(self) -> int:
+        """Agents whose checks may be chosen in one turn."""
+        return min(SLICE, self._book.agents_at_once)
 
     def _look_at_all(self, now: Now) -> None:
         """Times or settings changed: every agent and every held notice is looked at, some in each turn."""
@@ -401,7 +406,7 @@ class Watch:
             self._look_at_all(now)
         self._looked = now.wall
         self._look_at = now.mono + LOOK_SECONDS
-        for _ in range(min(SLICE, len(self._again))):
+        for _ in range(min(self.slice, len(self._again))):
             watched = self._again.popleft()
             watched.queued = False
             if self._agents.get(watched.agent) is watched:
@@ -409,7 +414,9 @@ class Watch:
         if not self._again:
             for _ in range(min(SLICE, len(self._looking))):
                 self._reconsider(self._looking.popleft(), now, step)
-        self._outbox.tick(now, step)
+        if self.configured:
+            # Until somebody says which handlers there are, none is known to be gone.
+            self._outbox.tick(now, step)
         if now.mono >= self._sweep_at:
             self._sweep_at = now.mono + SWEEP_SECONDS
             self._incidents.sweep(now, step)
@@ -423,7 +430,7 @@ class Watch:
             when = min(when, self._look_at)
         if self._boundary is not None:
             when = min(when, self._mono + self._boundary - self._wall)
-        due = self._outbox.deadline()
+        due = self._outbox.deadline() if self.configured else None
         return when if due is None else min(when, due)
 
     def checks(self, query: Mapping[str, Any], now: Now | None = None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 
 from scale0.base.now import Now
 from scale0.base.step import Step
+from scale0.config.monitoring import MAX_WALL
 from scale0.equus import incidents as incident_rows
 from scale0.equus import state as states
 from scale0.equus.agents import is_check_name
@@ -74,7 +75,9 @@ def unpack(carried: Carried, agent: str) -> Unpacked:
         raise ValueError("that is no name of a check")
     if not all(math.isfinite(ends) for _, _, ends in downtimes):
         raise ValueError("a downtime without an end")
-    if len(carried.closed) > MAX_CLOSED or not all(id_.startswith(f"{agent}/") for id_, _ in carried.closed):
+    if len(carried.closed) > MAX_CLOSED or not all(
+        id_.startswith(f"{agent}/") and 0.0 <= at <= MAX_WALL for id_, at in carried.closed
+    ):
         raise ValueError("these are no incidents of this agent")
     found = [incident_rows.read_foreign(body, agent) for body in carried.incidents]
     return Unpacked(

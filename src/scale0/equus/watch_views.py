@@ -25,6 +25,10 @@ from scale0.store.checks import ReadIncidents
 DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1_000
 """Items of one page."""
+MAX_PAGE_CHARS: Final = 1_000_000
+"""Of one page: a character has up to six bytes as JSON, and a message that is too long cuts Helen off the network."""
+ITEM_CHARS: Final = 800
+"""Of an item beside its message and what suppresses it."""
 MAX_LOOKED_AT: Final = 20_000
 """Checks that one page looks at, whether they fit the query or not: others wait for the turn."""
 
@@ -84,7 +88,7 @@ def checks(query: Mapping[str, Any], agents: Mapping[str, Watched], why: Why, kn
     after_agent, _, after_check = wanted.after.partition("/")
     names = sorted(agents)
     items: list[dict[str, Any]] = []
-    looked_at = 0
+    looked_at = chars = 0
     for agent in names[bisect.bisect_left(names, after_agent) :]:
         looked_at += 1
         if not agent_fits(agent):
@@ -97,9 +101,14 @@ def checks(query: Mapping[str, Any], agents: Mapping[str, Watched], why: Why, kn
             state, definition = watched.states[check], watched.selected.get(check)
             if definition is not None and check_fits(check) and _has_state(state, wanted.state):
                 items.append(_check(watched, definition, state, why, known, wall))
-            if len(items) == wanted.limit or looked_at >= MAX_LOOKED_AT:
+                chars += _chars(items[-1])
+            if len(items) == wanted.limit or looked_at >= MAX_LOOKED_AT or chars >= MAX_PAGE_CHARS:
                 return {"items": items, "next": f"{agent}/{check}"}
     return {"items": items, "next": None}
+
+
+def _chars(item: Mapping[str, Any]) -> int:
+    return ITEM_CHARS + len(item["message"]) + sum(map(len, item["suppressed"]))
 
 
 def _has_state(state: CheckState, wanted: str) -> bool:
@@ -203,9 +212,15 @@ class _Search:
 
     def _page(self, looked_at: str | None) -> Page:
         """What was found; `looked_at`: the last of those that did not fit, if there may be more."""
-        items = self._items[: self.wanted.limit]
-        more = items[-1].id if len(self._items) > self.wanted.limit else looked_at
-        return {"items": [incident.plain() for incident in items], "next": more}
+        items: list[dict[str, Any]] = []
+        chars = 0
+        for incident in self._items[: self.wanted.limit]:
+            items.append(incident.plain())
+            chars += _chars(items[-1])
+            if chars >= MAX_PAGE_CHARS:
+                break
+        more = items[-1]["id"] if len(self._items) > len(items) else looked_at
+        return {"items": items, "next": more}
 
 
 def _place(id_: str) -> tuple[int, str]:

@@ -32,6 +32,10 @@ STALL_SECONDS: Final = 0.5
 """How long a peer that has too much waiting may take nothing."""
 BURST_FACTOR: Final = 3
 """By how many times the limit a peer that does read may be behind."""
+MAX_UNSTORED_BYTES: Final = 64 * 1024 * 1024
+"""What waits for the disk; while there is more, a door that can make others wait takes nothing in."""
+ROW_BYTES: Final = 1_024
+"""What a row counts for in that, whatever it holds; events count as they are."""
 MAX_DELAY_SECONDS: Final = 3_600.0
 """The longest sleep."""
 
@@ -63,7 +67,7 @@ class Door(Protocol):
 
 @runtime_checkable
 class ClosingDoor(Protocol):
-    """A door that can end a connection; a ROUTER socket cannot."""
+    """A door that can end a connection, and make whoever stands there wait; a ROUTER socket can do neither."""
 
     def close_peer(self, routing_id: bytes) -> None: ...
 
@@ -110,6 +114,10 @@ class Runner:
         self._again: set[Door] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: list[tuple[Question, Any]] = []
+        self._unstored_bytes = 0
+        self._held: set[Door] = set()
+        """Doors that are not looked at until the disk has caught up."""
+        self._paused = False
         self._stopped = False
 
     def start(self, step: Step, now: Now) -> None:
@@ -146,6 +154,26 @@ class Runner:
             log.exception("something from outside was too much for us: please report this")
         self._finish(step, now)
 
+    def pause(self, on: bool) -> None:
+        """While `on`, doors that can make others wait take nothing in: there is no room for what it would become."""
+        self._paused = on
+        if not on:
+            for door in list(self._held):
+                self._open(door)
+
+    def _hold(self, door: Door) -> None:
+        """The disk is behind: whoever is at this door waits there, until what was decided before is stored."""
+        if door not in self._held:
+            self._held.add(door)
+            self._loop.remove_reader(door.descriptor)
+            self._commits.add([], functools.partial(self._open, door))
+
+    def _open(self, door: Door) -> None:
+        if door in self._held and not self._paused and not self._stopped:
+            self._held.discard(door)
+            self._loop.add_reader(door.descriptor, self._turn, door)
+            self._soon(door)
+
     def _soon(self, door: Door) -> None:
         """There may be more at this door: another turn for it."""
         if door not in self._again and not self._stopped:
@@ -157,6 +185,9 @@ class Runner:
         if self._stopped:
             return
         self._again.discard(door)
+        if (self._paused or self._unstored_bytes > MAX_UNSTORED_BYTES) and door.name in self._closing:
+            self._hold(door)
+            return
         now = self._clock()
         step = Step()
         receive, name, taken = self._machine.receive, door.name, 0
@@ -248,18 +279,26 @@ class Runner:
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
         publishes, step.publishes = step.publishes, []
+        size = ROW_BYTES * len(writes)
         if events:
             row = self._journal.enter(events, now)
             if row is not None:
                 writes.append(row)
-        if not promises and not publishes:
-            if writes:
-                self._commits.add(writes, None)
-            return
-        self._commits.add(writes, lambda: self._release(promises, publishes))
+                size += len(row.body)
+        self._unstored_bytes += size
+        if promises or publishes:
+            self._commits.add(writes, lambda: self._release(promises, publishes, size))
+        elif writes:
+            self._commits.add(writes, functools.partial(self._note_stored, size))
 
-    def _release(self, promises: dict[Peer, list[Message]], publishes: list[tuple[str, list[bytes]]]) -> None:
+    def _note_stored(self, size: int) -> None:
+        self._unstored_bytes -= size
+
+    def _release(
+        self, promises: dict[Peer, list[Message]], publishes: list[tuple[str, list[bytes]]], size: int
+    ) -> None:
         """It is stored: now it may be said."""
+        self._note_stored(size)
         now = self._clock()
         step = Step()
         heard: set[Publisher] = set()

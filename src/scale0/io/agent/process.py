@@ -113,7 +113,7 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
     identity = read_certificate(Path(config.certificate)).identity
     folder = Path(config.data_dir)
     plugins, lua = children_of(config)
-    checks = Checks(plugins, built_in(folder), lua)
+    checks = Checks(plugins, built_in(folder, config.log_paths), lua)
     names, disk = Threads(NAME_THREADS, loop), Threads(1, loop)
     places = [(host.strip("[]"), port) for host, port in config.helen_addresses()]
     spool = Spool(folder / SPOOL_FOLDER, secrets.token_hex(8), read_boot_id(), config.spool_bytes, config.spool_age)

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 import uvloop
 
-from scale0.base.errors import ConfigError, Scale0Error
+from scale0.base.errors import ConfigError, StoreError
+from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.config import HelenConfig
@@ -36,7 +37,7 @@ from scale0.io.helen.door import MAX_HANDSHAKES, TlsDoor
 from scale0.io.helen.network import NetworkDoor
 from scale0.io.helen.notify import NOTIFY, Notifier, NotTold
 from scale0.io.helen.tls import server_context
-from scale0.io.process import GC_THRESHOLDS, SWITCH_SECONDS, raise_file_limit
+from scale0.io.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, raise_file_limit
 from scale0.io.runner import Runner
 from scale0.store.interface import Store
 from scale0.store.sqlite import SqliteStore
@@ -120,6 +121,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
             sweep_often(door),
             look_for_revocations(authority, helen, runner),
             look_for_siblings(answers, helen, runner),
+            watch_disk(store, runner),
             certificates.watch(),
             certificates.keep_fresh(),
         ):
@@ -217,6 +219,22 @@ async def sweep_often(door: TlsDoor) -> None:
         await asyncio.sleep(SWEEP_SECONDS)
 
 
+async def watch_disk(store: Store, runner: Runner) -> None:
+    """While the disk is almost full nobody is heard: agents keep what they find, and nothing is half stored."""
+    least, was_full = Limits().min_free_bytes, False
+    while True:
+        try:
+            full = store.free_bytes() < least
+        except (StoreError, OSError) as error:
+            log.warning("the free space cannot be read, so agents must wait: %s", error)
+            full = True
+        if full != was_full:
+            log.warning("the disk is almost full: agents must wait" if full else "there is room on the disk again")
+            was_full = full
+            runner.pause(full)
+        await asyncio.sleep(DISK_LOOK_SECONDS)
+
+
 async def look_for_revocations(authority: Authority, helen: Helen, runner: Runner) -> None:
     """A certificate that was revoked ends its connection, within a second."""
     while True:
@@ -272,7 +290,8 @@ class OwnCertificate:
         while True:
             try:
                 await loop.run_in_executor(None, self._authority.renew_own, path, read_now().wall)
-            except (Scale0Error, OSError, ValueError) as error:
+            except Exception as error:
+                # It may be anybody's, and have anything in it or nothing: that is no reason to end.
                 log.error("Helen's own certificate could not be renewed: %s", error)
             await asyncio.sleep(RENEW_SECONDS)
 

@@ -69,7 +69,7 @@ def measure(args: Args, run: Run) -> Finding:
 
     idle, iowait = share(now.idle, before.idle), share(now.iowait, before.iowait)
     steal = share(now.steal, before.steal)
-    busy = max(0.0, 100.0 - idle - iowait) if total > 0 else 0.0
+    busy = round(max(0.0, 100.0 - idle - iowait), 6) if total > 0 else 0.0  # not 1e-10 on an idle machine
     gauges = Gauges()
     for name, percent, prefix in (("busy", busy, ""), ("iowait", iowait, "iowait_"), ("steal", steal, "steal_")):
         warn, crit = limits(args, prefix)

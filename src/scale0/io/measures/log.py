@@ -8,6 +8,7 @@ next goes on.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -70,7 +71,7 @@ def measure(args: Args, run: Run) -> Finding:
         run.leave(kept._replace(saved=True))
     before = load(run.data_dir, key) if kept is None else kept.position
     try:
-        news = run.aside.call(run.key, lambda: Log(args, run.deadline).news(before), run.deadline.left())
+        news = run.aside.call(run.key, lambda: Log(args, run.deadline, run.log_paths).news(before), run.deadline.left())
     except TimeoutError:
         raise
     except OSError as error:
@@ -105,9 +106,10 @@ def told(args: Args, news: News) -> Finding:
 class Log:
     """One run's reading of one log."""
 
-    __slots__ = ("_args", "_deadline", "_patterns", "_tally")
+    __slots__ = ("_allowed", "_args", "_deadline", "_patterns", "_tally")
 
-    def __init__(self, args: Args, deadline: Deadline) -> None:
+    def __init__(self, args: Args, deadline: Deadline, allowed: Sequence[str] | None) -> None:
+        self._allowed = allowed
         self._args = args
         self._deadline = deadline
         self._tally = Tally()
@@ -117,7 +119,7 @@ class Log:
     def news(self, before: Position | None) -> News:
         """What is new, the rest of a rotated log first."""
         note = ""
-        descriptor = open_log(self._args.path)
+        descriptor = open_log(self._args.path, self._allowed)
         try:
             start = 0
             if before is None:
@@ -138,7 +140,7 @@ class Log:
         """Read a rotated log to its end, if it can be found. News mean that the run's share was used up within it."""
         old = rotated(self._args.path, before)
         try:
-            descriptor = None if old is None else open_log(old)
+            descriptor = None if old is None else open_log(old, self._allowed)
         except OSError:
             descriptor = None
         if descriptor is None:

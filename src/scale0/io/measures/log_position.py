@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 HEAD_BYTES: Final = 256
@@ -68,12 +70,21 @@ def rotated(path: str, position: Position) -> str | None:
     return None
 
 
-def open_log(path: str) -> int:
-    """A descriptor of a regular file; anything else is OSError. Never waits, as opening a pipe would."""
+def open_log(path: str, allowed: Sequence[str] | None = None) -> int:
+    """A descriptor of a regular file; anything else is OSError. Never waits, as opening a pipe would.
+
+    `allowed`: globs of what may be read; None: all. What counts is the file that was really opened, wherever links led.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("it is no regular file")
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+        if allowed is not None and not any(fnmatchcase(real, glob) for glob in allowed):
+            raise PermissionError("log_paths in the agent's file does not have it")
+    except OSError:
         os.close(descriptor)
-        raise OSError("it is no regular file")
+        raise
     return descriptor
 
 

@@ -23,7 +23,7 @@ from scale0.io.measures.gauges import not_known
 from scale0.io.measures.run import Deadline, Failed, Kept, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from scale0.events.columns import Metric
@@ -75,13 +75,16 @@ TABLE: Final = (
 class _Runner:
     """One check, with its memory."""
 
-    __slots__ = ("_aside", "_data_dir", "_kept", "_measure", "_name", "_reader")
+    __slots__ = ("_aside", "_data_dir", "_kept", "_log_paths", "_measure", "_name", "_reader")
 
-    def __init__(self, name: str, kept: Kept, aside: Aside, data_dir: Path | None) -> None:
+    def __init__(
+        self, name: str, kept: Kept, aside: Aside, data_dir: Path | None, log_paths: Sequence[str] | None
+    ) -> None:
         self._name = name
         self._kept = kept
         self._aside = aside
         self._data_dir = data_dir
+        self._log_paths = log_paths
         self._measure: Callable[[Any, Run], Finding] | None = None
         self._reader: Reader | None = None
 
@@ -109,21 +112,22 @@ class _Runner:
             self._measure = module.measure
         # What is kept between runs is kept by its args: long ones would add up.
         key = args if len(args) <= MAX_KEY_BYTES else hashlib.blake2b(args).digest()
-        run = Run((self._name, key), Deadline(timeout), self._kept, self._aside, self._data_dir)
+        run = Run((self._name, key), Deadline(timeout), self._kept, self._aside, self._data_dir, self._log_paths)
         return self._measure(self._reader.read(args), run)
 
 
-def built_in(data_dir: Path | None = None) -> Mapping[str, BuiltIn]:
-    """All built-in checks, with a memory of their own; with `data_dir`, positions in logs outlive a restart."""
+def built_in(data_dir: Path | None = None, log_paths: Sequence[str] | None = None) -> Mapping[str, BuiltIn]:
+    """All built-in checks, with a memory of their own; with `data_dir`, positions in logs outlive a restart.
+
+    `log_paths`: globs of the files that may be read as logs; None: every one.
+    """
     kept, aside = Kept(), Aside()
-    return MappingProxyType(
-        {
-            entry.name: BuiltIn(
-                entry.name, entry.quick, _Runner(entry.name, kept, aside, data_dir), entry.about, entry.compares
-            )
-            for entry in TABLE
-        }
-    )
+
+    def made(entry: _Entry) -> BuiltIn:
+        run = _Runner(entry.name, kept, aside, data_dir, log_paths)
+        return BuiltIn(entry.name, entry.quick, run, entry.about, entry.compares)
+
+    return MappingProxyType({entry.name: made(entry) for entry in TABLE})
 
 
 def args_of(name: str) -> type[msgspec.Struct]:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
     from pathlib import Path
 
     from scale0.equus.results import State
@@ -84,9 +84,17 @@ class Kept:
 class Run:
     """What a measurement gets beside its args."""
 
-    __slots__ = ("aside", "data_dir", "deadline", "kept", "key")
+    __slots__ = ("aside", "data_dir", "deadline", "kept", "key", "log_paths")
 
-    def __init__(self, key: Hashable, deadline: Deadline, kept: Kept, aside: Aside, data_dir: Path | None) -> None:
+    def __init__(
+        self,
+        key: Hashable,
+        deadline: Deadline,
+        kept: Kept,
+        aside: Aside,
+        data_dir: Path | None,
+        log_paths: Sequence[str] | None = None,
+    ) -> None:
         self.key = key
         """The check and its args: two definitions with other args never see each other's last run."""
         self.deadline = deadline
@@ -94,6 +102,8 @@ class Run:
         self.aside = aside
         self.data_dir = data_dir
         """Where what is kept outlives the agent; None: nowhere."""
+        self.log_paths = log_paths
+        """Globs of the files that may be read as logs; None: every one."""
 
     def before(self) -> Any:
         """What the last run of this check left, or None."""
