@@ -145,8 +145,12 @@ def test_a_check_runs_now_as_it_is_defined_or_as_it_is_asked(net):
         ("silence end", 2, "name the silence to end"),
         ("silence end nosuch", 1, "there is no silence nosuch\n  next: `scale0 silence list`"),
         ("downtime add --agent vm --from 2020-05-01T22:00 --for 4h", 2, "over already"),
-        ("agent forget vm", 1, "agent vm is connected to helen-vm\n  next: stop it first"),
-        ("agent forget nosuch", 1, "no Helen knows agent nosuch"),
+        (
+            "agent forget vm --data-dir .scale0/monitoring/helen",
+            1,
+            "agent vm is connected to helen-vm\n  next: stop it first",
+        ),
+        ("agent forget nosuch --data-dir .scale0/monitoring/helen", 1, "does not know agent nosuch"),
     ],
 )
 def test_what_cannot_be_says_why_and_what_to_do(typed, words, status, expected):

@@ -307,16 +307,19 @@ def test_agents_are_listed_page_by_page():
 
 
 def test_an_agent_that_is_gone_for_good_can_be_forgotten():
-    world = HelenWorld()
+    world = HelenWorld(token="secret")
+    gone = {"agent": "web-1", "token": "secret"}
+    for stranger in ({}, {"token": ""}, {"token": "other"}):
+        assert world.request("helen.forget", {"agent": "web-1", **stranger})[0][:2] == [b"error", b"401"]
     connection = world.agent()
     world.say(connection, report(1))
-    assert world.request("helen.forget", {"agent": "web-1"})[0][:2] == [b"error", b"409"]
+    assert world.request("helen.forget", gone)[0][:2] == [b"error", b"409"]
     world.gone(connection)
-    assert body_of(world.request("helen.forget", {"agent": "web-1"})[0]) == {"forgotten": "web-1"}
+    assert body_of(world.request("helen.forget", gone)[0]) == {"forgotten": "web-1"}
     assert world.watch.forgotten == ["web-1"]
     assert world.agent_rows() == []
     assert world.spool_rows() == []
-    assert world.request("helen.forget", {"agent": "web-1"})[0][:2] == [b"error", b"404"]
+    assert world.request("helen.forget", gone)[0][:2] == [b"error", b"404"]
 
 
 def test_views_of_watch_pass_through():

@@ -5,40 +5,50 @@ Lives here: the command. Never here: certificates; `scale0 agent revoke` takes t
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import click
 
 from scale0.cli import faults, helens, output
+from scale0.cli.helen_init import data_dir_option
 from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 
+NOT_HERE: Final = "type it on Helen's machine, and name her folder with --data-dir"
 STILL_THERE: Final = "stop it first, or `scale0 agent revoke` its certificate on Helen's machine"
 
 
 @click.command()
 @click.argument("name")
 @joins
-def forget(name: str, join: str) -> None:
-    """Have every Helen forget agent NAME, which is away for good, and how its checks were.
+@data_dir_option
+def forget(name: str, join: str, data_dir: Path) -> None:
+    """Have Helen forget agent NAME, which is away for good, and how its checks were. Type it on Helen's machine.
 
     History stays. Its certificate holds as long as it did: revoke it, or the agent may come back.
     """
     from scale0.base import codes
     from scale0.client.errors import CallError
+    from scale0.io.files import TOKEN_FILE, read_secret
 
+    token = read_secret(data_dir / TOKEN_FILE)
+    if token is None:
+        raise faults.Trouble(f"there is no token of a Helen in {data_dir}", NOT_HERE, faults.USAGE)
     known = False
     with connect(join, DISCOVERY_SECONDS) as client:
         for helen in helens.need_helens(client):
             try:
-                client.call(f"{helens.PREFIX}{helen}.forget", agent=name)
+                client.call(f"{helens.PREFIX}{helen}.forget", agent=name, token=token)
                 known = True
             except CallError as error:
                 if error.code == codes.IN_USE:
                     raise faults.Trouble(f"agent {name} is connected to {helen}", STILL_THERE) from error
-                if error.code != codes.NO_SUCH_SERVICE:
+                if error.code not in (codes.NO_SUCH_SERVICE, codes.WRONG_CREDENTIALS):
                     raise
     if not known:
-        raise faults.Trouble(f"no Helen knows agent {name}", "`scale0 agents` shows who is known")
+        raise faults.Trouble(
+            f"the Helen of {data_dir} does not know agent {name}", "`scale0 agents` shows who is known, and to whom"
+        )
     output.say(f"{name} is forgotten")

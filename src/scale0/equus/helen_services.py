@@ -7,6 +7,7 @@ request that came by this Helen's own name is never passed on, so that two Helen
 
 from __future__ import annotations
 
+import hmac
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
@@ -61,9 +62,16 @@ class CheckBody(msgspec.Struct, frozen=True):
 
 
 class AgentBody(msgspec.Struct, frozen=True):
-    """Of helen.reload and helen.forget."""
+    """Of helen.reload."""
 
     agent: Text
+
+
+class ForgetBody(msgspec.Struct, frozen=True):
+    """Of helen.forget: who asks must be able to read her folder."""
+
+    agent: Text
+    token: Text = ""
 
 
 class StatusBody(msgspec.Struct, frozen=True):
@@ -259,7 +267,10 @@ class Services:
 
     def _forget(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, now: Now, step: Step) -> None:
         """An agent that is gone for good: its record, its spools and the states of its checks."""
-        wanted = read(body, AgentBody)
+        wanted = read(body, ForgetBody)
+        token = self._state.settings.token
+        if not token or not hmac.compare_digest(token.encode(), wanted.token.encode()):
+            raise Refusal(codes.WRONG_CREDENTIALS, "that is not the token in this Helen's folder")
         agent = self._state.agents.get(wanted.agent)
         if (agent is not None and agent.line is not None) or self._handover.line_of(wanted.agent) is not None:
             raise Refusal(codes.IN_USE, f"agent {wanted.agent} is connected: revoke its certificate first")

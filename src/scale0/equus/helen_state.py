@@ -50,6 +50,8 @@ class HelenSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_seconds: int = 30
     min_equus_version: str = ""
     """Blank: every version will do."""
+    token: str = ""
+    """Whoever has it may have agents forgotten: it lies in her folder. Blank: nobody may."""
 
 
 class HelenState:

@@ -32,7 +32,7 @@ CLOSED_INCIDENTS: Final = 1_000
 WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::"})
 
 
-def compose_helen(config: HelenConfig, port: int, store: Store) -> Helen:
+def compose_helen(config: HelenConfig, port: int, store: Store, token: str = "") -> Helen:
     """A Helen who listens on this port. `read_agents` and `read_spools` are for her first turn."""
     settings = HelenSettings(
         identity=config.identity,
@@ -40,6 +40,7 @@ def compose_helen(config: HelenConfig, port: int, store: Store) -> Helen:
         max_agents=config.max_agents,
         heartbeat_seconds=config.heartbeat_seconds,
         min_equus_version=config.min_equus_version,
+        token=token,
     )
     return Helen(settings, Watch(read_watch(store)))
 

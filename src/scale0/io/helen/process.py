@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import logging
+import secrets
 import signal
 import ssl
 import sys
@@ -31,6 +32,7 @@ from scale0.events.journal import Journal
 from scale0.io.authority import Authority
 from scale0.io.clock import read_now
 from scale0.io.commits import Commits
+from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.helen.answers import HelenAnswers
 from scale0.io.helen.compose import compose_helen, read_agents, read_spools
 from scale0.io.helen.door import MAX_HANDSHAKES, TlsDoor
@@ -49,6 +51,7 @@ SWEEP_SECONDS: Final = 0.25
 """How often her door looks for those who are too slow."""
 REVOKED_SECONDS: Final = 0.5
 """How often revocations are looked for."""
+TOKEN_BYTES: Final = 32
 DRAIN_SECONDS: Final = 3.0
 """How long other Helens may take to have her agents, when she stops in order."""
 DRAIN_LOOK_SECONDS: Final = 0.05
@@ -101,7 +104,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         stack.callback(close_quietly, commits)
         door = TlsDoor(context, config.bind, config.helen_port, config.max_agents + EXTRA_CONNECTIONS)
         stack.callback(door.close)
-        helen = compose_helen(config, door.port, store)
+        helen = compose_helen(config, door.port, store, new_token(Path(config.data_dir)))
         authority = Authority(Path(config.data_dir))
         answers = HelenAnswers(config.identity, commits, authority)
         stack.callback(answers.close)
@@ -135,6 +138,13 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         runner.stop(last, now)
         await commits.flush()
         return status
+
+
+def new_token(folder: Path) -> str:
+    """A secret that whoever may read her folder can show."""
+    token = secrets.token_hex(TOKEN_BYTES)
+    write_secret(folder / TOKEN_FILE, token)
+    return token
 
 
 def first_turn(helen: Helen, store: Store, authority: Authority, now: Now) -> Step:
