@@ -32,6 +32,9 @@ from scale0.store.memory import MemoryStore
 WALL = 1_900_000_000.0
 LEARN_SECONDS = 10.0
 
+TOKEN = "secret"
+"""In every Helen's folder."""
+
 
 class World:
     """Time, the wire, and the queue of tasks."""
@@ -160,7 +163,7 @@ class Node:
     def __init__(self, world: World, name: str, settings: dict[str, Any]) -> None:
         self.world = world
         self.name = name
-        self.settings = HelenSettings(identity=name, advertise=f"{name}:1", **settings)
+        self.settings = HelenSettings(identity=name, advertise=f"{name}:1", token=TOKEN, **settings)
         self.store = MemoryStore()
         self.seq = self.store.open().next_seq
         self.up = False

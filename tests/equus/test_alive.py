@@ -16,7 +16,7 @@ from scale0.equus.alive import GRACE_SECONDS, SETTLE_SECONDS, Alive
 from scale0.equus.helen_line import HelenLine
 from scale0.equus.helen_state import HelenSettings, HelenState
 from scale0.equus.watch import Watch, WatchRows
-from tests.equus.handover_world import World
+from tests.equus.handover_world import TOKEN, World
 from tests.equus.helen_world import HelenWorld
 
 PAGER = Reaction(name="pager", type="webhook", url="http://127.0.0.1:1/x")
@@ -189,7 +189,7 @@ def test_who_is_forgotten_or_revoked_is_not_judged():
         dies(agent)
     world.run(95.0)
     node = world.nodes["h1"]
-    assert world.call("h1", "helen.forget", {"agent": "gone-1"}) == {"forgotten": "gone-1"}
+    assert world.call("h1", "helen.forget", {"agent": "gone-1", "token": TOKEN}) == {"forgotten": "gone-1"}
     node.do(lambda now, step: node.helen.revoke(lambda name, serial, issued: name == "bad-1", now, step))
     before = len(world.events("check.answered"))
     world.run(600.0)

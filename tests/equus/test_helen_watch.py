@@ -20,7 +20,7 @@ FULL = msgspec.json.encode({"state": "critical", "message": "full"})
 
 
 def configured() -> HelenWorld:
-    world = HelenWorld(watch=Watch(WatchRows()))
+    world = HelenWorld(watch=Watch(WatchRows()), token="secret")
     world.turn(b"n", [b"config", msgspec.json.encode(PART)], door="network")
     assert world.helen.config_error == ""
     return world
@@ -89,6 +89,6 @@ def test_an_agent_that_is_forgotten_leaves_no_state_behind():
     connection = world.agent()
     world.say(connection, report(1, "load", state="warning"))
     world.gone(connection)
-    world.request("helen.forget", {"agent": "web-1"})
+    world.request("helen.forget", {"agent": "web-1", "token": "secret"})
     page: Any = msgspec.json.decode(world.request("helen.checks")[0][1])
     assert page["items"] == []
