@@ -135,6 +135,7 @@ class Driver:
         self.context = context
         self.number = 0
         self.buffer = b""
+        self.link: ssl.SSLSocket | None = None
 
     def accept(self) -> None:
         self.link = self.context.wrap_socket(self.listener.accept()[0], server_side=True)
@@ -172,7 +173,8 @@ class Driver:
         return rate, statistics.median(measure(lambda: self.ask(check, 1), 200))
 
     def close(self) -> None:
-        self.link.close()
+        if self.link is not None:
+            self.link.close()
         self.listener.close()
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from scale0.config import ClientConfig, HandlerDefinition, HelenConfig, MailServer, NoticeCommand
+from scale0.config import ClientConfig, HelenConfig, MailServer, NoticeCommand, Reaction
 from scale0.io.helen.notify import Notifier, NotTold, subject_of
 from tests.helen.echo import until
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.processes
 NOTICE = {"kind": "problem", "agent": "web-1", "check": "disk", "state": "critical", "message": "full\nvery"}
 
 
-def tell(handler: HandlerDefinition, notice: dict[str, Any] = NOTICE, **own: Any) -> dict[str, Any]:
+def tell(handler: Reaction, notice: dict[str, Any] = NOTICE, **own: Any) -> dict[str, Any]:
     """Tell it, as the task does."""
     config = HelenConfig(identity="h", certificate="c", private_key="k", client_ca="a", **own)
     notifier = Notifier(config)
@@ -75,15 +75,15 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 
 
 @pytest.fixture
-def hook() -> Iterator[Callable[..., HandlerDefinition]]:
+def hook() -> Iterator[Callable[..., Reaction]]:
     Hook.got.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
     with serving(server):
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield lambda path, **more: HandlerDefinition(name="hook", type="webhook", url=url + path, **more)
+        yield lambda path, **more: Reaction(name="hook", type="webhook", url=url + path, **more)
 
 
-def test_webhook_gets_the_notice_as_json(hook: Callable[..., HandlerDefinition]) -> None:
+def test_webhook_gets_the_notice_as_json(hook: Callable[..., Reaction]) -> None:
     assert tell(hook("/yes?a=b", headers={"X-Key": "secret"})) == {"handler": "hook", "told": "204"}
     [(path, body, headers)] = Hook.got
     assert (path, body) == ("/yes?a=b", NOTICE)
@@ -91,9 +91,7 @@ def test_webhook_gets_the_notice_as_json(hook: Callable[..., HandlerDefinition])
 
 
 @pytest.mark.parametrize(("path", "words"), [("/no", "500"), ("/elsewhere", "302")])
-def test_webhook_that_does_not_say_yes_is_tried_again(
-    hook: Callable[..., HandlerDefinition], path: str, words: str
-) -> None:
+def test_webhook_that_does_not_say_yes_is_tried_again(hook: Callable[..., Reaction], path: str, words: str) -> None:
     with pytest.raises(NotTold, match=words) as told:
         tell(hook(path, headers={"X-Key": "secret"}))
     assert told.value.again
@@ -102,7 +100,7 @@ def test_webhook_that_does_not_say_yes_is_tried_again(
 
 
 # Promise: CHECK-14
-def test_webhook_that_drips_is_cut_at_its_timeout(hook: Callable[..., HandlerDefinition]) -> None:
+def test_webhook_that_drips_is_cut_at_its_timeout(hook: Callable[..., Reaction]) -> None:
     began = time.monotonic()
     with pytest.raises(NotTold, match="longer than"):
         tell(hook("/slow", timeout=0.3))
@@ -113,10 +111,10 @@ def test_webhook_that_nobody_serves_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(NotTold, match="refused"):
-        tell(HandlerDefinition(name="hook", type="webhook", url=f"http://127.0.0.1:{port}/"))
+        tell(Reaction(name="hook", type="webhook", url=f"http://127.0.0.1:{port}/"))
 
 
-COMMAND = HandlerDefinition(name="run", type="command", command="page")
+COMMAND = Reaction(name="run", type="command", command="page")
 
 
 def page(*words: str) -> dict[str, Any]:
@@ -152,7 +150,7 @@ def test_nothing_that_a_command_started_outlasts_it(tmp_path: Path, waits: bool)
     child += f"os.rename({str(kept)!r} + '.new', {str(kept)!r}); time.sleep(60)"
     parent = f"import os, subprocess, time; subprocess.Popen([{sys.executable!r}, '-c', {child!r}])\n"
     parent += f"while not os.path.exists({str(kept)!r}): time.sleep(0.01)\n"
-    handler = HandlerDefinition(name="run", type="command", command="page", timeout=1.5 if waits else 30.0)
+    handler = Reaction(name="run", type="command", command="page", timeout=1.5 if waits else 30.0)
     began = time.monotonic()
     if waits:
         with pytest.raises(NotTold, match="longer than"):
@@ -198,7 +196,7 @@ def test_mail_is_a_letter_that_says_what_is_wrong() -> None:
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Post)
     with serving(server):
         smtp = MailServer(host="127.0.0.1", port=server.server_address[1], sender="helen@example.org", tls="off")
-        handler = HandlerDefinition(name="mail", type="email", to=("one@example.org", "two@example.org"))
+        handler = Reaction(name="mail", type="email", to=("one@example.org", "two@example.org"))
         assert tell(handler, smtp=smtp) == {"handler": "mail", "told": "2 addresses"}
     [letter] = Post.letters
     assert "Subject: CRITICAL web-1/disk full very" in letter
@@ -207,7 +205,7 @@ def test_mail_is_a_letter_that_says_what_is_wrong() -> None:
 
 
 def test_mail_needs_a_server_that_speaks() -> None:
-    handler = HandlerDefinition(name="mail", type="email", to=("one@example.org",), timeout=0.5)
+    handler = Reaction(name="mail", type="email", to=("one@example.org",), timeout=0.5)
     with pytest.raises(NotTold, match="names no smtp server"):
         tell(handler)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -11,8 +11,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from scale0.base.now import Now
+from scale0.base.step import Step
 
 MAX_EMPTY: Final = 1_024
 """Empty buckets that are kept in any case: most are filled again, or run out by themselves."""
@@ -83,6 +86,23 @@ class Wheel(Generic[Entry]):
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
+
+
+Alarm = tuple[Callable[[Any, Now, Step], None], Any]
+"""What is to be done, and to what."""
+
+
+def ring(wheel: Wheel[Alarm], now: Now, step: Step) -> None:
+    """Do what its time has come for."""
+    alarms = deque(wheel.expire(now.mono))
+    try:
+        while alarms:
+            act, subject = alarms.popleft()
+            act(subject, now, step)
+    finally:
+        # Should one of them fail by our own mistake, the others ring in the next turn.
+        for alarm in alarms:
+            wheel.add(alarm, now.mono)
 
 
 class Timed(Protocol):

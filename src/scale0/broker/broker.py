@@ -7,13 +7,13 @@ changes nothing for another.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from scale0.base import codes
 from scale0.base.now import Now
 from scale0.base.step import Message, Question, Step
+from scale0.base.wheel import ring
 from scale0.broker import wire
 from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections, Speaker
@@ -154,15 +154,7 @@ class Broker:
 
     def tick(self, now: Now, step: Step) -> None:
         """Do what its time has come for."""
-        alarms = deque(self.state.timers.expire(now.mono))
-        try:
-            while alarms:
-                act, subject = alarms.popleft()
-                act(subject, now, step)
-        finally:
-            # Should one of them fail by our own mistake, the others ring in the next turn.
-            for alarm in alarms:
-                self.state.timers.add(alarm, now.mono)
+        ring(self.state.timers, now, step)
         self.requests.tick(now, step)
         self.requests.tasks.tick(now, step)
 

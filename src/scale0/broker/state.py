@@ -5,13 +5,10 @@ Lives here: the record that the composition root fills once. Never here: behavio
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from scale0.base.limits import Limits
-from scale0.base.now import Now
-from scale0.base.step import Step
-from scale0.base.wheel import Wheel
+from scale0.base.wheel import Alarm, Wheel
 
 if TYPE_CHECKING:
     import random
@@ -28,9 +25,6 @@ CLIENT_DOORS: Final = (FRONTEND, BACKEND)
 JOINING: Final = "joining"
 ACTIVE: Final = "active"
 DISABLED: Final = "disabled"
-
-Alarm = tuple[Callable[[Any, Now, Step], None], Any]
-"""What a timer runs when its time has come, and on what."""
 
 
 class BrokerState:

@@ -103,10 +103,6 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeout: Seconds = 30.0
 
 
-HandlerDefinition = Reaction
-"""The same, by the name of the document's key."""
-
-
 class Downtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A planned absence: notices wait, and availability does not suffer."""
 

@@ -7,7 +7,6 @@ then that one connection ends without an acknowledgement; what one agent sends c
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from scale0.base import codes
 from scale0.base.errors import ConfigError
 from scale0.base.now import Now
 from scale0.base.step import Message, Question, Step
+from scale0.base.wheel import ring
 from scale0.config import ClientConfig, parse
 from scale0.equus.alive import Alive
 from scale0.equus.asked import NETWORK, Asker, Forward
@@ -257,15 +257,7 @@ class Helen:
 
     def tick(self, now: Now, step: Step) -> None:
         """Do what its time has come for."""
-        alarms = deque(self.state.timers.expire(now.mono))
-        try:
-            while alarms:
-                act, subject = alarms.popleft()
-                act(subject, now, step)
-        finally:
-            # Should one of them fail by our own mistake, the others ring in the next turn.
-            for alarm in alarms:
-                self.state.timers.add(alarm, now.mono)
+        ring(self.state.timers, now, step)
         self.state.open.tick(now, step)
         self._schedules.tick(now, step)
         self._alive.tick(now, step)

@@ -14,7 +14,7 @@ import msgspec
 from scale0.base import codes
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.base.wheel import Wheel
+from scale0.base.wheel import Alarm, Wheel
 from scale0.equus.agents import Agents
 from scale0.equus.asked import Open
 from scale0.equus.encoder import in_one_line
@@ -35,9 +35,6 @@ MAX_REFUSED_EVENTS: Final = 20
 LEFT: Final = "left"
 LOST: Final = "lost"
 REPLACED: Final = "replaced"
-
-Alarm = tuple[Callable[[Any, Now, Step], None], Any]
-"""What a timer runs when its time has come, and on what."""
 
 
 class HelenSettings(msgspec.Struct, frozen=True, kw_only=True):

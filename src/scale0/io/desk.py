@@ -14,13 +14,13 @@ from scale0.base.identity import is_reserved
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.base.wheel import Wheel
+from scale0.base.wheel import Alarm, Wheel
 from scale0.broker import options
 from scale0.broker.broker import Broker
 from scale0.broker.connection import Connection
 from scale0.broker.discovery import Discovery
 from scale0.broker.members import MAJORDOMO, Member
-from scale0.broker.state import ACTIVE, Alarm
+from scale0.broker.state import ACTIVE
 
 
 class BrokerDesk:

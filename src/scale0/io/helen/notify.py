@@ -25,7 +25,7 @@ import msgspec
 
 from scale0 import __version__
 from scale0.base.errors import ConfigError
-from scale0.config import ClientConfig, HandlerDefinition, HelenConfig, MailServer, parse
+from scale0.config import ClientConfig, HelenConfig, MailServer, Reaction, parse
 from scale0.io.helen.command import run_command
 from scale0.io.helen.dial import Line, dial
 
@@ -66,7 +66,7 @@ class Notifier:
     def __init__(self, config: HelenConfig) -> None:
         self._commands: Mapping[str, tuple[str, ...]] = {one.name: tuple(one.command) for one in config.commands}
         self._smtp = config.smtp
-        self._handlers: dict[str, HandlerDefinition] = {}
+        self._handlers: dict[str, Reaction] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="scale0-notify")
 
     def configure(self, part: bytes) -> None:
@@ -123,7 +123,7 @@ def read_params(params: bytes) -> Wanted:
         raise NotTold(f"the params are not what they should be: {error}", again=False) from error
 
 
-def post(handler: HandlerDefinition, notice: dict[str, Any], timeout: float, line: Line) -> str:
+def post(handler: Reaction, notice: dict[str, Any], timeout: float, line: Line) -> str:
     """POST the notice as JSON. A redirect is a failure: what was told to one is not told to another."""
     place = urlsplit(handler.url)
     host = place.hostname or ""
@@ -148,7 +148,7 @@ def post(handler: HandlerDefinition, notice: dict[str, Any], timeout: float, lin
     return f"{status}"
 
 
-def mail(server: MailServer, handler: HandlerDefinition, notice: dict[str, Any], timeout: float, line: Line) -> str:
+def mail(server: MailServer, handler: Reaction, notice: dict[str, Any], timeout: float, line: Line) -> str:
     """Send the notice as an e-mail."""
     if not server.host:
         raise NotTold("Helen's own file names no smtp server")
@@ -176,7 +176,7 @@ def mail(server: MailServer, handler: HandlerDefinition, notice: dict[str, Any],
     return f"{len(handler.to)} addresses"
 
 
-def letter(server: MailServer, handler: HandlerDefinition, notice: dict[str, Any]) -> EmailMessage:
+def letter(server: MailServer, handler: Reaction, notice: dict[str, Any]) -> EmailMessage:
     """The notice for people: what is wrong in its subject, everything in its text."""
     message = EmailMessage()
     message["From"] = server.sender or f"scale0@{socket.getfqdn()}"
