@@ -17,6 +17,8 @@ from scale0.config import BrokerConfig
 from scale0.io.files import read_config
 from tests.cli.conftest import shell_of
 from tests.cli.shell import EXAMPLES, Background, Shell, background
+from tests.helen.echo import until
+from tests.helen.helen_process import helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
 
 pytestmark = pytest.mark.processes
@@ -171,3 +173,18 @@ def test_every_example_is_tested_here():
     tested = Path(__file__).read_text()
     names = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
     assert [name for name in sorted(names) if name not in tested and not name.startswith("broker.")] == []
+
+
+def test_raw_agent(shell, broker, tmp_path):
+    with helen_process(tmp_path / "helen", broker) as helen:
+        certificate, key = helen.certificate("by-hand")
+        place = ("127.0.0.1", str(helen.port))
+        words = [sys.executable, str(EXAMPLES / "raw_agent.py"), *place, str(certificate), str(key)]
+        with background([*words, str(helen.files / "ca.pem")], tmp_path, shell.environment) as agent:
+            agent.wait_for("ready")
+            until(lambda: [row["state"] for row in shell.json("agents")] == ["connected"])
+            done = shell.run("check", "run", "by-hand", "age")
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.startswith("ok: age: up for ")
+            assert helen.end() == 0
+            assert agent.wait() == 0, agent.said
