@@ -1,0 +1,1 @@
+"""Derivations: tables made of whole parts of other tables."""

@@ -1,0 +1,1 @@
+"""Families: tables that step from hour to hour."""

@@ -1,0 +1,55 @@
+"""The Spark session: quiet, on loopback where the master is local, in UTC, and with what was measured to be quick.
+
+Lives here: settings, each with its reason. Never here: a query.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK: Final = "127.0.0.1"
+LOCAL: Final = "local"
+
+_SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # With fewer groups it sorts; measured 11.8 s against 4.2 s for percentiles of 20 million rows.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "200000",
+    # Without it a flipped byte was read silently.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    "spark.hadoop.parquet.page.write-checksum.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # The driver knows every file: no summaries, no markers beside them.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+_LOCAL_SETTINGS: Final = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-UsePerfData",
+}
+
+
+def start(master: str = "local[*]", settings: dict[str, str] | None = None) -> SparkSession:
+    """One session; it takes 6 to 10 s, so a process makes one and keeps it."""
+    local = master.startswith(LOCAL)
+    if local:
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    # Spark's own profile writes warnings of no use to anybody; ours writes errors.
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # the environment must be set before
+
+    builder = SparkSession.builder.master(master).appName("scale0")
+    for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **(settings or {})}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
