@@ -179,6 +179,9 @@ def test_a_check_that_is_no_longer_defined_is_forgotten_and_its_incident_closed(
     world.configure(checks=(CheckDefinition(name="load"),))
     (closed,) = world.kinds("incident.closed")
     assert closed["data"]["reason"] == "removed"
+    assert [(event["identity"], event["service"]) for event in world.kinds("check.removed")] == [
+        (closed["identity"], closed["service"])
+    ]
     assert [item["check"] for item in world.watch.checks({})["items"]] == ["load"]
     kept = world.store.read(ReadCheckStates("", "", 99))
     assert [(row.agent, row.check) for row in kept] == [  # type: ignore[union-attr]

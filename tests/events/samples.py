@@ -11,6 +11,7 @@ from scale0.events.checks import (
     AgentMoved,
     AgentRefused,
     CheckAnswered,
+    CheckRemoved,
     CheckStateChanged,
     DowntimeEnded,
     DowntimeStarted,
@@ -207,6 +208,7 @@ SAMPLES: Final[list[tuple[Event, dict[str, object]]]] = [
             "data": '{"flapping":false,"reason":"up"}',
         },
     ),
+    (CheckRemoved("web-1", "disk"), {"identity": "web-1", "service": "disk"}),
     (
         DowntimeStarted("move", "web-1", "disk", 3600.0, "new rack", "ann", 90.0),
         {

@@ -26,7 +26,7 @@ from scale0.equus.state import CheckState, to_row
 from scale0.equus.suppression import causes
 from scale0.equus.watch_moves import Carried, Unpacked
 from scale0.equus.watched import Watched, WatchRows, put_part, read_states
-from scale0.events.checks import CheckAnswered, CheckStateChanged
+from scale0.events.checks import CheckAnswered, CheckRemoved, CheckStateChanged
 from scale0.store.checks import DropCheckState, PutCheckState
 
 __all__ = ["Answered", "Watch", "WatchRows"]
@@ -308,8 +308,7 @@ class Watch:
         if watched is None or state is None or definition is None:
             self._held.pop(key, None)
             return
-        incident = self._incidents.find(key)
-        suppressed = self._causes(watched, definition, state, now)
+        incident, suppressed = self._incidents.find(key), self._causes(watched, definition, state, now)
         self._decide(watched, definition, state, suppressed, "" if incident is None else incident.id, now, step)
 
     def _look_at_agent(self, watched: Watched, now: Now, step: Step) -> None:
@@ -330,6 +329,7 @@ class Watch:
         self._dirty.pop(key, None)
         self._held.pop(key, None)
         self._incidents.close(key, now.wall, REMOVED, step)
+        step.record(CheckRemoved(*key))
         step.write(DropCheckState(*key))
 
     def forget(self, agent: str, now: Now, step: Step) -> None:

@@ -117,6 +117,17 @@ class CheckStateChanged(msgspec.Struct, frozen=True):
         )
 
 
+class CheckRemoved(msgspec.Struct, frozen=True):
+    """An agent no longer runs a check: its definition is gone, or selects it no more, or the agent was forgotten."""
+
+    kind: ClassVar[str] = "check.removed"
+    agent: str
+    check: str
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.agent, service=self.check)
+
+
 class IncidentOpened(msgspec.Struct, frozen=True):
     """A check is down: a hard critical or unknown."""
 
@@ -316,6 +327,7 @@ class AgentLate(msgspec.Struct, frozen=True):
 EVENTS: Final = (
     CheckAnswered,
     CheckStateChanged,
+    CheckRemoved,
     IncidentOpened,
     IncidentClosed,
     DowntimeStarted,
