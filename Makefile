@@ -7,7 +7,6 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 READY := .venv/.ready
-PIPELINE_READY := .venv/.ready-pipeline
 
 # What tests and benchmarks need from the system, by its Debian name.
 TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic
@@ -19,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300
 MINUTES ?= 30
 
-.PHONY: help setup setup-pipeline demo test check lint format bench bench-tasks bench-agents sim soak lock clean
+.PHONY: help setup demo test check lint format bench bench-tasks bench-agents sim soak lock clean
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -31,16 +30,11 @@ help: ## Say what can be made (this)
 	@printf '    MINUTES=5           how long `make soak` takes (30)\n'
 	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts to `make bench`\n'
 
-setup: $(READY) ## Install everything that the other targets need; instant when nothing changed
+setup: $(READY) ## Install everything that the other targets need, Spark too; instant when nothing changed
 	@scripts/debian-packages $(TEST_PACKAGES) || true
+	@scripts/java || true
 
-$(READY): pyproject.toml requirements.lock scripts/setup
-	@scripts/setup
-	@touch $@
-
-setup-pipeline: $(PIPELINE_READY) ## Add Spark and its friends (400 MB)
-
-$(PIPELINE_READY): $(READY) requirements-pipeline.lock
+$(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/setup
 	@scripts/setup requirements-pipeline.lock
 	@touch $@
 

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,11 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 
 from benchmarks.certificates import Ca
 from benchmarks.networks import ROOT, free_port, scale0_broker
+from scale0.io.segments.filters import Choice
+from scale0.io.segments.history import open_history
 
 AGENTS = int(os.environ.get("SCALE0_BENCH_AGENTS", "10000"))
 RATE = int(os.environ.get("SCALE0_BENCH_RATE", "10000"))
@@ -94,12 +94,12 @@ class Helen:
         self.process = None
 
     def answered(self) -> int:
-        """How many `check.answered` her journal holds; she must have stopped."""
-        count = 0
-        with contextlib.closing(sqlite3.connect(next(self.data.glob("*.db")))) as store:
-            for (body,) in store.execute("SELECT body FROM journal"):
-                count += msgspec.msgpack.decode(body) and body.count(b"check.answered")
-        return count
+        """How many `check.answered` she recorded, in segments and in her journal; she must have stopped."""
+        history = open_history(self.data, None, print)
+        choice = Choice(kind="check.answered")
+        with contextlib.closing(history):
+            tables = [one for pieces in history.pieces(None).values() for one in history.tables(pieces, choice)]
+            return sum(table.num_rows for table in (*tables, *history.rest(choice)))
 
 
 @contextlib.contextmanager

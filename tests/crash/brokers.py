@@ -35,7 +35,7 @@ class Mortal:
     def __init__(self, folder: Path, tool: Sequence[str] = (), program: Sequence[str] = ORDINARY, **config: Any):
         folder.mkdir(parents=True, exist_ok=True)
         self.data = Path(config.pop("data_dir", folder / "data"))
-        usual = {"identity": "broker-1", "state": "active", "data_dir": str(self.data)}
+        usual = {"identity": "broker-1", "state": "active", "data_dir": str(self.data), "segments": "off"}
         self.file, self.errors = folder / "broker.json", folder / "broker.log"
         self.file.write_text(json.dumps({**usual, **{f"{name}_port": 0 for name in PORTS}, **config}))
         self._command = [*tool, sys.executable, *program]

@@ -42,6 +42,7 @@ class Helen:
             "private_key": str(folder / "helen-key.pem"),
             "client_ca": str(folder / "ca.pem"),
             "data_dir": str(folder),
+            "segments": "off",
             **config,
         }
         self.process = Process("helen", folder, settings)

@@ -118,6 +118,7 @@ class HelenProcess:
             "private_key": str(self.files / "helen-key.pem"),
             "client_ca": str(self.files / "agents-ca.pem"),
             "data_dir": str(folder),
+            "segments": "off",
             **more,
         }
         self.file = folder / "helen.json"

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 HEAL_SECONDS: Final = 90.0
 """How long everything may take to end once nobody is killed any more."""
 LOOK_SECONDS: Final = 0.1
-JOURNAL_ROWS: Final = 1_000
 MAX_SEED: Final = 2**31 - 1
 
 
@@ -193,26 +192,22 @@ async def heal(network: ChaosNetwork, load: Load, show: Show) -> None:
 
 
 def read_journal(data_dir: Path) -> Recorded:
-    """The journal of a broker that has stopped."""
+    """What a broker that has stopped recorded of tasks: in segments, and in what its journal has left."""
     from scale0.cli.chaos_audit import Recorded
-    from scale0.events.journal import read
-    from scale0.store.sqlite import SqliteStore
-    from scale0.store.writes import ReadJournal
+    from scale0.io.segments.filters import Choice
+    from scale0.io.segments.history import events_of, open_history
 
-    store = SqliteStore(data_dir)
-    store.open()
-    events: list[dict[str, Any]] = []
+    unread: list[str] = []
+    history = open_history(data_dir, None, unread.append)
+    choice = Choice(kind="task.*")
     try:
-        after = 0
-        while True:
-            rows: Any = store.look(ReadJournal(after, JOURNAL_ROWS))
-            if not rows:
-                return Recorded(events)
-            for row in rows:
-                events += (event for event in read(row.body) if event["kind"].startswith("task."))
-            after = rows[-1].last_seq
+        found = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, choice)]
+        found += history.rest(choice)
     finally:
-        store.close()
+        history.close()
+    if unread:
+        raise faults.Trouble(f"the broker's history cannot be read: {unread[0]}")
+    return Recorded([event for table in found for event in events_of(table)])
 
 
 def read_runs(folder: Path) -> Runs:

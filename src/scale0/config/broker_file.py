@@ -24,10 +24,14 @@ from scale0.config.values import (
     Identity,
     IdentityOrBlank,
     JsonDepth,
+    KeepDays,
     Port,
     Rate,
     Seconds,
     Secret,
+    SegmentEvents,
+    SegmentSeconds,
+    SegmentsPlace,
     Services,
     SomeLine,
     Store,
@@ -87,6 +91,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     heartbeat_liveness: Count = 3
     data_dir: SomeLine = "var"
     store: Store = "sqlite"
+    segments: SegmentsPlace = ""
+    """Where the journal is written out to; blank: a folder in `data_dir`."""
+    segment_seconds: SegmentSeconds = 60.0
+    segment_events: SegmentEvents = 250_000
+    segments_keep_days: KeepDays = 90
+    """0: for ever."""
     curve: bool = False
     insecure: bool = False
     management: Management = Management()

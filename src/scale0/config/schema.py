@@ -27,10 +27,14 @@ from scale0.config.values import (
     HostOrBlank,
     Identity,
     IdentityOrBlank,
+    KeepDays,
     LabelName,
     Line,
     Port,
     Seconds,
+    SegmentEvents,
+    SegmentSeconds,
+    SegmentsPlace,
     ServiceName,
     SomeLine,
     split_address,
@@ -101,6 +105,12 @@ class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Agents whose software is older are told to reload, then refused; blank: none is too old."""
     commands: tuple[NoticeCommand, ...] = ()
     smtp: MailServer = MailServer()
+    segments: SegmentsPlace = ""
+    """Where the journal is written out to; blank: a folder in `data_dir`."""
+    segment_seconds: SegmentSeconds = 60.0
+    segment_events: SegmentEvents = 250_000
+    segments_keep_days: KeepDays = 90
+    """0: for ever."""
 
     def broker_endpoint(self) -> str:
         """Where to connect, as an endpoint."""

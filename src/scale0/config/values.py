@@ -28,6 +28,12 @@ MAX_RANGE_CHARS: Final = 80
 """Of a range's text: two long numbers, and the signs around them."""
 MAX_DEEPEST_JSON: Final = 512
 """The most that `max_json_depth` may be set to: decoding uses the stack."""
+MAX_KEEP_DAYS: Final = 36_500
+"""A hundred years."""
+MAX_SEGMENT_SECONDS: Final = 86_400.0
+"""A day is a folder of segments."""
+MAX_SEGMENT_EVENTS: Final = 5_000_000
+"""The writer holds the events of one segment in memory."""
 DEFAULT_BACKEND_PORT: Final = 5701
 DEFAULT_HELEN_PORT: Final = 4166
 ALL: Final = "all"
@@ -45,6 +51,7 @@ _RANGE: Final = re.compile(rf"@?(?:(?P<start>~|{_RANGE_NUMBER})?:)?(?P<end>{_RAN
 _LIMITS: Final = frozenset({"warn", "crit"})
 _URL: Final = re.compile(rf"https?://{_HOST}(?::(?P<port>[1-9][0-9]{{0,4}}))?(?:[/?][!-~]{{0,2000}})?", re.ASCII)
 _EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&*+/=?^_{|}~-]{1,64}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}://.", re.ASCII)
 _NOT_BARE: Final = re.compile(r"[\s'\"\\]")
 _NOT_IN_A_LINE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -85,6 +92,10 @@ def _is_name(text: str) -> bool:
 
 def _is_store(text: str) -> bool:
     return text in ("sqlite", "memory") or (text.startswith(("postgresql://", "postgres://")) and is_line(text))
+
+
+def _is_segments_place(text: str) -> bool:
+    return is_line(text) and ("://" not in text or _SCHEME.match(text) is not None)
 
 
 def _is_command(words: object) -> bool:
@@ -163,6 +174,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "secret": Rule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
     "store": Rule(_is_store, "sqlite, memory or postgresql://…", secret=True),
+    "segments": Rule(_is_segments_place, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True),
     "hash_or_blank": Rule(
         lambda text: not text or _SHA256.fullmatch(text) is not None, "blank, or a SHA-256 in 64 hex digits"
     ),
@@ -214,6 +226,7 @@ Line = Annotated[str, Meta(extra={"rule": "line"})]
 SomeLine = Annotated[str, Meta(extra={"rule": "some_line"})]
 Secret = Annotated[str, Meta(extra={"rule": "secret"})]
 Store = Annotated[str, Meta(extra={"rule": "store"})]
+SegmentsPlace = Annotated[str, Meta(extra={"rule": "segments"})]
 HashOrBlank = Annotated[str, Meta(extra={"rule": "hash_or_blank"})]
 LabelName = Annotated[str, Meta(extra={"rule": "label"})]
 Command = Annotated[tuple[Line, ...], Meta(extra={"rule": "command"})]
@@ -232,5 +245,9 @@ Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 CountOrNone = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 JsonDepth = Annotated[int, Meta(ge=1, le=MAX_DEEPEST_JSON)]
 Seconds = Annotated[float, Meta(gt=0)]
+SegmentSeconds = Annotated[float, Meta(gt=0, le=MAX_SEGMENT_SECONDS)]
+KeepDays = Annotated[int, Meta(ge=0, le=MAX_KEEP_DAYS)]
+"""0: for ever."""
+SegmentEvents = Annotated[int, Meta(ge=1, le=MAX_SEGMENT_EVENTS)]
 Rate = Annotated[float, Meta(gt=0)]
 HeartbeatShare = Literal["push", "pull", "off"]

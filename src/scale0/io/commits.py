@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from scale0.base.errors import StoreError
 from scale0.store.interface import Store
 
 log = logging.getLogger("scale0.commits")
@@ -56,6 +57,19 @@ class Commits:
     async def read(self, ask: Any) -> Any:
         """Ask the store, on its own thread, behind what is being committed."""
         return await self._loop.run_in_executor(self._thread, self._store.read, ask)
+
+    async def trim(self, up_to_seq: int) -> None:
+        """Forget journal rows that are exported, on the store's own thread, between two commits."""
+        if self._broken:
+            return
+        try:
+            await self._loop.run_in_executor(self._thread, self._store.trim_journal, up_to_seq)
+        except StoreError as error:
+            # As with a commit: nobody knows what is on disk.
+            self._broken = True
+            self._idle.set()
+            self._failed(error)
+            raise
 
     def look(self, ask: Any) -> Any:
         """Ask the store beside what is being committed, on the caller's own thread."""

@@ -38,6 +38,8 @@ from scale0.io.compose import compose_broker, start_broker
 from scale0.io.door import Door, Publisher
 from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.runner import Runner
+from scale0.io.segments.scribe import Scribe
+from scale0.io.segments.settings import settings_of
 from scale0.store.interface import Store
 from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
@@ -91,8 +93,10 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         if not stop.done():
             stop.set_result(0)
 
+    settings = settings_of(config) if config.store != "memory" else None
     opened = store.open()
     commits = Commits(store, loop, fail)
+    scribe = Scribe(settings, commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
     answers = Answers(commits, config_file)
@@ -112,6 +116,7 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
         watch = loop.create_task(watch_disk(broker, store))
+        scribe.start()
         ready(broker)
         status = await stop
         watch.cancel()
@@ -124,8 +129,10 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
             door.close()
         for publisher in publishers:
             publisher.close()
+        await scribe.finish(status)
         return status
     finally:
+        scribe.close()
         answers.close()
         with contextlib.suppress(Exception):
             commits.close()

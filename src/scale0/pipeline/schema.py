@@ -13,12 +13,8 @@ from scale0.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, Type
 
 HISTOGRAM: Final = t.ArrayType(
     t.StructType(
-        [
-            t.StructField(name, {"int": t.IntegerType(), "bigint": t.LongType()}[kind], False)
-            for name, kind in HISTOGRAM_FIELDS
-        ]
-    ),
-    False,
+        [t.StructField(name, {"int": t.IntegerType(), "bigint": t.LongType()}[kind]) for name, kind in HISTOGRAM_FIELDS]
+    )
 )
 """Counts by log bucket, ascending, without zero counts."""
 

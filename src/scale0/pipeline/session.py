@@ -6,8 +6,11 @@ Lives here: settings, each with its reason. Never here: a query.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from scale0.pipeline.murmurs import murmurs_left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +32,10 @@ _SETTINGS: Final = {
     # The driver knows every file: no summaries, no markers beside them.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The driver names every file: a job that lists them would cost more than the listing.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    # No .crc file beside every file: pages have checksums of their own, and the manifest has the sizes.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
 _LOCAL_SETTINGS: Final = {
@@ -45,11 +52,13 @@ def start(master: str = "local[*]", settings: dict[str, str] | None = None) -> S
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     # Spark's own profile writes warnings of no use to anybody; ours writes errors.
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415  # the environment must be set before
 
     builder = SparkSession.builder.master(master).appName("scale0")
     for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **(settings or {})}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with murmurs_left_out():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import from_arrow_type
 
 from scale0.pipeline.hours import Period
+from scale0.pipeline.warehouse.types import arrow_type
 
 PART: Final = "part"
 """The number of the part, int: hours, days or months since 1970 (`hours.py`)."""
@@ -39,5 +41,6 @@ def fields(*columns: tuple[str, t.DataType | str]) -> t.StructType:
     """A schema from (name, type) pairs; a type may be Spark's word for it."""
     out = t.StructType()
     for name, kind in columns:
-        out.add(name, t.DataType.fromDDL(kind) if isinstance(kind, str) else kind, True)
+        # Spark reads such words only once a session runs, and schemas are wanted before.
+        out.add(name, from_arrow_type(arrow_type(kind)) if isinstance(kind, str) else kind, True)
     return out

@@ -41,6 +41,8 @@ from scale0.io.helen.notify import NOTIFY, Notifier, NotTold
 from scale0.io.helen.tls import server_context
 from scale0.io.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, raise_file_limit
 from scale0.io.runner import Runner
+from scale0.io.segments.scribe import Scribe
+from scale0.io.segments.settings import Settings, settings_of
 from scale0.store.interface import Store
 from scale0.store.sqlite import SqliteStore
 from scale0.zerotask.node import Job
@@ -97,11 +99,12 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         log.critical("Helen does not go on without this: please report it", exc_info=error)
         end(1)
 
-    context = context_of(config)
+    context, settings = context_of(config), settings_of(config)
     opened = store.open()
     with contextlib.ExitStack() as stack:
         commits = Commits(store, loop, fail)
         stack.callback(close_quietly, commits)
+        scribe = start_scribe(settings, commits, stack)
         door = TlsDoor(context, config.bind, config.helen_port, config.max_agents + EXTRA_CONNECTIONS)
         stack.callback(door.close)
         helen = compose_helen(config, door.port, store, new_token(Path(config.data_dir)))
@@ -137,7 +140,16 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
             helen.stop(now, last)
         runner.stop(last, now)
         await commits.flush()
+        await scribe.finish(status)
         return status
+
+
+def start_scribe(settings: Settings | None, commits: Commits, stack: contextlib.ExitStack) -> Scribe:
+    """Have her journal written out."""
+    scribe = Scribe(settings, commits)
+    stack.callback(scribe.close)
+    scribe.start()
+    return scribe
 
 
 def new_token(folder: Path) -> str:

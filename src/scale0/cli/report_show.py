@@ -1,0 +1,183 @@
+"""Reports as people and programs read them: a table, JSON, CSV, or a page.
+
+Lives here: the renderers of the command line, and where they write. Never here: a number that is made. Invariants: a
+file is whole under its name, or it is not there; nothing that a name says is obeyed by a terminal, or by a spreadsheet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scale0.cli import output
+from scale0.cli.faults import Trouble
+
+if TYPE_CHECKING:
+    from scale0.pipeline.reports.shape import Column, Plot, Report, Table
+
+FORMATS: Final = ("table", "json", "csv", "html")
+DEFAULT_ROWS: Final = 50
+"""Of each table, for people; programs get all."""
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""A text that begins so would be reckoned by a spreadsheet."""
+
+
+def show(reports: Sequence[Report], form: str, out: Path | None, limit: int | None) -> None:
+    """Print them, or write them to a file."""
+    if form == "table" and out is None:
+        for_people(reports, limit or DEFAULT_ROWS)
+        return
+    match form:
+        case "json":
+            text = as_json(reports, limit)
+        case "csv":
+            text = as_csv(reports, limit)
+        case "html":
+            from scale0.pipeline.reports.page import page
+
+            text = page(reports, limit or DEFAULT_ROWS)
+        case _:
+            text = as_text(reports, limit or DEFAULT_ROWS)
+    if out is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_whole(out, text)
+        output.note(f"{len(text.encode()):,} bytes in {out}")
+
+
+def write_whole(out: Path, text: str) -> None:
+    """The file, or what was there before."""
+    partial = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(text, encoding="utf-8", newline="")
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise Trouble(f"{out} cannot be written: {error.strerror or error}", "name another file with --out") from error
+
+
+def for_people(reports: Sequence[Report], limit: int) -> None:
+    """On a terminal, or where there is none in plain lines."""
+    from scale0.pipeline.reports.period import said
+    from scale0.pipeline.reports.shape import shared_notes
+    from scale0.pipeline.reports.words import NUMERIC, text
+
+    shared = shared_notes(reports)
+    for note in shared:
+        output.say(output.clean(note))
+    for at, report in enumerate(reports):
+        if at or shared:
+            output.say()
+        title = f"{report.title}, {said(report.period.from_us)} to {said(report.period.to_us)}"
+        output.say(title)
+        output.say(output.clean(report.summary))
+        for number, table in enumerate(report.tables):
+            output.say()
+            if number or len(report.tables) > 1:
+                output.say(f"{table.title}:")
+            if not table.rows:
+                output.say(f"  {table.empty}")
+                continue
+            shown = [place for place, column in enumerate(table.columns) if not column.detail]
+            heads = [table.columns[place].head.upper() for place in shown]
+            numbers = [head for head, place in zip(heads, shown, strict=True) if table.columns[place].unit in NUMERIC]
+            rows = [[text(row[place], table.columns[place].unit) for place in shown] for row in table.rows[:limit]]
+            output.table(heads, rows, numbers=numbers)
+            if len(table.rows) > limit:
+                output.note(f"the first {limit:,} of {len(table.rows):,}: --limit N shows more")
+        own = [note for note in report.notes if note not in shared]
+        output.say("\n".join(["", *map(output.clean, own)]) if own else "")
+
+
+def as_text(reports: Sequence[Report], limit: int) -> str:
+    """What a terminal would show, for a file."""
+    caught = io.StringIO()
+    with contextlib.redirect_stdout(caught):
+        for_people(reports, limit)
+    return caught.getvalue()
+
+
+def as_json(reports: Sequence[Report], limit: int | None) -> str:
+    """One object for each report, on a line of its own."""
+    return "".join(f"{json.dumps(_report(one, limit), ensure_ascii=False)}\n" for one in reports)
+
+
+def _report(report: Report, limit: int | None) -> dict[str, Any]:
+    from scale0.pipeline.reports.period import Period
+
+    period: Period = report.period
+    return {
+        "report": report.name,
+        "title": report.title,
+        "from": _time(period.from_us),
+        "to": _time(period.to_us),
+        "horizon": _time(period.horizon_us),
+        "unit": period.unit,
+        "summary": report.summary,
+        "notes": list(report.notes),
+        "tables": [_table(table, limit) for table in report.tables],
+        "plots": [_plot(plot) for plot in report.plots],
+    }
+
+
+def _table(table: Table, limit: int | None) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "title": table.title,
+        "columns": [{"name": column.name, "head": column.head, "unit": column.unit} for column in table.columns],
+        "rows": [
+            {column.name: _value(value, column) for column, value in zip(table.columns, row, strict=True)}
+            for row in table.rows[:limit]
+        ],
+    }
+
+
+def _plot(plot: Plot) -> dict[str, Any]:
+    """As it is; its times are whole microseconds."""
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(plot)
+    return found
+
+
+def _value(value: Any, column: Column) -> Any:
+    return _time(value) if column.unit == "time" and value is not None else value
+
+
+def _time(us: int) -> str:
+    from scale0.pipeline.hours import to_time
+
+    return to_time(us).isoformat().replace("+00:00", "Z")
+
+
+def as_csv(reports: Sequence[Report], limit: int | None) -> str:
+    """The first table of a report; of several, each with its name before its rows."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    tables = [(report, table) for report in reports for table in report.tables]
+    several = len(tables) > 1
+    for report, table in tables:
+        if several:
+            writer.writerow(["table", *(column.name for column in table.columns)])
+        else:
+            writer.writerow([column.name for column in table.columns])
+        lead = [f"{report.name}.{table.name}"] if several else []
+        for row in table.rows[:limit]:
+            writer.writerow([*lead, *(_field(cell, column) for cell, column in zip(row, table.columns, strict=True))])
+    return written.getvalue()
+
+
+def _field(value: Any, column: Column) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(FORMULA) else value
+    return str(value).lower() if isinstance(value, bool) else _value(value, column)

@@ -1,0 +1,268 @@
+"""Advance: the one heart of run, stream and backfill.
+
+Lives here: which hours each family steps through, for which keys, and when it may stop. Never here: files, segments, or
+the commit. Invariants:
+- the hours from that of the old horizon on (the frontier) are stepped for every key, with the carry at its start;
+- hours before it are stepped only where events are new, and onwards only for keys whose carry became another, in ranges
+  that double, until the carry equals the stored one: the cost is that of what was touched, never of history;
+- a family without memory steps through the touched hours alone;
+- derivations compute again exactly the parts that changed inputs reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from functools import reduce
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from scale0.pipeline.engine.frames import EVENTS_NAME, PULSES_NAME, Frames, runs_of
+from scale0.pipeline.engine.restatements import NOTHING, Change
+from scale0.pipeline.engine.writing import write_slab
+from scale0.pipeline.hours import DAY_HOURS, OPEN_PART, Stretch, day_of, hour_of, month_of
+from scale0.pipeline.registry import DERIVATIONS, FAMILIES, SLABS, slabs_of
+from scale0.pipeline.slab import PART, Slab
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from scale0.pipeline.family import Derivation, Family
+    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.warehouse.attempt import Attempt
+    from scale0.pipeline.warehouse.draft import Draft
+    from scale0.pipeline.warehouse.records import Sum
+
+OLDEST_HOURS: Final = 400 * DAY_HOURS
+"""Events that happened longer before the horizon are in `events`, and in no other table."""
+FIRST_REACH_HOURS: Final = 1
+"""How far beyond a touched hour is stepped at first, to see whether the carry is the stored one again; then doubled."""
+
+
+class Fresh(NamedTuple):
+    """What came in since the tables were last computed."""
+
+    hours: Mapping[int, Set[str]]
+    """By hour of `at`: the kinds of events that are new in it."""
+    pulse_hours: Set[int]
+    paths: tuple[str, ...]
+    """The files that hold the new events."""
+
+
+class Span(NamedTuple):
+    """Hours [first, end) to compute again for every key, whatever is new: a backfill."""
+
+    first: int
+    end: int
+
+
+Told = Callable[[str, int, int], None]
+"""Progress: what is being done, and of how many such things how many are done."""
+
+
+class Advance:
+    """One advance of a draft from one horizon to another."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        draft: Draft,
+        attempt: Attempt,
+        parameters: Parameters,
+        horizons: tuple[int | None, int],
+        told: Told,
+    ) -> None:
+        old, self._horizon_us = horizons
+        self._spark = spark
+        self._draft = draft
+        self._attempt = attempt
+        self._parameters = parameters
+        self._told = told
+        self._frames = Frames(spark, draft)
+        self._tasks = spark.sparkContext.defaultParallelism * 2
+        self._frontier = oldest_hour(draft, self._horizon_us) if old is None else hour_of(old)
+        self.changed: dict[str, set[int]] = {}
+        """By slab: the parts whose rows are others now."""
+        self.changes: dict[tuple[str, int], Change] = {}
+        """What they were before, and are now."""
+
+    def go(self, fresh: Fresh, span: Span | None = None) -> None:
+        """Bring every table up to the horizon."""
+        whole = len(FAMILIES) + len(DERIVATIONS)
+        for number, family in enumerate(FAMILIES):
+            self._told(family.name, number, whole)
+            self._family(family, fresh, span)
+            self._spark.catalog.clearCache()
+        for number, derivation in enumerate(DERIVATIONS, len(FAMILIES)):
+            self._told(derivation.name, number, whole)
+            self._derive(derivation, span)
+            self._spark.catalog.clearCache()
+        self._told("tables", whole, whole)
+
+    # Families.
+
+    def _family(self, family: Family, fresh: Fresh, span: Span | None) -> None:
+        late = {hour for hour in self._new_hours(family, fresh) if hour < self._frontier}
+        if span is not None:
+            self._again(family, span)
+            late -= set(range(span.first, span.end))
+        if late and family.carry is None:
+            self._step_hours(family, late)
+        elif late:
+            self._catch_up(family, Stretch(min(late), max(late) + 1, self._horizon_us), self._new_keys(family, fresh))
+        if family.carry is not None or self._has_input(family):
+            self._step(family, Stretch(self._frontier, hour_of(self._horizon_us) + 1, self._horizon_us), None)
+
+    def _new_hours(self, family: Family, fresh: Fresh) -> set[int]:
+        hours: set[int] = set()
+        for name in family.reads:
+            if name == EVENTS_NAME:
+                hours |= {hour for hour, kinds in fresh.hours.items() if not family.kinds or kinds & family.kinds}
+            elif name == PULSES_NAME:
+                hours |= fresh.pulse_hours
+            else:
+                hours |= {part for slab in slabs_of(name, "hour") for part in self.changed.get(slab.name, ())}
+        return hours
+
+    def _has_input(self, family: Family) -> bool:
+        hours = frozenset(range(self._frontier, hour_of(self._horizon_us) + 1))
+        return bool(family.kinds & self._draft.kinds_in(hours).keys()) or not family.kinds
+
+    def _new_keys(self, family: Family, fresh: Fresh) -> DataFrame | None:
+        """The keys of the new events before the frontier; None: the family cannot be separated."""
+        if not family.key:
+            return None
+        stretch = Stretch(min(fresh.hours), self._frontier, self._horizon_us)
+        return self._frames.events_of(fresh.paths, stretch, family.kinds, family.key).distinct().persist()
+
+    def _again(self, family: Family, span: Span) -> None:
+        """All keys over a span, a day at a time, and then whatever it reaches."""
+        first, end = span.first, min(span.end, self._frontier)
+        while first < end:
+            stop = min(end, (day_of(first) + 1) * DAY_HOURS)
+            if family.carry is None:
+                self._step_hours(family, set(range(first, stop)))
+            elif stop < end:
+                self._step(family, Stretch(first, stop, self._horizon_us), None)
+            else:
+                self._catch_up(family, Stretch(first, stop, self._horizon_us), None)
+            first = stop
+
+    def _catch_up(self, family: Family, stretch: Stretch, keys: DataFrame | None) -> None:
+        """Step through late hours, and on until the carry is the stored one, or the frontier takes over."""
+        reach = FIRST_REACH_HOURS
+        while True:
+            assert family.carry is not None
+            stored = self._frames.slab(family.carry, {stretch.end})
+            before = self._draft.sums(family.carry.name, {stretch.end})
+            self._step(family, stretch, keys)
+            after = self._draft.sums(family.carry.name, {stretch.end})
+            if before == after or stretch.end >= self._frontier:
+                return
+            if keys is not None:
+                keys = differing(stored, self._frames.slab(family.carry, {stretch.end}), family.carry.key).persist()
+            stretch = Stretch(stretch.end, min(self._frontier, stretch.end + reach), self._horizon_us)
+            reach *= 2
+
+    def _step_hours(self, family: Family, hours: set[int]) -> None:
+        """A family without memory: neighbouring hours together."""
+        for first, last in runs_of(hours):
+            self._step(family, Stretch(first, last + 1, self._horizon_us), None)
+
+    def _step(self, family: Family, stretch: Stretch, keys: DataFrame | None) -> None:
+        """One step, for these keys (None: all), and its rows in place of those that were there."""
+        carry = None
+        if family.carry is not None:
+            carry = self._frames.slab(family.carry, {stretch.first}).drop(PART)
+            carry = carry if keys is None else only(carry, keys, family.carry.key)
+        rows = {name: self._rows(family, name, stretch, keys) for name in family.reads}
+        made = family.step(carry, rows, stretch, self._parameters)
+        for slab in family.slabs:
+            if slab.period != "open":
+                self._put(slab, made[slab.name], set(range(stretch.first, stretch.end)), keys)
+            elif stretch.end > hour_of(self._horizon_us):
+                self._put(slab, made[slab.name], {OPEN_PART}, None)
+        if family.carry is not None and stretch.last_carry > stretch.first:
+            parts = set(range(stretch.first + 1, stretch.last_carry + 1))
+            self._put(family.carry, made[family.carry.name], parts, keys)
+
+    def _rows(self, family: Family, name: str, stretch: Stretch, keys: DataFrame | None) -> DataFrame:
+        if name == PULSES_NAME:
+            return self._frames.pulses(stretch)
+        if name == EVENTS_NAME:
+            events = self._frames.events(stretch, family.kinds, family.columns)
+            return events if keys is None else only(events, keys, family.key)
+        hours = set(range(stretch.first, stretch.end))
+        slabs = slabs_of(name, "hour")
+        shown = [field.name for field in slabs[0].schema if field.name not in slabs[0].hidden]
+        return reduce(DataFrame.unionByName, (self._frames.slab(slab, hours).select(*shown, PART) for slab in slabs))
+
+    def _put(self, slab: Slab, frame: DataFrame, parts: set[int], keys: DataFrame | None) -> None:
+        """These parts of a slab are this frame now; with keys, only for them."""
+        if keys is not None:
+            kept = self._frames.slab(slab, parts)
+            kept = kept.join(keys.toDF(slab.key), on=slab.key, how="left_anti").select(*kept.columns)
+            frame = frame.select(*kept.columns).unionByName(kept)
+        days = len({day_of(part) for part in parts}) if slab.period == "hour" else 1
+        entries = write_slab(self._attempt, slab, frame, days, self._tasks)
+        before = self._draft.sums(slab.name, parts)
+        self._draft.replace(slab.name, slab.period, parts, entries)
+        after = self._draft.sums(slab.name, parts)
+        self._note(slab, before, after)
+
+    def _note(self, slab: Slab, before: Mapping[int, Sum], after: Mapping[int, Sum]) -> None:
+        """Remember what is another now, and what it was before all of this."""
+        for part in before.keys() | after.keys():
+            was, now = before.get(part, NOTHING), after.get(part, NOTHING)
+            if was != now:
+                self.changed.setdefault(slab.name, set()).add(part)
+                known = self.changes.get((slab.name, part))
+                self.changes[slab.name, part] = Change(slab, part, was if known is None else known.before, now)
+
+    # Derivations.
+
+    def _derive(self, derivation: Derivation, span: Span | None) -> None:
+        # Time passed there: an hour may be complete now, or longer, though none of its rows changed.
+        passed = Span(self._frontier, hour_of(self._horizon_us) + 1)
+        changed = {
+            name: {*self.changed.get(name, ()), *parts_of(SLABS[name], passed), *parts_of(SLABS[name], span)}
+            for name in derivation.inputs
+        }
+        parts = derivation.touched(changed, self._horizon_us)
+        if not parts:
+            return
+        wanted = derivation.wants(parts)
+        inputs = {name: self._frames.slab(SLABS[name], wanted.get(name, frozenset())) for name in derivation.inputs}
+        made = derivation.compute(inputs, parts, self._horizon_us, self._parameters)
+        for slab in derivation.slabs:
+            self._put(slab, made[slab.name], set(parts), None)
+
+
+def oldest_hour(draft: Draft, horizon_us: int) -> int:
+    """The first hour of all tables: that of the first event, if it is not impossibly old."""
+    end = hour_of(horizon_us)
+    return next(iter(draft.hours_with_events(end - OLDEST_HOURS, end + 1)), end)
+
+
+def only(rows: DataFrame, keys: DataFrame, column: str) -> DataFrame:
+    """The rows of these keys."""
+    return rows.join(keys.toDF(column), on=column, how="left_semi").select(*rows.columns)
+
+
+def differing(one: DataFrame, other: DataFrame, key: str) -> DataFrame:
+    """The keys of rows that only one of the two has."""
+    return one.exceptAll(other).unionByName(other.exceptAll(one)).select(key).distinct()
+
+
+def parts_of(slab: Slab, span: Span | None) -> set[int]:
+    """The parts of a slab that lie in a span of hours."""
+    hours = range(0) if span is None else range(span.first, span.end)
+    match slab.period:
+        case "hour":
+            return set(hours)
+        case "day":
+            return {day_of(hour) for hour in hours}
+        case "month":
+            return {month_of(day) for day in {day_of(hour) for hour in hours}}
+        case "open":
+            return {OPEN_PART}

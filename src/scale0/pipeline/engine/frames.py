@@ -1,0 +1,112 @@
+"""Frames of what the warehouse lists: slabs, events, pulses.
+
+Lives here: listed files -> frames. Never here: a decision about which parts to read. Invariant: a frame holds exactly
+the parts that the manifest lists; what a file holds beyond them has been replaced and is filtered out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from scale0.pipeline.hours import HOUR_US, Stretch
+from scale0.pipeline.schema import EVENTS
+from scale0.pipeline.slab import PART, Slab, fields
+from scale0.pipeline.tables import PULSES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import types as t
+
+    from scale0.pipeline.warehouse.draft import Draft
+    from scale0.pipeline.warehouse.entries import Listed
+
+EVENTS_NAME: Final = "events"
+PULSES_NAME: Final = "pulses"
+
+
+class Frames:
+    """What a draft lists, as frames of one session."""
+
+    def __init__(self, spark: SparkSession, draft: Draft) -> None:
+        self._spark = spark
+        self._draft = draft
+
+    def slab(self, slab: Slab, parts: Set[int] | None = None) -> DataFrame:
+        """The rows of these parts (None: of all), with `part`."""
+        return self._listed(self._draft.files(slab.name, parts), slab.schema, parts)
+
+    def pulses(self, stretch: Stretch) -> DataFrame:
+        """Those within the stretch, at or before the horizon."""
+        hours = frozenset(range(stretch.first, stretch.end))
+        rows = self._listed(self._draft.pulses(hours), PULSES, hours)
+        return rows.filter(f.unix_micros("first_time") <= stretch.horizon_us)
+
+    def events(self, stretch: Stretch, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
+        """Those of these kinds (none named: all) within the stretch, at or before the horizon."""
+        paths = self._draft.event_files(frozenset(range(stretch.first, stretch.end)))
+        return narrowed(self._read(paths, EVENTS), stretch, kinds).select(*columns)
+
+    def events_of(self, paths: Iterable[str], stretch: Stretch, kinds: Iterable[str], column: str) -> DataFrame:
+        """One column of the events of chosen files."""
+        return narrowed(self._read(list(paths), EVENTS), stretch, kinds).select(column)
+
+    def _read(self, paths: list[str], schema: t.StructType) -> DataFrame:
+        if not paths:
+            # Of Spark's own: rows from Python would cost a Python worker, though there are none.
+            nothing = (f.lit(None).cast(field.dataType).alias(field.name) for field in schema)
+            return self._spark.range(0).select(*nothing)
+        return self._spark.read.schema(schema).parquet(*paths)
+
+    def _listed(self, files: Sequence[Listed], schema: t.StructType, parts: Set[int] | None) -> DataFrame:
+        """Files whose rows all count are read together; the others with the parts that still count."""
+        shape = with_part_column(schema)
+        groups: dict[frozenset[int], list[str]] = {}
+        whole: list[str] = []
+        for path, listed, carved in files:
+            if not carved and (parts is None or listed <= parts):
+                whole.append(path)
+            else:
+                groups.setdefault(frozenset(listed if parts is None else listed & parts), []).append(path)
+        frames = [self._read(whole, shape)] if whole or not groups else []
+        for listed, paths in groups.items():
+            frames.append(self._read(paths, shape).filter(in_parts(listed)))
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def with_part_column(schema: t.StructType) -> t.StructType:
+    """The schema as it is stored."""
+    return fields(*((field.name, field.dataType) for field in schema), (PART, "int"))
+
+
+def in_parts(parts: Set[int]) -> Column:
+    """Whether a row belongs to one of these parts; runs of neighbours are asked for as ranges."""
+    condition = f.lit(False)
+    for first, last in runs_of(parts):
+        condition = condition | f.col(PART).between(first, last)
+    return condition
+
+
+def runs_of(parts: Iterable[int]) -> list[tuple[int, int]]:
+    """Neighbouring parts as (first, last), ascending."""
+    runs: list[tuple[int, int]] = []
+    for part in sorted(parts):
+        if runs and part == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], part)
+        else:
+            runs.append((part, part))
+    return runs
+
+
+def narrowed(events: DataFrame, stretch: Stretch, kinds: Iterable[str]) -> DataFrame:
+    """The events of a stretch, at or before its horizon."""
+    wanted = sorted(kinds)
+    if wanted:
+        events = events.filter(f.col("kind").isin(*wanted))
+    from_time = f.timestamp_micros(f.lit(stretch.from_us))
+    if stretch.end * HOUR_US <= stretch.horizon_us:
+        return events.filter((f.col("at") >= from_time) & (f.col("at") < f.timestamp_micros(f.lit(stretch.until_us))))
+    return events.filter((f.col("at") >= from_time) & (f.col("at") <= f.timestamp_micros(f.lit(stretch.horizon_us))))

@@ -1,0 +1,97 @@
+"""Restatements: what was said of an hour that had passed, and is said differently now.
+
+Lives here: which changes count, and their rows. Never here: what changed it. Invariant: a part that ended an hour
+before the old horizon, or earlier, never changes without a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scale0.pipeline.hours import DAY_HOURS, HOUR_US, Period, days_of_month, to_time
+from scale0.pipeline.slab import Slab
+from scale0.pipeline.warehouse.records import LEDGER, FileEntry, Sum
+from scale0.pipeline.warehouse.types import arrow_type
+
+if TYPE_CHECKING:
+    from scale0.pipeline.warehouse.attempt import Attempt
+
+CALM_US: Final = HOUR_US
+"""How long before the horizon a part must have ended to count as said."""
+
+COLUMNS: Final = {
+    "run": "bigint",
+    "table": "string",
+    "part": "timestamp",
+    "period": "string",
+    "rows_before": "bigint",
+    "rows_after": "bigint",
+    "hash_before": "bigint",
+    "hash_after": "bigint",
+    "cause": "string",
+}
+"""In Spark's words, as readers are told of them."""
+SCHEMA: Final = pa.schema([(name, arrow_type(word)) for name, word in COLUMNS.items()])
+
+NOTHING: Final[Sum] = (0, 0)
+"""The rows of a part that has none, and the hash over them."""
+
+
+class Change(NamedTuple):
+    """One part of one slab that is another now."""
+
+    slab: Slab
+    part: int
+    before: Sum
+    after: Sum
+
+
+def part_bounds_us(period: Period, part: int) -> tuple[int, int]:
+    """Where a part begins and ends."""
+    match period:
+        case "hour":
+            return part * HOUR_US, (part + 1) * HOUR_US
+        case "day":
+            return part * DAY_HOURS * HOUR_US, (part + 1) * DAY_HOURS * HOUR_US
+        case _:
+            days = days_of_month(part)
+            return days.start * DAY_HOURS * HOUR_US, days.stop * DAY_HOURS * HOUR_US
+
+
+def restated_changes(changes: Mapping[tuple[str, int], Change], old_horizon_us: int | None) -> list[Change]:
+    """Those that had been said, in the order of table and part."""
+    if old_horizon_us is None:
+        return []
+    out = []
+    for key in sorted(changes):
+        change = changes[key]
+        if change.slab.period == "open" or not change.slab.table or change.before == change.after:
+            continue
+        if part_bounds_us(change.slab.period, change.part)[1] <= old_horizon_us - CALM_US:
+            out.append(change)
+    return out
+
+
+def ledger_entry(attempt: Attempt, changes: list[Change], cause: str) -> FileEntry:
+    """A file of the ledger: one row for each change."""
+    rows: list[dict[str, Any]] = [
+        {
+            "run": attempt.number,
+            "table": change.slab.name,
+            "part": to_time(part_bounds_us(change.slab.period, change.part)[0]),
+            "period": change.slab.period,
+            "rows_before": change.before[0],
+            "rows_after": change.after[0],
+            "hash_before": change.before[1],
+            "hash_after": change.after[1],
+            "cause": cause,
+        }
+        for change in changes
+    ]
+    path = attempt.new_file(LEDGER, LEDGER)
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd", write_page_checksum=True)
+    return attempt.register_whole(path)

@@ -1,0 +1,50 @@
+"""Files of frames: a slab's rows go into the attempt's folder, by day.
+
+Lives here: how a frame is laid out in files, and the hash of a row. Never here: which parts they replace. Invariant:
+what is listed was read back, counted and hashed by the warehouse (`Attempt.register`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from scale0.pipeline.hours import DAY_HOURS
+from scale0.pipeline.slab import PART, ROW_HASH, Slab
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from scale0.pipeline.warehouse.attempt import Attempt
+    from scale0.pipeline.warehouse.records import FileEntry
+
+DAY: Final = "day_folder"
+MANY_DAYS: Final = 2
+"""Rows of more days than this are brought together by day: a reader of one day then opens one file of a slab."""
+
+
+def write_slab(attempt: Attempt, slab: Slab, frame: DataFrame, days: int, tasks: int) -> list[FileEntry]:
+    """Write rows (with `part`) that spread over this many days, and give their entries."""
+    rows = frame.select(*(f.col(field.name).cast(field.dataType) for field in slab.schema), f.col(PART).cast("int"))
+    rows = rows.withColumn(ROW_HASH, row_hash(slab.schema))
+    folder = attempt.new_file(slab.name, "step").with_suffix("")
+    if days > MANY_DAYS and slab.period == "hour":
+        rows = rows.withColumn(DAY, f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int"))
+        rows = rows.repartition(min(days, tasks), DAY).sortWithinPartitions(DAY, PART)
+        rows.write.partitionBy(DAY).parquet(str(folder))
+    else:
+        rows.coalesce(1 if days <= MANY_DAYS else tasks).write.parquet(str(folder))
+    return attempt.register(slab.name, sorted(folder.rglob("*.parquet")))
+
+
+def row_hash(schema: t.StructType) -> Column:
+    """One number for all columns of a row and its part."""
+    return f.xxhash64(*(hashable(field) for field in schema), f.col(PART))
+
+
+def hashable(field: t.StructField) -> Column:
+    """Maps have no order, so Spark refuses to hash them: their sorted entries are hashed."""
+    column = f.col(field.name)
+    return f.array_sort(f.map_entries(column)) if isinstance(field.dataType, t.MapType) else column

@@ -1,0 +1,304 @@
+"""One story of all that happened to a task, a client or a check.
+
+Lives here: what the warehouse knows of it, and how everything becomes one timeline. Never here: the journal (the
+command reads it, and hands its events in), or a terminal. Invariants: each event is told once, by (source, boot,
+seq), wherever it was found; what was judged from events is told as such; what nobody saw is told, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from scale0.events.columns import COLUMN_NAMES
+from scale0.pipeline.explain_words import Event, is_routine, routine_words, words_of
+from scale0.pipeline.hours import to_time
+from scale0.pipeline.reports.desk import Desk
+from scale0.pipeline.reports.intervals import Interval, joined
+from scale0.pipeline.reports.notes import holes_of, restatements_of
+from scale0.pipeline.reports.words import counted, duration, moment
+
+MAX_EVENTS: Final = 200_000
+"""Of the warehouse: the newest. Who has more is told so."""
+
+Sort = Literal["task", "client", "check"]
+_TIMES: Final = ("time", "at")
+_COLUMNS: Final = ", ".join(f'epoch_us("{name}")' if name in _TIMES else f'"{name}"' for name in COLUMN_NAMES)
+AGENT_KINDS: Final = ("client.joined", "client.left", "client.lost", "client.replaced")
+DOWNTIMES: Final = ("downtime.started", "downtime.ended")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a story."""
+
+    at_us: int
+    until_us: int | None
+    """Where it is about a while."""
+    kind: str
+    """The event's; `routine`; or the table that judged it."""
+    text: str
+    id: str = ""
+    """source:boot:seq of the event."""
+    order: tuple[int, str, int, int] = (0, "", 0, 0)
+    """Among what happened at one instant: events as they were recorded, and then what was made of them."""
+
+
+class Story(msgspec.Struct, frozen=True):
+    """The whole of it."""
+
+    what: str
+    sort: Sort
+    since_us: int
+    until_us: int
+    entries: tuple[Entry, ...]
+    summary: str
+    unseen: tuple[str, ...]
+    """What is not in it, and why."""
+    others: tuple[str, ...] = ()
+    """Who else had to do with it: worth a look."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What the warehouse has."""
+
+    events: tuple[Event, ...] = ()
+    judged: tuple[Entry, ...] = ()
+    unseen: tuple[str, ...] = ()
+    horizon_us: int | None = None
+
+
+def is_about(event: Event, what: str) -> bool:
+    """True if an event belongs into the story."""
+    agent, slash, check = what.partition("/")
+    if what in (event["ref"], event["identity"]):
+        return True
+    if not slash or event["identity"] != agent:
+        return False
+    if event["kind"] in AGENT_KINDS:
+        return True
+    return event["service"] == check or (event["kind"] in DOWNTIMES and not event["service"])
+
+
+def known_of(desk: Desk, what: str) -> Known:
+    """All that the warehouse has of it in the desk's period."""
+    events = events_of(desk, what)
+    tables = (*timeline_of(desk, what), *incidents_of(desk, what), *sessions_of(desk, what), *tasks_of(desk, what))
+    return Known(tuple(events), tables, tuple(unseen_of(desk, events, what)), desk.period.horizon_us)
+
+
+def events_of(desk: Desk, what: str) -> list[Event]:
+    """The newest events, oldest first."""
+    agent, _, check = what.partition("/")
+    rows = desk.rows(
+        f'SELECT {_COLUMNS} FROM events WHERE "at" >= $since AND "at" < $until AND (ref = $what OR identity = $what'  # noqa: S608
+        " OR identity = $agent AND $check <> '' AND (service = $check OR list_contains($kinds, kind)"
+        " OR list_contains($downtimes, kind) AND coalesce(service, '') = ''))"
+        f' ORDER BY "at" DESC, source DESC, boot DESC, seq DESC LIMIT {MAX_EVENTS + 1:d}',
+        ("events",),
+        what=what,
+        agent=agent,
+        check=check,
+        kinds=list(AGENT_KINDS),
+        downtimes=list(DOWNTIMES),
+        since=desk.period.bounds["since"],
+        # An event at the horizon itself counts.
+        until=to_time(desk.period.to_us + 1),
+    )
+    return [dict(zip(COLUMN_NAMES, row, strict=True)) for row in reversed(rows)]
+
+
+def timeline_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+    """When it was not up, as the tables judge."""
+    rows = desk.rows(
+        'SELECT subject_kind, subject, epoch_us("from"), epoch_us("to"), "class", reason, evidence FROM timeline'
+        " WHERE subject = $what AND \"class\" NOT IN ('up', 'absent') AND \"to\" > $since"
+        ' ORDER BY subject_kind, subject, "from"',
+        ("timeline",),
+        what=what,
+        since=desk.period.bounds["since"],
+    )
+    return tuple(_of_interval(one, desk.period.horizon_us) for one in joined(Interval(*row) for row in rows))
+
+
+def _of_interval(one: Interval, horizon_us: int) -> Entry:
+    went = f"for {duration((one.to_us - one.from_us) / 1e6)}" if one.to_us < horizon_us else "ever since"
+    why = f" ({one.reason})" if one.reason and one.reason != one.state else ""
+    evidence = f", by {one.evidence}" if one.evidence else ""
+    text = f"the {one.subject_kind} was {one.state} {went}{why}{evidence}"
+    return Entry(one.from_us, one.to_us, "timeline", text, order=(1, "", 0, 0))
+
+
+def incidents_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+    """Incidents, as the tables judge."""
+    rows = desk.rows(
+        "SELECT epoch_us(opened), epoch_us(closed), down_seconds, worst_state, also_failing FROM incidents"
+        " WHERE subject = $what AND opened < $until AND (closed IS NULL OR closed >= $since) ORDER BY opened",
+        ("incidents",),
+        until_us=desk.period.horizon_us,
+        what=what,
+        **desk.period.bounds,
+    )
+    found = []
+    for opened, closed, down, worst, others in rows:
+        end = "still open" if closed is None else f"closed {moment(closed)}"
+        also = f", {counted(others, 'other')} failed with it" if others else ""
+        text = f"incident: down for {duration(down or 0.0)}, the worst was {worst or 'down'}, {end}{also}"
+        found.append(Entry(opened, closed, "incidents", text, order=(2, "", 0, 0)))
+    return tuple(found)
+
+
+def sessions_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+    """Sessions that ended without an event that says so."""
+    rows = desk.rows(
+        'SELECT epoch_us(joined), epoch_us("left"), broker FROM sessions'
+        " WHERE identity = $what AND reason = 'broker_lost' AND \"left\" >= $since ORDER BY joined",
+        ("sessions",),
+        what=what,
+        since=desk.period.bounds["since"],
+    )
+    return tuple(
+        Entry(left, None, "sessions", f"its session at {broker} ended with {broker}, after"
+              f" {duration((left - joined_us) / 1e6)}", order=(1, "", 0, 0))
+        for joined_us, left, broker in rows
+    )  # fmt: skip
+
+
+def tasks_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+    """A task's row: what its events come to."""
+    rows = desk.rows(
+        "SELECT epoch_us(coalesce(ended, submitted)), outcome, attempts, wait_seconds, delay_seconds, run_seconds,"
+        " wasted_seconds FROM tasks WHERE ref = $what ORDER BY submitted",
+        ("tasks",),
+        what=what,
+    )
+    found = []
+    for at_us, outcome, attempts, waited, delayed, ran, wasted in rows:
+        parts = (("waited", waited), ("delayed", delayed), ("ran", ran), ("wasted", wasted))
+        times = ", ".join(f"{name} {duration(value)}" for name, value in parts if value)
+        text = f"all in all: {outcome}, {counted(attempts or 0, 'attempt')}{f', {times}' if times else ''}"
+        found.append(Entry(at_us, None, "tasks", text, order=(3, "", 0, 0)))
+    return tuple(found)
+
+
+def unseen_of(desk: Desk, events: list[Event], what: str) -> list[str]:
+    """Holes of the sources that told of it, or of all; and tables that were restated."""
+    sources = {event["source"] for event in events}
+    found = [
+        f"{one.source} has {counted(one.holes, 'hole')} on {moment(one.day_us)}: events of that day are missing"
+        for one in holes_of(desk)
+        if one.holes and (not sources or one.source in sources)
+    ]
+    restated = restatements_of(desk, ("timeline", "incidents", "sessions", "tasks"))
+    if restated:
+        found.append(f"{counted(len(restated), 'part')} of the tables changed afterwards: `scale0 report` has --why")
+    if len(events) > MAX_EVENTS:
+        found.append(f"only the newest {MAX_EVENTS:,} events of {what} are told: choose a shorter --last")
+    return found
+
+
+def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event], known: Known) -> Story:
+    """Everything as one story. `recorded` is what this machine has besides the warehouse; it may have the same."""
+    events: dict[tuple[str, int, int], Event] = {}
+    for event in (*known.events, *recorded):
+        if since_us <= event["at"] <= until_us:
+            events.setdefault((event["source"], event["boot"], event["seq"]), event)
+    told = sorted(events.values(), key=order_of)
+    sort = sort_of(what, told, known.judged)
+    entries = [*folded(told, sort), *(one for one in known.judged if (one.until_us or one.at_us) >= since_us)]
+    entries.sort(key=lambda one: (one.at_us, one.order))
+    return Story(
+        what=what,
+        sort=sort,
+        since_us=since_us,
+        until_us=until_us,
+        entries=tuple(entries),
+        summary=summary_of(told, sort),
+        unseen=known.unseen,
+        others=tuple(others_of(told, sort)),
+    )
+
+
+def order_of(event: Event) -> tuple[int, str, int, int]:
+    """As tables order events."""
+    return event["at"], event["source"], event["boot"], event["seq"]
+
+
+def sort_of(what: str, events: list[Event], judged: Iterable[Entry]) -> Sort:
+    """What it is, by what happened to it."""
+    if any(event["ref"] == what for event in events) or any(one.kind == "tasks" for one in judged):
+        return "task"
+    is_client = any(event["identity"] == what for event in events)
+    return "check" if "/" in what and not is_client else "client"
+
+
+def folded(events: list[Event], sort: Sort) -> list[Entry]:
+    """A line for each event that matters; what went on as always between them is one line."""
+    found: list[Entry] = []
+    routine: list[Event] = []
+    answered: str | None = None
+
+    def settle() -> None:
+        if routine:
+            first, last = routine[0], routine[-1]
+            until = last["at"] if last is not first else None
+            found.append(Entry(first["at"], until, "routine", routine_words(routine), order=(0, *order_of(first)[1:])))
+            routine.clear()
+
+    for event in events:
+        is_same = is_routine(event, sort, answered)
+        if sort == "check" and event["kind"] == "check.answered":
+            if event["state"] != answered:
+                settle()
+            answered = event["state"]
+        if is_same:
+            routine.append(event)
+            continue
+        settle()
+        key = f"{event['source']}:{event['boot']}:{event['seq']}"
+        order = (0, *order_of(event)[1:])
+        found.append(Entry(event["at"], None, event["kind"], words_of(event, sort), key, order))
+    settle()
+    return found
+
+
+def summary_of(events: list[Event], sort: Sort) -> str:
+    """How it stands, in a sentence."""
+    if not events:
+        return "no event of it was recorded in this time"
+    first, last = events[0], events[-1]
+    span = duration((last["at"] - first["at"]) / 1e6)
+    if sort == "task":
+        ended = [event for event in events if event["kind"] == "task.completed"]
+        state = ended[-1]["state"] if ended else "not ended"
+        return f"{state}; {counted(len(events), 'event')} within {span}"
+    return f"{counted(len(events), 'event')} within {span}, the last {last['kind']} at {moment(last['at'])}"
+
+
+def others_of(events: list[Event], sort: Sort) -> list[str]:
+    """Of a task: the client, and the nodes that it was on."""
+    if sort != "task":
+        return []
+    return list(dict.fromkeys(event["identity"] for event in events if event["identity"]))
+
+
+def as_data(story: Story) -> dict[str, Any]:
+    """For programs; times are text, UTC."""
+
+    def time(us: int | None) -> str | None:
+        return None if us is None else to_time(us).isoformat().replace("+00:00", "Z")
+
+    return {
+        "what": story.what,
+        "sort": story.sort,
+        "since": time(story.since_us),
+        "until": time(story.until_us),
+        "summary": story.summary,
+        "entries": [
+            {"at": time(one.at_us), "until": time(one.until_us), "kind": one.kind, "text": one.text, "id": one.id}
+            for one in story.entries
+        ],
+        "unseen": list(story.unseen),
+        "others": list(story.others),
+    }

@@ -1,0 +1,232 @@
+"""Sessions: when a client's presence at a source began and ended, and what it offered meanwhile.
+
+Lives here: segments, the pieces of sessions between two changes of what they offer, and the tables of sessions. Never
+here: what a client without a session is (`world_subjects`). Invariants: a session belongs to one boot and ends at the
+latest with it; it never ends before it begins; what was recorded before a death in the same boot is not after it.
+
+A source that is heard again in the same boot asks nobody to join again: the first heartbeats or the first change of a
+client whose session ended with the silence begin another one, with the id of that event.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from scale0.pipeline.families.world_carry import DEATH, DOUBT, LIVE, kept, starts_within
+from scale0.pipeline.families.world_clients import (
+    CHANGED,
+    JOINED,
+    LEFT,
+    LOST,
+    REPLACED,
+    SEEN,
+    STILLBORN,
+)
+from scale0.pipeline.hours import HOUR_US, OPEN_PART, Stretch, part_column
+from scale0.pipeline.slab import PART, Slab, fields
+from scale0.pipeline.tables import event_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+BROKER_LOST: Final = "broker_lost"
+OPEN: Final = "open"
+BACK: Final = "back"
+"""A doubt ended because the client was there again."""
+RESTARTED: Final = "restarted"
+"""A doubt ended because its source began again, without the client."""
+REASONS: Final = {LEFT: "left", LOST: "lost", REPLACED: "replaced", JOINED: "replaced", STILLBORN: "replaced"}
+
+_SCHEMA: Final = fields(
+    ("identity", "string"),
+    ("id", "string"),
+    ("joined", "timestamp"),
+    ("left", "timestamp"),
+    ("reason", "string"),
+    ("broker", "string"),
+    ("role", "string"),
+    ("services", "array<string>"),
+    ("slots", "bigint"),
+)
+SESSIONS: Final = Slab("sessions", "sessions", "hour", _SCHEMA)
+SESSIONS_OPEN: Final = Slab("sessions.open", "sessions", "open", _SCHEMA)
+
+SEGMENT: Final = (
+    "identity",
+    "role",
+    "source",
+    "boot",
+    "kind",
+    "id",
+    "joined_us",
+    "from_us",
+    "from_seq",
+    "to_us",
+    "reason",
+    "end_seq",
+    "services",
+    "slots",
+    "over_us",
+    "over_reason",
+    "over_id",
+)
+"""[from_us, to_us) with an offer that the event from_seq made; to_us null: it goes on. `reason` null: so does its
+session; end_seq is of the event that ended it. A session that ended BROKER_LOST is in doubt over [to_us, over_us), and then over
+for `over_reason`. Kind DOUBT is such a session of an earlier stretch: it has no from_us."""
+
+
+def _order() -> WindowSpec:
+    return Window.partitionBy("identity", "role", "source", "boot").orderBy("at_us", "seq")
+
+
+def _so_far() -> WindowSpec:
+    return _order().rowsBetween(Window.unboundedPreceding, 0)
+
+
+def segments(said: DataFrame, boots: DataFrame) -> DataFrame:
+    """From what was said about clients, and the breaks of their sources' boots."""
+    rows = said.join(f.broadcast(boots), on=["source", "boot"], how="left").repartition("identity")
+    return _segments(_effective(_born(rows)))
+
+
+def _born(rows: DataFrame) -> DataFrame:
+    """Without what was recorded before a death and happened, by the clock, after it; and with `watch`.
+
+    `watch` counts the silences before a row: no session goes from one watch to the next.
+    """
+    marked = f.max("mark").over(_order().rowsBetween(Window.unboundedPreceding, -1))
+    dead = f.col("kind").isin(JOINED, CHANGED, SEEN) & f.coalesce(f.col("seq") < marked, f.lit(False))
+    past = f.size(f.filter("breaks", lambda one: one["us"] < f.col("at_us")))
+    carried = f.col("kind").isin(LIVE, DOUBT)
+    rows = rows.withColumns(
+        {"dead": dead, "watch": f.when(carried | f.col("breaks").isNull(), f.lit(0)).otherwise(past)}
+    )
+    rows = rows.where(~(f.col("dead") & f.col("kind").isin(CHANGED, SEEN)) & (f.col("kind") != DEATH))
+    return rows.withColumn("kind", f.when(f.col("dead"), f.lit(STILLBORN)).otherwise(f.col("kind")))
+
+
+def _effective(rows: DataFrame) -> DataFrame:
+    """The rows that begin, change or end something, with `starts`: a session begins here."""
+    kind = f.col("kind")
+    holds = f.when(kind != SEEN, kind.isin(JOINED, CHANGED, LIVE, DOUBT))
+    rows = rows.withColumn("held", f.coalesce(f.last(holds, ignorenulls=True).over(_so_far()), f.lit(False)))
+    alive = f.when(kind == SEEN, f.col("held")).otherwise(kind.isin(JOINED, CHANGED, LIVE))
+    rows = rows.withColumn("alive", alive)
+    was_alive = f.lag("alive").over(_order()) & (f.lag("watch").over(_order()) == f.col("watch"))
+    rows = rows.withColumn("was_alive", f.coalesce(was_alive, f.lit(False)))
+    revived = kind.isin(CHANGED, SEEN) & f.col("alive") & ~f.col("was_alive")
+    rows = rows.withColumn("starts", (kind == JOINED) | revived)
+    return rows.where((kind != SEEN) | f.col("starts"))
+
+
+def _segments(rows: DataFrame) -> DataFrame:
+    own_id = event_id()
+    begins = f.col("starts") | (f.col("kind") == STILLBORN)
+    started = f.when(begins, f.struct(f.col("at_us").alias("us"), own_id.alias("id")))
+    carried = f.when(f.col("kind").isin(LIVE, DOUBT), f.struct(f.col("first_us").alias("us"), "id"))
+    rows = rows.withColumns(
+        {
+            "session": f.last(f.coalesce(started, carried), ignorenulls=True).over(_so_far()),
+            "services": f.last("services", ignorenulls=True).over(_so_far()),
+            "slots": f.last("slots", ignorenulls=True).over(_so_far()),
+            "next": f.lead(f.struct("at_us", "seq", "kind", "watch", "starts")).over(_order()),
+        }
+    )
+    rows = rows.where(f.col("kind").isin(LIVE, DOUBT, STILLBORN, CHANGED) | f.col("starts"))
+    rows = rows.withColumns(
+        {
+            "here": f.coalesce(f.col("next.watch") == f.col("watch"), f.lit(False)) & (f.col("kind") != STILLBORN),
+            "break": f.get("breaks", f.col("watch")),
+        }
+    )
+    rows = rows.withColumns(_ends()).withColumns(_doubts())
+    return rows.withColumns(
+        {"id": f.col("session.id"), "joined_us": f.col("session.us"), "from_seq": f.col("seq")}
+    ).select(*SEGMENT)
+
+
+def _ends() -> dict[str, Column]:
+    """Where a segment ends, why, and by which event."""
+    kind, here = f.col("kind"), f.col("here")
+    reasons = f.create_map(*(f.lit(word) for pair in REASONS.items() for word in pair))
+    return {
+        "from_us": f.when(kind == LIVE, f.col("first_us")).when(kind != DOUBT, f.col("at_us")),
+        "to_us": f.when(kind == DOUBT, f.col("last_us"))
+        .when(kind == STILLBORN, f.col("at_us"))
+        .when(here, f.col("next.at_us"))
+        .otherwise(f.col("break.us")),
+        "reason": f.when(kind == DOUBT, f.lit(BROKER_LOST))
+        .when(kind == STILLBORN, f.lit("lost"))
+        .when(here, f.try_element_at(reasons, f.col("next.kind")))
+        .when(f.col("break").isNotNull(), f.lit(BROKER_LOST)),
+        "end_seq": f.when(kind == DOUBT, f.col("mark"))
+        .when(kind == STILLBORN, f.col("seq"))
+        .when(here, f.col("next.seq"))
+        .otherwise(f.col("break.seq")),
+    }
+
+
+def _doubts() -> dict[str, Column]:
+    """Until when nobody knows whether a client that went silent with its source lives, and what ended that."""
+    begin = f.when(f.col("kind") == DOUBT, f.col("begin")).otherwise(f.col("break.begin"))
+    heard = f.col("next.at_us").isNotNull() & f.coalesce(f.col("next.at_us") <= begin["us"], f.lit(True))
+    reasons = f.create_map(*(f.lit(word) for pair in REASONS.items() for word in pair))
+    gone = f.when(f.col("next.starts"), f.lit(BACK)).otherwise(f.try_element_at(reasons, f.col("next.kind")))
+    said_id = event_id("source", "boot", f.col("next.seq"))
+    begin_id = event_id("source", begin["boot"], begin["seq"])
+    in_doubt = f.col("reason") == BROKER_LOST
+    return {
+        "over_us": f.when(in_doubt, f.when(heard, f.col("next.at_us")).otherwise(begin["us"])),
+        "over_reason": f.when(in_doubt, f.when(heard, gone).when(begin.isNotNull(), f.lit(RESTARTED))),
+        "over_id": f.when(in_doubt, f.when(heard, said_id).when(begin.isNotNull(), begin_id)),
+    }
+
+
+def ended(us: Column, stretch: Stretch) -> Column:
+    """Whether an instant lies in the stretch, and not after the horizon; null does not."""
+    return f.coalesce((us <= stretch.horizon_us) & (us < stretch.end * HOUR_US), f.lit(False))
+
+
+def sessions(parts: DataFrame, stretch: Stretch) -> DataFrame:
+    """Those that ended in the stretch, each in the hour of its end."""
+    over = f.col("reason").isNotNull() & (f.col("kind") != DOUBT) & ended(f.col("to_us"), stretch)
+    rows = parts.where(over).withColumn(PART, part_column(f.col("to_us"), HOUR_US))
+    return _table(rows, f.timestamp_micros("to_us"), f.col("reason"))
+
+
+def sessions_open(parts: DataFrame, stretch: Stretch) -> DataFrame:
+    """Those that go on at the end of the stretch."""
+    rows = parts.where((f.col("kind") != DOUBT) & ~ended(f.col("to_us"), stretch)).withColumn(PART, f.lit(OPEN_PART))
+    return _table(rows, f.lit(None).cast("timestamp"), f.lit(OPEN))
+
+
+def _table(rows: DataFrame, left: Column, reason: Column) -> DataFrame:
+    return rows.select(
+        PART,
+        "identity",
+        "id",
+        f.timestamp_micros("joined_us").alias("joined"),
+        left.alias("left"),
+        reason.alias("reason"),
+        f.col("source").alias("broker"),
+        "role",
+        "services",
+        "slots",
+    )
+
+
+def sessions_kept(parts: DataFrame, deaths: DataFrame, stretch: Stretch) -> DataFrame:
+    """The carry of sessions: the live ones, those in doubt, and deaths that were recorded later."""
+    key = ("identity", "role", "source", "boot")
+    live = f.explode(starts_within(stretch, f.col("from_us"), f.col("to_us"))).alias(PART)
+    session = (*key, "id", f.col("joined_us").alias("first_us"), "services", "slots")
+    lives = parts.where(f.col("kind") != DOUBT).select(live, *session)
+    doubt = f.explode(starts_within(stretch, f.col("to_us"), f.col("over_us"))).alias(PART)
+    in_doubt = parts.where(f.col("reason") == BROKER_LOST)
+    doubts = in_doubt.select(doubt, *session, f.col("to_us").alias("last_us"), f.col("end_seq").alias("seq"))
+    death = f.explode(starts_within(stretch, f.col("first_us"), f.col("last_us"))).alias(PART)
+    dead = deaths.select(death, *key, "seq", "first_us", "last_us")
+    return kept(lives, LIVE).unionByName(kept(doubts, DOUBT)).unionByName(kept(dead, DEATH))

@@ -1,0 +1,271 @@
+"""Readers of the warehouse: with Spark, with pyarrow, and with DuckDB.
+
+Lives here: a table as a frame, as Arrow and as a view. Never here: an edit, or a question that is about one table.
+Invariants: exactly what the newest manifest lists is read, all tables of one manifest; Spark is imported by who asks
+for it; DuckDB opens files of the warehouse and nothing else. If a file is gone, the manifest is read again, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from scale0.events.columns import COLUMN_NAMES
+from scale0.pipeline.hours import to_time, to_us
+from scale0.pipeline.warehouse.faults import Broken, WarehouseError
+from scale0.pipeline.warehouse.records import EVENTS, PART, Manifest
+from scale0.pipeline.warehouse.selection import Files, Selection, Span, select, span_of
+from scale0.pipeline.warehouse.types import arrow_type, duck_type
+from scale0.pipeline.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import DataFrame, SparkSession
+
+GLOB_CHARACTERS: Final = frozenset("*?[]{}")
+"""Spark and DuckDB take paths with these for patterns."""
+
+Place = Warehouse | Path | str
+Result = TypeVar("Result")
+
+
+def tables(warehouse: Place) -> list[str]:
+    """The names of all tables."""
+    return sorted({*_newest(_opened(warehouse)).tables, EVENTS})
+
+
+def read(
+    spark: SparkSession, table: str, *, warehouse: Place, since: datetime | None = None, until: datetime | None = None
+) -> DataFrame:
+    """A table as a frame: its columns in order, without those that the pipeline keeps for itself."""
+
+    def frame(chosen: Selection) -> DataFrame:
+        from pyspark.sql import functions as f  # noqa: PLC0415  # other readers need no Spark
+
+        from scale0.pipeline.slab import fields  # noqa: PLC0415
+
+        columns = fields(*chosen.columns.items())
+        frames = []
+        for files in chosen.files:
+            wanted = columns if files.parts is None else fields(*chosen.columns.items(), (PART, "int"))
+            rows = spark.read.schema(wanted).parquet(*files.paths)
+            if files.parts is not None:
+                rows = rows.filter(f.col(PART).isin(sorted(files.parts)))
+            if chosen.at is not None:
+                rows = rows.filter(f.col("at").between(*(f.lit(to_time(us)) for us in chosen.at)))
+            frames.append(rows.select(*chosen.columns))
+        return reduce(lambda one, other: one.unionAll(other), frames) if frames else spark.createDataFrame([], columns)
+
+    place = _opened(warehouse)
+    _no_patterns(place)
+    return _reread(place, lambda manifest: frame(_select(place, manifest, table, since, until)))
+
+
+def open_arrow(
+    warehouse: Place,
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    where: pc.Expression | None = None,
+) -> pa.Table:
+    """A table as Arrow, of the parts that touch [since, until); `where` chooses among its rows."""
+    place = _opened(warehouse)
+
+    def rows(manifest: Manifest) -> pa.Table:
+        chosen = _select(place, manifest, table, since, until)
+        shown = list(chosen.columns) if columns is None else list(columns)
+        schema = pa.schema([(name, arrow_type(word)) for name, word in chosen.columns.items()])
+        if missing := [name for name in shown if name not in schema.names]:
+            raise WarehouseError(f"{table} has no column {missing[0]!r}; it has: {', '.join(schema.names)}")
+        tables = [_arrow(files, schema, shown, _both(where, _at_filter(chosen))) for files in chosen.files]
+        return pa.concat_tables(tables) if tables else schema.empty_table().select(shown)
+
+    return _reread(place, rows)
+
+
+def open_duckdb(
+    warehouse: Place,
+    *,
+    tables: Iterable[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> duckdb.DuckDBPyConnection:
+    """A connection with a view for each table (None: all), of the parts that touch [since, until)."""
+    place = _opened(warehouse)
+    _no_patterns(place)
+    return _reread(place, lambda manifest: _connected(place, manifest, tables, since, until))
+
+
+def ask(
+    warehouse: Place,
+    sql: str,
+    parameters: Sequence[Any] = (),
+    *,
+    tables: Iterable[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> pa.Table:
+    """The answer to one question in SQL; if a file is gone when it is needed, it is asked again of the new manifest."""
+    place = _opened(warehouse)
+    _no_patterns(place)
+    wanted = None if tables is None else tuple(tables)
+
+    def answer(manifest: Manifest) -> pa.Table:
+        with _connected(place, manifest, wanted, since, until) as connection:
+            return connection.sql(sql, params=list(parameters)).to_arrow_table()
+
+    return _reread(place, answer)
+
+
+# What they share.
+
+
+def _opened(warehouse: Place) -> Warehouse:
+    return warehouse if isinstance(warehouse, Warehouse) else Warehouse(Path(warehouse))
+
+
+def _newest(warehouse: Warehouse) -> Manifest:
+    manifest = warehouse.latest()
+    if manifest is None:
+        raise WarehouseError(f"there is nothing in the warehouse {warehouse.root} yet: scale0 pipeline run fills it")
+    return manifest
+
+
+def _reread(warehouse: Warehouse, work: Callable[[Manifest], Result]) -> Result:
+    """Do it with the newest manifest; if a file was collected meanwhile, once more with the one that is newest then."""
+    manifest = _newest(warehouse)
+    try:
+        return work(manifest)
+    except Exception as error:
+        if not _is_gone(error):
+            raise
+        newer = _newest(warehouse)
+        if newer.number == manifest.number:
+            raise Broken(
+                f"a file of manifest {manifest.number} of {warehouse.root} is gone: restore it, or backfill ({error})"
+            ) from error
+        return work(newer)
+
+
+def _is_gone(error: Exception) -> bool:
+    """True if a listed file was not there."""
+    # DuckDB and Spark have one error for all that can be wrong with a file.
+    return isinstance(error, FileNotFoundError) or any(
+        sign in str(error) for sign in ("No files found that match", "No such file or directory", "PATH_NOT_FOUND")
+    )
+
+
+def _select(
+    warehouse: Warehouse, manifest: Manifest, table: str, since: datetime | None, until: datetime | None
+) -> Selection:
+    return select(warehouse, manifest, table, _span(since, until))
+
+
+def _span(since: datetime | None, until: datetime | None) -> Span:
+    return span_of(None if since is None else to_us(since), None if until is None else to_us(until))
+
+
+def _no_patterns(warehouse: Warehouse) -> None:
+    if found := GLOB_CHARACTERS.intersection(str(warehouse.root)):
+        raise WarehouseError(
+            f"the path {warehouse.root} has a {min(found)!r}, which Spark and DuckDB take for a pattern: move it"
+        )
+
+
+# Arrow.
+
+
+def _arrow(files: Files, schema: pa.Schema, shown: list[str], where: pc.Expression | None) -> pa.Table:
+    options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    form = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    if files.parts is not None:
+        if PART not in schema.names:
+            schema = schema.append(pa.field(PART, pa.int32()))
+        where = _both(where, pc.field(PART).isin(sorted(files.parts)))
+    return ds.dataset(files.paths, format=form, schema=schema, partitioning=None).to_table(columns=shown, filter=where)
+
+
+def _at_filter(chosen: Selection) -> pc.Expression | None:
+    if chosen.at is None:
+        return None
+    kind = pa.timestamp("us", tz="UTC")
+    first, last = (pa.scalar(us, kind) for us in chosen.at)
+    return (pc.field("at") >= first) & (pc.field("at") <= last)
+
+
+def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+# DuckDB.
+
+
+def _connected(
+    warehouse: Warehouse,
+    manifest: Manifest,
+    tables: Iterable[str] | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> duckdb.DuckDBPyConnection:
+    import duckdb  # noqa: PLC0415  # Spark and pyarrow readers need none
+
+    connection = duckdb.connect(
+        ":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    )
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(f"SET allowed_directories = [{_text(f'{warehouse.root}/')}]")
+        connection.execute("SET enable_external_access = false")
+        for table in sorted({*manifest.tables, EVENTS}) if tables is None else tables:
+            view = _view(_select(warehouse, manifest, table, since, until))
+            connection.execute(f"CREATE VIEW {_name(table)} AS {view}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _view(chosen: Selection) -> str:
+    """The rows of all files, each behind its filter."""
+    pieces = [_piece(chosen, files) for files in chosen.files]
+    if not pieces:
+        nulls = (f"CAST(NULL AS {duck_type(arrow_type(word))}) AS {_name(n)}" for n, word in chosen.columns.items())
+        return f"SELECT {', '.join(nulls)} WHERE false"
+    return " UNION ALL ".join(pieces)
+
+
+def _piece(chosen: Selection, files: Files) -> str:
+    lacking = COLUMN_NAMES[files.columns :] if files.columns else ()
+    columns = ", ".join(
+        f"CAST(NULL AS {duck_type(arrow_type(word))}) AS {_name(name)}" if name in lacking else _name(name)
+        for name, word in chosen.columns.items()
+    )
+    conditions = []
+    if files.parts is not None:
+        conditions.append(f"{PART} IN ({', '.join(str(part) for part in sorted(files.parts))})")
+    if chosen.at is not None:
+        first, last = (f"TIMESTAMPTZ '{to_time(us).isoformat()}'" for us in chosen.at)
+        conditions.append(f'"at" BETWEEN {first} AND {last}')
+    paths = ", ".join(_text(path) for path in files.paths)
+    # Names and paths are quoted, and come from a manifest, not from who asks.
+    rows = f"SELECT {columns} FROM read_parquet([{paths}], hive_partitioning = false)"  # noqa: S608
+    return f"{rows} WHERE {' AND '.join(conditions)}" if conditions else rows
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,95 @@
+"""Every family and derivation, in the order in which they run.
+
+Lives here: the two lists, and what follows from them. Never here: how one computes. Invariants: who reads a table
+stands below who makes it; one slab has one maker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scale0.pipeline.derived.anomalies import Anomalies
+from scale0.pipeline.derived.audit import Audit
+from scale0.pipeline.derived.availability import AvailabilityDay, AvailabilityHour, AvailabilityMonth
+from scale0.pipeline.derived.forecasts import Forecasts
+from scale0.pipeline.derived.metric_days import MetricDays
+from scale0.pipeline.derived.node_stats import NodeStats
+from scale0.pipeline.derived.noise import Noise
+from scale0.pipeline.derived.series import Series
+from scale0.pipeline.derived.stat_days import RequestDays, TaskDays
+from scale0.pipeline.engine.restatements import COLUMNS
+from scale0.pipeline.families.beats import Beats
+from scale0.pipeline.families.checks import Checks
+from scale0.pipeline.families.incidents import Incidents
+from scale0.pipeline.families.metrics import Metrics
+from scale0.pipeline.families.request_stats import RequestStats
+from scale0.pipeline.families.task_stats import TaskStats
+from scale0.pipeline.families.tasks import Tasks
+from scale0.pipeline.families.world import World
+from scale0.pipeline.warehouse.records import LEDGER, SlabInfo, TableInfo
+
+if TYPE_CHECKING:
+    from scale0.pipeline.family import Derivation, Family
+    from scale0.pipeline.slab import Slab
+
+FAMILIES: Final[tuple[Family, ...]] = (
+    Checks(),
+    World(),
+    Tasks(),
+    TaskStats(),
+    RequestStats(),
+    Metrics(),
+    Beats(),
+    Incidents(),
+)
+
+DERIVATIONS: Final[tuple[Derivation, ...]] = (
+    Audit(),
+    AvailabilityHour(),
+    AvailabilityDay(),
+    AvailabilityMonth(),
+    Noise(),
+    TaskDays(),
+    RequestDays(),
+    NodeStats(),
+    MetricDays(),
+    Series(),
+    Anomalies(),
+    Forecasts(),
+)
+
+TABLES_VERSION: Final = 1
+"""Recorded with every run: a larger one means other rows from the same events, and wants a backfill of everything."""
+
+
+def _all_slabs() -> dict[str, Slab]:
+    found: dict[str, Slab] = {}
+    for family in FAMILIES:
+        for slab in (*family.slabs, *((family.carry,) if family.carry else ())):
+            found[slab.name] = slab
+    for derivation in DERIVATIONS:
+        for slab in derivation.slabs:
+            found[slab.name] = slab
+    return found
+
+
+SLABS: Final = _all_slabs()
+"""By name."""
+
+
+def slabs_of(table: str, period: str | None = None) -> tuple[Slab, ...]:
+    """The slabs that make a table; with a period, only those."""
+    return tuple(slab for slab in SLABS.values() if slab.table == table and period in (None, slab.period))
+
+
+def table_infos() -> dict[str, TableInfo]:
+    """How the tables are made of slabs, as the manifest tells readers who have no Spark."""
+    infos: dict[str, TableInfo] = {}
+    for slab in SLABS.values():
+        if not slab.table:
+            continue
+        columns = {field.name: field.dataType.simpleString() for field in slab.schema if field.name not in slab.hidden}
+        known = infos.get(slab.table)
+        slabs = {} if known is None else known.slabs
+        infos[slab.table] = TableInfo(columns, {**slabs, slab.name: SlabInfo(slab.period, slab.hidden)})
+    return {**infos, LEDGER: TableInfo(COLUMNS, {})}

@@ -1,0 +1,210 @@
+"""The availability report: what every second of every subject was, the worst first.
+
+Lives here: its questions, and the report from their answers. Never here: how a second is judged (the timeline does).
+Invariants: seconds are added up as whole microseconds; low and high are made of the sums, never of other shares; what
+nobody observed stands beside what is known.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scale0.pipeline.reports import subjects
+from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
+from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.shape import Cell, Column, Report, Strip, Strips, Table
+from scale0.pipeline.reports.words import availability, counted, duration, share
+
+TABLES: Final = ("availability", "timeline", "incidents")
+MAX_STRIPS: Final = 40
+"""Subjects that are drawn: the worst."""
+CLASSES: Final = ("up", "down", "downtime", "unobserved", "absent")
+_US: Final = ", ".join(f"sum(round({name}_seconds * 1e6)::BIGINT)::BIGINT AS {name}" for name in (*CLASSES, "soft"))
+
+COLUMNS: Final = (
+    Column("subject", "Subject"),
+    Column("subject_kind", "Kind"),
+    Column("availability_low", "At least", "availability"),
+    Column("availability_high", "At most", "availability"),
+    Column("down_seconds", "Down", "seconds"),
+    Column("downtime_seconds", "Downtime", "seconds"),
+    Column("unobserved_seconds", "Unobserved", "seconds"),
+    Column("incidents", "Incidents", "count"),
+    Column("mttr_seconds", "MTTR", "seconds"),
+    Column("mtbf_seconds", "MTBF", "seconds", detail=True),
+    Column("up_seconds", "Up", "seconds", detail=True),
+    Column("soft_seconds", "Soft", "seconds", detail=True),
+    Column("absent_seconds", "Absent", "seconds", detail=True),
+)
+
+
+class Sums(NamedTuple):
+    """One subject in the period, in microseconds."""
+
+    subject_kind: str
+    subject: str
+    up: int
+    down: int
+    downtime: int
+    unobserved: int
+    absent: int
+    soft: int
+    incidents: int
+    closed: int = 0
+    """Incidents that closed in the period."""
+    closed_down: int = 0
+    """All their down time, also that before the period."""
+
+    @property
+    def low(self) -> float | None:
+        """The availability if it was down whenever nobody looked."""
+        whole = self.up + self.down + self.unobserved
+        return self.up / whole if whole else None
+
+    @property
+    def high(self) -> float | None:
+        """The availability if it was up then."""
+        whole = self.up + self.down + self.unobserved
+        return (self.up + self.unobserved) / whole if whole else None
+
+
+def sums_of(desk: Desk) -> list[Sums]:
+    """Every subject that is meant."""
+    meant, names = subjects.condition(desk.filters)
+    rows = desk.rows(
+        f"SELECT subject_kind, subject, {_US}, sum(incidents)::BIGINT FROM availability"  # noqa: S608
+        f" WHERE {COVER} AND {meant} GROUP BY ALL",
+        ("availability",),
+        **desk.period.cover,
+        **names,
+    )
+    closed = desk.rows(
+        "SELECT subject_kind, subject, count(*), sum(round(down_seconds * 1e6)::BIGINT)::BIGINT FROM incidents"  # noqa: S608
+        f" WHERE closed >= $since AND closed < $until AND {meant} GROUP BY ALL",
+        ("incidents",),
+        # An incident is known a minute after it opened: it may stand in a later part.
+        until_us=desk.period.horizon_us,
+        **desk.period.bounds,
+        **names,
+    )
+    ended = {(kind, subject): (count, down) for kind, subject, count, down in closed}
+    return [Sums(*(*row, *ended.get(row[:2], (0, 0)))) for row in rows]
+
+
+def worst_first(sums: list[Sums]) -> list[Sums]:
+    """By what is proved, then by what is not known; those without a second that counts are last."""
+
+    def key(one: Sums) -> tuple[float, float, int, str, str]:
+        low, high = one.low, one.high
+        return (2.0 if high is None else high, 2.0 if low is None else low, -one.down, one.subject_kind, one.subject)
+
+    return sorted(sums, key=key)
+
+
+def cells_of(desk: Desk, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]]:
+    """Step by step, of the subjects that are drawn."""
+    sums = ", ".join(f"sum({name}_seconds)" for name in CLASSES)
+    rows = desk.rows(
+        f"SELECT subject_kind, subject, epoch_us(start) // $unit * $unit AS step, {sums} FROM availability"  # noqa: S608
+        f" WHERE {COVER} AND subject IN $subjects GROUP BY ALL ORDER BY step",
+        ("availability",),
+        unit=desk.period.unit_us,
+        subjects=[one.subject for one in chosen],
+        **desk.period.cover,
+    )
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for kind, subject, *values in rows:
+        found.setdefault((kind, subject), []).append(Cell(*values))
+    return found
+
+
+def report(desk: Desk) -> Report:
+    """All of it."""
+    sums = worst_first(sums_of(desk))
+    drawn = sums[:MAX_STRIPS]
+    cells = cells_of(desk, drawn) if drawn else {}
+    belief = belief_of(desk, TABLES)
+    intervals = intervals_of(desk) if desk.question.why else None
+    known = subjects.known(desk) if not sums and desk.filters.any else ()
+    return build(desk.period, sums, cells, belief, intervals, known)
+
+
+def build(
+    period: Period,
+    sums: list[Sums],
+    cells: dict[tuple[str, str], list[Cell]],
+    belief: Belief,
+    intervals: list[Interval] | None,
+    known: tuple[str, ...] = (),
+) -> Report:
+    """The report from the answers."""
+    table = Table(
+        "availability", "Availability, the worst first", COLUMNS, tuple(map(_row, sums)), "no subject was there"
+    )
+    why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
+    return Report(
+        name="availability",
+        title="Availability",
+        period=period,
+        summary=_summary(sums),
+        tables=(table, *why),
+        plots=(_strips(period, sums, cells),) if cells else (),
+        notes=(*notes_of(belief, period), *_own_notes(sums)),
+        matched=bool(sums) or not known,
+        known=known,
+    )
+
+
+def _row(one: Sums) -> Row:
+    return (
+        one.subject,
+        one.subject_kind,
+        one.low,
+        one.high,
+        one.down / 1e6,
+        one.downtime / 1e6,
+        one.unobserved / 1e6,
+        one.incidents,
+        one.closed_down / 1e6 / one.closed if one.closed else None,
+        one.up / 1e6 / one.incidents if one.incidents else None,
+        one.up / 1e6,
+        one.soft / 1e6,
+        one.absent / 1e6,
+    )
+
+
+def _strips(period: Period, sums: list[Sums], cells: dict[tuple[str, str], list[Cell]]) -> Strips:
+    drawn = [one for one in sums if (one.subject_kind, one.subject) in cells]
+    strips = tuple(
+        Strip(f"{one.subject_kind} {one.subject}", tuple(cells[one[:2]]), one.low, one.high) for one in drawn
+    )
+    left_out = f" The {len(strips)} worst of {len(sums):,} are shown." if len(strips) < len(sums) else ""
+    about = f"For each subject, what it was in each {period.unit}: up, down, downtime, or not observed.{left_out}"
+    return Strips(f"Availability by the {period.unit}", about, period.unit_us, strips)
+
+
+def _summary(sums: list[Sums]) -> str:
+    if not sums:
+        return "No subject was there."
+    down = [one for one in sums if one.down]
+    if not down:
+        return f"{counted(len(sums), 'subject')}; none was down."
+    worst = down[0]
+    low, high = availability(worst.low or 0), availability(worst.high or 0)
+    span = low if low == high else f"{low} to {high}"
+    return (
+        f"{counted(len(sums), 'subject')}; {len(down):,} of them {'was' if len(down) == 1 else 'were'} down, the worst"
+        f" {worst.subject_kind} {worst.subject} for {duration(worst.down / 1e6)} ({span})."
+    )
+
+
+def _own_notes(sums: list[Sums]) -> tuple[str, ...]:
+    whole = sum(one.up + one.down + one.downtime + one.unobserved for one in sums)
+    unobserved = sum(one.unobserved for one in sums)
+    if not whole or not unobserved:
+        return ()
+    return (
+        f"{share(unobserved / whole)} of the subjects' time was not observed: availability lies between low and high.",
+    )

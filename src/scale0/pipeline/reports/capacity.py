@@ -1,0 +1,269 @@
+"""The capacity report: what runs out when, how busy the nodes are, and what grows.
+
+Lives here: its questions, and the report from their answers. Never here: the line that is fitted. Invariants: a
+forecast is the newest one of the period, with the interval in which it lies; a node's load is busy time of the time
+that its slots were there.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scale0.pipeline.hours import DAY_US
+from scale0.pipeline.reports import latency
+from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.shape import Column, Cone, Line, Lines, Plot, Report, Table
+from scale0.pipeline.reports.words import counted, moment
+
+TABLES: Final = ("forecasts", "node_stats", "task_stats", "metric_trends")
+MAX_CONES: Final = 4
+"""Forecasts that are drawn: the soonest."""
+HISTORY_US: Final = 14 * DAY_US
+"""What a line is fitted to."""
+
+FORECASTS: Final = (
+    Column("subject", "Check"),
+    Column("metric", "Metric"),
+    Column("value", "Now", "number"),
+    Column("limit", "Limit", "number"),
+    Column("slope_per_day", "A day", "number"),
+    Column("exhausted_at", "Runs out", "time"),
+    Column("exhausted_low", "Earliest", "time"),
+    Column("exhausted_high", "Latest", "time"),
+    Column("r2", "R²", "number", detail=True),
+    Column("as_of", "As of", "time", detail=True),
+)
+NODES: Final = (
+    Column("node", "Node"),
+    Column("load_share", "Load", "share"),
+    Column("busiest_share", "Busiest hour", "share"),
+    Column("busy_seconds", "Busy", "seconds"),
+    Column("slots", "Slots", "count"),
+    Column("attempts", "Attempts", "count"),
+    Column("lost", "Lost", "count"),
+)
+GROWTH: Final = (
+    Column("method", "Method"),
+    Column("first_per_day", "A day, first half", "number"),
+    Column("second_per_day", "A day, second half", "number"),
+    Column("change", "Growth", "change"),
+)
+
+
+class Forecast(NamedTuple):
+    """The newest of one metric."""
+
+    agent: str
+    check: str
+    metric: str
+    value: float | None
+    limit: float | None
+    slope: float | None
+    exhausted_us: int | None
+    low_us: int | None
+    high_us: int | None
+    r2: float | None
+    as_of_us: int
+    fitted_to_us: int | None
+
+
+class Loads(NamedTuple):
+    """How busy all nodes were together, step by step."""
+
+    steps: list[tuple[int, float | None]]
+
+
+def forecasts_of(desk: Desk) -> list[Forecast]:
+    """The newest of every metric; the soonest to run out first."""
+    rows = desk.rows(
+        'SELECT agent, "check", metric, value, "limit", slope, epoch_us(exhausted_at), epoch_us(exhausted_low),'
+        " epoch_us(exhausted_high), r2, epoch_us(as_of), epoch_us(fitted_to) FROM forecasts"
+        " WHERE as_of < $until AND ($agent = '' OR agent GLOB $agent)"
+        " AND ($subject = '' OR agent || '/' || \"check\" GLOB $subject)"
+        " AND ($check = '' OR \"check\" GLOB $check OR agent || '/' || \"check\" GLOB $check)"
+        ' QUALIFY row_number() OVER (PARTITION BY agent, "check", metric ORDER BY as_of DESC) = 1'
+        ' ORDER BY exhausted_at NULLS LAST, agent, "check", metric',
+        ("forecasts",),
+        agent=desk.filters.agent,
+        check=desk.filters.check,
+        subject=desk.filters.subject,
+        **desk.period.bounds,
+    )
+    return [Forecast(*row) for row in rows]
+
+
+def nodes_of(desk: Desk) -> list[Row]:
+    """(node, busy, capacity, busiest, slots, attempts, lost), the busiest first."""
+    rows = desk.rows(
+        "SELECT node, sum(busy_seconds), sum(slots * live_seconds),"
+        " max(busy_seconds / nullif(slots * live_seconds, 0)), max(slots), sum(attempts)::BIGINT, sum(lost)::BIGINT"
+        ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
+        " GROUP BY node ORDER BY node",
+        ("node_stats",),
+        subject=desk.filters.subject,
+        **desk.period.bounds,
+    )
+    return sorted(rows, key=lambda row: (-(row[1] / row[2] if row[2] else 0.0), row[0]))
+
+
+def loads_of(desk: Desk) -> Loads:
+    """Of all nodes that are meant."""
+    rows = desk.rows(
+        'SELECT epoch_us("hour") // $unit * $unit AS step, sum(busy_seconds), sum(slots * live_seconds)'
+        ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
+        " GROUP BY ALL",
+        ("node_stats",),
+        unit=desk.period.unit_us,
+        subject=desk.filters.subject,
+        **desk.period.bounds,
+    )
+    known = {step: busy / whole if whole else None for step, busy, whole in rows}
+    return Loads([(step, known.get(step)) for step in desk.period.steps()])
+
+
+def growth_of(desk: Desk) -> list[tuple[str, float, float]]:
+    """(method, a day in the first half, a day in the second)."""
+    period = desk.period
+    rows = desk.rows(
+        f"SELECT method, epoch_us(start) < $middle AS early, sum(submitted)::BIGINT FROM task_stats WHERE {COVER}"  # noqa: S608
+        " GROUP BY ALL",
+        ("task_stats",),
+        middle=period.middle_us,
+        **period.cover,
+    )
+    days = {True: (period.middle_us - period.from_us) / DAY_US, False: (period.to_us - period.middle_us) / DAY_US}
+    if min(days.values()) <= 0:
+        return []
+    found: dict[str, dict[bool, float]] = {}
+    for method, early, count in rows:
+        found.setdefault(method, {})[early] = count / days[early]
+    pairs = [(method, halves.get(True, 0.0), halves.get(False, 0.0)) for method, halves in found.items()]
+    return sorted(pairs, key=lambda row: (row[1] - row[2], row[0]))
+
+
+def histories_of(desk: Desk, drawn: list[Forecast]) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
+    """The hourly averages behind the forecasts that are drawn."""
+    if not drawn:
+        return {}
+    end_us = max(one.fitted_to_us or one.as_of_us for one in drawn)
+    rows = desk.rows(
+        "SELECT agent, \"check\", metric, epoch_us(start), avg FROM metric_trends WHERE grain = 'hour'"
+        " AND agent || '/' || \"check\" || '/' || metric IN $names ORDER BY start",
+        ("metric_trends",),
+        since_us=end_us - HISTORY_US,
+        until_us=end_us,
+        names=[f"{one.agent}/{one.check}/{one.metric}" for one in drawn],
+    )
+    found: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
+    for agent, check, metric, start_us, avg in rows:
+        found.setdefault((agent, check, metric), []).append((start_us, avg))
+    return found
+
+
+def report(desk: Desk) -> Report:
+    """All of it."""
+    forecasts = forecasts_of(desk)
+    drawn = [one for one in forecasts if one.exhausted_us is not None][:MAX_CONES]
+    nodes = nodes_of(desk)
+    growth = [] if desk.filters.any else growth_of(desk)
+    known: tuple[str, ...] = ()
+    if desk.filters.any and not forecasts and not nodes:
+        known = _known(desk)
+    answers = forecasts, histories_of(desk, drawn), nodes, loads_of(desk), growth
+    return build(desk.period, *answers, belief_of(desk, TABLES), desk.question.why, known)
+
+
+def _known(desk: Desk) -> tuple[str, ...]:
+    subjects = desk.rows("SELECT DISTINCT agent || '/' || \"check\" AS s FROM forecasts ORDER BY s", ("forecasts",))
+    nodes = desk.rows("SELECT DISTINCT node FROM node_stats ORDER BY node", ("node_stats",))
+    return tuple(name for (name,) in (*subjects, *nodes))
+
+
+def build(
+    period: Period,
+    forecasts: list[Forecast],
+    histories: dict[tuple[str, str, str], list[tuple[int, float]]],
+    nodes: list[Row],
+    loads: Loads,
+    growth: list[tuple[str, float, float]],
+    belief: Belief,
+    why: bool = False,
+    known: tuple[str, ...] = (),
+) -> Report:
+    """The report from the answers."""
+    ending = [one for one in forecasts if one.exhausted_us is not None]
+    others = len(forecasts) - len(ending)
+    note = (f"Of {counted(others, 'other metric')} with a limit no straight line says that it will be met.",)
+    tables = (
+        Table("forecasts", "What runs out", FORECASTS, tuple(map(_forecast_row, ending)), "nothing that is measured"),
+        Table("nodes", "Nodes, the busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
+        Table("growth", "Tasks a day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
+        *(why_tables(belief) if why else ()),
+    )
+    return Report(
+        name="capacity",
+        title="Capacity",
+        period=period,
+        summary=_summary(ending, nodes),
+        tables=tables,
+        plots=_plots(period, ending, histories, loads),
+        notes=(*notes_of(belief, period), *(note if others else ())),
+        matched=bool(forecasts or nodes) or not known,
+        known=known,
+    )
+
+
+def _forecast_row(one: Forecast) -> Row:
+    subject = f"{one.agent}/{one.check}"
+    times = one.exhausted_us, one.low_us, one.high_us
+    return (subject, one.metric, one.value, one.limit, one.slope, *times, one.r2, one.as_of_us)
+
+
+def _node_row(row: Row) -> Row:
+    node, busy, whole, busiest, slots, attempts, lost = row
+    return (node, busy / whole if whole else None, busiest, busy, slots, attempts, lost)
+
+
+def _growth_row(row: tuple[str, float, float]) -> Row:
+    return (*row, latency.change(row[1], row[2]))
+
+
+def _plots(
+    period: Period,
+    ending: list[Forecast],
+    histories: dict[tuple[str, str, str], list[tuple[int, float]]],
+    loads: Loads,
+) -> tuple[Plot, ...]:
+    cones = tuple(
+        cone
+        for one in ending[:MAX_CONES]
+        if (cone := _cone(one, histories.get((one.agent, one.check, one.metric), [])))
+    )
+    if not any(load for _, load in loads.steps):
+        return cones
+    line = Line("load", tuple(loads.steps))
+    about = f"The share of all slots that was busy in each {period.unit}."
+    return (*cones, Lines(f"Load of all nodes by the {period.unit}", about, "share", (line,)))
+
+
+def _cone(one: Forecast, history: list[tuple[int, float]]) -> Cone | None:
+    if one.exhausted_us is None or one.value is None or one.limit is None or one.low_us is None:
+        return None
+    title = f"{one.agent}/{one.check}: {one.metric}"
+    about = f"It meets its limit on {moment(one.exhausted_us)} UTC if it goes on like this."
+    at_us = one.fitted_to_us or one.as_of_us
+    return Cone(title, about, tuple(history), at_us, one.value, one.limit, one.exhausted_us, one.low_us, one.high_us)
+
+
+def _summary(ending: list[Forecast], nodes: list[Row]) -> str:
+    first = "Nothing that is measured runs out."
+    if ending:
+        soonest = ending[0]
+        first = (
+            f"{counted(len(ending), 'metric')} will meet a limit, first {soonest.metric} of"
+            f" {soonest.agent}/{soonest.check}"
+            f" on {moment(soonest.exhausted_us or 0)} UTC."
+        )
+    return f"{first} {counted(len(nodes), 'node')} worked." if nodes else first

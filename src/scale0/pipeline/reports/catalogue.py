@@ -1,0 +1,64 @@
+"""All reports by name.
+
+Lives here: the list, and how one or all are made. Never here: what is in one. Invariant: the reports of one call are of
+one manifest and one period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from scale0.pipeline.reports import availability, capacity, checks, incidents, noise, requests, tasks
+from scale0.pipeline.reports.desk import Desk, Filters, Question, at_desk
+from scale0.pipeline.reports.shape import Report
+
+MAKERS: Final[dict[str, Callable[[Desk], Report]]] = {
+    "availability": availability.report,
+    "tasks": tasks.report,
+    "requests": requests.report,
+    "checks": checks.report,
+    "incidents": incidents.report,
+    "capacity": capacity.report,
+    "noise": noise.report,
+}
+
+TAKES: Final[dict[str, tuple[str, ...]]] = {
+    "availability": ("subject", "service", "agent", "check"),
+    "tasks": ("method",),
+    "requests": ("service",),
+    "checks": ("subject", "agent", "check"),
+    "incidents": ("subject", "service", "agent", "check"),
+    "capacity": ("subject", "agent", "check"),
+    "noise": ("check",),
+}
+"""Which filters say something about a report; the others are passed over when all are made."""
+
+
+READS: Final[dict[str, tuple[str, ...]]] = {
+    "availability": ("incidents",),
+    "tasks": tasks.TABLES,
+    "requests": requests.TABLES,
+    "checks": ("incidents", "check_states"),
+    "incidents": ("incidents",),
+    "capacity": ("forecasts", "node_stats", "task_stats"),
+    "noise": noise.TABLES,
+}
+"""Tables that a report asks about its own period."""
+
+
+def make(names: Sequence[str], root: Path, question: Question) -> list[Report]:
+    """These reports. NoTables, NothingThen or WarehouseError if they cannot be made."""
+
+    def work(desk: Desk) -> list[Report]:
+        found = []
+        for name in names:
+            ours = {each: getattr(question.filters, each) for each in TAKES[name]}
+            desk.question = msgspec.structs.replace(question, filters=Filters(**ours))
+            found.append(MAKERS[name](desk))
+        return found
+
+    return at_desk(root, question, work, tuple({table for name in names for table in READS[name]}))

@@ -1,0 +1,240 @@
+"""The checks report: how they are, which have most problems, which flap, and which are slow.
+
+Lives here: its questions, and the report from their answers. Never here: what a state means. Invariants: how long a
+check runs is read from the events themselves, of the newest hours that hold at most MAX_RESULTS, and the report says
+which.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scale0.pipeline.hours import DAY_US, HOUR_US
+from scale0.pipeline.reports import subjects
+from scale0.pipeline.reports.availability import Sums, sums_of
+from scale0.pipeline.reports.desk import Desk, Filters, Row
+from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
+from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.period import Period, said
+from scale0.pipeline.reports.shape import Column, Report, Table
+from scale0.pipeline.reports.words import counted
+
+TABLES: Final = ("check_states", "timeline", "availability")
+MAX_RESULTS: Final = 300_000
+"""Results whose run times are read: some 50 ms."""
+MAX_SLOW: Final = 20
+ANSWERED: Final = "check.answered"
+STATES: Final = ("critical", "unknown", "warning", "ok")
+
+COLUMNS: Final = (
+    Column("subject", "Check"),
+    Column("state", "State"),
+    Column("problems", "Problems", "count"),
+    Column("changes", "Changes", "count"),
+    Column("down_seconds", "Down", "seconds"),
+    Column("soft_seconds", "Soft", "seconds", detail=True),
+    Column("unobserved_seconds", "Unobserved", "seconds"),
+    Column("availability_low", "At least", "availability"),
+    Column("availability_high", "At most", "availability", detail=True),
+    Column("incidents", "Incidents", "count"),
+    Column("flapped", "Flapped", "count"),
+    Column("flapping", "Flapping", "yes", detail=True),
+    Column("flapping_percent_max", "Flapping %", "number", detail=True),
+)
+SLOW: Final = (
+    Column("subject", "Check"),
+    Column("results", "Results", "count"),
+    Column("p50_seconds", "p50", "seconds"),
+    Column("p95_seconds", "p95", "seconds"),
+    Column("max_seconds", "Max", "seconds"),
+)
+
+
+class Changes(NamedTuple):
+    """What `check_states` says of one check in the period."""
+
+    subject: str
+    changes: int
+    problems: int
+    """How often it became a hard problem, or another one."""
+    flapped: int
+    """How often it began to flap."""
+    flapping_percent: float | None
+
+
+class Now(NamedTuple):
+    """What it was at the end of the period."""
+
+    state: str | None
+    flapping: bool
+
+
+class Slow(NamedTuple):
+    """Run times, and since when they were read."""
+
+    rows: list[Row]
+    since_us: int
+
+
+def changes_of(desk: Desk) -> dict[str, Changes]:
+    """By check."""
+    meant, names = subjects.condition(only_checks(desk.filters))
+    rows = desk.rows(
+        # A row is a change of state, hardness or flapping, so that the one before it tells which.
+        "SELECT subject, count(*), count_if(hard AND state <> 'ok' AND (NOT before_hard OR before_state <> state)),"  # noqa: S608
+        " count_if(flapping AND NOT before_flapping), max(flapping_percent) FROM (SELECT *,"
+        " coalesce(lag(hard) OVER each, false) AS before_hard,"
+        " coalesce(lag(state) OVER each, previous) AS before_state,"
+        " coalesce(lag(flapping) OVER each, false) AS before_flapping"
+        " FROM (SELECT *, 'check' AS subject_kind, agent || '/' || \"check\" AS subject FROM check_states)"
+        f' WHERE {meant} WINDOW each AS (PARTITION BY subject ORDER BY "time", id))'
+        ' WHERE "time" >= $since AND "time" < $until GROUP BY subject',
+        ("check_states",),
+        **desk.period.bounds,
+        **names,
+    )
+    return {row[0]: Changes(*row) for row in rows}
+
+
+def now_of(desk: Desk) -> dict[str, Now]:
+    """The last piece of every check's timeline."""
+    meant, names = subjects.condition(only_checks(desk.filters))
+    rows = desk.rows(
+        'SELECT subject, arg_max("class", "from"), arg_max(state, "from"), arg_max(coalesce(flapping, false), "from")'  # noqa: S608
+        f" FROM timeline WHERE subject_kind = 'check' AND \"from\" < $until AND {meant} GROUP BY subject",
+        ("timeline",),
+        since_us=desk.period.to_us - 1,
+        **desk.period.bounds,
+        **names,
+    )
+    return {
+        subject: Now(state if kind in ("up", "down") else kind, flapping) for subject, kind, state, flapping in rows
+    }
+
+
+def only_checks(filters: Filters) -> Filters:
+    """Without what says nothing about checks."""
+    return Filters(subject=filters.subject, agent=filters.agent, check=filters.check)
+
+
+def slow_of(desk: Desk) -> Slow:
+    """The slowest, of the newest results."""
+    since_us = newest_hours(desk)
+    meant, names = subjects.condition(only_checks(desk.filters))
+    rows = desk.rows(
+        "SELECT subject, count(*), quantile_disc(seconds, 0.5), quantile_disc(seconds, 0.95) AS p95, max(seconds)"  # noqa: S608
+        " FROM (SELECT 'check' AS subject_kind, identity || '/' || service AS subject, seconds FROM events"
+        f' WHERE kind = \'{ANSWERED}\' AND seconds >= 0 AND "at" >= $since AND "at" < $until) WHERE {meant}'
+        f" GROUP BY subject ORDER BY p95 DESC, subject LIMIT {MAX_SLOW:d}",
+        ("events",),
+        since_us=since_us,
+        **desk.period.bounds,
+        **names,
+    )
+    return Slow(rows, since_us)
+
+
+def newest_hours(desk: Desk) -> int:
+    """From when on there are at most MAX_RESULTS, by what the manifest counts: no file of events is opened."""
+    period, total = desk.period, 0
+    earliest = (period.to_us - 1) // HOUR_US * HOUR_US
+    for day in range((period.to_us - 1) // DAY_US, period.from_us // DAY_US - 1, -1):
+        counts: dict[int, int] = {}
+        for file in desk.warehouse.events_files(desk.manifest, day):
+            for hour, kinds in file.hours.items():
+                counts[hour] = counts.get(hour, 0) + kinds.get(ANSWERED, 0)
+        for hour in sorted(counts, reverse=True):
+            start_us = hour * HOUR_US
+            if start_us >= period.to_us or start_us < period.from_us:
+                continue
+            total += counts[hour]
+            if total > MAX_RESULTS:
+                return earliest
+            earliest = start_us
+    return period.from_us
+
+
+def report(desk: Desk) -> Report:
+    """All of it."""
+    sums = [one for one in sums_of(desk) if one.subject_kind == "check"]
+    known = subjects.known(desk, ("check",)) if not sums and desk.filters.any else ()
+    intervals = [one for one in intervals_of(desk) if one.subject_kind == "check"] if desk.question.why else None
+    answers = sums, changes_of(desk), now_of(desk), slow_of(desk)
+    return build(desk.period, *answers, belief_of(desk, TABLES), intervals, known)
+
+
+def build(
+    period: Period,
+    sums: list[Sums],
+    changes: dict[str, Changes],
+    now: dict[str, Now],
+    slow: Slow,
+    belief: Belief,
+    intervals: list[Interval] | None = None,
+    known: tuple[str, ...] = (),
+) -> Report:
+    """The report from the answers."""
+    rows = [_row(one, changes.get(one.subject), now.get(one.subject)) for one in sums]
+    rows.sort(key=lambda row: (-float(row[4]), -row[2], -row[3], str(row[0])))
+    flapping = sorted((row for row in rows if row[10] or row[11]), key=lambda row: (-row[10], -(row[12] or 0)))
+    why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
+    part = slow.since_us > period.from_us
+    note = (f"Run times are of results since {said(slow.since_us)}: there are too many in the period.",) if part else ()
+    flap_columns = tuple(COLUMNS[at] for at in (0, 1, 10, 3, 12))
+    return Report(
+        name="checks",
+        title="Checks",
+        period=period,
+        summary=_summary(sums, now, len(flapping)),
+        tables=(
+            _states(sums, now),
+            Table("checks", "Checks, most problems first", COLUMNS, tuple(rows), "no check was there"),
+            Table(
+                "flapping",
+                "Checks that flapped",
+                tuple(Column(c.name, c.head, c.unit) for c in flap_columns),
+                tuple(tuple(row[at] for at in (0, 1, 10, 3, 12)) for row in flapping),
+                "none flapped",
+            ),
+            Table("slowest", "The slowest checks", SLOW, tuple(slow.rows), "no check was answered"),
+            *why,
+        ),
+        notes=(*notes_of(belief, period), *note),
+        matched=bool(sums) or not known,
+        known=known,
+    )
+
+
+def _row(one: Sums, changes: Changes | None, now: Now | None) -> Row:
+    made = changes or Changes(one.subject, 0, 0, 0, None)
+    return (
+        *(one.subject, _state(now), made.problems, made.changes, one.down / 1e6, one.soft / 1e6, one.unobserved / 1e6),
+        *(one.low, one.high, one.incidents, made.flapped, bool(now and now.flapping), made.flapping_percent),
+    )
+
+
+def _state(now: Now | None) -> str:
+    """In a word; a check that is not there any more is absent."""
+    return "absent" if now is None else now.state or "unobserved"
+
+
+def _states(sums: list[Sums], now: dict[str, Now]) -> Table:
+    counts: dict[str, int] = {}
+    for one in sums:
+        state = _state(now.get(one.subject))
+        counts[state] = counts.get(state, 0) + 1
+    order = (*STATES, *sorted(set(counts) - set(STATES)))
+    rows = tuple((state, counts[state]) for state in order if state in counts)
+    columns = (Column("state", "State"), Column("checks", "Checks", "count"))
+    return Table("states", "How they were at the end", columns, rows, "no check was there")
+
+
+def _summary(sums: list[Sums], now: dict[str, Now], flapping: int) -> str:
+    if not sums:
+        return "No check was there."
+    bad = sum(_state(now.get(one.subject)) in ("critical", "unknown") for one in sums)
+    down = sum(bool(one.down) for one in sums)
+    return (
+        f"{counted(len(sums), 'check')}; {down:,} had a hard problem, {flapping:,} flapped, and at the end {bad:,}"
+        f" {'was' if bad == 1 else 'were'} critical or unknown."
+    )

@@ -1,0 +1,150 @@
+"""The incidents report: what went down when, for how long, and what failed with it.
+
+Lives here: its questions, and the report from their answers. Never here: when an incident opens or closes. Invariant:
+an incident is listed if any of it lies in the period; one that is open lasts until the horizon.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from scale0.pipeline.reports import subjects
+from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
+from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.period import Period
+from scale0.pipeline.reports.shape import Column, Report, Stacks, Table
+from scale0.pipeline.reports.words import counted, duration
+
+TABLES: Final = ("incidents", "timeline")
+MAX_NAMED: Final = 3
+"""Others that failed at the same time and are named in a cell."""
+
+COLUMNS: Final = (
+    Column("subject", "Subject"),
+    Column("subject_kind", "Kind"),
+    Column("opened", "Opened", "time"),
+    Column("closed", "Closed", "time"),
+    Column("seconds", "For", "seconds"),
+    Column("down_seconds", "Down", "seconds"),
+    Column("worst_state", "Worst", detail=True),
+    Column("flapping", "Flapping", "yes", detail=True),
+    Column("also_failing", "Also failing", "count"),
+    Column("also_failing_first", "Which", detail=True),
+)
+
+
+class Incident(NamedTuple):
+    """One, as the table has it."""
+
+    subject_kind: str
+    subject: str
+    opened_us: int
+    closed_us: int | None
+    worst_state: str | None
+    down_seconds: float
+    flapping: bool | None
+    also_failing: int
+    also_failing_first: list[Any]
+
+
+def incidents_of(desk: Desk) -> list[Incident]:
+    """All that touch the period, the newest first."""
+    meant, names = subjects.condition(desk.filters)
+    rows = desk.rows(
+        "SELECT subject_kind, subject, epoch_us(opened), epoch_us(closed), worst_state, down_seconds, flapping,"  # noqa: S608
+        " also_failing, also_failing_first FROM incidents"
+        f" WHERE opened < $until AND (closed IS NULL OR closed >= $since) AND {meant}"
+        " ORDER BY opened DESC, subject_kind, subject",
+        ("incidents",),
+        # A row stands in the hour of its end, which may be after the period.
+        until_us=desk.period.horizon_us,
+        **desk.period.bounds,
+        **names,
+    )
+    return [Incident(*row) for row in rows]
+
+
+def report(desk: Desk) -> Report:
+    """All of it."""
+    found = incidents_of(desk)
+    intervals = intervals_of(desk) if desk.question.why else None
+    known: tuple[str, ...] = ()
+    if not found and desk.filters.any:
+        meant, names = subjects.condition(desk.filters)
+        is_there = desk.rows(
+            f"SELECT 1 FROM availability WHERE {meant} LIMIT 1",  # noqa: S608
+            ("availability",),
+            **names,
+        )
+        known = () if is_there else subjects.known(desk)
+    return build(desk.period, found, belief_of(desk, TABLES), intervals, known)
+
+
+def build(
+    period: Period,
+    incidents: list[Incident],
+    belief: Belief,
+    intervals: list[Interval] | None = None,
+    known: tuple[str, ...] = (),
+) -> Report:
+    """The report from the answers."""
+    rows = tuple(_row(one, period) for one in incidents)
+    table = Table("incidents", "Incidents, the newest first", COLUMNS, rows, "nothing went down")
+    why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
+    return Report(
+        name="incidents",
+        title="Incidents",
+        period=period,
+        summary=_summary(incidents, period),
+        tables=(table, *why),
+        plots=(_stacks(period, incidents),) if incidents else (),
+        notes=notes_of(belief, period),
+        matched=bool(incidents) or not known,
+        known=known,
+    )
+
+
+def lasted(one: Incident, period: Period) -> float:
+    """From its opening to its end, or to the horizon."""
+    return ((period.horizon_us if one.closed_us is None else one.closed_us) - one.opened_us) / 1e6
+
+
+def _row(one: Incident, period: Period) -> Row:
+    names = [_name(other) for other in one.also_failing_first or ()]
+    shown = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
+    return (
+        *(one.subject, one.subject_kind, one.opened_us, one.closed_us, lasted(one, period), one.down_seconds),
+        *(one.worst_state, bool(one.flapping), one.also_failing, shown),
+    )
+
+
+def _name(other: Any) -> str:
+    return str(other["subject"]) if isinstance(other, dict) and "subject" in other else str(other)
+
+
+def _stacks(period: Period, incidents: list[Incident]) -> Stacks:
+    kinds = tuple(sorted({one.subject_kind for one in incidents}))
+    counts = {step: [0] * len(kinds) for step in period.steps()}
+    for one in incidents:
+        step = one.opened_us // period.unit_us * period.unit_us
+        if step in counts and one.opened_us >= period.from_us:
+            counts[step][kinds.index(one.subject_kind)] += 1
+    return Stacks(
+        f"Incidents opened, by the {period.unit}",
+        f"How many incidents of each kind of subject opened in each {period.unit}.",
+        kinds,
+        period.unit_us,
+        tuple((step, tuple(count)) for step, count in counts.items()),
+    )
+
+
+def _summary(incidents: list[Incident], period: Period) -> str:
+    if not incidents:
+        return "Nothing went down."
+    still = sum(one.closed_us is None for one in incidents)
+    longest = max(incidents, key=lambda one: lasted(one, period))
+    return (
+        f"{counted(len(incidents), 'incident')}, {still or 'none'} still open; the longest was"
+        f" {longest.subject_kind} {longest.subject} for {duration(lasted(longest, period))}."
+    )

@@ -1,0 +1,65 @@
+"""The noise report: which checks alert most for least.
+
+Lives here: its question, and the report from the answer. Never here: what an alert is. Invariant: months are whole: a
+period has all months that it touches.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.period import Period
+from scale0.pipeline.reports.shape import Column, Report, Table
+from scale0.pipeline.reports.words import counted, share
+
+TABLES: Final = ("noise",)
+
+COLUMNS: Final = (
+    Column("month", "Month", "time"),
+    Column("rank", "Rank", "count"),
+    Column("check", "Check"),
+    Column("alerts", "Alerts", "count"),
+    Column("closed_quickly_share", "Over within 5 min", "share"),
+    Column("flapping_seconds", "Flapping", "seconds"),
+)
+
+
+def report(desk: Desk) -> Report:
+    """All of it."""
+    rows = desk.rows(
+        'SELECT epoch_us("month"), rank, "check", alerts, closed_quickly_share, flapping_seconds FROM noise'
+        ' WHERE ($check = \'\' OR "check" GLOB $check) ORDER BY "month" DESC, rank, "check"',
+        TABLES,
+        check=desk.filters.check,
+    )
+    known: tuple[str, ...] = ()
+    if not rows and desk.filters.check:
+        known = tuple(name for (name,) in desk.rows('SELECT DISTINCT "check" FROM noise ORDER BY ALL', TABLES))
+    return build(desk.period, rows, belief_of(desk, TABLES), desk.question.why, known)
+
+
+def build(period: Period, rows: list[Row], belief: Belief, why: bool = False, known: tuple[str, ...] = ()) -> Report:
+    """The report from the answer."""
+    table = Table("noise", "Checks by noise, the noisiest first", COLUMNS, tuple(rows), "no check alerted or flapped")
+    return Report(
+        name="noise",
+        title="Noise",
+        period=period,
+        summary=_summary(rows),
+        tables=(table, *(why_tables(belief) if why else ())),
+        notes=(*notes_of(belief, period), "Months are whole, also where the period has only a part of one."),
+        matched=bool(rows) or not known,
+        known=known,
+    )
+
+
+def _summary(rows: list[Row]) -> str:
+    if not rows:
+        return "No check alerted or flapped."
+    _, _, check, alerts, quick, _ = rows[0]
+    hint = f", {share(quick)} of them over within five minutes" if quick is not None else ""
+    return (
+        f"{counted(len({row[2] for row in rows}), 'check')}; the noisiest is {check}: {counted(alerts, 'alert')}{hint}."
+    )

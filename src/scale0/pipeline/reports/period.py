@@ -1,0 +1,97 @@
+"""Which time a report is about, and which rows of a table with grains cover it exactly.
+
+Lives here: the arithmetic. Never here: a clock: the horizon is the newest time that is known. Invariants: a period is
+whole hours, except that it ends at the horizon; no second is covered twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from scale0.base.errors import Scale0Error
+from scale0.pipeline.hours import DAY_US, HOUR_US, to_time
+
+FINE_HOURS: Final = 72
+"""A period up to so long is shown by the hour, a longer one by the day."""
+
+COVER: Final = (
+    "(grain = 'day' AND start >= $first_day AND start < $end_day OR grain = 'hour' AND start >= $since"
+    " AND start < $until AND (start < $first_day OR start >= $end_day))"
+)
+"""The rows that make up a period: whole days, and hours at both ends."""
+
+
+class NothingThen(Scale0Error):
+    """Nothing can be known of a period; the message says why."""
+
+
+class Period(msgspec.Struct, frozen=True):
+    """[from, to), of tables that go up to the horizon."""
+
+    from_us: int
+    to_us: int
+    horizon_us: int
+    unit: Literal["hour", "day"]
+    """In which steps it is shown."""
+    clipped: bool = False
+    """True if more was asked for than there is."""
+
+    @property
+    def unit_us(self) -> int:
+        """The length of a step."""
+        return DAY_US if self.unit == "day" else HOUR_US
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.to_us - self.from_us) / 1e6
+
+    @property
+    def middle_us(self) -> int:
+        """Where its second half begins: at a whole step."""
+        return -(-((self.from_us + self.to_us) // 2) // self.unit_us) * self.unit_us
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The parameters `since` and `until`."""
+        return {"since": to_time(self.from_us), "until": to_time(self.to_us)}
+
+    @property
+    def cover(self) -> dict[str, Any]:
+        """The parameters of COVER."""
+        first = end = self.to_us
+        if self.unit == "day":
+            first = _up(self.from_us, DAY_US)
+            # The day of the horizon has a row of its own, up to there.
+            end = _up(self.to_us, DAY_US) if self.to_us == self.horizon_us else self.to_us // DAY_US * DAY_US
+            end = max(first, end)
+        return {**self.bounds, "first_day": to_time(first), "end_day": to_time(end)}
+
+    def steps(self) -> list[int]:
+        """The start of every step; the first may begin before the period."""
+        return list(range(self.from_us // self.unit_us * self.unit_us, self.to_us, self.unit_us))
+
+
+def _up(us: int, unit_us: int) -> int:
+    return -(-us // unit_us) * unit_us
+
+
+def period_of(from_us: int | None, to_us: int | None, last_us: int, first_us: int, horizon_us: int) -> Period:
+    """What was asked for, as far as there are tables: they begin at `first_us`. NothingThen if there are none."""
+    end = horizon_us if to_us is None else min(_up(to_us, HOUR_US), horizon_us)
+    start = end - last_us if from_us is None else from_us
+    start = start // HOUR_US * HOUR_US
+    if start >= horizon_us:
+        raise NothingThen(f"the tables go up to {said(horizon_us)}, and nothing is known of what came later")
+    if end <= first_us:
+        raise NothingThen(f"the tables begin at {said(first_us)}, and nothing is known of what came before")
+    begin = max(start, first_us)
+    unit: Literal["hour", "day"] = "hour" if end - begin <= FINE_HOURS * HOUR_US else "day"
+    return Period(begin, end, horizon_us, unit, start < first_us)
+
+
+def said(us: int) -> str:
+    """A time, as people are told it."""
+    return f"{to_time(us):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,190 @@
+"""The requests report: what each service answered, how fast, and what failed.
+
+Lives here: its questions, and the report from their answers. Never here: how a request is summed up. Invariant:
+percentiles are of the merged histograms, from accepted to answered.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scale0.pipeline.reports import latency
+from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.latency import Part
+from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.shape import Column, Plot, Report, Stacks, Table
+from scale0.pipeline.reports.words import counted, share
+
+TABLES: Final = ("request_stats",)
+MAX_CODES: Final = 3
+"""Codes of a service that are named: the most frequent."""
+
+COLUMNS: Final = (
+    Column("service", "Service"),
+    Column("answered", "Answered", "count"),
+    Column("failed", "Failed", "count"),
+    Column("failed_share", "Failed share", "share"),
+    Column("codes", "Most by code"),
+    Column("p50_seconds", "p50", "seconds"),
+    Column("p90_seconds", "p90", "seconds", detail=True),
+    Column("p99_seconds", "p99", "seconds"),
+    Column("max_seconds", "Max", "seconds"),
+    Column("p99_change", "p99 trend", "change"),
+    Column("failed_points", "Failures trend", "points", detail=True),
+    Column("bytes", "Bytes", "bytes", detail=True),
+)
+
+
+class Count(NamedTuple):
+    """One service in one step."""
+
+    service: str
+    step_us: int
+    answered: int
+    failed: int
+    longest: float | None
+    bytes: int
+
+
+def counts_of(desk: Desk) -> list[Count]:
+    """All services that are meant, step by step."""
+    rows = desk.rows(
+        "SELECT service, epoch_us(start) // $unit * $unit, sum(answered)::BIGINT,"  # noqa: S608
+        " coalesce(sum(list_sum(map_values(failed))), 0)::BIGINT, max(max), coalesce(sum(bytes), 0)::BIGINT"
+        f" FROM request_stats WHERE {COVER} AND ($service = '' OR service GLOB $service) GROUP BY ALL ORDER BY ALL",
+        TABLES,
+        unit=desk.period.unit_us,
+        service=desk.filters.service,
+        **desk.period.cover,
+    )
+    return [Count(*row) for row in rows]
+
+
+def codes_of(desk: Desk) -> dict[str, list[tuple[int, int]]]:
+    """By service: (code, count), the most frequent first."""
+    rows = desk.rows(
+        "SELECT service, e.key, sum(e.value)::BIGINT AS n FROM (SELECT service, unnest(map_entries(failed)) AS e"  # noqa: S608
+        f" FROM request_stats WHERE {COVER} AND ($service = '' OR service GLOB $service)) GROUP BY ALL"
+        " ORDER BY service, n DESC, e.key",
+        TABLES,
+        service=desk.filters.service,
+        **desk.period.cover,
+    )
+    found: dict[str, list[tuple[int, int]]] = {}
+    for service, code, count in rows:
+        found.setdefault(service, []).append((code, count))
+    return found
+
+
+def parts_of(desk: Desk) -> list[Part]:
+    """The histograms."""
+    rows = desk.rows(
+        "SELECT service, step, h.bucket, sum(h.count)::BIGINT FROM (SELECT service,"  # noqa: S608
+        " epoch_us(start) // $unit * $unit AS step, unnest(histogram) AS h"
+        f" FROM request_stats WHERE {COVER} AND ($service = '' OR service GLOB $service)) GROUP BY ALL",
+        TABLES,
+        unit=desk.period.unit_us,
+        service=desk.filters.service,
+        **desk.period.cover,
+    )
+    return latency.parts_of(rows)
+
+
+def report(desk: Desk) -> Report:
+    """All of it."""
+    counts = counts_of(desk)
+    known: tuple[str, ...] = ()
+    if not counts and desk.filters.service:
+        rows = desk.rows("SELECT DISTINCT service FROM request_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
+        known = tuple(service for (service,) in rows)
+    belief = belief_of(desk, TABLES)
+    return build(desk.period, counts, codes_of(desk), parts_of(desk), belief, desk.question.why, known)
+
+
+def build(
+    period: Period,
+    counts: list[Count],
+    codes: dict[str, list[tuple[int, int]]],
+    parts: list[Part],
+    belief: Belief,
+    why: bool = False,
+    known: tuple[str, ...] = (),
+) -> Report:
+    """The report from the answers."""
+    rows = rows_of(period, counts, codes, parts)
+    table = Table("requests", "Requests by service", COLUMNS, rows, "nothing was asked for")
+    return Report(
+        name="requests",
+        title="Requests",
+        period=period,
+        summary=_summary(counts),
+        tables=(table, *(why_tables(belief) if why else ())),
+        plots=_plots(period, counts, parts) if counts else (),
+        notes=(*notes_of(belief, period), "Trends compare the second half of the period with the first."),
+        matched=bool(counts) or not known,
+        known=known,
+    )
+
+
+def rows_of(
+    period: Period, counts: list[Count], codes: dict[str, list[tuple[int, int]]], parts: list[Part]
+) -> tuple[Row, ...]:
+    """A row for each service; those with most failures first, then the busiest."""
+    services: dict[str, list[Count]] = {}
+    for count in counts:
+        services.setdefault(count.service, []).append(count)
+    merged = latency.by_name(parts)
+    trends = latency.p99_changes(parts, period.middle_us)
+    found = []
+    for service, steps in services.items():
+        answered, failed = sum(one.answered for one in steps), sum(one.failed for one in steps)
+        longest = max((one.longest for one in steps if one.longest is not None), default=None)
+        named = ", ".join(f"{code}: {count:,}" for code, count in codes.get(service, [])[:MAX_CODES])
+        row = (
+            *(service, answered, failed, _share(answered, failed), named, *latency.ranks(merged.get(service)), longest),
+            *(trends.get(service), failed_points(steps, period.middle_us), sum(one.bytes for one in steps)),
+        )
+        found.append((-failed, -answered, service, row))
+    return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:3]))
+
+
+def failed_points(steps: list[Count], middle_us: int) -> float | None:
+    """The share that failed in the second half, less that of the first."""
+    halves = [s for s in steps if s.step_us < middle_us], [s for s in steps if s.step_us >= middle_us]
+    first, second = (_share(sum(s.answered for s in half), sum(s.failed for s in half)) for half in halves)
+    return None if first is None or second is None else second - first
+
+
+def _share(answered: int, failed: int) -> float | None:
+    return failed / (answered + failed) if answered + failed else None
+
+
+def _plots(period: Period, counts: list[Count], parts: list[Part]) -> tuple[Plot, ...]:
+    unit = period.unit
+    steps: dict[int, tuple[int, int]] = {}
+    for one in counts:
+        answered, failed = steps.get(one.step_us, (0, 0))
+        steps[one.step_us] = answered + one.answered, failed + one.failed
+    stacks = Stacks(
+        f"Requests by the {unit}",
+        f"How many requests were answered or failed in each {unit}.",
+        ("answered", "failed"),
+        period.unit_us,
+        tuple((step, steps.get(step, (0, 0))) for step in period.steps()),
+    )
+    merged = latency.whole(parts)
+    return (
+        stacks,
+        latency.lines(f"Time to an answer by the {unit}", f"p50, p90 and p99 in each {unit}.", parts, period),
+        latency.bars("Times to an answer", "How many requests took how long.", merged),
+    )
+
+
+def _summary(counts: list[Count]) -> str:
+    if not counts:
+        return "Nothing was asked for."
+    answered, failed = sum(one.answered for one in counts), sum(one.failed for one in counts)
+    services = len({one.service for one in counts})
+    bad = f"{failed:,} failed ({share(failed / (answered + failed))})" if failed else "none failed"
+    return f"{answered:,} requests to {counted(services, 'service')} answered, {bad}."

@@ -1,0 +1,182 @@
+"""The tasks report: what each method did, how long tasks waited and ran, and whether that is changing.
+
+Lives here: its questions, and the report from their answers. Never here: how a task is counted. Invariants: each event
+counts in its own period, so that more may finish than were submitted; percentiles are of the merged histograms.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scale0.pipeline.reports import latency
+from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.latency import Part
+from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.shape import Column, Plot, Report, Stacks, Table
+from scale0.pipeline.reports.words import counted, share
+
+TABLES: Final = ("task_stats",)
+_COUNTS: Final = ("submitted", "finished", "failed", "cancelled", "retried")
+
+COLUMNS: Final = (
+    Column("method", "Method"),
+    Column("submitted", "Submitted", "count"),
+    Column("finished", "Finished", "count"),
+    Column("failed", "Failed", "count"),
+    Column("cancelled", "Cancelled", "count", detail=True),
+    Column("retried", "Retried", "count"),
+    Column("failed_share", "Failed share", "share", detail=True),
+    Column("wait_p50_seconds", "Wait p50", "seconds", detail=True),
+    Column("wait_p90_seconds", "Wait p90", "seconds", detail=True),
+    Column("wait_p99_seconds", "Wait p99", "seconds"),
+    Column("run_p50_seconds", "Run p50", "seconds"),
+    Column("run_p90_seconds", "Run p90", "seconds", detail=True),
+    Column("run_p99_seconds", "Run p99", "seconds"),
+    Column("run_max_seconds", "Run max", "seconds", detail=True),
+    Column("run_p99_change", "p99 trend", "change"),
+    Column("failed_points", "Failures trend", "points"),
+    Column("busy_seconds", "Busy", "seconds", detail=True),
+)
+
+
+class Count(NamedTuple):
+    """One method in one step."""
+
+    method: str
+    step_us: int
+    submitted: int
+    finished: int
+    failed: int
+    cancelled: int
+    retried: int
+    run_max: float | None
+    busy: float
+
+
+def counts_of(desk: Desk) -> list[Count]:
+    """All methods that are meant, step by step."""
+    sums = ", ".join(f"sum({name})::BIGINT" for name in _COUNTS)
+    rows = desk.rows(
+        f"SELECT method, epoch_us(start) // $unit * $unit, {sums}, max(run_max),"  # noqa: S608
+        " sum(round(busy_seconds * 1e6)::BIGINT)::BIGINT / 1e6"
+        f" FROM task_stats WHERE {COVER} AND ($method = '' OR method GLOB $method) GROUP BY ALL ORDER BY ALL",
+        TABLES,
+        unit=desk.period.unit_us,
+        method=desk.filters.method,
+        **desk.period.cover,
+    )
+    return [Count(*row) for row in rows]
+
+
+def parts_of(desk: Desk, measure: str) -> list[Part]:
+    """The histograms of `wait` or `run`."""
+    rows = desk.rows(
+        "SELECT method, step, h.bucket, sum(h.count)::BIGINT FROM (SELECT method,"  # noqa: S608
+        f" epoch_us(start) // $unit * $unit AS step, unnest({measure}_histogram) AS h"
+        f" FROM task_stats WHERE {COVER} AND ($method = '' OR method GLOB $method)) GROUP BY ALL",
+        TABLES,
+        unit=desk.period.unit_us,
+        method=desk.filters.method,
+        **desk.period.cover,
+    )
+    return latency.parts_of(rows)
+
+
+def report(desk: Desk) -> Report:
+    """All of it."""
+    counts = counts_of(desk)
+    known: tuple[str, ...] = ()
+    if not counts and desk.filters.method:
+        rows = desk.rows("SELECT DISTINCT method FROM task_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
+        known = tuple(method for (method,) in rows)
+    belief = belief_of(desk, TABLES)
+    return build(desk.period, counts, parts_of(desk, "wait"), parts_of(desk, "run"), belief, desk.question.why, known)
+
+
+def build(
+    period: Period,
+    counts: list[Count],
+    waits: list[Part],
+    runs: list[Part],
+    belief: Belief,
+    why: bool = False,
+    known: tuple[str, ...] = (),
+) -> Report:
+    """The report from the answers."""
+    table = Table("tasks", "Tasks by method", COLUMNS, rows_of(period, counts, waits, runs), "no task came or ended")
+    return Report(
+        name="tasks",
+        title="Tasks",
+        period=period,
+        summary=_summary(counts),
+        tables=(table, *(why_tables(belief) if why else ())),
+        plots=_plots(period, counts, waits, runs) if counts else (),
+        notes=(*notes_of(belief, period), "Trends compare the second half of the period with the first."),
+        matched=bool(counts) or not known,
+        known=known,
+    )
+
+
+def rows_of(period: Period, counts: list[Count], waits: list[Part], runs: list[Part]) -> tuple[Row, ...]:
+    """A row for each method; those with most failures first, then the busiest."""
+    methods: dict[str, list[Count]] = {}
+    for count in counts:
+        methods.setdefault(count.method, []).append(count)
+    wait, run = latency.by_name(waits), latency.by_name(runs)
+    trends = latency.p99_changes(runs, period.middle_us)
+    found = []
+    for method, steps in methods.items():
+        submitted, finished, failed, cancelled, retried = (sum(getattr(one, name) for one in steps) for name in _COUNTS)
+        ended = finished + failed
+        wait_ranks, run_ranks = latency.ranks(wait.get(method)), latency.ranks(run.get(method))
+        longest = max((one.run_max for one in steps if one.run_max is not None), default=None)
+        row = (
+            *(method, submitted, finished, failed, cancelled, retried, failed / ended if ended else None),
+            *(*wait_ranks, *run_ranks, longest, trends.get(method), failed_points(steps, period.middle_us)),
+            sum(one.busy for one in steps),
+        )
+        found.append((-failed, -submitted, method, row))
+    return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:3]))
+
+
+def failed_points(steps: list[Count], middle_us: int) -> float | None:
+    """The share that failed in the second half, less that of the first."""
+    shares = []
+    for half in ([s for s in steps if s.step_us < middle_us], [s for s in steps if s.step_us >= middle_us]):
+        ended = sum(one.finished + one.failed for one in half)
+        if not ended:
+            return None
+        shares.append(sum(one.failed for one in half) / ended)
+    return shares[1] - shares[0]
+
+
+def _plots(period: Period, counts: list[Count], waits: list[Part], runs: list[Part]) -> tuple[Plot, ...]:
+    unit = period.unit
+    steps: dict[int, tuple[int, int, int]] = {}
+    for one in counts:
+        finished, failed, cancelled = steps.get(one.step_us, (0, 0, 0))
+        steps[one.step_us] = finished + one.finished, failed + one.failed, cancelled + one.cancelled
+    ended = Stacks(
+        f"Tasks that ended, by the {unit}",
+        f"How many tasks finished, failed or were cancelled in each {unit}.",
+        ("finished", "failed", "cancelled"),
+        period.unit_us,
+        tuple((step, steps.get(step, (0, 0, 0))) for step in period.steps()),
+    )
+    run_all = latency.whole(runs)
+    return (
+        ended,
+        latency.lines(f"Run time by the {unit}", f"p50, p90 and p99 of run times in each {unit}.", runs, period),
+        latency.lines(f"Wait by the {unit}", f"p50, p90 and p99 of waits in each {unit}.", waits, period),
+        latency.bars("Run times of all tasks", "How many tasks ran for how long.", run_all),
+    )
+
+
+def _summary(counts: list[Count]) -> str:
+    if not counts:
+        return "No task came or ended."
+    submitted, finished, failed = (sum(getattr(one, name) for one in counts) for name in _COUNTS[:3])
+    methods = len({one.method for one in counts})
+    bad = f"{failed:,} failed ({share(failed / (finished + failed))})" if failed else "none failed"
+    return f"{counted(submitted, 'task')} of {counted(methods, 'method')} submitted, {finished:,} finished, {bad}."

@@ -1,0 +1,126 @@
+"""The status of a warehouse: what is covered, how far it is behind, and what is missing.
+
+Lives here: facts for people, from the manifest, the audit and the names of segments. Never here: Spark, or a file of
+events. Invariant: nothing is changed, and no lock is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scale0.pipeline import reading
+from scale0.pipeline.warehouse.listing import list_segments
+from scale0.pipeline.warehouse.places import place_of
+from scale0.pipeline.warehouse.records import Manifest, Range
+from scale0.pipeline.warehouse.warehouse import Warehouse
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """Segments that no run has taken in."""
+
+    segments: int
+    events: int
+    """By their names: what is in them may still be known, or damaged."""
+
+
+class SourceStatus(msgspec.Struct, frozen=True):
+    """One broker or Helen."""
+
+    source: str
+    boots: int
+    events: int
+    last_seq: int
+    holes: int
+    rewinds: int
+    duplicates: int
+    rejected: int
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The whole of it."""
+
+    warehouse: str
+    number: int | None
+    horizon_us: int | None
+    newest_us: int | None
+    """The newest `time` that is covered; it is beyond the horizon where a clock is ahead."""
+    first_day: int | None
+    last_day: int | None
+    code_version: str
+    parameters: dict[str, Any]
+    sources: tuple[SourceStatus, ...]
+    pending: Pending | None
+    restatements: int
+    problems: tuple[str, ...]
+
+
+def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
+    """How it stands."""
+    warehouse = Warehouse(root)
+    manifest = warehouse.latest()
+    pending = pending_of(warehouse, manifest, segments, now_us) if segments else None
+    if manifest is None:
+        return Status(str(root), None, None, None, None, None, "", {}, (), pending, 0, ())
+    days = sorted(manifest.chapters)
+    return Status(
+        warehouse=str(root),
+        number=manifest.number,
+        horizon_us=manifest.horizon_us,
+        newest_us=manifest.newest_us,
+        first_day=days[0] if days else None,
+        last_day=days[-1] if days else None,
+        code_version=manifest.code_version,
+        parameters=manifest.parameters,
+        sources=sources_of(warehouse, manifest),
+        pending=pending,
+        restatements=sum(rows for entry in manifest.ledger for rows, _ in entry.parts.values()),
+        problems=tuple(f"{one.name}: {one.why}" for one in manifest.problems if one.kind != "foreign"),
+    )
+
+
+def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, ...]:
+    """Every source, with what the audit counted."""
+    counted: dict[str, dict[str, int]] = {}
+    for row in reading.open_arrow(warehouse, "audit").to_pylist():
+        total = counted.setdefault(row["source"], dict.fromkeys(("holes", "rewinds", "duplicates", "rejected"), 0))
+        for name in total:
+            total[name] += row[name] or 0
+    found = []
+    for source, ranges in sorted(manifest.covered.items()):
+        total = counted.get(source, {})
+        found.append(
+            SourceStatus(
+                source=source,
+                boots=len({boot for boot, _, _ in ranges}),
+                events=sum(last - first + 1 for _, first, last in ranges),
+                last_seq=max(ranges)[2],
+                holes=total.get("holes", 0),
+                rewinds=total.get("rewinds", 0),
+                duplicates=total.get("duplicates", 0),
+                rejected=total.get("rejected", 0),
+            )
+        )
+    return tuple(found)
+
+
+def pending_of(warehouse: Warehouse, manifest: Manifest | None, segments: Sequence[str], now_us: int) -> Pending:
+    """What the next run would look at."""
+
+    def seen_in(folder: str) -> set[tuple[str, Range]]:
+        if manifest is None:
+            return set()
+        known = warehouse.seen(manifest, folder)
+        return {(source, one) for source, ranges in known.names.items() for one in ranges}
+
+    new = [
+        found
+        for url in segments
+        for found in list_segments(
+            url, place_of(url, now_us), {} if manifest is None else manifest.listings.get(url, {}), seen_in
+        ).new
+    ]
+    return Pending(len(new), sum(found.segment.events for found in new))

@@ -1,0 +1,141 @@
+"""Many events at once, as columns of numbers: what the parts of a synthetic history hand to its writer.
+
+Lives here: `Rows`, and `Lexicon`, which gives every text a number. Never here: what happens in a history, or Arrow.
+Invariants: a missing value is NULL (NULL_CODE for `code`, NaN for durations); all columns of Rows are equally long.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+NULL: Final = -1
+NULL_CODE: Final = -(2**31)
+"""`code` has its own: -1 may be one."""
+
+NO_REF: Final = 0
+TEXT_REF: Final = 1
+"""The head alone."""
+TASK_REF: Final = 2
+"""The head, and the number as 12 hexadecimal digits: an id in a client's series."""
+SPOOL_REF: Final = 3
+"""The head, and the number in decimal: a result of an agent's spool."""
+REQUEST_REF: Final = 4
+"""The head, and the number in hexadecimal digits, as many as it needs: a frontend's request."""
+
+Array = np.ndarray[Any, Any]
+
+
+class Rows(NamedTuple):
+    """Events without numbers yet: the writer gives each source's events their boot and seq."""
+
+    source: Array
+    """Which of the plan's sources recorded it."""
+    time: Array
+    at: Array
+    kind: Array
+    """This and every other text is a number of the lexicon."""
+    identity: Array
+    service: Array
+    ref_form: Array
+    ref_head: Array
+    ref_number: Array
+    attempt: Array
+    code: Array
+    state: Array
+    seconds: Array
+    waited: Array
+    bytes: Array
+    data: Array
+    histogram_start: Array
+    """Where its buckets begin in the slice's `Buckets`."""
+    histogram_length: Array
+    metrics: Array
+    """Which set of metrics (`words.METRICS`) it has."""
+    value: Array
+    """Of the first metric; and of the second, where there is one."""
+    second_value: Array
+
+
+DEFAULTS: Final[dict[str, tuple[Any, Any]]] = {
+    "source": (np.int8, 0),
+    "time": (np.int64, 0),
+    "at": (np.int64, 0),
+    "kind": (np.int32, NULL),
+    "identity": (np.int32, NULL),
+    "service": (np.int32, NULL),
+    "ref_form": (np.int8, NO_REF),
+    "ref_head": (np.int32, NULL),
+    "ref_number": (np.int64, 0),
+    "attempt": (np.int32, NULL),
+    "code": (np.int32, NULL_CODE),
+    "state": (np.int32, NULL),
+    "seconds": (np.float64, np.nan),
+    "waited": (np.float64, np.nan),
+    "bytes": (np.int64, NULL),
+    "data": (np.int32, NULL),
+    "histogram_start": (np.int64, 0),
+    "histogram_length": (np.int32, NULL),
+    "metrics": (np.int32, NULL),
+    "value": (np.float64, np.nan),
+    "second_value": (np.float64, np.nan),
+}
+
+
+class Buckets(NamedTuple):
+    """The histograms of a slice, one behind the other."""
+
+    bucket: Array
+    counts: Array
+
+
+NO_BUCKETS: Final = Buckets(np.zeros(0, np.int32), np.zeros(0, np.int64))
+
+
+class Lexicon:
+    """Every text that a history repeats, once."""
+
+    __slots__ = ("_numbers", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """Of this text, for ever."""
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def numbers(self, texts: list[str]) -> Array:
+        """Of these, to be looked up by index."""
+        return np.array([self.number(text) for text in texts], np.int32)
+
+
+def make(time: Array, **columns: Any) -> Rows:
+    """Rows of these columns; `at` is the time unless given, and what is not named is missing. A scalar is for all."""
+    columns = {"at": time, **columns, "time": time}
+    return Rows(
+        *(
+            np.broadcast_to(np.asarray(columns.get(name, default), kind), time.shape)
+            for name, (kind, default) in DEFAULTS.items()
+        )
+    )
+
+
+def empty() -> Rows:
+    """No rows."""
+    return make(np.zeros(0, np.int64))
+
+
+def join(parts: list[Rows]) -> Rows:
+    """All of them, in this order."""
+    return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else empty()
+
+
+def take(rows: Rows, which: Array) -> Rows:
+    """Those of a mask, or of an order."""
+    return Rows(*(column[which] for column in rows))

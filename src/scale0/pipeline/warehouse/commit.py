@@ -1,0 +1,115 @@
+"""How a draft becomes visible: chapters, then all names on the disk, then one manifest, created exclusively.
+
+Lives here: the order of the protocol, and the fence. Never here: what is in a manifest. Invariants: before the hard
+link nobody sees anything of it, after it everybody sees all; failing to create manifest n + 1 is the fence against a
+second driver.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from scale0.pipeline.warehouse import disk
+from scale0.pipeline.warehouse.faults import Fenced, WarehouseError
+from scale0.pipeline.warehouse.records import FORMAT, Chapter, ChapterRef, Manifest, Ref, Sealed, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from scale0.pipeline.warehouse.attempt import Attempt
+    from scale0.pipeline.warehouse.warehouse import Warehouse
+
+_JSON = msgspec.json.Encoder()
+
+
+def publish(
+    warehouse: Warehouse,
+    attempt: Attempt,
+    base: Manifest,
+    content: Manifest,
+    chapters: Mapping[int, Chapter],
+    seen: Mapping[str, Seen],
+) -> Manifest:
+    """Write what is new, then create the manifest that names it."""
+    refs = dict(content.chapters)
+    for day, chapter in sorted(chapters.items()):
+        refs.pop(day, None)
+        if chapter.events or chapter.pulses or chapter.slabs:
+            refs[day] = _chapter_ref(_write(attempt, "chapters", f"day-{day}.json", chapter), chapter)
+            warehouse.reach("chapter.written")
+    seen_refs = dict(content.seen)
+    for folder, names in sorted(seen.items()):
+        if folder not in base.seen or names != warehouse.seen(base, folder):
+            seen_refs[folder] = _write(attempt, "seen", f"{folder.partition('=')[2]}.json", names)
+    attempt.seal()
+    manifest = msgspec.structs.replace(
+        content,
+        number=attempt.number,
+        format=FORMAT,
+        attempt=attempt.name,
+        chapters=dict(sorted(refs.items())),
+        seen=dict(sorted(seen_refs.items())),
+    )
+    _create(warehouse, attempt, base.number, manifest)
+    return manifest
+
+
+def _write(attempt: Attempt, slab: str, name: str, content: Chapter | Seen) -> Ref:
+    path = attempt.place(slab) / name
+    body = _JSON.encode(content)
+    disk.write(path, body)
+    return Ref(attempt.relative(path), len(body), hashlib.sha256(body).hexdigest())
+
+
+def _chapter_ref(ref: Ref, chapter: Chapter) -> ChapterRef:
+    most = max((len(entries) for entries in chapter.slabs.values()), default=0)
+    return ChapterRef(ref.path, ref.bytes, ref.sha256, len(chapter.events), len(chapter.pulses), most)
+
+
+def _create(warehouse: Warehouse, attempt: Attempt, base_number: int, manifest: Manifest) -> None:
+    folder = warehouse.root / "manifest"
+    body = _JSON.encode(manifest)
+    partial = folder / f".{attempt.name}"
+    try:
+        disk.write(partial, _JSON.encode(Sealed(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))))
+        warehouse.reach("manifest.written")
+        # A link fails where n + 1 stands, but not where it was made and collected while this driver slept.
+        numbers = warehouse.numbers()
+        if (numbers[-1] if numbers else 0) != base_number or attempt.number != base_number + 1:
+            raise _fenced(attempt, numbers[-1] if numbers else 0)
+        _link(partial, folder / f"{manifest.number}.json", attempt)
+        attempt.committed = True
+        warehouse.reach("manifest.created")
+        disk.sync(folder)
+        warehouse.reach("manifest.synced")
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _link(partial: Path, path: Path, attempt: Attempt) -> None:
+    try:
+        os.link(partial, path)
+    except FileExistsError as error:
+        # A network file system may say this of our own link, when the answer to the first try got lost.
+        if not partial.samefile(path):
+            raise _fenced(attempt, attempt.number) from error
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise WarehouseError(
+                f"cannot create {path} by a hard link: {error.strerror}; a warehouse must lie on a file system that has"
+                f" them, or two drivers could both believe that they won"
+            ) from error
+        raise
+
+
+def _fenced(attempt: Attempt, newest: int) -> Fenced:
+    return Fenced(
+        f"another driver made manifest {newest} of {attempt.warehouse.root} while this one worked on"
+        f" {attempt.number}: nothing of this run counts; run it again"
+    )

@@ -1,0 +1,170 @@
+"""Is a segment good? Every page is read, its checksum looked at, and what its name promises is compared.
+
+Lives here: the checks, and what is taken from the rows on the way: counts and pulses. Never here: what is done with a
+bad one (`adoption.py`). Invariants: a segment is good as a whole or not at all; rows are held a row group at a time.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scale0.events.columns import COLUMNS
+from scale0.io.segments.arrow import NotASegment, open_segment
+from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.warehouse.listing import Found
+from scale0.pipeline.warehouse.pulses import hour_kinds, pulses_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow.parquet as pq
+
+    from scale0.io.segments.names import Segment
+    from scale0.pipeline.warehouse.attempt import Attempt
+    from scale0.pipeline.warehouse.places import Place
+
+WORKERS: Final = 2
+"""Segments that are read at the same time."""
+MAX_ROW_GROUP_BYTES: Final = 1 << 30
+"""Unpacked; a writer's has about a hundredth of it."""
+MAX_KINDS: Final = 1_000
+"""Kinds of one segment: each is counted by name."""
+MAX_TIME_US: Final = 253_402_300_800_000_000
+"""The year 10000: what Python, Spark and people can still write down."""
+
+_KEYS: Final = tuple(column.name for column in COLUMNS if not column.nullable)
+"""The first columns: `open_segment` has looked that those of a file are the first of ours."""
+_NUMBERS: Final = ("boot", "seq", "time", "at")
+
+
+class Inspected(msgspec.Struct, frozen=True):
+    """A segment that lies in the attempt's folder, and what is known of it."""
+
+    found: Found
+    path: Path
+    fault: str
+    """Why it is bad; empty for a good one."""
+    bytes: int = 0
+    columns: int = 0
+    hours: dict[int, dict[str, int]] = {}
+    pulses: pa.Table | None = None
+    last_time_us: int = 0
+
+
+class _Bad(Exception):
+    """What is wrong with a segment."""
+
+
+def inspect_segments(place: Place, found: Sequence[Found], attempt: Attempt) -> list[Inspected]:
+    """Fetch and read them, in the order given. One that is gone meanwhile is left out: it may come back."""
+    names = sorted({one.folder for one in found})
+    folders = {name: attempt.new_place("events", name.partition("=")[2]) for name in names}
+    with ThreadPoolExecutor(WORKERS) as pool:
+        done = pool.map(lambda one: fetch_and_inspect(place, one, folders[one.folder], attempt.warehouse.reach), found)
+        return [one for one in done if one is not None]
+
+
+def fetch_and_inspect(place: Place, found: Found, folder: Path, reach: Callable[[str], None]) -> Inspected | None:
+    """What is inspected is our own link or copy, so that nobody can put another file in between."""
+    path = folder / found.name
+    try:
+        place.fetch(found.folder, found.name, path)
+    except FileNotFoundError:
+        return None
+    except (PermissionError, IsADirectoryError) as error:
+        return Inspected(found, path, f"{error.strerror}: it must be a file that this user may read")
+    except (OSError, pa.ArrowException) as error:
+        raise WarehouseError(f"cannot fetch {found.path}: {' '.join(str(error).split())}; then run again") from error
+    reach("segment.fetched")
+    return inspect(path, found)
+
+
+def inspect(path: Path, found: Found) -> Inspected:
+    """Read all of a segment."""
+    try:
+        return _inspect(path, found)
+    except (_Bad, NotASegment) as error:
+        return Inspected(found, path, str(error))
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        return Inspected(found, path, f"it cannot be read: {' '.join(str(error).split())}")
+
+
+def _inspect(path: Path, found: Found) -> Inspected:
+    segment = found.segment
+    if path.stat().st_size == 0:
+        raise _Bad("it is empty")
+    with open_segment(path) as file:
+        columns = len(file.schema_arrow)
+        if columns < len(_KEYS):
+            raise _Bad("it lacks columns that every event has")
+        if file.metadata.num_rows != segment.events:
+            raise _Bad(f"it has {file.metadata.num_rows} events, its name says {segment.events}")
+        kinds: dict[str, int] = {}
+        groups = [_read_group(file, number, segment, kinds) for number in range(file.metadata.num_row_groups)]
+    seq, time_us, at_us, codes = (np.concatenate(parts) for parts in zip(*groups, strict=True))
+    _check_rows(segment, seq, time_us, at_us)
+    return Inspected(
+        found,
+        path,
+        "",
+        path.stat().st_size,
+        columns,
+        hour_kinds(at_us, codes, list(kinds)),
+        pulses_of(segment.source, segment.boot, seq, time_us),
+        int(time_us[-1]),
+    )
+
+
+def _read_group(
+    file: pq.ParquetFile, number: int, segment: Segment, kinds: dict[str, int]
+) -> tuple[Any, Any, Any, Any]:
+    """seq, time, at and the number of the kind, of one row group; everything else is read for its checksum alone."""
+    group = file.metadata.row_group(number)
+    if group.total_byte_size > MAX_ROW_GROUP_BYTES:
+        raise _Bad(f"a row group has {group.total_byte_size} bytes, more than {MAX_ROW_GROUP_BYTES}")
+    table = file.read_row_group(number, use_threads=False)
+    for name in _KEYS:
+        if table[name].null_count:
+            raise _Bad(f"an event has no {name}")
+    numbers = {name: table[name].cast(pa.int64()).to_numpy() for name in _NUMBERS}
+    if (numbers["boot"] != segment.boot).any() or not pc.all(pc.equal(table["source"], segment.source)).as_py():
+        raise _Bad("an event is of another source or boot than its name says")
+    words = table["kind"].combine_chunks().dictionary_encode()
+    names = words.dictionary.to_pylist()
+    if len(kinds) + len(names) > MAX_KINDS:
+        raise _Bad(f"it has more than {MAX_KINDS} kinds of events")
+    own = np.array([kinds.setdefault(name, len(kinds)) for name in names], np.int64)
+    ends: dict[str, tuple[Any, Any]] = {name: (values.min(), values.max()) for name, values in numbers.items()}
+    ends["kind"] = (min(name.encode() for name in names), max(name.encode() for name in names))
+    _check_statistics(group, ends)
+    return numbers["seq"], numbers["time"], numbers["at"], own[words.indices.to_numpy()]
+
+
+def _check_statistics(group: Any, ends: dict[str, tuple[Any, Any]]) -> None:
+    """No checksum covers a file's footer, and readers pass over row groups by what it says: it must be true."""
+    for index in range(group.num_columns):
+        column = group.column(index)
+        true = ends.get(column.path_in_schema)
+        told = column.statistics
+        if true is None or told is None or not told.has_min_max:
+            continue
+        if (told.min_raw, told.max_raw) != true or told.null_count:
+            raise _Bad(f"what it says about its column {column.path_in_schema} is wrong")
+
+
+def _check_rows(segment: Segment, seq: Any, time_us: Any, at_us: Any) -> None:
+    if seq[0] != segment.first_seq or (seq[1:] != seq[:-1] + 1).any():
+        raise _Bad("its events are not numbered as its name says")
+    if (time_us[1:] < time_us[:-1]).any():
+        raise _Bad("time goes back within it")
+    if (at_us > time_us).any():
+        raise _Bad("an event happened after it was recorded")
+    if at_us.min() < 0 or time_us[-1] >= MAX_TIME_US:
+        raise _Bad("a time is before 1970 or after 9999")

@@ -1,0 +1,143 @@
+"""Which files make a table: what a manifest lists, for a span of time, without opening any other chapter.
+
+Lives here: the choice of files. Never here: reading them. Invariant: every row that counts is in exactly one file of a
+selection, behind at most one filter.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from scale0.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, Type
+from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, Period, month_of
+from scale0.pipeline.warehouse.entries import joined, kept
+from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.warehouse.records import EVENTS, LEDGER, FileEntry, Manifest, TableInfo
+
+if TYPE_CHECKING:
+    from scale0.pipeline.warehouse.warehouse import Warehouse
+
+MAX_DAY: Final = 2_932_896
+"""The last day of the year 9999."""
+
+
+class Span(NamedTuple):
+    """Whole hours [first, end): the parts that touch what was asked for."""
+
+    first: int = 0
+    end: int = (MAX_DAY + 1) * DAY_HOURS
+
+    def parts(self, period: Period) -> range:
+        """The parts of a period that have an hour of the span."""
+        days = range(self.first // DAY_HOURS, -(-self.end // DAY_HOURS))
+        match period:
+            case "hour":
+                return range(self.first, self.end)
+            case "day":
+                return days
+            case "month":
+                return range(month_of(days.start), month_of(min(days.stop, MAX_DAY + 1) - 1) + 1)
+            case "open":
+                return range(1)
+
+
+class Files(NamedTuple):
+    """Files that are read alike."""
+
+    paths: list[str]
+    parts: frozenset[int] | None = None
+    """The parts that count; None: all that they hold."""
+    columns: int = 0
+    """Of event files: how many of COLUMNS they have."""
+
+
+class Selection(NamedTuple):
+    """All of a table, within a span."""
+
+    columns: dict[str, str]
+    """Names and types, in order."""
+    files: list[Files]
+    at: tuple[int, int] | None = None
+    """Of events: only those from the first to the last of these microseconds; None: all."""
+
+
+def span_of(since_us: int | None, until_us: int | None) -> Span:
+    """The hours that [since, until) touches; None: no bound."""
+    every = Span()
+    first = every.first if since_us is None else min(max(since_us // HOUR_US, every.first), every.end)
+    end = every.end if until_us is None else min(max(-(-until_us // HOUR_US), first), every.end)
+    return Span(first, end)
+
+
+def select(warehouse: Warehouse, manifest: Manifest, table: str, span: Span) -> Selection:
+    """The files of a table. WarehouseError if there is no such table."""
+    if table == EVENTS:
+        return _select_events(warehouse, manifest, span)
+    info = info_of(manifest, table)
+    if table == LEDGER:
+        return Selection(info.columns, _grouped(warehouse, manifest.ledger, carve=False))
+    entries = [
+        entry for slab, about in info.slabs.items() for entry in _entries(warehouse, manifest, slab, about.period, span)
+    ]
+    return Selection(info.columns, _grouped(warehouse, entries, carve=True))
+
+
+def info_of(manifest: Manifest, table: str) -> TableInfo:
+    """How a table looks."""
+    if table not in manifest.tables:
+        known = ", ".join(sorted({*manifest.tables, EVENTS}))
+        raise WarehouseError(f"there is no table {table!r}; there are: {known}")
+    return manifest.tables[table]
+
+
+def _entries(warehouse: Warehouse, manifest: Manifest, slab: str, period: Period, span: Span) -> Iterable[FileEntry]:
+    match period:
+        case "open":
+            return manifest.open.get(slab, ())
+        case "month":
+            groups = [manifest.months.get(slab, ())]
+        case _:
+            groups = [warehouse.slab_files(manifest, day, slab) for day in _days(manifest, span)]
+    wanted = span.parts(period)
+    return joined(entry for group in groups for entry in kept(group, wanted.__contains__))
+
+
+def _days(manifest: Manifest, span: Span) -> list[int]:
+    days = span.parts("day")
+    return [day for day in manifest.chapters if day in days]
+
+
+def _grouped(warehouse: Warehouse, entries: Iterable[FileEntry], *, carve: bool) -> list[Files]:
+    groups: dict[frozenset[int] | None, list[str]] = defaultdict(list)
+    for entry in entries:
+        groups[frozenset(entry.parts) if carve and entry.carved else None].append(str(warehouse.path(entry.path)))
+    return [Files(paths, parts) for parts, paths in groups.items()]
+
+
+def _select_events(warehouse: Warehouse, manifest: Manifest, span: Span) -> Selection:
+    hours = span.parts("hour")
+    groups: dict[int, dict[str, None]] = defaultdict(dict)
+    for day in _days(manifest, span):
+        for file in warehouse.events_files(manifest, day):
+            if any(hour in hours for hour in file.hours):
+                groups[file.columns][str(warehouse.path(file.path))] = None
+    files = [Files(list(paths), None, columns) for columns, paths in groups.items()]
+    # A file may still hold rows of a day that was dropped, or of hours that were not asked for.
+    first_us = max(hours.start * HOUR_US, manifest.floor_day * DAY_US)
+    bounded = first_us > 0 or hours.stop < Span().end
+    return Selection(EVENT_COLUMNS, files, (first_us, hours.stop * HOUR_US - 1) if bounded else None)
+
+
+def _struct(fields: Iterable[tuple[str, Type]]) -> str:
+    return f"array<struct<{','.join(f'{name}:{kind}' for name, kind in fields)}>>"
+
+
+_WORDS: Final[dict[Type, str]] = {
+    "timestamp_us": "timestamp",
+    "histogram": _struct(HISTOGRAM_FIELDS),
+    "metrics": _struct(METRIC_FIELDS),
+}
+EVENT_COLUMNS: Final = {column.name: _WORDS.get(column.type, column.type) for column in COLUMNS}
+"""The events as a table."""

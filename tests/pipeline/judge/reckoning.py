@@ -1,0 +1,117 @@
+"""The judge of numbers: from the seconds of a subject to its availability and its incidents.
+
+Lives here: counting. Never here: why a second is what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.pipeline.judge.results import CheckSecond, Formula, Result, check_seconds, checks_of, results_of
+from tests.pipeline.judge.seconds import AGENT, BACKEND, World
+
+HOUR, DAY = 3600, 86400
+CLASSES = ("up", "down", "downtime", "unobserved", "absent")
+Subject = tuple[str, str]
+
+
+@dataclass
+class Incident:
+    """From the first down second to the next that is up, or in which there is nothing to be down."""
+
+    opened: int
+    closed: int | None = None
+    down_seconds: int = 0
+    flapping: bool = False
+    states: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Period:
+    """What `availability` says of a subject and a period."""
+
+    seconds: dict[str, int]
+    soft: int
+    low: float | None
+    high: float | None
+    incidents: int
+    mttr: float | None
+    mtbf: float | None
+
+
+@dataclass
+class Verdict:
+    """What every subject was in every second, and what follows from it."""
+
+    world: World
+    seconds: dict[Subject, list[CheckSecond]]
+    results: dict[tuple[str, str], list[Result]]
+
+    def incidents(self, subject: Subject) -> list[Incident]:
+        return incidents_of(self.seconds[subject])
+
+    def period(self, subject: Subject, start: int, length: int) -> Period:
+        seconds = self.seconds[subject][start : start + length]
+        counts = {name: sum(one.kind == name for one in seconds) for name in CLASSES}
+        inside = range(start, start + length)
+        every = self.incidents(subject)
+        opened = [one for one in every if one.opened in inside]
+        closed = [one for one in every if one.closed is not None and one.closed in inside]
+        known = counts["up"] + counts["down"] + counts["unobserved"]
+        return Period(
+            counts,
+            sum(one.soft for one in seconds),
+            counts["up"] / known if known else None,
+            (counts["up"] + counts["unobserved"]) / known if known else None,
+            len(opened),
+            sum(one.down_seconds for one in closed) / len(closed) if closed else None,
+            counts["up"] / len(opened) if opened else None,
+        )
+
+
+def judge(world: World, formula: Formula) -> Verdict:
+    """Look at every second of every subject."""
+    seconds: dict[Subject, list[CheckSecond]] = {}
+    every = range(world.horizon)
+    for name in world.brokers():
+        seconds["broker", name] = [CheckSecond(world.broker_class(name, now)) for now in every]
+    for name in world.clients(BACKEND):
+        seconds["client", name] = [CheckSecond(world.client_class(name, now)) for now in every]
+    for name in world.clients(AGENT):
+        seconds["agent", name] = [CheckSecond(world.agent_class(name, now)) for now in every]
+    for name in world.services():
+        seconds["service", name] = [CheckSecond(world.service_class(name, now)) for now in every]
+    results = {}
+    for agent, check in checks_of(world):
+        results[agent, check] = results_of(world, agent, check, formula)
+        seconds["check", f"{agent}/{check}"] = check_seconds(world, agent, check, results[agent, check])
+    return Verdict(world, seconds, results)
+
+
+def incidents_of(seconds: list[CheckSecond]) -> list[Incident]:
+    out: list[Incident] = []
+    current: Incident | None = None
+    for now, one in enumerate(seconds):
+        if one.kind in ("up", "absent") and current is not None:
+            current.closed = now
+            current = None
+        if one.kind == "down":
+            if current is None:
+                current = Incident(now)
+                out.append(current)
+            current.down_seconds += 1
+            current.states.add(one.state or "")
+        if current is not None and one.flapping:
+            current.flapping = True
+    return out
+
+
+def together(verdict: Verdict, within: int = 60) -> dict[tuple[Subject, int], list[tuple[int, Subject]]]:
+    """By incident: the others that opened within so many seconds of it, in order."""
+    every = [(one.opened, subject) for subject in verdict.seconds for one in verdict.incidents(subject)]
+    return {
+        (subject, opened): sorted(
+            other for other in every if other != (opened, subject) and abs(other[0] - opened) <= within
+        )
+        for opened, subject in every
+    }

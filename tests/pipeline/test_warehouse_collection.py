@@ -1,0 +1,131 @@
+"""What goes, and what stays: collection removes files that nobody may want, retention drops days."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scale0.pipeline.reading import open_arrow
+from scale0.pipeline.warehouse import (
+    Busy,
+    Draft,
+    Warehouse,
+    retention,
+)
+from tests.pipeline.warehouse_doomed import DAY_US
+from tests.pipeline.warehouse_made import (
+    DAY,
+    HOUR,
+    NOW_US,
+    START_US,
+    add,
+    commit,
+    put,
+    rows,
+    run,
+    seqs,
+    slab_file,
+)
+
+
+@pytest.fixture
+def warehouse(tmp_path):
+    return Warehouse(tmp_path / "warehouse")
+
+
+@pytest.fixture
+def segments(tmp_path):
+    return tmp_path / "segments"
+
+
+def files(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in (root / "data").rglob("*") if path.is_file()}
+
+
+def test_what_no_manifest_of_the_last_day_names_is_collected(warehouse):
+    hour = DAY_US // 24
+    for at in (0, 1, 2):
+        with warehouse.begin() as attempt:
+            draft = Draft(warehouse.latest(), warehouse, attempt)
+            add(draft, "tally", [(HOUR, "a", at)])
+            commit(draft, NOW_US + at * hour)
+    everything = files(warehouse.root)
+    assert warehouse.collect(NOW_US + 24 * hour).files == 0, "the first was replaced 23 hours ago"
+    assert files(warehouse.root) == everything
+    gone = warehouse.collect(NOW_US + 25 * hour)
+    assert (gone.manifests, gone.files, warehouse.numbers()) == (1, 2, [2, 3])
+    warehouse.collect(NOW_US + 100 * hour)
+    assert warehouse.numbers() == [3]
+    assert len(files(warehouse.root)) == 2, "a chapter and a slab"
+    assert len(list((warehouse.root / "data").iterdir())) == 1, "empty folders go too"
+    assert open_arrow(warehouse, "tally")["count"].to_pylist() == [2]
+
+
+def test_collection_leaves_a_live_attempt_of_its_own_and_no_dead_one(warehouse):
+    dead = Warehouse(warehouse.root).begin()
+    slab_file(dead, "tally", [(HOUR, "dead", 1)])
+    with warehouse.lock("stream"), warehouse.begin() as attempt:
+        draft = Draft(None, warehouse, attempt)
+        add(draft, "tally", [(HOUR, "a", 1)])
+        warehouse.collect(NOW_US)
+        assert not dead.folder.exists()
+        commit(draft)
+    assert open_arrow(warehouse, "tally")["count"].to_pylist() == [1]
+
+
+def test_who_has_no_lock_does_not_collect(warehouse):
+    with warehouse.lock("stream"), pytest.raises(Busy):
+        Warehouse(warehouse.root).collect(NOW_US)
+
+
+# Retention.
+
+
+def test_retention_drops_old_days_and_old_segments_stay_known(warehouse, segments):
+    for day in range(6):
+        put(segments, rows(1 + day * 10, 10 + day * 10, at=START_US + day * DAY_US), day=f"2026-05-1{day}")
+    run(warehouse, segments)
+    with warehouse.begin() as attempt:
+        draft = Draft(warehouse.latest(), warehouse, attempt)
+        assert retention(draft, 2) == [DAY, DAY + 1, DAY + 2]
+        manifest = commit(draft)
+    assert sorted(manifest.chapters) == [DAY + 3, DAY + 4, DAY + 5]
+    assert seqs(warehouse) == list(range(31, 61))
+    assert run(warehouse, segments, rescan=True)[0].segments == 0
+    put(segments, rows(1, 20), day="2026-05-17")
+    taken, manifest = run(warehouse, segments)
+    assert (taken.duplicates, taken.failed) == (20, False), "what cannot be compared any more came again"
+    assert sorted(manifest.chapters)[0] >= DAY + 3
+    put(segments, rows(90, 95, at=START_US), day="2026-05-18")
+    taken, manifest = run(warehouse, segments)
+    assert (taken.events, taken.hours, taken.pulse_hours) == (6, {}, set()), "too late for a day that is gone"
+    assert sorted(manifest.chapters)[0] >= DAY + 3
+
+
+def test_what_was_seen_of_a_folder_is_forgotten_only_when_both_are_gone(warehouse, segments):
+    for day in range(3):
+        put(segments, rows(1 + day, 1 + day, at=START_US + day * DAY_US), day=f"2026-05-1{day}")
+    shutil.rmtree(segments / "written=2026-05-10")
+    put(segments, rows(9, 9, at=START_US), day="2026-05-09")
+    run(warehouse, segments)
+    shutil.rmtree(segments / "written=2026-05-09")
+    run(warehouse, segments)
+    with warehouse.begin() as attempt:
+        draft = Draft(warehouse.latest(), warehouse, attempt)
+        retention(draft, 1, START_US + 4 * DAY_US)
+        manifest = commit(draft)
+    assert [*manifest.seen] == ["written=2026-05-11", "written=2026-05-12"]
+    assert manifest.covered["broker-1"] == ((7, 2, 3), (7, 9, 9)), "what was covered stays so"
+
+
+def test_rows_of_a_dropped_day_in_a_file_that_stays_are_not_shown(warehouse, segments):
+    put(segments, rows(1, 20, at=(DAY + 1) * DAY_US - 10_000_000))
+    put(segments, rows(21, 21, at=(DAY + 2) * DAY_US))
+    run(warehouse, segments)
+    with warehouse.begin() as attempt:
+        draft = Draft(warehouse.latest(), warehouse, attempt)
+        assert retention(draft, 1) == [DAY]
+        commit(draft)
+    assert seqs(warehouse) == list(range(11, 22))
