@@ -19,7 +19,7 @@ FROM (SELECT DISTINCT identity AS agent, service AS "check" FROM events
 -- A removal ends a life of a check; the next result begins another.
 CREATE TEMP TABLE check_lives AS
 SELECT identity AS agent, service AS "check", epoch_us("at") AS gone_us, source, boot, seq,
-    row_number() OVER one AS life, lead(gone_us, 1, 1 << 62) OVER one AS until_us
+    row_number() OVER one AS life, lead(gone_us, 1, 4_611_686_018_427_387_904) OVER one AS until_us
 FROM events WHERE kind = 'check.removed' AND identity <> '' AND service <> ''
 WINDOW one AS (PARTITION BY identity, service ORDER BY "at", source, boot, seq);
 
@@ -121,7 +121,7 @@ SELECT agent, "check", from_us, to_us,
 FROM ended JOIN check_names USING (check_no) WHERE from_us < to_us;
 
 CREATE TEMP TABLE check_downtimes AS
-SELECT agent, "check", downtime, id, at_us, least(ends_us, next_us, 1 << 62) AS end_us FROM (
+SELECT agent, "check", downtime, id, at_us, least(ends_us, next_us, 4_611_686_018_427_387_904) AS end_us FROM (
     SELECT identity AS agent, coalesce(service, '') AS "check", coalesce(ref, '') AS downtime,
         event_id(source, boot, seq) AS id, epoch_us("at") AS at_us, kind,
         CAST(TRY_CAST(data->>'$.ends' AS DOUBLE) * 1e6 AS BIGINT) AS ends_us,

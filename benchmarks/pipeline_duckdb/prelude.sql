@@ -15,6 +15,11 @@ CREATE MACRO bucket_of(us) AS
     CASE WHEN us >= 1 THEN ceil(ln(us / 1e6) * 50.4983497918439e0)::INTEGER WHEN us = 0 THEN -698 END;
 CREATE MACRO value_of(bucket) AS
     CASE WHEN bucket <= -698 THEN 0e0 WHEN bucket IS NOT NULL THEN exp(bucket / 50.4983497918439e0) * (2e0 / 2.02e0) END;
-CREATE MACRO entries(counted) AS
-    coalesce(list_transform(map_entries(counted), lambda e: {'bucket': e.key, 'count': e.value::BIGINT}), []);
 CREATE MACRO shares() AS [0.5::DOUBLE, 0.9::DOUBLE, 0.99::DOUBLE];
+
+-- One event closes an attempt, so times of attempts are summed over events without looking at others.
+CREATE MACRO closes_attempt(kind, state, attempt, identity, code) AS
+    kind = 'task.attempt_ended' OR kind = 'task.completed' AND (
+        coalesce(state = 'finished', false)
+        OR coalesce(CASE WHEN attempt >= 0 THEN attempt END, 1) >= 1 AND coalesce(identity, '') <> ''
+            AND coalesce(code <> -32090, true));

@@ -3,7 +3,7 @@
 CREATE TEMP TABLE request_told AS
 SELECT coalesce(service, '') AS service, (epoch_us("at") // 60_000_000)::INTEGER AS minute, kind = 'request.summed' AS summed,
     CASE WHEN summed AND code >= 0 THEN code ELSE 0 END AS answered,
-    CASE WHEN summed AND bytes BETWEEN 0 AND 1 << 40 THEN bytes ELSE 0 END AS bytes,
+    CASE WHEN summed AND bytes BETWEEN 0 AND 1_099_511_627_776 THEN bytes ELSE 0 END AS bytes,
     CASE WHEN summed THEN micros(seconds) END AS max_us,
     CASE WHEN summed THEN histogram END AS histogram,
     CASE WHEN summed THEN json_transform(data, '{"failed": "MAP(VARCHAR, BIGINT)"}').failed
@@ -32,15 +32,17 @@ WITH sums AS (
 ), buckets AS (
     SELECT service, minute // minutes AS period, bucket, sum(count)::BIGINT AS count
     FROM request_buckets GROUP BY service, period, bucket
-), ranked AS (
-    SELECT service, period, bucket, count, sum(count) OVER so_far AS seen, sum(count) OVER whole AS total
-    FROM buckets
-    WINDOW whole AS (PARTITION BY service, period), so_far AS (PARTITION BY service, period ORDER BY bucket)
+), listed AS (
+    SELECT service, period, list_sort(list({'bucket': bucket, 'count': count})) AS histogram, sum(count)::BIGINT AS total
+    FROM buckets GROUP BY service, period
 ), histograms AS (
-    SELECT service, period, list({'bucket': bucket, 'count': count} ORDER BY bucket) AS histogram,
-        min(bucket) FILTER (seen >= ceil(0.5e0 * total)) AS p50, min(bucket) FILTER (seen >= ceil(0.9e0 * total)) AS p90,
-        min(bucket) FILTER (seen >= ceil(0.99e0 * total)) AS p99
-    FROM ranked GROUP BY service, period
+    SELECT service, period, histogram, list_reduce(histogram, lambda was, one: {
+        'seen': was.seen + one.count,
+        'p50': CASE WHEN was.seen >= ceil(0.5e0 * total) THEN was.p50 ELSE one.bucket END,
+        'p90': CASE WHEN was.seen >= ceil(0.9e0 * total) THEN was.p90 ELSE one.bucket END,
+        'p99': CASE WHEN was.seen >= ceil(0.99e0 * total) THEN was.p99 ELSE one.bucket END
+    }, {'seen': 0::BIGINT, 'p50': 0, 'p90': 0, 'p99': 0}) AS ranks
+    FROM listed
 ), failures AS (
     SELECT service, period, map_from_entries(list((code, count))) AS failed
     FROM (SELECT service, minute // minutes AS period, code, sum(count)::BIGINT AS count
@@ -48,7 +50,8 @@ WITH sums AS (
     GROUP BY service, period
 )
 SELECT service, grain AS grain, make_timestamp(period::BIGINT * minutes * 60_000_000) AS start, answered,
-    coalesce(failed, MAP {}) AS failed, value_of(p50) AS p50, value_of(p90) AS p90, value_of(p99) AS p99,
+    coalesce(failed, MAP {}) AS failed, value_of(ranks.p50) AS p50, value_of(ranks.p90) AS p90,
+    value_of(ranks.p99) AS p99,
     max_us / 1e6 AS max, bytes, coalesce(histogram, []) AS histogram
 FROM sums LEFT JOIN histograms USING (service, period) LEFT JOIN failures USING (service, period);
 

@@ -3,7 +3,7 @@
 CREATE TEMP TABLE task_groups AS
 WITH told AS (
     SELECT ref, coalesce(service, '') AS method, kind, epoch_us("at") AS at_us, identity, data, code, state,
-        CASE WHEN attempt >= 0 THEN attempt END AS number, closes_attempt() AS closes,
+        CASE WHEN attempt >= 0 THEN attempt END AS number, closes_attempt(kind, state, attempt, identity, code) AS closes,
         coalesce(micros(seconds), 0) AS run_us, micros(waited) AS waited_us
     FROM events
     WHERE kind IN ('task.submitted', 'task.attempt_ended', 'task.completed', 'task.reopened') AND ref IS NOT NULL
@@ -34,7 +34,7 @@ FROM told GROUP BY ref, method;
 CREATE TEMP TABLE task_rows_odd AS
 WITH told AS (
     SELECT ref, coalesce(service, '') AS method, kind, epoch_us("at") AS at_us, identity, data, code, state, source,
-        boot, seq, CASE WHEN attempt >= 0 THEN attempt END AS number, closes_attempt() AS closes,
+        boot, seq, CASE WHEN attempt >= 0 THEN attempt END AS number, closes_attempt(kind, state, attempt, identity, code) AS closes,
         coalesce(micros(seconds), 0) AS run_us, micros(waited) AS waited_us
     FROM events
     WHERE kind IN ('task.submitted', 'task.attempt_ended', 'task.completed', 'task.reopened')
@@ -54,7 +54,7 @@ WITH told AS (
             WHEN one.kind = 'task.completed' THEN 2 ELSE was.phase END,
         'until': CASE
             WHEN one.kind = 'task.submitted' AND (one.hour > was.until OR was.phase = 0)
-                OR one.kind = 'task.reopened' AND (one.hour > was.until OR was.phase <> 1) THEN 1 << 30
+                OR one.kind = 'task.reopened' AND (one.hour > was.until OR was.phase <> 1) THEN 1_073_741_824
             WHEN one.kind = 'task.completed' AND (one.hour > was.until OR was.phase = 0) THEN one.hour + 1
             WHEN one.kind = 'task.completed' AND was.phase = 1 THEN one.hour ELSE was.until END,
         'last': was.last + (

@@ -5,6 +5,7 @@ Nothing here knows hours of a step, carries, or Spark. `World` takes a whole his
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from scale0.pipeline.hours import HOUR_US, SECOND_US, to_us
 
 Row = dict[str, Any]
 SILENCE = 150 * SECOND_US
-REVIVAL = 600 * SECOND_US
 DAY = 24 * HOUR_US
 ABSENT_AFTER = 7 * DAY
 ENDS = {"client.left": "left", "client.lost": "lost", "client.replaced": "replaced"}
@@ -26,11 +26,11 @@ def name_of(source: str, boot: int, seq: int) -> str:
 
 @dataclass
 class Break:
-    """A boot's sessions end at `us`; `begin` is the next start of its source: (us, boot, seq)."""
+    """A boot's sessions end at `us`; `again` is the next event of its source: (us, boot, seq)."""
 
     us: int
     seq: int
-    begin: tuple[int, int, int] | None
+    again: tuple[int, int, int] | None
 
 
 @dataclass
@@ -84,11 +84,12 @@ class World:
         self.pulses = [p for p in pulses if to_us(p["first_time"]) <= horizon_us]
         self.stops = {(e["source"], e["boot"], e["seq"]) for e in self.events if e["kind"] == "broker.stopped"}
         self.breaks: dict[tuple[str, int], list[Break]] = defaultdict(list)
-        self.openings: dict[tuple[str, int], list[int]] = defaultdict(list)
         self.gaps: dict[str, list[Gap]] = defaultdict(list)
         self.hours: dict[tuple[str, int], Row] = {}
         self._watch()
         self.sessions: list[Session] = []
+        self.farewells: dict[tuple[str, str], list[tuple[int, str, int, int]]] = defaultdict(list)
+        """Of whom a client.left says that it is gone, though it had no session: when, and by which event."""
         self._all_sessions()
 
     @staticmethod
@@ -122,8 +123,6 @@ class World:
             p["begins"] = not same
             p["hole"] = before is not None and p["first_seq"] > before["last_seq"] + 1
             p["rewind"] = not same and before is not None and p["first_seq"] <= before["last_seq"]
-            if same and p["first"] - same[-1]["last"] > SILENCE:
-                self.openings[source, p["boot"]].append(p["first"])
             hour = self._hour(source, p["first"] // HOUR_US)
             hour["events"] += p["events"]
             hour["first_seq"] = min(x for x in (hour["first_seq"], p["first_seq"]) if x is not None)
@@ -149,9 +148,10 @@ class World:
         if own is None and begin is None and not p["stopped"] and self.h - p["last"] <= SILENCE:
             return
         again = own["first"] if own is not None else (begin["first"] if begin is not None else None)
-        start = None if begin is None else (begin["first"], begin["boot"], begin["first_seq"])
+        heard = min((q for q in (own, begin) if q is not None), key=lambda q: q["first"], default=None)
+        first = None if heard is None else (heard["first"], heard["boot"], heard["first_seq"])
         us = self._silence(p["last"], again, p["stopped"])
-        self.breaks[source, p["boot"]].append(Break(us, p["last_seq"], start))
+        self.breaks[source, p["boot"]].append(Break(us, p["last_seq"], first))
 
     def _gap(self, source: str, p: Row, heard: int, later: list[Row]) -> None:
         following = later[0] if later else None
@@ -176,10 +176,8 @@ class World:
             if e["identity"] is None:
                 continue
             if e["kind"] == "client.seen":
-                opened = self.openings[e["source"], e["boot"]]
-                if any(n <= e["at"] < n + REVIVAL for n in opened):
-                    for role in ("backend", "frontend"):
-                        keys[e["source"], e["boot"], role, e["identity"]].append(e)
+                for role in ("backend", "frontend", "agent"):
+                    keys[e["source"], e["boot"], role, e["identity"]].append(e)
             elif e["kind"] in ENDS or e["kind"] in ("client.joined", "client.changed"):
                 keys[e["source"], e["boot"], e["data"].get("role", ""), e["identity"]].append(e)
         for key, rows in keys.items():
@@ -198,16 +196,10 @@ class World:
                 one = breaks.pop(0)
                 if live is not None:
                     live.left_us, live.reason, live.end_seq = one.us, "broker_lost", one.seq
-                    if one.begin is not None:
-                        start = name_of(source, one.begin[1], one.begin[2])
-                        live.over = (one.begin[0], "restarted", start)
+                    if one.again is not None:
+                        why = "unheard" if one.again[1] == boot else "restarted"
+                        live.over = (one.again[0], why, name_of(source, one.again[1], one.again[2]))
                     live, doubted = None, live
-
-        def resolve(e: Row, reason: str) -> None:
-            nonlocal doubted
-            if doubted is not None and (doubted.over is None or e["at"] <= doubted.over[0]):
-                doubted.over = (e["at"], reason, name_of(source, boot, e["seq"]))
-            doubted = None
 
         def begin(e: Row) -> Session:
             known = next((s for s in reversed(self.sessions) if (s.source, s.boot, s.role, s.identity) == key), None)
@@ -229,12 +221,14 @@ class World:
                     died = max(died, e["seq"])
                 if live is not None:
                     live.left_us, live.reason, live.end_seq, live = at, ENDS[kind], e["seq"], None
-                resolve(e, ENDS[kind])
+                elif kind == "client.left":
+                    self.farewells[_kind(role), identity].append((at, source, boot, e["seq"]))
+                doubted = None
             elif kind == "client.joined":
                 if live is not None:
                     live.left_us, live.reason, live.end_seq, live = at, "replaced", e["seq"], None
                 stillborn = e["seq"] < died
-                resolve(e, "replaced" if stillborn else "back")
+                doubted = None
                 one = begin(e)
                 if stillborn:
                     one.left_us, one.reason, one.end_seq = at, "lost", e["seq"]
@@ -246,14 +240,24 @@ class World:
                 if kind == "client.changed":
                     offer = (sorted(set(e["data"].get("services", []))), e["data"].get("slots", 0))
                     live.offers.append((at, e["seq"], *offer))
-            elif kind == "client.changed" or doubted is not None:
-                resolve(e, "back")
+            elif doubted is not None:
+                doubted = None
                 live = begin(e)
         pass_breaks(self.h + 1)
 
     def session_rows(self) -> list[tuple[Any, ...]]:
         return [
-            (s.identity, s.id, s.joined_us, s.left_us, s.reason, s.source, s.role, tuple(s.offers[-1][2]), s.offers[-1][3])
+            (
+                s.identity,
+                s.id,
+                s.joined_us,
+                s.left_us,
+                s.reason,
+                s.source,
+                s.role,
+                tuple(s.offers[-1][2]),
+                s.offers[-1][3],
+            )
             for s in self.sessions
         ]
 
@@ -262,11 +266,13 @@ class World:
     def timeline(self) -> list[tuple[Any, ...]]:
         """(kind, subject, from, to, class, reason, evidence), cut at hours."""
         out: list[tuple[Any, ...]] = []
-        clients = {(("agent" if s.role == "agent" else "client"), s.identity) for s in self.sessions if s.role != "frontend"}
+        clients = {
+            (("agent" if s.role == "agent" else "client"), s.identity) for s in self.sessions if s.role != "frontend"
+        }
         for kind, identity in clients:
             mine = [s for s in self.sessions if s.identity == identity and _kind(s.role) == kind]
             planned = self._downtimes(identity) if kind == "agent" else []
-            out += self._subject(kind, identity, *self._client(mine), planned)
+            out += self._subject(kind, identity, *self._client(mine, self.farewells[kind, identity]), planned)
         services = {x for s in self.sessions if s.role == "backend" for o in s.offers for x in o[2]}
         for service in services:
             out += self._subject("service", service, *self._service(service), [])
@@ -274,9 +280,9 @@ class World:
             out += self._subject("broker", broker, *self._broker(broker), [])
         return out
 
-    def _client(self, mine: list[Session]) -> tuple[set[int], Any]:
+    def _client(self, mine: list[Session], left: list[tuple[int, str, int, int]]) -> tuple[set[int], Any]:
         instants = {s.joined_us for s in mine} | {s.left_us for s in mine if s.left_us is not None}
-        instants |= {s.over[0] for s in mine if s.over is not None}
+        instants |= {s.over[0] for s in mine if s.over is not None} | {x[0] for x in left}
 
         def at(t: int) -> tuple[str, str, str | None]:
             if any(s.joined_us <= t and (s.left_us is None or t < s.left_us) for s in mine):
@@ -286,6 +292,9 @@ class World:
             if not past:
                 return ("absent", "away", None)
             last = max(past, key=Session.order)
+            gone = max((x for x in left if x[0] <= t), default=None)
+            if gone is not None and gone > last.order()[:4]:
+                return ("absent", "left", name_of(*gone[1:]))
             reason, evidence = last.reason, name_of(last.source, last.boot, last.end_seq)
             if last.over is not None and last.over[0] <= t:
                 reason, evidence = last.over[1:]
@@ -313,7 +322,7 @@ class World:
                 last = max((x[0], x[5].source, x[5].boot, x[2]) for x in spans if x[0] <= t)
                 return ("up", "offered", name_of(*last[1:]))
             past = [x for x in spans if x[1] is not None and x[1] <= t]
-            if not past or t >= max(x[1] for x in past) + ABSENT_AFTER:
+            if not past or t >= max(x[1] for x in past if x[1] is not None) + ABSENT_AFTER:
                 return ("absent", "away", None)
             why = [(x[1], x[5].source, x[5].boot, x[3], 0, name_of(x[5].source, x[5].boot, x[3])) for x in past]
             for x in past:
@@ -329,7 +338,9 @@ class World:
     def _broker(self, broker: str) -> tuple[set[int], Any]:
         starts = [e for e in self.events if e["kind"] == "broker.started" and e["source"] == broker]
         known = min(e["at"] for e in starts)
-        said = [e for e in self.events if e["kind"] in ("peer.lost", "peer.joined") and e["identity"] == broker] + starts
+        said = [
+            e for e in self.events if e["kind"] in ("peer.lost", "peer.joined") and e["identity"] == broker
+        ] + starts
         said.sort(key=lambda e: (e["at"], e["source"], e["boot"], e["seq"]))
         gaps = self.gaps[broker]
         instants = {e["at"] for e in said} | {g.from_us for g in gaps} | {g.to_us for g in gaps if g.to_us is not None}
@@ -352,7 +363,7 @@ class World:
             if gap.stopped:
                 return ("down", "stopped", gap.last)
             heard = [e for e in said if e["at"] <= t]
-            if heard and heard[-1]["kind"] == "peer.lost" and heard[-1]["at"] >= gap.heard_us - SILENCE:
+            if heard and heard[-1]["kind"] == "peer.lost" and heard[-1]["at"] >= gap.heard_us:
                 e = heard[-1]
                 return ("down", "peer_lost", name_of(e["source"], e["boot"], e["seq"]))
             return ("unobserved", "silent", gap.last)
@@ -360,11 +371,13 @@ class World:
         return instants, at
 
     def _downtimes(self, agent: str) -> list[tuple[int, int | None, str]]:
-        mine = [e for e in self.events if e["kind"].startswith("downtime.") and e["identity"] == agent and not e["service"]]
+        mine = [
+            e for e in self.events if e["kind"].startswith("downtime.") and e["identity"] == agent and not e["service"]
+        ]
         out: list[tuple[int, int | None, str]] = []
         for number, e in enumerate(mine):
             if e["kind"] == "downtime.started":
-                told = [x["at"] for x in mine[number + 1 :] if x["kind"] == "downtime.ended" and x["ref"] == e["ref"]]
+                told = [x["at"] for x in mine[number + 1 :] if x["ref"] == e["ref"]]
                 ends = [round(e["data"]["ends"] * SECOND_US)] if "ends" in e["data"] else []
                 end = min(told[:1] + ends, default=None)
                 if end is None or end > e["at"]:
@@ -407,7 +420,7 @@ class World:
             edges = {h * HOUR_US for h in range(times[0] // HOUR_US, times[-1] // HOUR_US + 1)}
             times = sorted(set(times) | {x for x in edges if times[0] < x})
             hours: dict[int, list[int]] = {}
-            for one, other in zip(times, times[1:], strict=False):
+            for one, other in itertools.pairwise(times):
                 live = [s for s in spans if s[0] <= one < s[1]]
                 if live:
                     hour = hours.setdefault(one // HOUR_US, [0, 0])

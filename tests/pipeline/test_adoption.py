@@ -14,9 +14,13 @@ import pytest
 
 from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse import Draft, Warehouse, horizon, inspect_segments, take_in
+from scale0.pipeline.warehouse.adoption import take_in
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.horizon import horizon
+from scale0.pipeline.warehouse.inspection import inspect_segments
 from scale0.pipeline.warehouse.listing import list_segments
 from scale0.pipeline.warehouse.places import LocalPlace, RemotePlace
+from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, SECOND, START_US, put, rows, run, seqs, table
 
 

@@ -12,9 +12,9 @@ import pytest
 from scale0.io.segments.arrow import MARK, MARKED, SCHEMA, VERSION_KEY
 from scale0.io.segments.names import parse
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse import Warehouse
 from scale0.pipeline.warehouse.inspection import inspect
 from scale0.pipeline.warehouse.listing import Found
+from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, START_US, put, rows, run, table
 
 

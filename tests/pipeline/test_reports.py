@@ -18,9 +18,11 @@ from scale0.pipeline.reports.desk import Filters, NoTables, Question, at_desk
 from scale0.pipeline.reports.intervals import Interval, joined
 from scale0.pipeline.reports.period import NothingThen, period_of
 from scale0.pipeline.reports.shape import Report, Strips, Table
-from scale0.pipeline.warehouse import Draft, Warehouse
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline import reports_made as world
 from tests.pipeline.reports_made import HORIZON_US, START_US
+from tests.pipeline.reports_tables import TABLES
 from tests.pipeline.warehouse_made import NOW_US
 
 
@@ -333,6 +335,8 @@ def test_capacity_tells_the_newest_forecast_and_the_load(root):
     assert nodes["node-2"]["load_share"] == pytest.approx(0.1)
     assert nodes["node-1"]["busiest_share"] == pytest.approx((3600 + 60 * 23) / 7200)
     assert any("1 other metric with a limit" in note for note in report.notes)
+    half = asked(root, "capacity", to_us=START_US + HOUR_US, last_us=HOUR_US)
+    assert by(half, "nodes", "node")["node-2"]["load_share"] == pytest.approx(0.1)
     assert {plot.title for plot in report.plots} == {"web-1/disk: used", "Load of all nodes by the day"}
 
 
@@ -398,6 +402,6 @@ def test_the_made_tables_look_like_the_real_ones(spark):
     from scale0.pipeline.registry import table_infos
 
     real = table_infos()
-    for table, (columns, slabs) in world.TABLES.items():
+    for table, (columns, slabs) in TABLES.items():
         assert columns == real[table].columns, table
         assert slabs == {name: info.period for name, info in real[table].slabs.items()}

@@ -16,16 +16,10 @@ import msgspec
 import pytest
 
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse import (
-    FAILPOINTS,
-    Broken,
-    Busy,
-    Draft,
-    Fenced,
-    Warehouse,
-    WarehouseError,
-    take_in,
-)
+from scale0.pipeline.warehouse.adoption import take_in
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.faults import Broken, Busy, Fenced, WarehouseError
+from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US, drive
 from tests.pipeline.warehouse_made import (
     DAY,
@@ -207,7 +201,7 @@ def test_a_second_driver_is_refused_and_told_who_is_there(warehouse):
 def test_a_driver_that_was_killed_has_let_go_of_the_lock(warehouse):
     held = (
         "import pathlib, sys\n"
-        "from scale0.pipeline.warehouse import Warehouse\n"
+        "from scale0.pipeline.warehouse.warehouse import Warehouse\n"
         "with Warehouse(pathlib.Path(sys.argv[1])).lock('stream'):\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse import (
-    Busy,
-    Draft,
-    Warehouse,
-    retention,
-)
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.faults import Busy
+from scale0.pipeline.warehouse.retention import retention
+from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US
 from tests.pipeline.warehouse_made import (
     DAY,

@@ -38,15 +38,16 @@ class Turn(NamedTuple):
     jump: int
 
 
+WHATS = (
+    *("alive", "joined", "joined", "joined", "changed", "left", "lost", "replaced", "seen", "seen", "boot", "hole"),
+    *("stopped", "peer.lost", "peer.joined", "downtime.started", "downtime.started", "downtime.ended"),
+)
 TURNS = st.builds(
     Turn,
     gap=st.sampled_from([0, 0, 0.000001, 1, 30, 60, 149.999999, 150, 150.000001, 200, 700, 2000, HOUR]),
     quiet=st.sampled_from([False, False, False, True]),
     source=st.sampled_from([0, 0, 1, 2]),
-    what=st.sampled_from(
-        ["alive", "joined", "joined", "joined", "changed", "left", "lost", "replaced", "seen", "seen"]
-        + ["boot", "hole", "stopped", "peer.lost", "peer.joined", "downtime.started", "downtime.ended", "downtime.started"]
-    ),
+    what=st.sampled_from(WHATS),
     who=st.integers(0, 1),
     role=st.sampled_from(["backend", "backend", "backend", "frontend"]),
     services=st.frozensets(st.integers(0, 1)),
@@ -106,9 +107,7 @@ def do(turn: Turn, source: Source, peer: str, second: float, tag: str) -> None:
             source.say(second)
 
 
-HISTORIES = st.lists(
-    st.lists(TURNS, min_size=10, max_size=40), min_size=TOGETHER, max_size=TOGETHER
-)
+HISTORIES = st.lists(st.lists(TURNS, min_size=10, max_size=40), min_size=TOGETHER, max_size=TOGETHER)
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from scale0.pipeline.warehouse import Draft, Warehouse, take_in
-from scale0.pipeline.warehouse.warehouse import pass_by
+from scale0.pipeline.warehouse.adoption import take_in
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.warehouse import Warehouse, pass_by
 from tests.pipeline.warehouse_made import HOUR, NOW_US, add, commit
 
 DAY_US = 86_400_000_000

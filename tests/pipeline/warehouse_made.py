@@ -11,17 +11,11 @@ import pyarrow.parquet as pq
 from scale0.io.segments.arrow import SCHEMA, write
 from scale0.io.segments.names import Segment, name_of
 from scale0.pipeline.hours import HOUR_US
-from scale0.pipeline.warehouse import (
-    Attempt,
-    Draft,
-    FileEntry,
-    Manifest,
-    SlabInfo,
-    TableInfo,
-    Taken,
-    Warehouse,
-    take_in,
-)
+from scale0.pipeline.warehouse.adoption import Taken, take_in
+from scale0.pipeline.warehouse.attempt import Attempt
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.records import FileEntry, Manifest, SlabInfo, TableInfo
+from scale0.pipeline.warehouse.warehouse import Warehouse
 
 HOUR = 494_000
 """The hour that tests begin in; day 20583 has the hours 493992 to 494015, so it is the ninth of its day."""

@@ -89,7 +89,9 @@ def pulses_of(rows: list[Row]) -> list[Row]:
 class History:
     """Events and pulses as frames, and steps over them."""
 
-    def __init__(self, spark: SparkSession, rows: list[Row], horizon: float, more_pulses: list[Row] | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, rows: list[Row], horizon: float, more_pulses: list[Row] | None = None
+    ) -> None:
         self.rows, self.horizon_us = rows, START_US + round(horizon * 1_000_000)
         self.pulses = pulses_of(rows) + (more_pulses or [])
         names = PULSES.fieldNames()
@@ -156,8 +158,8 @@ def expected(history: History, ahead: bool) -> dict[str, Counter[tuple[Any, ...]
             out["sessions"][row[3] // HOUR_US, *row] += 1
     for node, hour, slots, seconds in world.node_slots():
         out["node_slots"][hour, node, slots, seconds] += 1
-    for (source, hour), row in world.hours.items():
-        out["source_hours"][hour, source, *row.values()] += 1
+    for (source, hour), counts in world.hours.items():
+        out["source_hours"][hour, source, *counts.values()] += 1
     return out
 
 

@@ -35,7 +35,7 @@ MAX_CELL: Final = 60
 @click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only such rows; may be said again.")
 @click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, show_default=True, help="At most so many rows.")
 @click.option("--all", "everything", is_flag=True, help="All rows, whatever --limit says.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="How.")
 def show(table: str | None, warehouse: str | None, data_dir: str, form: str, **options: Any) -> None:
     """Print a table of the warehouse as it is; without TABLE, which there are.
 

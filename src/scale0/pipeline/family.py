@@ -27,7 +27,7 @@ class Family(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What it steps over: `events`, `pulses`, or names of tables (all their hour slabs united)."""
+        """What it steps over: `events`, `pulses` (up to the horizon), or tables (all their hour slabs united)."""
         ...
 
     @property

@@ -1,7 +1,7 @@
 """What a Java machine says on stderr that nobody can do anything about, left out.
 
-Lives here: a pipe between its stderr and ours, while it starts and as long as it lives. Never here: Spark's own log, which
-`conf/log4j2.properties` keeps short. Invariant: whatever is not known to be of no use is passed on as it is.
+Lives here: a pipe between its stderr and ours, while it starts and as long as it lives. Never here: Spark's own log,
+which `conf/log4j2.properties` keeps short. Invariant: whatever is not known to be of no use is passed on as it is.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from scale0.events.columns import COLUMN_NAMES
 from scale0.pipeline.hours import to_time, to_us
@@ -185,6 +184,8 @@ def _no_patterns(warehouse: Warehouse) -> None:
 
 
 def _arrow(files: Files, schema: pa.Schema, shown: list[str], where: pc.Expression | None) -> pa.Table:
+    import pyarrow.dataset as ds  # noqa: PLC0415  # it brings pandas along, and DuckDB's readers need neither
+
     options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=options)
     if files.parts is not None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FAMILIES: Final[tuple[Family, ...]] = (
     Checks(),
-    World(),
+    World(ahead=True),
     Tasks(),
     TaskStats(),
     RequestStats(),

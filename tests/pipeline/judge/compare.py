@@ -103,6 +103,10 @@ def _seconds(subject: tuple[str, str], laid: dict[int, tuple[Any, ...]], verdict
     ]
     found = [laid.get(second, nothing)[:4] for second in range(verdict.world.horizon)]
     found = [nothing if one[0] == "absent" else one for one in found]
+    # Nobody asks what the state of a check was while it was not seen.
+    unseen = ("unobserved", False, None, None)
+    expected = [unseen if one[0] == "unobserved" else one for one in expected]
+    found = [unseen if one[0] == "unobserved" else one for one in found]
     pairs = list(zip(itertools.chain(expected, itertools.repeat(nothing)), found, strict=False))
     for (should, does), run in itertools.groupby(enumerate(pairs), key=lambda pair: pair[1]):
         seconds = [number for number, _ in run]
@@ -311,6 +315,8 @@ def _request_stats(found: list[Row], verdict: Verdict) -> Iterator[str]:
             yield from _ranks(where, {"max": one.longest}, row, exact=False)
             for name, share in SHARES.items():
                 bounds = bucket_bounds(one.buckets, share)
-                if (bounds is None) != (row[name] is None) or (bounds is not None and not bounds[0] <= row[name] <= bounds[1]):
+                if (bounds is None) != (row[name] is None) or (
+                    bounds is not None and not bounds[0] <= row[name] <= bounds[1]
+                ):
                     yield f"{where}: {name} expected within {bounds}, found {row[name]}"
     yield from (f"request_stats not expected: {key}" for key in by_key)

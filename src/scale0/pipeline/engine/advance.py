@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from scale0.pipeline.engine.frames import EVENTS_NAME, PULSES_NAME, Frames, runs_of
 from scale0.pipeline.engine.restatements import NOTHING, Change
 from scale0.pipeline.engine.writing import write_slab
-from scale0.pipeline.hours import DAY_HOURS, OPEN_PART, Stretch, day_of, hour_of, month_of
+from scale0.pipeline.hours import DAY_HOURS, OPEN_PART, SECOND_US, Stretch, day_of, hour_of, month_of
 from scale0.pipeline.registry import DERIVATIONS, FAMILIES, SLABS, slabs_of
 from scale0.pipeline.slab import PART, Slab
 
@@ -45,6 +45,8 @@ class Fresh(NamedTuple):
     hours: Mapping[int, Set[str]]
     """By hour of `at`: the kinds of events that are new in it."""
     pulse_hours: Set[int]
+    silent_hours: Set[int]
+    """In which sources were last heard that are heard again now, after a silence or a restart: it shows only now."""
     paths: tuple[str, ...]
     """The files that hold the new events."""
 
@@ -72,7 +74,7 @@ class Advance:
         horizons: tuple[int | None, int],
         told: Told,
     ) -> None:
-        old, self._horizon_us = horizons
+        self._old_us, self._horizon_us = horizons
         self._spark = spark
         self._draft = draft
         self._attempt = attempt
@@ -80,7 +82,7 @@ class Advance:
         self._told = told
         self._frames = Frames(spark, draft)
         self._tasks = spark.sparkContext.defaultParallelism * 2
-        self._frontier = oldest_hour(draft, self._horizon_us) if old is None else hour_of(old)
+        self._frontier = oldest_hour(draft, self._horizon_us) if self._old_us is None else hour_of(self._old_us)
         self.changed: dict[str, set[int]] = {}
         """By slab: the parts whose rows are others now."""
         self.changes: dict[tuple[str, int], Change] = {}
@@ -119,10 +121,16 @@ class Advance:
             if name == EVENTS_NAME:
                 hours |= {hour for hour, kinds in fresh.hours.items() if not family.kinds or kinds & family.kinds}
             elif name == PULSES_NAME:
-                hours |= fresh.pulse_hours
+                hours |= fresh.pulse_hours | fresh.silent_hours | self._judged_hours()
             else:
                 hours |= {part for slab in slabs_of(name, "hour") for part in self.changed.get(slab.name, ())}
         return hours
+
+    def _judged_hours(self) -> set[int]:
+        """The hours of sources that were still taken for watching at the old horizon, and may not have been."""
+        if self._old_us is None:
+            return set()
+        return {hour_of(self._old_us - self._parameters.silence_seconds * SECOND_US)}
 
     def _has_input(self, family: Family) -> bool:
         hours = frozenset(range(self._frontier, hour_of(self._horizon_us) + 1))

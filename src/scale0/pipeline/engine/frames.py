@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.hours import HOUR_US, Stretch
+from scale0.pipeline.hours import HOUR_US, Stretch, hour_of
 from scale0.pipeline.schema import EVENTS
 from scale0.pipeline.slab import PART, Slab, fields
 from scale0.pipeline.tables import PULSES
@@ -40,8 +40,8 @@ class Frames:
         return self._listed(self._draft.files(slab.name, parts), slab.schema, parts)
 
     def pulses(self, stretch: Stretch) -> DataFrame:
-        """Those within the stretch, at or before the horizon."""
-        hours = frozenset(range(stretch.first, stretch.end))
+        """Those from the first hour of the stretch to the horizon: that a source fell silent shows only later."""
+        hours = frozenset(range(stretch.first, hour_of(stretch.horizon_us) + 1))
         rows = self._listed(self._draft.pulses(hours), PULSES, hours)
         return rows.filter(f.unix_micros("first_time") <= stretch.horizon_us)
 

@@ -18,6 +18,7 @@ from scale0.base.errors import Scale0Error
 from scale0.pipeline.engine.advance import Advance, Fresh, Span, Told, oldest_hour
 from scale0.pipeline.engine.queue import Wanted, dequeue, enqueue, waiting
 from scale0.pipeline.engine.restatements import ledger_entry, restated_changes
+from scale0.pipeline.engine.silences import silent_hours
 from scale0.pipeline.hours import HOUR_US, day_of, hour_of
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.registry import TABLES_VERSION, table_infos
@@ -74,7 +75,7 @@ Start = Callable[[], Any]
 """Starts Spark; called once there is something to compute."""
 Clock = Callable[[], int]
 """The driver's wall clock, in microseconds."""
-NOTHING_NEW: Final = Fresh({}, frozenset(), ())
+NOTHING_NEW: Final = Fresh({}, frozenset(), frozenset(), ())
 
 
 class Pass:
@@ -277,7 +278,8 @@ def fresh_of(draft: Draft, taken: Taken) -> Fresh:
     days = {day_of(hour) for hour in taken.hours}
     paths = {file.path for day in days for file in draft.chapter(day).events if file.path.startswith(ours)}
     hours = {hour: frozenset(kinds) for hour, kinds in taken.hours.items()}
-    return Fresh(hours, frozenset(taken.pulse_hours), tuple(str(draft.warehouse.path(path)) for path in sorted(paths)))
+    files = tuple(str(draft.warehouse.path(path)) for path in sorted(paths))
+    return Fresh(hours, frozenset(taken.pulse_hours), silent_hours(draft, taken.pulse_hours), files)
 
 
 def strides(draft: Draft, old_us: int | None, target_us: int) -> list[int]:

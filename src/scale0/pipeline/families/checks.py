@@ -7,7 +7,8 @@ step over some agents gives their rows of the whole.
                      checks_downtimes ──────────────┐                    ├▶ checks_carry
                                                     └▶ laid over ◀───────┴─ checks_timeline: pieces
 
-The kept rows are read three times, so they are persisted; whoever runs the step clears the cache when it is written.
+The kept rows are read three times, so they are persisted; whoever runs the step clears the cache when all is written.
+The states stand first: once they are written, Spark knows how the kept rows lie, and does not move pieces to lay over.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Checks:
     kinds: Final = frozenset({ANSWERED, REMOVED_KIND, STARTED, ENDED})
     columns: Final = ("source", "boot", "seq", "at", "kind", "identity", "service", "ref", "state", "data")
     key: Final = "identity"
-    slabs: Final[tuple[Slab, ...]] = (CHECKS_TIMELINE, CHECK_STATES)
+    slabs: Final[tuple[Slab, ...]] = (CHECK_STATES, CHECKS_TIMELINE)
     carry: Final[Slab | None] = CARRY
 
     def step(
@@ -53,7 +54,7 @@ class Checks:
         downtimes = downtimes_of(rows[EVENTS], carry)
         carried = checks_carried(kept, stretch).unionByName(downtimes_carried(downtimes, stretch))
         return {
-            CHECKS_TIMELINE.name: timeline_of(lay_over(pieces_of(kept, stretch), downtimes)),
             CHECK_STATES.name: states_of(kept, rule),
+            CHECKS_TIMELINE.name: timeline_of(lay_over(pieces_of(kept, stretch), downtimes)),
             CARRY.name: carried,
         }

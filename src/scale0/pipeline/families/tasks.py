@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 EVENTS_NAME: Final = "events"
 
 LONG_HOURS: Final = 4
-"""In a shorter stretch all tasks are taken for odd: that is one query and not nine, and few tasks are quick either way."""
+"""In a shorter stretch all tasks are taken for odd: one query, not nine, and few tasks are quick either way."""
 
 
 class Tasks:
@@ -58,7 +58,7 @@ class Tasks:
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """In a long stretch ordinary tasks by numbers and odd ones by their events; in a short one all by their events."""
+        """In a long stretch ordinary tasks by numbers, odd ones by their events; in a short one all by their events."""
         del parameters
         if carry is None:
             raise ValueError("tasks have a memory: a first step has an empty carry, not none")

@@ -29,7 +29,7 @@ from scale0.pipeline.families.world_sessions import (
 from scale0.pipeline.families.world_source_hours import SOURCE_HOURS, source_hours
 from scale0.pipeline.families.world_subjects import states, states_kept
 from scale0.pipeline.families.world_timeline import NODE_SLOTS, TIMELINE_WORLD, node_slots, timeline
-from scale0.pipeline.families.world_watching import boots, chain, openings, sight, tails
+from scale0.pipeline.families.world_watching import boots, chain, sight, tails
 from scale0.pipeline.hours import DAY_US
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class World(NamedTuple):
         before = empty(events.sparkSession) if carry is None else carry
         seen, absent_us = sight(stretch, parameters, self.ahead), parameters.absent_days * DAY_US
         links = chain(pulses, stops(events), before, seen).persist()
-        parts = segments(said(events, before, openings(links), stretch.from_us), boots(links)).persist()
+        lives = boots(links)
+        parts = segments(said(events, before, lives, stretch.from_us), lives).persist()
         planned = downtimes(events, before)
         boundaries = [
             of_carried(before, stretch, absent_us),
@@ -78,7 +79,7 @@ class World(NamedTuple):
             of_said(events, seen),
             of_downtimes(planned, stretch),
         ]
-        stand = states(boundaries, stretch, seen.silence_us, absent_us).persist()
+        stand = states(boundaries, stretch, absent_us).persist()
         carries = [
             tails(links, stretch),
             sessions_kept(parts, deaths(events, before), stretch),

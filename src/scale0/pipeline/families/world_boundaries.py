@@ -15,7 +15,8 @@ from pyspark.sql import types as t
 from scale0.pipeline.families.world_carry import DOUBT, LIVE, SUBJECT, sort_of
 from scale0.pipeline.families.world_clients import AGENT as AGENT_ROLE
 from scale0.pipeline.families.world_clients import BACKEND, FRONTEND
-from scale0.pipeline.families.world_sessions import BROKER_LOST, ended
+from scale0.pipeline.families.world_clients import LEFT as GONE
+from scale0.pipeline.families.world_sessions import BROKER_LOST, NO_SESSION, ended
 from scale0.pipeline.hours import Stretch
 from scale0.pipeline.slab import fields
 from scale0.pipeline.tables import AGENT, BROKER, CLIENT, SERVICE, event_id
@@ -49,10 +50,10 @@ BOUNDARY: Final = fields(
     ("known", "boolean"),
     ("carried", "struct<evidence:string,down_evidence:string>"),
 )
-"""Ordered by (at_us, source, boot, seq, rank, end_id). `live`, `doubt`, `down` (planned downtimes) and `slots` are differences;
-the rest is null unless it is new. `start_id`: what made it live. `end_id`: what took that. `end`, `over`: a client's
-session ended, the doubt about an end is over. `ended_us`: a service lost a backend. `watch`, `peer`, `known`: of
-brokers."""
+"""Ordered by (at_us, source, boot, seq, rank, end_id). `live`, `doubt`, `down` (planned downtimes) and `slots` are
+differences; the rest is null unless it is new. `start_id`: what made it live. `end_id`: what took that. `end`, `over`:
+a client's session ended, the doubt about an end is over. `ended_us`: a service lost a backend. `watch`, `peer`, `known`:
+of brokers."""
 
 _COUNTS: Final = ("rank", "live", "doubt", "down", "slots")
 
@@ -99,11 +100,13 @@ def of_clients(segments: DataFrame, stretch: Stretch) -> DataFrame:
     late = f.col("reason").isin(BROKER_LOST, "lost").cast("int")
     minus = shaped(**who, at_us=at["to"], seq=seq, rank=late, live=f.lit(-1), slots=-f.col("slots"), end=ends)
     resolved = shaped(**who, at_us=at["over"], seq=seq, over=over)
+    real = ~f.col("kind").isin(*NO_SESSION)
     return listed(
         rows,
-        f.when(f.col("kind") != DOUBT, plus),
-        f.when((f.col("kind") != DOUBT) & f.col("to_us").isNotNull(), minus),
-        f.when(f.col("over_us").isNotNull(), resolved),
+        f.when(real, plus),
+        f.when(real & f.col("to_us").isNotNull(), minus),
+        f.when(f.col("kind") == GONE, shaped(**who, at_us=at["to"], seq=seq, end=ends)),
+        f.when(f.col("over_us") >= stretch.from_us, resolved),
         stretch=stretch,
     )
 
@@ -125,12 +128,13 @@ def of_services(segments: DataFrame, stretch: Stretch, absent_us: int) -> DataFr
     doubted = shaped(**who, at_us=f.lit(stretch.from_us - 1), seq=seq, doubt=f.lit(1))
     resolved = shaped(**who, at_us=f.col("over_us"), seq=seq, rank=f.lit(1), doubt=f.lit(-1), end_id=f.col("over_id"))
     expired = shaped(**who, at_us=f.col("to_us") + absent_us, seq=seq)
-    real = f.col("kind") != DOUBT
+    real = ~f.col("kind").isin(*NO_SESSION)
+    still = (f.col("kind") == DOUBT) & f.coalesce(f.col("over_us") >= stretch.from_us, f.lit(True))
     return listed(
         rows,
-        f.when(real, plus).otherwise(doubted),
+        f.when(real, plus).when(still, doubted),
         f.when(real & f.col("to_us").isNotNull(), minus),
-        f.when(f.col("over_us").isNotNull(), resolved),
+        f.when(f.col("over_us") >= stretch.from_us, resolved),
         f.when(real & f.col("to_us").isNotNull(), expired),
         stretch=stretch,
     )

@@ -1,9 +1,9 @@
 """What was said about clients: their events and their carried sessions, as rows of one shape and one order.
 
 Lives here: reading events and carry into that shape. Never here: which of them begin or end a session
-(`world_sessions`). Invariants: a client is known by (source, boot, role, identity); heartbeats are read only within
-`REVIVAL_US` after a silence, because they are a large part of all events; a text that is no JSON of ours reads as
-nothing said.
+(`world_sessions`). Invariants: a client is known by (source, boot, role, identity); of its heartbeats, which are a
+large part of all events, only the first behind a silence are taken; a text that is no JSON of ours reads as nothing
+said.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.families.world_carry import DEATH, DOUBT, LIVE, sort_of
-from scale0.pipeline.families.world_watching import REVIVAL_US
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,15 +33,29 @@ STILLBORN: Final = "stillborn"
 """A join that was over as it began: the client's last sign of life, as recorded later, is not after it."""
 
 OFFER: Final = "struct<role:string,services:array<string>,slots:bigint>"
-SEEN_ROLES: Final = (BACKEND, FRONTEND)
+SEEN_ROLES: Final = (BACKEND, FRONTEND, AGENT)
 """A summary of heartbeats does not say its role: it is of whoever of these was known."""
 
 _KEY: Final = ("identity", "role", "source", "boot")
-SAID: Final = (*_KEY, "at_us", "seq", "kind", "services", "slots", "mark", "first_us", "last_us", "id")
-"""`mark`: the seq of a death. `first_us`, `last_us`, `id`: of a carried session its join, its end and its id."""
+SAID: Final = (
+    *_KEY,
+    "at_us",
+    "seq",
+    "kind",
+    "services",
+    "slots",
+    "mark",
+    "first_us",
+    "last_us",
+    "id",
+    "over_us",
+    "spent",
+)
+"""`mark`: the seq of a death, or of a carried end. Of a carried session: `first_us`, `last_us` and `id` are its join,
+its end and its id; `over_us`: since when its source is heard again; `spent`: it cannot go on any more."""
 
 
-def said(events: DataFrame, carry: DataFrame, heard_again: DataFrame, from_us: int) -> DataFrame:
+def said(events: DataFrame, carry: DataFrame, boots: DataFrame, from_us: int) -> DataFrame:
     """All that is known of clients in a stretch. The order of a client's rows is (at_us, seq), carried ones first."""
     offer = f.from_json("data", OFFER)
     clients = (
@@ -61,7 +74,7 @@ def said(events: DataFrame, carry: DataFrame, heard_again: DataFrame, from_us: i
             f.when(f.col("kind") == LOST, f.col("seq")).alias("mark"),
         )
     )
-    parts = (clients, _heartbeats(events, heard_again), _carried(carry, from_us))
+    parts = (clients, _heartbeats(events, boots), _carried(carry, from_us))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts).select(*SAID)
 
 
@@ -70,22 +83,24 @@ def _services() -> Column:
     return f.array_sort(f.array_distinct(offered))
 
 
-def _heartbeats(events: DataFrame, heard_again: DataFrame) -> DataFrame:
+def _heartbeats(events: DataFrame, boots: DataFrame) -> DataFrame:
+    """The first ones of every client behind every silence of its boot."""
+    opened = f.broadcast(boots.where(f.size("openings") > 0).select("source", "boot", "openings"))
     seen = events.where((f.col("kind") == SEEN) & f.col("identity").isNotNull())
-    seen = seen.select("identity", "source", "boot", f.unix_micros("at").alias("at_us"), "seq", "kind").alias("s")
-    opened = f.broadcast(heard_again).alias("o")
-    soon = (
-        (f.col("s.source") == f.col("o.source"))
-        & (f.col("s.boot") == f.col("o.boot"))
-        & (f.col("s.at_us") >= f.col("o.opened_us"))
-        & (f.col("s.at_us") < f.col("o.opened_us") + REVIVAL_US)
+    seen = seen.select("identity", "source", "boot", "seq", f.unix_micros("at").alias("at_us"))
+    behind = f.array_max(f.filter("openings", lambda opened_us: opened_us <= f.col("at_us")))
+    seen = seen.join(opened, on=["source", "boot"], how="inner").withColumn("opened_us", behind)
+    first = (
+        seen.where(f.col("opened_us").isNotNull())
+        .groupBy("identity", "source", "boot", "opened_us")
+        .agg(f.min(f.struct("at_us", "seq")).alias("first"))
     )
     roles = f.explode(f.array(*(f.lit(role) for role in SEEN_ROLES))).alias("role")
-    return seen.join(opened, on=soon, how="leftsemi").select("*", roles)
+    return first.select("identity", "source", "boot", "first.*", f.lit(SEEN).alias("kind"), roles)
 
 
 def _carried(carry: DataFrame, from_us: int) -> DataFrame:
-    columns = ("sort", *_KEY, "seq", "id", "services", "slots", "first_us", "last_us")
+    columns = ("sort", *_KEY, "seq", "id", "services", "slots", "first_us", "last_us", "opened_us", "stopped")
     rows = carry.where(f.col("sort").isin(LIVE, DOUBT, DEATH)).select(*columns)
     return rows.select(
         *_KEY,
@@ -98,6 +113,8 @@ def _carried(carry: DataFrame, from_us: int) -> DataFrame:
         "first_us",
         "last_us",
         "id",
+        f.col("opened_us").alias("over_us"),
+        f.col("stopped").alias("spent"),
     )
 
 

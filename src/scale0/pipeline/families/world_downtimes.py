@@ -1,7 +1,9 @@
 """Planned downtimes of whole agents.
 
 Lives here: their intervals. Never here: those of single checks. Invariants: a downtime is known by (agent, ref),
-whichever Helen recorded it; it ends at the earlier of its `downtime.ended` and its planned end; several form a union.
+whichever Helen recorded it; its newest start says when it ends: at the earlier of that and its next event; several
+form a union. What happens to one at one instant counts in the order in which it was recorded, because a Helen who moves
+an end records an end and a start at once.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from scale0.config.monitoring import MAX_WALL
 from scale0.pipeline.families.world_boundaries import clipped, listed, shaped
 from scale0.pipeline.families.world_carry import PLANNED, kept, sort_of, starts_within
 from scale0.pipeline.hours import SECOND_US, Stretch
-from scale0.pipeline.slab import PART
+from scale0.pipeline.slab import PART, fields
 from scale0.pipeline.tables import AGENT, event_id
 
 if TYPE_CHECKING:
@@ -24,12 +27,13 @@ STARTED: Final = "downtime.started"
 ENDED: Final = "downtime.ended"
 KINDS: Final = (STARTED, ENDED)
 
+_DATA: Final = fields(("ends", "double"))
 _COLUMNS: Final = ("identity", "ref", "source", "boot", "seq", "first_us", "last_us")
 
 
 def downtimes(events: DataFrame, carry: DataFrame) -> DataFrame:
     """One row per start: [first_us, over_us), over_us null while no end is known; last_us is the planned end."""
-    planned = f.get_json_object("data", "$.ends").try_cast("double") * SECOND_US
+    ends = f.from_json("data", _DATA)["ends"]
     whole = f.col("service").isNull() | (f.col("service") == "")
     new = events.where(f.col("kind").isin(*KINDS) & whole & f.col("identity").isNotNull()).select(
         "identity",
@@ -38,13 +42,12 @@ def downtimes(events: DataFrame, carry: DataFrame) -> DataFrame:
         "boot",
         "seq",
         f.unix_micros("at").alias("first_us"),
-        f.floor(planned + 0.5).try_cast("bigint").alias("last_us"),
+        f.when(ends.between(0, MAX_WALL), f.rint(ends * SECOND_US).cast("bigint")).alias("last_us"),
         (f.col("kind") == STARTED).alias("starts"),
     )
     old = sort_of(carry, PLANNED, *_COLUMNS).withColumn("starts", f.lit(True))
     later = Window.partitionBy("identity", "ref").orderBy("first_us", "source", "boot", "seq")
-    told = f.min(f.when(~f.col("starts"), f.col("first_us"))).over(later.rowsBetween(1, Window.unboundedFollowing))
-    rows = new.unionByName(old).withColumn("told_us", told)
+    rows = new.unionByName(old).withColumn("told_us", f.lead("first_us").over(later))
     over = f.least("told_us", "last_us")
     return rows.where("starts").withColumn("over_us", over).select(*_COLUMNS, "over_us")
 

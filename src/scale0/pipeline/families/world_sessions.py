@@ -5,7 +5,8 @@ here: what a client without a session is (`world_subjects`). Invariants: a sessi
 latest with it; it never ends before it begins; what was recorded before a death in the same boot is not after it.
 
 A source that is heard again in the same boot asks nobody to join again: the first heartbeats or the first change of a
-client whose session ended with the silence begin another one, with the id of that event.
+client whose session ended with the silence begin another one, with the id of that event. Two boots of one source that
+run at one time are kept apart; but once another boot began, nobody of a boot that fell silent is waited for.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 BROKER_LOST: Final = "broker_lost"
 OPEN: Final = "open"
-BACK: Final = "back"
-"""A doubt ended because the client was there again."""
 RESTARTED: Final = "restarted"
 """A doubt ended because its source began again, without the client."""
+UNHEARD: Final = "unheard"
+"""A doubt ended because its source was heard again in the same boot, and not yet the client."""
 REASONS: Final = {LEFT: "left", LOST: "lost", REPLACED: "replaced", JOINED: "replaced", STILLBORN: "replaced"}
 
 _SCHEMA: Final = fields(
@@ -72,10 +73,16 @@ SEGMENT: Final = (
     "over_us",
     "over_reason",
     "over_id",
+    "sign_us",
+    "begin_us",
+    "spent",
 )
 """[from_us, to_us) with an offer that the event from_seq made; to_us null: it goes on. `reason` null: so does its
-session; end_seq is of the event that ended it. A session that ended BROKER_LOST is in doubt over [to_us, over_us), and then over
-for `over_reason`. Kind DOUBT is such a session of an earlier stretch: it has no from_us."""
+session; end_seq is of the event that ended it. A session that ended BROKER_LOST is in doubt over [to_us, over_us),
+until its source is heard again, and then over for `over_reason`; it may go on until the client's next sign, or until
+another boot begins. Kinds of NO_SESSION have no from_us: such a session of an earlier stretch, and a client.left of
+somebody who had no session."""
+NO_SESSION: Final = (DOUBT, LEFT)
 
 
 def _order() -> WindowSpec:
@@ -111,15 +118,16 @@ def _born(rows: DataFrame) -> DataFrame:
 def _effective(rows: DataFrame) -> DataFrame:
     """The rows that begin, change or end something, with `starts`: a session begins here."""
     kind = f.col("kind")
-    holds = f.when(kind != SEEN, kind.isin(JOINED, CHANGED, LIVE, DOUBT))
+    signs = kind.isin(CHANGED, SEEN)
+    can_go_on = kind.isin(JOINED, LIVE) | ((kind == DOUBT) & f.col("spent").isNull())
+    holds = f.when(~signs, can_go_on)
     rows = rows.withColumn("held", f.coalesce(f.last(holds, ignorenulls=True).over(_so_far()), f.lit(False)))
-    alive = f.when(kind == SEEN, f.col("held")).otherwise(kind.isin(JOINED, CHANGED, LIVE))
+    alive = f.when(signs, f.col("held")).otherwise(kind.isin(JOINED, LIVE))
     rows = rows.withColumn("alive", alive)
     was_alive = f.lag("alive").over(_order()) & (f.lag("watch").over(_order()) == f.col("watch"))
     rows = rows.withColumn("was_alive", f.coalesce(was_alive, f.lit(False)))
-    revived = kind.isin(CHANGED, SEEN) & f.col("alive") & ~f.col("was_alive")
-    rows = rows.withColumn("starts", (kind == JOINED) | revived)
-    return rows.where((kind != SEEN) | f.col("starts"))
+    rows = rows.withColumn("starts", (kind == JOINED) | (signs & f.col("alive") & ~f.col("was_alive")))
+    return rows.where(~signs | f.col("starts") | ((kind == CHANGED) & f.col("alive")))
 
 
 def _segments(rows: DataFrame) -> DataFrame:
@@ -132,20 +140,21 @@ def _segments(rows: DataFrame) -> DataFrame:
             "session": f.last(f.coalesce(started, carried), ignorenulls=True).over(_so_far()),
             "services": f.last("services", ignorenulls=True).over(_so_far()),
             "slots": f.last("slots", ignorenulls=True).over(_so_far()),
-            "next": f.lead(f.struct("at_us", "seq", "kind", "watch", "starts")).over(_order()),
+            "next": f.lead(f.struct("at_us", "seq", "kind", "watch")).over(_order()),
         }
     )
-    rows = rows.where(f.col("kind").isin(LIVE, DOUBT, STILLBORN, CHANGED) | f.col("starts"))
+    farewell = (f.col("kind") == LEFT) & ~f.col("was_alive")
+    rows = rows.where(f.col("kind").isin(LIVE, DOUBT, STILLBORN, CHANGED) | f.col("starts") | farewell)
     rows = rows.withColumns(
         {
-            "here": f.coalesce(f.col("next.watch") == f.col("watch"), f.lit(False)) & (f.col("kind") != STILLBORN),
+            "here": f.coalesce(f.col("next.watch") == f.col("watch"), f.lit(False)),
             "break": f.get("breaks", f.col("watch")),
+            "instant": f.col("kind").isin(STILLBORN, LEFT),
         }
     )
     rows = rows.withColumns(_ends()).withColumns(_doubts())
-    return rows.withColumns(
-        {"id": f.col("session.id"), "joined_us": f.col("session.us"), "from_seq": f.col("seq")}
-    ).select(*SEGMENT)
+    told = {"id": f.col("session.id"), "joined_us": f.col("session.us"), "from_seq": f.col("seq")}
+    return rows.withColumns(told | {"sign_us": f.col("next.at_us")}).select(*SEGMENT)
 
 
 def _ends() -> dict[str, Column]:
@@ -153,35 +162,34 @@ def _ends() -> dict[str, Column]:
     kind, here = f.col("kind"), f.col("here")
     reasons = f.create_map(*(f.lit(word) for pair in REASONS.items() for word in pair))
     return {
-        "from_us": f.when(kind == LIVE, f.col("first_us")).when(kind != DOUBT, f.col("at_us")),
+        "from_us": f.when(kind == LIVE, f.col("first_us")).when(~kind.isin(*NO_SESSION), f.col("at_us")),
         "to_us": f.when(kind == DOUBT, f.col("last_us"))
-        .when(kind == STILLBORN, f.col("at_us"))
+        .when(f.col("instant"), f.col("at_us"))
         .when(here, f.col("next.at_us"))
         .otherwise(f.col("break.us")),
         "reason": f.when(kind == DOUBT, f.lit(BROKER_LOST))
-        .when(kind == STILLBORN, f.lit("lost"))
+        .when(f.col("instant"), f.when(kind == LEFT, f.lit("left")).otherwise(f.lit("lost")))
         .when(here, f.try_element_at(reasons, f.col("next.kind")))
         .when(f.col("break").isNotNull(), f.lit(BROKER_LOST)),
         "end_seq": f.when(kind == DOUBT, f.col("mark"))
-        .when(kind == STILLBORN, f.col("seq"))
+        .when(f.col("instant"), f.col("seq"))
         .when(here, f.col("next.seq"))
         .otherwise(f.col("break.seq")),
     }
 
 
 def _doubts() -> dict[str, Column]:
-    """Until when nobody knows whether a client that went silent with its source lives, and what ended that."""
-    begin = f.when(f.col("kind") == DOUBT, f.col("begin")).otherwise(f.col("break.begin"))
-    heard = f.col("next.at_us").isNotNull() & f.coalesce(f.col("next.at_us") <= begin["us"], f.lit(True))
-    reasons = f.create_map(*(f.lit(word) for pair in REASONS.items() for word in pair))
-    gone = f.when(f.col("next.starts"), f.lit(BACK)).otherwise(f.try_element_at(reasons, f.col("next.kind")))
-    said_id = event_id("source", "boot", f.col("next.seq"))
-    begin_id = event_id("source", begin["boot"], begin["seq"])
+    """Until when nobody knows whether a client that went silent with its source lives; and until when it may go on."""
+    carried = f.col("kind") == DOUBT
+    again = f.when(carried, f.col("again")).otherwise(f.col("break.again"))
+    begin = f.when(carried, f.col("begin")).otherwise(f.col("break.begin"))
+    why = f.when(again["boot"] == f.col("boot"), f.lit(UNHEARD)).otherwise(f.lit(RESTARTED))
     in_doubt = f.col("reason") == BROKER_LOST
     return {
-        "over_us": f.when(in_doubt, f.when(heard, f.col("next.at_us")).otherwise(begin["us"])),
-        "over_reason": f.when(in_doubt, f.when(heard, gone).when(begin.isNotNull(), f.lit(RESTARTED))),
-        "over_id": f.when(in_doubt, f.when(heard, said_id).when(begin.isNotNull(), begin_id)),
+        "begin_us": f.when(in_doubt, begin["us"]),
+        "over_reason": f.when(in_doubt & again.isNotNull(), why),
+        "over_id": f.when(in_doubt & again.isNotNull(), event_id("source", again["boot"], again["seq"])),
+        "over_us": f.when(in_doubt, f.coalesce("over_us", again["us"])),
     }
 
 
@@ -192,14 +200,15 @@ def ended(us: Column, stretch: Stretch) -> Column:
 
 def sessions(parts: DataFrame, stretch: Stretch) -> DataFrame:
     """Those that ended in the stretch, each in the hour of its end."""
-    over = f.col("reason").isNotNull() & (f.col("kind") != DOUBT) & ended(f.col("to_us"), stretch)
+    over = f.col("reason").isNotNull() & ~f.col("kind").isin(*NO_SESSION) & ended(f.col("to_us"), stretch)
     rows = parts.where(over).withColumn(PART, part_column(f.col("to_us"), HOUR_US))
     return _table(rows, f.timestamp_micros("to_us"), f.col("reason"))
 
 
 def sessions_open(parts: DataFrame, stretch: Stretch) -> DataFrame:
     """Those that go on at the end of the stretch."""
-    rows = parts.where((f.col("kind") != DOUBT) & ~ended(f.col("to_us"), stretch)).withColumn(PART, f.lit(OPEN_PART))
+    rows = parts.where(~f.col("kind").isin(*NO_SESSION) & ~ended(f.col("to_us"), stretch))
+    rows = rows.withColumn(PART, f.lit(OPEN_PART))
     return _table(rows, f.lit(None).cast("timestamp"), f.lit(OPEN))
 
 
@@ -223,10 +232,21 @@ def sessions_kept(parts: DataFrame, deaths: DataFrame, stretch: Stretch) -> Data
     key = ("identity", "role", "source", "boot")
     live = f.explode(starts_within(stretch, f.col("from_us"), f.col("to_us"))).alias(PART)
     session = (*key, "id", f.col("joined_us").alias("first_us"), "services", "slots")
-    lives = parts.where(f.col("kind") != DOUBT).select(live, *session)
-    doubt = f.explode(starts_within(stretch, f.col("to_us"), f.col("over_us"))).alias(PART)
-    in_doubt = parts.where(f.col("reason") == BROKER_LOST)
-    doubts = in_doubt.select(doubt, *session, f.col("to_us").alias("last_us"), f.col("end_seq").alias("seq"))
+    lives = parts.where(~f.col("kind").isin(*NO_SESSION)).select(live, *session)
+    never = f.lit(stretch.end * HOUR_US)
+    waits = f.when(f.col("spent"), f.lit(0)).otherwise(f.coalesce(f.least("sign_us", "begin_us"), never))
+    doubts = parts.where(f.col("reason") == BROKER_LOST).withColumn(
+        PART, f.explode(starts_within(stretch, f.col("to_us"), f.greatest(waits, f.coalesce("over_us", never))))
+    )
+    start_us = f.col(PART).cast("bigint") * HOUR_US
+    doubts = doubts.select(
+        PART,
+        *session,
+        f.col("to_us").alias("last_us"),
+        f.col("end_seq").alias("seq"),
+        f.when(f.col("over_us") < start_us, f.col("over_us")).alias("opened_us"),
+        f.when(waits < start_us, f.lit(True)).alias("stopped"),
+    )
     death = f.explode(starts_within(stretch, f.col("first_us"), f.col("last_us"))).alias(PART)
     dead = deaths.select(death, *key, "seq", "first_us", "last_us")
     return kept(lives, LIVE).unionByName(kept(doubts, DOUBT)).unionByName(kept(dead, DEATH))

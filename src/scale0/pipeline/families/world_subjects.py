@@ -53,7 +53,7 @@ STATE: Final = (
 """[at_us, next_us) of a subject; next_us null: to the end of the stretch. `down`: how many downtimes lie over it."""
 
 
-def states(boundaries: list[DataFrame], stretch: Stretch, silence_us: int, absent_us: int) -> DataFrame:
+def states(boundaries: list[DataFrame], stretch: Stretch, absent_us: int) -> DataFrame:
     """One row per subject and instant at which anything changed."""
     rows = reduce(lambda one, other: one.unionByName(other), boundaries)
     order, instants = Window.partitionBy(*_WHO).orderBy(*_ORDER), Window.partitionBy(*_WHO).orderBy("at_us")
@@ -67,7 +67,7 @@ def states(boundaries: list[DataFrame], stretch: Stretch, silence_us: int, absen
     then = f.lead("at_us").over(order)
     rows = rows.repartition(*_WHO).withColumns(totals | newest | largest | {"next_us": then})
     rows = rows.where(f.col("next_us").isNull() | (f.col("next_us") > f.col("at_us")))
-    rows = rows.withColumn("is", _stands(silence_us, absent_us))
+    rows = rows.withColumn("is", _stands(absent_us))
     before = f.lag(f.struct("is.class", "is.reason")).over(instants)
     fresh = before.isNull() | (before != f.struct("is.class", "is.reason"))
     covered = (f.col("down") > 0) & (f.coalesce(f.lag("down").over(instants), f.lit(0)) == 0)
@@ -101,10 +101,10 @@ def _is(state: str, reason: str | Column, evidence: Column) -> Column:
     return f.struct(f.lit(state).alias("class"), why.alias("reason"), evidence.alias("evidence"))
 
 
-def _stands(silence_us: int, absent_us: int) -> Column:
+def _stands(absent_us: int) -> Column:
     """The class, the reason and the evidence of an instant."""
     kind = f.col("subject_kind")
-    broker, service = _broker(silence_us), _service(absent_us)
+    broker, service = _broker(), _service(absent_us)
     return f.when(kind == BROKER, broker).when(kind == SERVICE, service).otherwise(_client())
 
 
@@ -139,10 +139,10 @@ def _service(absent_us: int) -> Column:
     )
 
 
-def _broker(silence_us: int) -> Column:
+def _broker() -> Column:
     """As its own gaps tell; a peer's word counts where nothing else is known, and only of this gap."""
     watch, peer = f.col("watch"), f.col("peer")
-    missed = f.coalesce(peer["lost"] & (peer["us"] >= watch["heard_us"] - silence_us), f.lit(False))
+    missed = f.coalesce(peer["lost"] & (peer["us"] >= watch["heard_us"]), f.lit(False))
     watching = watch.isNull() | (watch["class"] == UP)
     return (
         f.when(f.col("known").isNull(), _is(ABSENT, AWAY, f.lit(None).cast("string")))

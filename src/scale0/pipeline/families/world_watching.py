@@ -20,7 +20,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from scale0.pipeline.families.world_carry import SOURCE, kept, sort_of, starts_within
-from scale0.pipeline.hours import DAY_US, HOUR_US, MINUTE_US, SECOND_US, Stretch, part_column
+from scale0.pipeline.hours import DAY_US, HOUR_US, SECOND_US, Stretch, part_column
 from scale0.pipeline.slab import PART
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 TAIL_US: Final = DAY_US
 """How long a boot that is not its source's latest is remembered: overlapping boots are rare, and end soon."""
-REVIVAL_US: Final = 10 * MINUTE_US
-"""How long after a silence a minute of heartbeats is looked at: a client that lives is summed up every minute."""
 
 
 class Sight(NamedTuple):
@@ -82,11 +80,12 @@ def _linked(rows: DataFrame, seen: Sight) -> DataFrame:
     all_boots = Window.partitionBy("source").orderBy("first_us", "boot", "first_seq")
     before = all_boots.rowsBetween(Window.unboundedPreceding, 0)
     after = all_boots.rowsBetween(1, Window.unboundedFollowing)
+    sound = f.struct(f.col("first_us").alias("us"), "boot", f.col("first_seq").alias("seq"))
     rows = rows.withColumns(
         {
             "own_last_us": f.lag("last_us").over(own),
             "own_seq": f.lag("seq").over(own),
-            "own_next_us": f.lead("first_us").over(own),
+            "own_next": f.lead(sound).over(own),
         }
     )
     again = f.col("first_us") - f.col("own_last_us") > seen.silence_us
@@ -98,12 +97,11 @@ def _linked(rows: DataFrame, seen: Sight) -> DataFrame:
             "begins": f.col("fresh") & f.col("own_last_us").isNull(),
         }
     )
-    start = f.when(f.col("begins"), f.struct(f.col("first_us").alias("us"), "boot", f.col("first_seq").alias("seq")))
     rows = rows.withColumns(
         {
             "before_seq": f.when(f.col("begins"), f.lag("seq").over(all_boots)).otherwise(f.col("own_seq")),
             "heard_us": f.max("last_us").over(before),
-            "begin": f.min(start).over(after),
+            "begin": f.min(f.when(f.col("begins"), sound)).over(after),
         }
     )
     rows = rows.withColumns(
@@ -118,7 +116,7 @@ def _linked(rows: DataFrame, seen: Sight) -> DataFrame:
 
 def lost_us(seen: Sight) -> Column:
     """When a boot's sessions end behind this pulse, or null: it was heard on."""
-    last, following = f.col("last_us"), f.col("own_next_us")
+    last, following = f.col("last_us"), f.col("own_next.us")
     fell_silent = following - last > seen.silence_us
     unheard = f.lit(seen.known_us) - last > seen.silence_us
     over = following.isNull() & (f.col("begin").isNotNull() | unheard | f.col("stopped").isNotNull())
@@ -137,28 +135,42 @@ def silence_from(last_us: Column, again_us: Column, seen: Sight) -> Column:
 
 
 def boots(links: DataFrame) -> DataFrame:
-    """One row per boot: its breaks in order, and the first time that its source began again in this stretch.
+    """One row per boot: its breaks in order, when it was heard again after silences, and what came first in the stretch.
 
-    A break: `us`, where its sessions end; `seq`, its last event; `begin`, the next beginning of its source.
+    A break: `us`, where its sessions end; `seq`, its last event; `again`, the first event of its source behind it;
+    `begin`, the first one of another boot. `openings`: only behind one may a client be known by its heartbeats alone.
     """
-    lost = f.when(f.col("lost_us").isNotNull(), f.struct(f.col("lost_us").alias("us"), "seq", "begin"))
+    own, begin = f.col("own_next"), f.col("begin")
+    again = f.when(begin.isNull() | (own["us"] <= begin["us"]), own).otherwise(begin)
+    lost = f.struct(f.col("lost_us").alias("us"), "seq", again.alias("again"), "begin")
+    heard = f.when(f.col("fresh"), f.struct(f.col("first_us").alias("us"), "boot", f.col("first_seq").alias("seq")))
     return (
         links.groupBy("source", "boot")
-        .agg(f.array_sort(f.collect_list(lost)).alias("breaks"), f.min("begin").alias("begin"))
-        .select("source", "boot", "breaks", "begin")
+        .agg(
+            f.array_sort(f.collect_list(f.when(f.col("lost_us").isNotNull(), lost))).alias("breaks"),
+            f.array_sort(f.collect_set("opened_us")).alias("openings"),
+            f.least(f.min(heard), f.min("begin")).alias("again"),
+            f.min("begin").alias("begin"),
+        )
+        .select("source", "boot", "breaks", "openings", "again", "begin")
     )
-
-
-def openings(links: DataFrame) -> DataFrame:
-    """When a boot was heard again after a silence: only then may clients be known by their heartbeats alone."""
-    return links.where(f.col("opened_us").isNotNull()).select("source", "boot", "opened_us").distinct()
 
 
 def tails(links: DataFrame, stretch: Stretch) -> DataFrame:
     """The carry of sources: every boot's last pulse, as long as it is its source's latest, or young."""
     latest = f.coalesce(f.col("next.first_us"), f.lit(stretch.last_carry * HOUR_US))
-    upto = f.least(f.col("own_next_us"), f.greatest(latest, f.col("last_us") + TAIL_US))
+    upto = f.least(f.col("own_next.us"), f.greatest(latest, f.col("last_us") + TAIL_US))
     part = f.explode(starts_within(stretch, f.col("first_us"), upto)).alias(PART)
     return kept(
         links.select(part, "source", "boot", "first_seq", "seq", "first_us", "last_us", "opened_us", "stopped"), SOURCE
     )
+
+
+def reach(carry: DataFrame, pulses: DataFrame) -> DataFrame:
+    """One row, `hour`: the first that new pulses touch, by the carry at the start of their own first hour; or null.
+
+    With `ahead`: what a source says now tells what its silence was, from its last event before on.
+    """
+    told = sort_of(carry, SOURCE, "source", "last_us").join(pulses.select("source"), on="source", how="leftsemi")
+    last = told.groupBy("source").agg(f.max("last_us").alias("last_us"))
+    return last.select(f.min(part_column(f.col("last_us"), HOUR_US)).alias("hour"))

@@ -1,15 +1,15 @@
 """The capacity report: what runs out when, how busy the nodes are, and what grows.
 
 Lives here: its questions, and the report from their answers. Never here: the line that is fitted. Invariants: a
-forecast is the newest one of the period, with the interval in which it lies; a node's load is busy time of the time
-that its slots were there.
+forecast is the newest one of the period, with the interval in which it lies; a node's load is its busy time in all the
+time of its slots. An attempt counts in the hour in which it ended: an hour may have more than its slots could do.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from scale0.pipeline.hours import DAY_US
+from scale0.pipeline.hours import DAY_US, HOUR_US
 from scale0.pipeline.reports import latency
 from scale0.pipeline.reports.desk import Desk, Row
 from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
@@ -22,6 +22,9 @@ MAX_CONES: Final = 4
 """Forecasts that are drawn: the soonest."""
 HISTORY_US: Final = 14 * DAY_US
 """What a line is fitted to."""
+
+_ROOM: Final = f'(slots * (least({HOUR_US}, $end - epoch_us("hour")) / 1e6))'
+"""The seconds that a node's slots had in an hour, or in as much of it as there was."""
 
 FORECASTS: Final = (
     Column("subject", "Check"),
@@ -97,12 +100,13 @@ def forecasts_of(desk: Desk) -> list[Forecast]:
 def nodes_of(desk: Desk) -> list[Row]:
     """(node, busy, capacity, busiest, slots, attempts, lost), the busiest first."""
     rows = desk.rows(
-        "SELECT node, sum(busy_seconds), sum(slots * live_seconds),"
-        " max(busy_seconds / nullif(slots * live_seconds, 0)), max(slots), sum(attempts)::BIGINT, sum(lost)::BIGINT"
+        f"SELECT node, sum(busy_seconds), sum({_ROOM}), max(busy_seconds / nullif({_ROOM}, 0)),"  # noqa: S608
+        " max(slots), sum(attempts)::BIGINT, sum(lost)::BIGINT"
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
         " GROUP BY node ORDER BY node",
         ("node_stats",),
         subject=desk.filters.subject,
+        end=desk.period.to_us,
         **desk.period.bounds,
     )
     return sorted(rows, key=lambda row: (-(row[1] / row[2] if row[2] else 0.0), row[0]))
@@ -111,12 +115,13 @@ def nodes_of(desk: Desk) -> list[Row]:
 def loads_of(desk: Desk) -> Loads:
     """Of all nodes that are meant."""
     rows = desk.rows(
-        'SELECT epoch_us("hour") // $unit * $unit AS step, sum(busy_seconds), sum(slots * live_seconds)'
+        f'SELECT epoch_us("hour") // $unit * $unit AS step, sum(busy_seconds), sum({_ROOM})'  # noqa: S608
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
         " GROUP BY ALL",
         ("node_stats",),
         unit=desk.period.unit_us,
         subject=desk.filters.subject,
+        end=desk.period.to_us,
         **desk.period.bounds,
     )
     known = {step: busy / whole if whole else None for step, busy, whole in rows}

@@ -6,6 +6,7 @@ is always a parameter, never a part of a query; a table that a warehouse has not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -31,6 +32,9 @@ MAX_LOOKS: Final = 5
 MONTH_US: Final = 30 * DAY_US
 ALWAYS: Final = ("availability", "audit", LEDGER)
 """Tables that every report asks how far to believe it."""
+
+_NAMED: Final = re.compile(r"\$([a-z_]+)", re.ASCII)
+"""The parameters of a query."""
 
 Row = tuple[Any, ...]
 Result = TypeVar("Result")
@@ -108,7 +112,8 @@ class Desk:
         if self._shared and set(tables) <= set(self._shared):
             tables = self._shared
         connection = self._connected(tables, since, until)
-        used = {name: value for name, value in parameters.items() if f"${name}" in sql}
+        wanted = set(_NAMED.findall(sql))
+        used = {name: value for name, value in parameters.items() if name in wanted}
         import duckdb  # noqa: PLC0415  # it is an extra; who has no warehouse needs none
 
         try:

@@ -6,6 +6,7 @@ goes through `escape`: names come from the network.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
@@ -16,6 +17,8 @@ from scale0.pipeline.reports.shape import Column, Report, Table, shared_notes
 from scale0.pipeline.reports.style import STYLE
 from scale0.pipeline.reports.words import NUMERIC, text
 
+_UNIT: Final = re.compile(r"(?<=[0-9]) (?=[^0-9])", re.ASCII)
+"""Between a number and its unit no line ends."""
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """Should a name ever get through as markup, it can still run and fetch nothing."""
 HATCH: Final = (
@@ -95,4 +98,6 @@ def _kind(column: Column) -> str:
 
 def _cell(column: Column, value: Any, first: bool) -> str:
     words = escape(text(value, column.unit))
+    if column.unit in NUMERIC:
+        words = _UNIT.sub("\u00a0", words)
     return f'<th scope="row">{words}</th>' if first else f"<td{_kind(column)}>{words}</td>"

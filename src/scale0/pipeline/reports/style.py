@@ -28,7 +28,7 @@ a { color: var(--link); }
 .period, .notes, .more { color: var(--soft); }
 .notes { font-size: 13.5px; padding-left: 18px; margin: 6px 0 14px; overflow-wrap: anywhere; }
 nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 18px; padding: 0; margin: 12px 0; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 10px 36px; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(440px, 100%), 1fr)); gap: 10px 36px; }
 figure { margin: 8px 0; min-width: 0; }
 figure.wide { grid-column: 1 / -1; }
 figcaption { font-weight: 600; margin-bottom: 2px; overflow-wrap: anywhere; }
@@ -38,13 +38,14 @@ figure > svg { width: 100%; height: auto; display: block; }
 .legend svg { width: 14px; height: 10px; margin-right: 6px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; }
-th, td { padding: 4px 8px; text-align: left; border-bottom: 1px solid var(--rule); vertical-align: top; }
+th, td { padding: 4px 6px; text-align: left; border-bottom: 1px solid var(--rule); vertical-align: top; }
 thead th { color: var(--soft); font-weight: 600; border-bottom-width: 2px; vertical-align: bottom; }
 tbody tr:nth-child(even) { background: var(--band); }
 tbody th { font-weight: 500; overflow-wrap: anywhere; min-width: 11em; }
 td { overflow-wrap: break-word; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number, td.time { white-space: nowrap; }
+td.time, th.time { padding-left: 16px; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: var(--ink); }
 svg text.tick { fill: var(--soft); font-size: 11px; }
 .grid { stroke: var(--rule); stroke-width: .7; }
@@ -83,9 +84,9 @@ svg text.tick { fill: var(--soft); font-size: 11px; }
   thead { display: table-header-group; }
   .plots { grid-template-columns: 1fr 1fr; gap: 6px 18px; }
   .scroll { overflow: visible; }
-  table { font-size: 7pt; }
-  th, td { padding: 2px 3px; }
-  tbody th { min-width: 5em; }
+  table { font-size: 6.5pt; }
+  th, td { padding: 2px; }
+  tbody th { min-width: 8.5em; }
   .legend li, .notes { font-size: 8.5pt; }
   td.number, td.time { white-space: normal; }
 }

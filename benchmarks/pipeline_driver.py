@@ -1,0 +1,91 @@
+"""The driver's side of `benchmarks.pipeline`: one Spark session that is told by lines of JSON what to do.
+
+Lives here: runs of the engine, and the task statistics alone. Never here: a comparison. It is a process of its own, so
+that its memory can be looked at, and so that a session is started when its start is not what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scale0.pipeline.derived.stat_days import TASK_DAY, TASK_DAYS
+from scale0.pipeline.engine import runs
+from scale0.pipeline.families.task_stats import HOUR, MINUTE, TASK_STATS
+from scale0.pipeline.hours import Stretch, hour_of
+from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.schema import EVENTS
+from scale0.pipeline.session import start
+from scale0.pipeline.slab import PART
+
+
+class Stages:
+    """Seconds by what the engine says that it does."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._now = ""
+        self._since = time.perf_counter()
+
+    def told(self, what: str, done: int, whole: int) -> None:
+        del done, whole
+        now = time.perf_counter()
+        if self._now:
+            self.seconds[self._now] = self.seconds.get(self._now, 0.0) + now - self._since
+        self._now, self._since = what, now
+
+
+def run(spark: Any, segments: str, warehouse: str, fresh: bool) -> dict[str, Any]:
+    """One `pipeline run`; with `fresh` into a warehouse that is not there yet."""
+    if fresh:
+        shutil.rmtree(warehouse, ignore_errors=True)
+    stages = Stages()
+    began = time.perf_counter()
+    job = runs.Job(warehouse=Path(warehouse), segments=(segments,))
+    outcome = runs.run(job, lambda: spark, lambda: time.time_ns() // 1_000, stages.told)
+    seconds = time.perf_counter() - began
+    stages.told("", 0, 0)
+    return {"seconds": seconds, "events": outcome.events, "problems": outcome.problems, "stages": stages.seconds}
+
+
+def task_stats(spark: Any, segments: str, out: str, horizon_us: int, first_us: int) -> dict[str, Any]:
+    """`task_stats` at its three grains, from segments to Parquet, and nothing else."""
+    shutil.rmtree(out, ignore_errors=True)
+    began = time.perf_counter()
+    paths = sorted(str(path) for path in Path(segments).glob("written=*/seg-*.parquet"))
+    events = spark.read.schema(EVENTS).parquet(*paths)
+    rows = events.filter(events["kind"].isin(*sorted(TASK_STATS.kinds))).select(*TASK_STATS.columns)
+    stretch = Stretch(hour_of(first_us), hour_of(horizon_us) + 1, horizon_us)
+    made = TASK_STATS.step(None, {"events": rows}, stretch, Parameters())
+    for slab in (MINUTE, HOUR):
+        made[slab.name].write.parquet(f"{out}/{slab.name}")
+    hours = spark.read.parquet(f"{out}/{HOUR.name}")
+    days = {row[0] // 24 for row in hours.select(PART).distinct().collect()}
+    TASK_DAYS.compute({HOUR.name: hours}, days, horizon_us, Parameters())[TASK_DAY.name].write.parquet(
+        f"{out}/{TASK_DAY.name}"
+    )
+    spark.catalog.clearCache()
+    return {"seconds": time.perf_counter() - began}
+
+
+DOES: dict[str, Callable[..., dict[str, Any]]] = {"run": run, "task_stats": task_stats}
+
+
+def main() -> None:
+    """`python -m benchmarks.pipeline_driver MASTER SETTINGS`: a line for the session, then one for each that comes."""
+    began = time.perf_counter()
+    spark = start(sys.argv[1], json.loads(sys.argv[2]))
+    print(json.dumps({"session_seconds": time.perf_counter() - began}), flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps(DOES[asked.pop("do")](spark, **asked)), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

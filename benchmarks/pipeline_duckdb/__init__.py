@@ -1,0 +1,1 @@
+"""The yardstick: every table of the pipeline, computed by DuckDB's SQL from the same segments."""

@@ -1,0 +1,96 @@
+"""Runs of the whole pipeline in tests: places, a clock that stands, and tables to compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scale0.pipeline import reading
+from scale0.pipeline.engine import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+OPERATIONAL = frozenset({"restatements", "events"})
+"""Tables that tell how it came about; the others are a function of the events."""
+
+
+def ignore(_what: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass
+class Bench:
+    """One warehouse, and the segments that are delivered to it."""
+
+    spark: SparkSession
+    folder: Path
+    now_us: int
+    starts: int = field(default=0)
+
+    @property
+    def warehouse(self) -> Path:
+        return self.folder / "warehouse"
+
+    @property
+    def segments(self) -> Path:
+        return self.folder / "segments"
+
+    def deliver(self, *paths: Path) -> None:
+        """Segments arrive, in the folder of the day that they were written on."""
+        for path in paths:
+            place = self.segments / path.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            (place / path.name).write_bytes(path.read_bytes())
+
+    def job(self, **options: Any) -> runs.Job:
+        return runs.Job(warehouse=self.warehouse, segments=(str(self.segments),), **options)
+
+    def _start(self) -> SparkSession:
+        self.starts += 1
+        return self.spark
+
+    def run(self, reach: Callable[[str], None] | None = None, **options: Any) -> runs.Outcome:
+        more = () if reach is None else (reach,)
+        return runs.run(self.job(**options), self._start, lambda: self.now_us, ignore, *more)
+
+    def backfill(self, first_us: int, end_us: int | None = None, **options: Any) -> runs.Outcome | None:
+        return runs.backfill(self.job(**options), self._start, lambda: self.now_us, ignore, first_us, end_us)
+
+    def tables(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Every table as sorted rows."""
+        return {
+            name: rows_of(self.warehouse, name) for name in reading.tables(self.warehouse) if name not in OPERATIONAL
+        }
+
+
+def rows_of(warehouse: Path, table: str) -> list[tuple[Any, ...]]:
+    """The rows of a table, in an order that does not depend on its files."""
+    rows = reading.open_arrow(warehouse, table).to_pylist()
+    return sorted((tuple(map(frozen, row.values())) for row in rows), key=repr)
+
+
+def frozen(cell: Any) -> Any:
+    """A cell that can be compared and sorted."""
+    if isinstance(cell, list):
+        return tuple(map(frozen, cell))
+    if isinstance(cell, dict):
+        return tuple((name, frozen(value)) for name, value in cell.items())
+    return cell
+
+
+def differences(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> list[str]:
+    """In words: which rows only one of two sets of tables has."""
+    found = []
+    for name in sorted({*one, *other}):
+        mine, theirs = one.get(name, []), other.get(name, [])
+        if mine != theirs:
+            only = [row for row in mine if row not in theirs][:3]
+            others = [row for row in theirs if row not in mine][:3]
+            found.append(
+                f"{name}: {len(mine)} and {len(theirs)} rows; only the first: {only}; only the second: {others}"
+            )
+    return found

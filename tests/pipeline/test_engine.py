@@ -1,0 +1,144 @@
+"""The engine: however the events come in, and whatever is killed, the tables are the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scale0.pipeline.engine import advance
+from scale0.pipeline.engine.runs import PipelineError
+from scale0.pipeline.hours import HOUR_US
+from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.warehouse.faults import Busy
+from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
+from tests.pipeline import naive_history
+from tests.pipeline.engine_runs import Bench, differences, rows_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SECONDS = 3 * 3600
+ROLL_SECONDS = 900
+QUICK = {"task_stats", "task_days"}
+DAY_LATER_US = 86_400_000_000
+
+
+class Killed(BaseException):
+    """A driver died here."""
+
+
+class History:
+    """Three hours with an outage, a killed broker, a hole, flapping; cut into segments, and its tables."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        history = naive_history.history(1, SECONDS)
+        self.files = naive_history.write(history.events, folder / "made", ROLL_SECONDS)
+        self.last_us = max(event["time"] for event in history.events)
+        self.first_us = min(event["at"] for event in history.events)
+        whole = self.bench("whole")
+        whole.deliver(*self.files)
+        self.outcome = whole.run()
+        self.whole = whole
+        self.tables = whole.tables()
+
+    def bench(self, name: str) -> Bench:
+        return Bench(self.spark, self.folder / name, self.last_us + DAY_LATER_US)
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:
+    return History(spark, tmp_path_factory.mktemp("engine"))
+
+
+def test_a_run_takes_every_event_and_says_so(history: History):
+    assert history.outcome.problems == ()
+    assert history.outcome.horizon_us == history.last_us
+    assert history.outcome.events == len(rows_of(history.whole.warehouse, "events"))
+    assert all(history.tables[name] for name in ("timeline", "availability", "tasks", "task_stats", "check_states"))
+
+
+def test_a_run_without_news_changes_nothing_and_starts_no_spark(history: History):
+    starts = history.whole.starts
+    outcome = history.whole.run()
+    assert (outcome.number, outcome.events) == (None, 0)
+    assert history.whole.starts == starts
+
+
+def test_many_runs_make_the_tables_of_one(history: History):
+    """Segments come bit by bit, the horizon stops in the middle of hours and on one, and some come late."""
+    bench = history.bench("pieces")
+    late = [path for number, path in enumerate(history.files) if number % 5 == 2]
+    timely = [path for path in history.files if path not in late]
+    third = len(timely) // 3
+    bench.deliver(*timely[:third])
+    bench.run()
+    bench.deliver(*timely[third : 2 * third])
+    bench.run(until_us=history.first_us // HOUR_US * HOUR_US + 2 * HOUR_US)
+    bench.deliver(*timely[2 * third :])
+    bench.run()
+    bench.deliver(*late)
+    outcome = bench.run()
+    assert outcome.restated > 0
+    assert len(rows_of(bench.warehouse, "restatements")) >= outcome.restated
+    assert differences(bench.tables(), history.tables) == []
+
+
+def test_a_backfill_computes_the_same_again(history: History):
+    bench = history.bench("again")
+    bench.deliver(*history.files)
+    bench.run()
+    outcome = bench.backfill(history.first_us)
+    assert outcome is not None
+    assert outcome.restated == 0
+    assert differences(bench.tables(), history.tables) == []
+
+
+def test_other_parameters_need_a_backfill_of_everything(history: History):
+    bench = history.bench("parameters")
+    bench.deliver(*history.files)
+    bench.run()
+    other = {"parameters": Parameters(flapping="nagios"), "parameters_said": True}
+    with pytest.raises(PipelineError, match="other parameters"):
+        bench.run(**other)
+    with pytest.raises(PipelineError, match="backfill from the first day"):
+        bench.backfill(history.last_us, **other)
+    bench.backfill(history.first_us, **other)
+    assert Warehouse(bench.warehouse).latest().parameters["flapping"] == "nagios"  # type: ignore[union-attr]
+
+
+def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(history: History, monkeypatch: pytest.MonkeyPatch):
+    """Of few tables, because it takes a run for each step."""
+    monkeypatch.setattr(advance, "FAMILIES", tuple(one for one in advance.FAMILIES if one.name in QUICK))
+    monkeypatch.setattr(advance, "DERIVATIONS", tuple(one for one in advance.DERIVATIONS if one.name in QUICK))
+    bench = history.bench("killed")
+    half = len(history.files) // 2
+    held = [history.files[-1], history.files[-2]]
+    bench.deliver(*history.files[:half])
+    for point in (name for name in FAILPOINTS if not name.startswith("collection")):
+
+        def reach(name: str, point: str = point) -> None:
+            if name == point:
+                raise Killed
+
+        with pytest.raises(Killed):
+            bench.run(reach=reach)
+        if point == "manifest.written":
+            bench.deliver(*history.files[half:-2])
+        if point in ("manifest.created", "manifest.synced"):
+            # Now it is visible: the next step needs something that is new.
+            bench.deliver(held.pop())
+    bench.run()
+    assert rows_of(bench.warehouse, "task_stats") == history.tables["task_stats"]
+
+
+def test_a_second_driver_is_refused(history: History):
+    other: Any = Warehouse(history.whole.warehouse)
+    with other.lock("run"), pytest.raises(Busy, match="in use by process"):
+        history.whole.run()
