@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "promises.md").read_text(encoding="utf-8")
 WHOLE = (
     *("agent", "agent_checks", "authority", "broker", "config", "docs", "equus", "equus_wire", "events"),
-    *("helen", "house", "majordomo", "measures", "store", "wire"),
+    *("helen", "house", "majordomo", "measures", "pipeline", "segments", "store", "wire"),
 )
 """Folders whose tests name their promises already."""
 

@@ -1,4 +1,7 @@
-"""Segments come in: each event once, whatever is damaged, foreign, doubled, cut anew or missing."""
+"""Segments come in: each event once, whatever is damaged, foreign, doubled, cut anew or missing.
+
+Promise: PIPE-1
+"""
 
 from __future__ import annotations
 

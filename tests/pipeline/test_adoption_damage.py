@@ -1,4 +1,7 @@
-"""Damaged, old, new and foreign segments: each is named, and stops its own source alone."""
+"""Damaged, old, new and foreign segments: each is named, and stops its own source alone.
+
+Promise: PIPE-2
+"""
 
 from __future__ import annotations
 

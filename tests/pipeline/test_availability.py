@@ -1,4 +1,7 @@
-"""Availability: worked examples by hand, and random histories against the oracle, at every grain."""
+"""Availability: worked examples by hand, and random histories against the oracle, at every grain.
+
+Promise: PIPE-7
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks: one step, many steps and the oracle agree, whatever happened when."""
+"""Checks: one step, many steps and the oracle agree, whatever happened when.
+
+Promise: PIPE-5
+"""
 
 from __future__ import annotations
 

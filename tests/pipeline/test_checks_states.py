@@ -1,4 +1,7 @@
-"""States of checks: Helen's online ones and the tables' are the same, for any results and every formula."""
+"""States of checks: Helen's online ones and the tables' are the same, for any results and every formula.
+
+Promise: PIPE-6
+"""
 
 from __future__ import annotations
 

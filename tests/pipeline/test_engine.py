@@ -1,4 +1,7 @@
-"""The engine: however the events come in, and whatever is killed, the tables are the same."""
+"""The engine: however the events come in, and whatever is killed, the tables are the same.
+
+Promise: PIPE-1, PIPE-4
+"""
 
 from __future__ import annotations
 

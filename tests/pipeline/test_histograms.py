@@ -1,4 +1,7 @@
-"""Histograms as columns are those of `events/histogram.py`."""
+"""Histograms as columns are those of `events/histogram.py`.
+
+Promise: PIPE-8
+"""
 
 from __future__ import annotations
 

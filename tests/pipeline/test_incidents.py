@@ -1,4 +1,7 @@
-"""Incidents: worked examples by hand, and random histories against the oracle, whatever the steps."""
+"""Incidents: worked examples by hand, and random histories against the oracle, whatever the steps.
+
+Promise: PIPE-5
+"""
 
 from __future__ import annotations
 

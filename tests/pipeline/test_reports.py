@@ -1,4 +1,7 @@
-"""Reports say what the tables hold, for any period, and how far to believe it."""
+"""Reports say what the tables hold, for any period, and how far to believe it.
+
+Promise: PIPE-9
+"""
 
 from __future__ import annotations
 

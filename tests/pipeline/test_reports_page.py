@@ -1,4 +1,7 @@
-"""A report's page stands alone, is well-formed, and runs nothing that a name says."""
+"""A report's page stands alone, is well-formed, and runs nothing that a name says.
+
+Promise: PIPE-9
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`task_stats` and the work of nodes: equal to plain Python, whatever the hours and partitions."""
+"""`task_stats` and the work of nodes: equal to plain Python, whatever the hours and partitions.
+
+Promise: PIPE-8
+"""
 
 from __future__ import annotations
 

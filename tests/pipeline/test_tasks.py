@@ -1,4 +1,7 @@
-"""The table `tasks`: many hours at once equal each hour by itself, and both equal the plain rules of the oracle."""
+"""The table `tasks`: many hours at once equal each hour by itself, and both equal the plain rules of the oracle.
+
+Promise: PIPE-5
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The warehouse's promises: all or nothing, one driver, nothing lost that a reader may want."""
+"""The warehouse's promises: all or nothing, one driver, nothing lost that a reader may want.
+
+Promise: PIPE-3
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The world: one step, a step for each hour, and the oracle agree, whatever happened when."""
+"""The world: one step, a step for each hour, and the oracle agree, whatever happened when.
+
+Promise: PIPE-5
+"""
 
 from __future__ import annotations
 

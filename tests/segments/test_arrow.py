@@ -1,4 +1,7 @@
-"""A segment holds exactly what the journal holds, and whoever reads a damaged one is told."""
+"""A segment holds exactly what the journal holds, and whoever reads a damaged one is told.
+
+Promise: SEG-3
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""kill -9 of the writer at every step of a segment: each event is in exactly one segment, or still in the journal."""
+"""kill -9 of the writer at every step of a segment: each event is in exactly one segment, or still in the journal.
+
+Promise: SEG-1
+"""
 
 from __future__ import annotations
 

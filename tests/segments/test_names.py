@@ -1,4 +1,7 @@
-"""The name of a segment: one for each range of each source, and nothing else is one."""
+"""The name of a segment: one for each range of each source, and nothing else is one.
+
+Promise: SEG-3
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Segments in an object store: whole under their names or not there, and an outage loses nothing."""
+"""Segments in an object store: whole under their names or not there, and an outage loses nothing.
+
+Promise: SEG-2
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Real brokers and their writers: killed, stopped, without room, without rights; nothing is lost, and nobody waits."""
+"""Real brokers and their writers: killed, stopped, without room, without rights; nothing is lost, and nobody waits.
+
+Promise: SEG-1, SEG-2
+"""
 
 from __future__ import annotations
 

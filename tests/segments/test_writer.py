@@ -1,4 +1,7 @@
-"""The writer: what is due goes into one segment of one boot, once, and nothing is ever left out."""
+"""The writer: what is due goes into one segment of one boot, once, and nothing is ever left out.
+
+Promise: SEG-2
+"""
 
 from __future__ import annotations
 

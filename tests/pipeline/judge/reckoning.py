@@ -47,8 +47,12 @@ class Verdict:
     seconds: dict[Subject, list[CheckSecond]]
     results: dict[tuple[str, str], list[Result]]
 
+    known: dict[Subject, list[Incident]] = field(default_factory=dict)
+
     def incidents(self, subject: Subject) -> list[Incident]:
-        return incidents_of(self.seconds[subject])
+        if subject not in self.known:
+            self.known[subject] = incidents_of(self.seconds[subject])
+        return self.known[subject]
 
     def period(self, subject: Subject, start: int, length: int) -> Period:
         seconds = self.seconds[subject][start : start + length]

@@ -249,6 +249,9 @@ class World:
     downtimes: list[Downtime] = field(default_factory=list)
     farewells: list[Seen] = field(default_factory=list)
     peers_lost: list[Seen] = field(default_factory=list)
+    by_identity: dict[str, list[Session]] = field(default_factory=dict)
+    by_service: dict[str, list[Session]] = field(default_factory=dict)
+    """Of backends: those that ever offered it."""
 
     def __post_init__(self) -> None:
         self.farewells = [one for one in self.events if one.kind == "client.left"]
@@ -257,6 +260,10 @@ class World:
             self.sources[name] = Source(name, self.events, self.horizon, self.silence)
         self.sessions = sessions_of(self.events, self.sources)
         self.downtimes = downtimes_of(self.events)
+        for one in self.sessions:
+            self.by_identity.setdefault(one.identity, []).append(one)
+            for service in {service for _, offer in one.offers for service in offer if one.role == BACKEND}:
+                self.by_service.setdefault(service, []).append(one)
 
     def in_downtime(self, agent: str, check: str | None, now: int) -> bool:
         """Of the agent as a whole (check None), or of one of its checks."""
@@ -272,8 +279,7 @@ class World:
         return sorted({one.identity for one in self.sessions if one.role == role})
 
     def services(self) -> list[str]:
-        backends = [one for one in self.sessions if one.role == BACKEND]
-        return sorted({service for one in backends for _, offer in one.offers for service in offer})
+        return sorted(self.by_service)
 
     def broker_class(self, name: str, now: int) -> str:
         source = self.sources[name]
@@ -288,7 +294,7 @@ class World:
         return "unobserved" if pause.hole else "down"
 
     def client_class(self, identity: str, now: int) -> str:
-        mine = [one for one in self.sessions if one.identity == identity and one.joined.at <= now]
+        mine = [one for one in self.by_identity[identity] if one.joined.at <= now]
         if not mine:
             return "absent"
         if any(one.live(now) for one in mine):
@@ -310,8 +316,8 @@ class World:
 
     def service_class(self, service: str, now: int) -> str:
         offered = []
-        for one in self.sessions:
-            if one.role == BACKEND and any(since <= now and service in offer for since, offer in one.offers):
+        for one in self.by_service[service]:
+            if one.joined.at <= now and any(since <= now and service in offer for since, offer in one.offers):
                 offered.append(one)
         if not offered:
             return "absent"

@@ -52,8 +52,8 @@ BOUNDARY: Final = fields(
 )
 """Ordered by (at_us, source, boot, seq, rank, end_id). `live`, `doubt`, `down` (planned downtimes) and `slots` are
 differences; the rest is null unless it is new. `start_id`: what made it live. `end_id`: what took that. `end`, `over`:
-a client's session ended, the doubt about an end is over. `ended_us`: a service lost a backend. `watch`, `peer`, `known`:
-of brokers."""
+a client's session ended, the doubt about an end is over. `ended_us`: a service lost a backend. `watch`, `peer` and
+`known`: of brokers."""
 
 _COUNTS: Final = ("rank", "live", "doubt", "down", "slots")
 

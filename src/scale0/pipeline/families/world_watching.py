@@ -135,7 +135,7 @@ def silence_from(last_us: Column, again_us: Column, seen: Sight) -> Column:
 
 
 def boots(links: DataFrame) -> DataFrame:
-    """One row per boot: its breaks in order, when it was heard again after silences, and what came first in the stretch.
+    """One row per boot: its breaks in order, when it was heard again after silences, and what the stretch begins with.
 
     A break: `us`, where its sessions end; `seq`, its last event; `again`, the first event of its source behind it;
     `begin`, the first one of another boot. `openings`: only behind one may a client be known by its heartbeats alone.
