@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scale0.pipeline import registry
 from scale0.pipeline.engine import advance
 from scale0.pipeline.engine.runs import PipelineError
 from scale0.pipeline.hours import HOUR_US
@@ -107,7 +108,7 @@ def test_other_parameters_need_a_backfill_of_everything(history: History):
     bench = history.bench("parameters")
     bench.deliver(*history.files)
     bench.run()
-    other = {"parameters": Parameters(flapping="nagios"), "parameters_said": True}
+    other: dict[str, Any] = {"parameters": Parameters(flapping="nagios"), "parameters_said": True}
     with pytest.raises(PipelineError, match="other parameters"):
         bench.run(**other)
     with pytest.raises(PipelineError, match="backfill from the first day"):
@@ -118,8 +119,8 @@ def test_other_parameters_need_a_backfill_of_everything(history: History):
 
 def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(history: History, monkeypatch: pytest.MonkeyPatch):
     """Of few tables, because it takes a run for each step."""
-    monkeypatch.setattr(advance, "FAMILIES", tuple(one for one in advance.FAMILIES if one.name in QUICK))
-    monkeypatch.setattr(advance, "DERIVATIONS", tuple(one for one in advance.DERIVATIONS if one.name in QUICK))
+    monkeypatch.setattr(advance, "FAMILIES", tuple(one for one in registry.FAMILIES if one.name in QUICK))
+    monkeypatch.setattr(advance, "DERIVATIONS", tuple(one for one in registry.DERIVATIONS if one.name in QUICK))
     bench = history.bench("killed")
     half = len(history.files) // 2
     held = [history.files[-1], history.files[-2]]

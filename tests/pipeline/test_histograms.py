@@ -81,11 +81,8 @@ def test_merging_and_quantiles_are_the_same(spark: SparkSession):
 
     rows = spark.createDataFrame(made, "key int, histogram array<struct<bucket:int,count:bigint>>").repartition(3)
     merged = histograms.merged(rows, ("key",), (), (), {"histogram": histograms.BUCKETS})
-    ranked = merged.select(
-        "key",
-        "histogram",
-        histograms.quantiles(f.col("histogram"), histograms.total(f.col("histogram"))).alias("ranks"),
-    )
+    counted = merged.select("*", histograms.total(f.col("histogram")).alias("total"))
+    ranked = counted.select("*", histograms.quantiles(f.col("histogram"), f.col("total")).alias("ranks"))
     found = {row.key: row for row in ranked.collect()}
     assert len(found) == 8
     for key, row in found.items():

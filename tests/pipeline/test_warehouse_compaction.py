@@ -10,18 +10,13 @@ import pytest
 
 from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse import (
-    Draft,
-    Warehouse,
-    WarehouseError,
-    compact,
-    compact_events,
-    compact_pulses,
-    compact_slabs,
-    compaction,
-)
-from scale0.pipeline.warehouse.merging import compact_ledger
+from scale0.pipeline.warehouse import compaction
+from scale0.pipeline.warehouse.compaction import compact, compact_events
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.warehouse.merging import compact_ledger, compact_pulses, compact_slabs
 from scale0.pipeline.warehouse.records import LEDGER
+from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, slab_file
 
 DAY_US = 24 * HOUR_US

@@ -157,7 +157,10 @@ def total(histogram: Column) -> Column:
 
 
 def quantiles(histogram: Column, count: Column) -> Column:
-    """A struct of p50, p90, p99: the values of the buckets at the nearest ranks of so many values; nulls of none."""
+    """A struct of p50, p90, p99: the values of the buckets at the nearest ranks of so many values; nulls of none.
+
+    `count` must be a column of a frame: an expression (`total`) would be computed again for every bucket.
+    """
 
     def step(state: Column, entry: Column) -> Column:
         seen = state["seen"] + entry["count"]

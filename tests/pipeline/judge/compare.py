@@ -14,7 +14,15 @@ from typing import Any
 from scale0.pipeline.reading import open_arrow
 from tests.pipeline.judge.reckoning import CLASSES, DAY, HOUR, Verdict, together
 from tests.pipeline.judge.results import changes
-from tests.pipeline.judge.work import GRAINS, bucket_bounds, nearest_rank, request_stats, task_stats, tasks_of
+from tests.pipeline.judge.work import (
+    GRAINS,
+    bucket_bounds,
+    nearest_rank,
+    request_stats,
+    task_stats,
+    tasks_of,
+    whole_tasks,
+)
 from tests.pipeline.naive_history import START
 
 Row = dict[str, Any]
@@ -37,6 +45,8 @@ TABLES = (
 )
 SHARES = {"p50": 50, "p90": 90, "p99": 99}
 NEAR = 1e-9
+MICRO = 0.51e-6
+"""Durations are whole microseconds."""
 MIDDLE = 0.0101
 """A value from a bucket is within so much of the true one."""
 
@@ -103,10 +113,6 @@ def _seconds(subject: tuple[str, str], laid: dict[int, tuple[Any, ...]], verdict
     ]
     found = [laid.get(second, nothing)[:4] for second in range(verdict.world.horizon)]
     found = [nothing if one[0] == "absent" else one for one in found]
-    # Nobody asks what the state of a check was while it was not seen.
-    unseen = ("unobserved", False, None, None)
-    expected = [unseen if one[0] == "unobserved" else one for one in expected]
-    found = [unseen if one[0] == "unobserved" else one for one in found]
     pairs = list(zip(itertools.chain(expected, itertools.repeat(nothing)), found, strict=False))
     for (should, does), run in itertools.groupby(enumerate(pairs), key=lambda pair: pair[1]):
         seconds = [number for number, _ in run]
@@ -243,8 +249,9 @@ def _sessions(found: list[Row], verdict: Verdict) -> Iterator[str]:
 
 
 def _tasks(found: list[Row], verdict: Verdict) -> Iterator[str]:
-    left = list(found)
-    for one in tasks_of(verdict.world.events):
+    whole = whole_tasks(verdict.world.events)
+    left = [row for row in found if row["ref"] in whole]
+    for one in tasks_of([event for event in verdict.world.events if event.ref in whole]):
         submitted = None if one.submitted is None else one.submitted * 1_000_000
         ended = None if one.end is None else one.end.at * 1_000_000
         same = [row for row in left if (row["ref"], row["submitted"], row["ended"]) == (one.ref, submitted, ended)]
@@ -292,9 +299,9 @@ def _task_stats(found: list[Row], verdict: Verdict) -> Iterator[str]:
 
 def _ranks(where: str, should: Row, row: Row, *, exact: bool) -> Iterator[str]:
     for name, value in should.items():
-        near = NEAR if exact or name.endswith("max") else MIDDLE
+        near = MICRO if exact or name.endswith("max") else max(MICRO, MIDDLE * (value or 0))
         does = row[name]
-        if (value is None) != (does is None) or (value is not None and abs(value - does) > near * max(value, 1e-6)):
+        if (value is None) != (does is None) or (value is not None and abs(value - does) > near):
             yield f"{where}: {name} expected {value}, found {does}"
 
 
@@ -312,7 +319,7 @@ def _request_stats(found: list[Row], verdict: Verdict) -> Iterator[str]:
             should: Row = {"answered": one.answered, "failed": dict(one.failed), "bytes": one.bytes}
             row["histogram"] = row["histogram"] or []
             yield from _unequal(where, should | {"histogram": buckets}, row)
-            yield from _ranks(where, {"max": one.longest}, row, exact=False)
+            yield from _ranks(where, {"max": one.longest}, row, exact=True)
             for name, share in SHARES.items():
                 bounds = bucket_bounds(one.buckets, share)
                 if (bounds is None) != (row[name] is None) or (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.pipeline.judge.journals import Journal, Row, Story, answer, offer
 from tests.pipeline.naive_history import START
@@ -205,34 +206,45 @@ def _tasks(dice: random.Random, net: Net) -> None:
         ref, method = net.name(f"task-{number}"), net.name(dice.choice(("paint.do", "glue.do")))
         now = dice.randint(net.begin, net.end - 1)
         words: Row = {"service": method, "ref": ref}
-        if dice.random() < 0.95:
-            data = {"priority": dice.randint(0, 3), "group": dice.choice(("", "g"))}
-            dice.choice(net.brokers).record(now, "task.submitted", identity="front-1", data=data, **words)
+        data = {"priority": dice.randint(0, 3), "group": dice.choice(("", "g"))}
+        now = _somewhere(dice, net, now, "task.submitted", identity="front-1", data=data, **words)
+        attempt = 0
         for life in range(dice.choice((1, 1, 1, 2))):
             if life:
-                now += dice.randint(1, 600)
-                dice.choice(net.brokers).record(now, "task.reopened", identity="front-1", **words)
-            now = _life_of_task(dice, net, now, words)
+                now = _somewhere(dice, net, now + dice.randint(1, 600), "task.reopened", identity="front-1", **words)
+            now, attempt = _life_of_task(dice, net, now, words, attempt)
+            if attempt < 0:
+                break
 
 
-def _life_of_task(dice: random.Random, net: Net, now: int, words: Row) -> int:
+def _somewhere(dice: random.Random, net: Net, now: int, kind: str, **words: Any) -> int:
+    """Recorded by whichever broker runs; when that was."""
+    while now < net.end and not dice.choice(net.brokers).record(now, kind, **words):
+        now += dice.randint(1, 20)
+    return now
+
+
+def _life_of_task(dice: random.Random, net: Net, now: int, words: Row, attempt: int) -> tuple[int, int]:
+    """When it ended, and after how many attempts; below 0: it has not ended."""
     tries = dice.choice((0, 1, 1, 1, 2, 3))
-    for attempt in range(1, tries + 1):
+    for number in range(tries):
+        attempt += 1
         ran, waited = dice.randint(1, 900 * 10**6) / 1e6, dice.randint(0, 60 * 10**6) / 1e6
         now += int(ran + waited) + dice.randint(1, 30)
-        node = net.name(f"worker-{dice.randint(0, 2)}")
-        more: Row = {"attempt": attempt, "identity": node, "seconds": ran, "waited": waited}
-        if attempt < tries:
+        more: Row = {"attempt": attempt, "identity": net.name(f"worker-{dice.randint(0, 2)}")}
+        more |= {"seconds": ran, "waited": waited, **words}
+        if number < tries - 1:
             state = dice.choice(("failed", "lost", "timeout"))
-            dice.choice(net.brokers).record(now, "task.attempt_ended", state=state, code=500, **more, **words)
+            now = _somewhere(dice, net, now, "task.attempt_ended", state=state, code=500, **more)
         elif dice.random() < 0.9:
             state = dice.choice(("finished", "finished", "failed"))
             code = 500 if state == "failed" else None
-            dice.choice(net.brokers).record(now, "task.completed", state=state, code=code, **more, **words)
+            now = _somewhere(dice, net, now, "task.completed", state=state, code=code, **more)
+        else:
+            return now, -1
     if not tries:
-        now += dice.randint(1, 100)
-        dice.choice(net.brokers).record(now, "task.completed", state="cancelled", code=499, **words)
-    return now
+        now = _somewhere(dice, net, now + dice.randint(1, 100), "task.completed", state="cancelled", code=499, **words)
+    return now, attempt
 
 
 def _requests(dice: random.Random, net: Net) -> None:

@@ -5,6 +5,7 @@ Lives here: counting. Never here: why a second is what it is.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.pipeline.judge.results import CheckSecond, Formula, Result, check_seconds, checks_of, results_of
@@ -56,7 +57,8 @@ class Verdict:
 
     def period(self, subject: Subject, start: int, length: int) -> Period:
         seconds = self.seconds[subject][start : start + length]
-        counts = {name: sum(one.kind == name for one in seconds) for name in CLASSES}
+        found = Counter(one.kind for one in seconds)
+        counts = {name: found[name] for name in CLASSES}
         inside = range(start, start + length)
         every = self.incidents(subject)
         opened = [one for one in every if one.opened in inside]

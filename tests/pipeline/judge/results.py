@@ -159,7 +159,10 @@ def check_seconds(world: World, agent: str, check: str, results: list[Result]) -
             kind = "unobserved"
         else:
             kind = "down" if latest.is_down else "up"
-        out.append(CheckSecond(kind, kind == "up" and latest.is_soft, latest.state, latest.flapping))
+        # Nobody knows the state of a check after its last result stopped vouching.
+        known = now < latest.vouches_until
+        state, flapping = (latest.state, latest.flapping) if known else (None, None)
+        out.append(CheckSecond(kind, kind == "up" and latest.is_soft, state, flapping))
     return out
 
 

@@ -130,8 +130,6 @@ class Session:
     end_key: tuple[Any, ...] = ()
     pause: Break | None = None
     """Of `broker_lost`: the break that ended it."""
-    started_again: int | None = None
-    """When its source next started; being heard again without a restart is no start."""
 
     def live(self, now: int) -> bool:
         return self.joined.at <= now and (self.ended is None or now < self.ended)
@@ -145,9 +143,8 @@ class Session:
         return current
 
     def known_lost(self, now: int) -> bool:
-        """Ended with its source, which has not started again."""
-        again = self.started_again is not None and self.started_again <= now
-        return self.pause is not None and self.pause.begin <= now and not again
+        """Ended with its source, which has not been heard again."""
+        return self.pause is not None and self.pause.begin <= now and not self.pause.over(now)
 
 
 REASONS = {
@@ -197,8 +194,6 @@ def _end(session: Session, later: list[Seen], breaks: list[Break]) -> None:
         if pause.ends_sessions and pause.begin >= session.joined.at and sooner:
             session.ended, session.reason, session.end_key = pause.begin, "broker_lost", pause.last.key
             session.pause = pause
-            starts = [one.end for one in breaks if one.restart and one.begin >= pause.begin]
-            session.started_again = starts[0] if starts else None
             break
     for one in later:
         if one.kind == "client.changed" and (session.ended is None or one.at < session.ended):

@@ -1,7 +1,8 @@
 """Chosen stories, one for each meaning, all in one history; and what was true in them, written by hand.
 
 Lives here: what happened, and what every second of it was. Never here: a computation. Each story has names of its own,
-so that none matters to another. Seconds count from the start of the history; UNTIL is its horizon.
+so that none matters to another. Seconds count from the start of the history; UNTIL is its horizon, and what was
+recorded later has a clock that is ahead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tests.pipeline.judge.stories_checks import tell_checks
 def told() -> list[Row]:
     """All stories."""
     PROMISES.clear()
-    story = Story(0, UNTIL + 1)
+    story = Story(0, UNTIL + 900)
     hub, second_hub = story.broker("hub"), story.broker("hub-2")
     helen, second_helen = story.helen("helen"), story.helen("helen-2")
     _brokers(story, hub)
@@ -24,12 +25,14 @@ def told() -> list[Row]:
     _agents(helen, second_helen)
     tell_checks(helen, second_helen)
     hub.record(UNTIL, "source.alive", identity="hub")
+    hub.record(UNTIL + 60, "client.joined", identity="tomorrow", data=offer(["s-tomorrow"]))
+    promise("what lies beyond the horizon waits", "client", "tomorrow")
     return story.events(60)
 
 
 def _brokers(story: Story, hub: Journal) -> None:
     for name, jump, between in (("killed", 0, "down"), ("holed", 5, "unobserved"), ("rewound", -5, "down")):
-        broker = story.broker(name, (0, 1001), (1300, UNTIL + 1, jump))
+        broker = story.broker(name, (0, 1001), (1300, story.end, jump))
         broker.record(1000, "source.alive")
         promise(
             f"a broker that was {name} is {between} until it starts again",
@@ -39,7 +42,7 @@ def _brokers(story: Story, hub: Journal) -> None:
             (between, 1000, 1300),
             ("up", 1300, UNTIL),
         )
-    quick = story.broker("quick", (3000, 3600), (3601, UNTIL + 1))
+    quick = story.broker("quick", (3000, 3600), (3601, story.end))
     quick.record(3599, "source.alive")
     promise(
         "a restart within two seconds is two seconds down",
@@ -92,18 +95,20 @@ def _silences(story: Story) -> None:
         asleep.record(300, "client.joined", identity=name, data=offer([f"s-{name}"]))
     asleep.record(2400, "client.seen", identity="woken", code=12, seconds=5.0)
     promise(
-        "151 seconds of silence end a session, and only a start ends the doubt",
+        "151 seconds of silence end a session",
         "client",
         "slept",
         ("up", 300, 2000),
-        ("unobserved", 2000, UNTIL),
+        ("unobserved", 2000, 2151),
+        ("down", 2151, UNTIL),
     )
     promise(
         "a client that is seen again after a silence is up again",
         "client",
         "woken",
         ("up", 300, 2000),
-        ("unobserved", 2000, 2400),
+        ("unobserved", 2000, 2151),
+        ("down", 2151, 2400),
         ("up", 2400, UNTIL),
     )
     story.broker("tail", (0, UNTIL - 149)).record(UNTIL - 150, "source.alive")

@@ -29,6 +29,8 @@ class Task:
     method: str | None = None
     group: str | None = None
     priority: int | None = None
+    base: int = 0
+    """The number of the last attempt of its life before."""
     tries: list[Seen] = field(default_factory=list)
     end: Seen | None = None
 
@@ -39,13 +41,13 @@ class Task:
     @property
     def attempts(self) -> int:
         numbers = [one.row["attempt"] for one in self._all() if one.row["attempt"] is not None]
-        return max(numbers, default=0)
+        return max(numbers, default=self.base) - self.base
 
     @property
     def wait(self) -> int | None:
         """How long the first attempt waited."""
         for one in self._all():
-            if one.row["attempt"] == 1:
+            if one.row["attempt"] == self.base + 1:
                 return micros(one.row["waited"])
         return None
 
@@ -53,7 +55,7 @@ class Task:
     def first_assigned(self) -> int | None:
         """In microseconds of the history: when the first attempt began."""
         for one in self._all():
-            if one.row["attempt"] == 1 and one.row["seconds"] is not None:
+            if one.row["attempt"] == self.base + 1 and one.row["seconds"] is not None:
                 return one.at * 1_000_000 - (micros(one.row["seconds"]) or 0)
         return None
 
@@ -69,13 +71,35 @@ class Task:
         return self.tries + ([self.end] if self.end is not None else [])
 
 
+def whole_tasks(events: list[Seen]) -> set[str]:
+    """The refs of which nothing was lost: only of these is it sure what their table must say."""
+    out = set()
+    for ref in {one.ref for one in events if one.kind.startswith("task.")}:
+        mine = [one for one in events if one.ref == ref and one.kind in ("task.submitted", "task.reopened", *ENDS)]
+        ended, last = True, 0
+        for number, one in enumerate(mine):
+            attempt = one.row["attempt"]
+            if one.kind in ("task.submitted", "task.reopened"):
+                sound = ended and (one.kind == "task.submitted") == (number == 0)
+                ended = False
+            else:
+                sound = not ended and number > 0 and (attempt is None or attempt == last + 1)
+                ended, last = one.kind == "task.completed", attempt or last
+            if not sound:
+                break
+        else:
+            out.add(ref)
+    return out
+
+
 def tasks_of(events: list[Seen]) -> list[Task]:
     """Every life of every task, event by event."""
     out: list[Task] = []
     living: dict[str, Task] = {}
+    tried: dict[str, int] = {}
     for one in events:
         if one.kind in ("task.submitted", "task.reopened"):
-            task = living[one.ref] = Task(one.ref, one.at, one.identity, one.service)
+            task = living[one.ref] = Task(one.ref, one.at, one.identity, one.service, base=tried.get(one.ref, 0))
             if one.kind == "task.submitted":
                 task.group, task.priority = one.data.get("group"), one.data.get("priority")
             out.append(task)
@@ -84,6 +108,7 @@ def tasks_of(events: list[Seen]) -> list[Task]:
             if one.ref not in living:
                 living[one.ref] = task
                 out.append(task)
+            tried[one.ref] = one.row["attempt"] or tried.get(one.ref, 0)
             if one.kind == "task.completed":
                 task.end = one
                 del living[one.ref]
@@ -116,12 +141,12 @@ def task_stats(events: list[Seen], grain: str) -> dict[tuple[str, int], TaskStat
             stats.submitted += 1
             continue
         stats.busy += micros(one.row["seconds"]) or 0
+        if one.row["waited"] is not None:
+            stats.waits.append(one.row["waited"])
         if one.kind == "task.attempt_ended":
             stats.attempts_ended += 1
             continue
         setattr(stats, one.row["state"], getattr(stats, one.row["state"]) + 1)
-        if one.row["waited"] is not None:
-            stats.waits.append(one.row["waited"])
         if one.row["seconds"] is not None:
             stats.runs.append(one.row["seconds"])
     return out

@@ -98,10 +98,13 @@ def task_days(hours: DataFrame) -> DataFrame:
         [f"{measure}_max" for measure in task_stats.MEASURES],
         {f"{measure}_histogram": BUCKETS for measure in task_stats.MEASURES},
     )
-    ranked = days.select(
+    counted = days.select(
+        "*", *(total(f.col(f"{measure}_histogram")).alias(f"{measure}s") for measure in task_stats.MEASURES)
+    )
+    ranked = counted.select(
         "*",
         *(
-            quantiles(f.col(f"{measure}_histogram"), total(f.col(f"{measure}_histogram"))).alias(measure)
+            quantiles(f.col(f"{measure}_histogram"), f.col(f"{measure}s")).alias(measure)
             for measure in task_stats.MEASURES
         ),
     )

@@ -120,12 +120,13 @@ def _too_many() -> Column:
 
 def shown(rows: DataFrame, grain: str, number: Column, part_us: int, part: Column) -> DataFrame:
     """Merged rows as the table has them; `number` counts the grain's periods."""
-    ranked = rows.select(
+    counted_ = rows.select(
         "*",
         f.timestamp_micros(number.cast("bigint") * part_us).alias("start"),
         part.cast("int").alias(PART),
-        quantiles(f.col("histogram"), total(f.col("histogram"))).alias("ranks"),
+        total(f.col("histogram")).alias("total"),
     )
+    ranked = counted_.select("*", quantiles(f.col("histogram"), f.col("total")).alias("ranks"))
     return ranked.select(
         "service",
         f.lit(grain).alias("grain"),
