@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300
 MINUTES ?= 30
 
-.PHONY: help setup demo test check lint format bench bench-tasks bench-agents sim soak lock clean
+.PHONY: help setup demo test check lint format bench bench-tasks bench-agents bench-pipeline sim soak lock clean
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -69,6 +69,9 @@ bench-tasks: setup ## Measure durable tasks beside other queues (they come into 
 bench-agents: setup ## Measure Helen with 10,000 agents, and checks beside NRPE
 	@scripts/debian-packages $(BENCH_PACKAGES) || true
 	@$(BIN)/python -m benchmarks.agents $(ARGS)
+
+bench-pipeline: setup ## Measure the pipeline beside DuckDB's SQL for the same tables
+	@$(BIN)/python -m benchmarks.pipeline $(ARGS)
 
 sim: setup ## Simulate whole networks under faults: SEED=n replays one, else SEEDS of them
 ifdef SEED

@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -340,6 +341,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    # Whoever is ended takes the session and the folder along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options.cache.mkdir(parents=True, exist_ok=True)
     machine = f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}"
     found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "machine": machine, "load_before": os.getloadavg()[0]}

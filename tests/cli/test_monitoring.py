@@ -36,7 +36,9 @@ class Network:
         self.folder = shell.folder / ".scale0"
 
     def processes(self) -> list[psutil.Process]:
-        return psutil.Process(self.up.process.pid).children(recursive=True)
+        own = psutil.Process(self.up.process.pid)
+        # The broker's own child, which writes segments, is a copy of it.
+        return [child for child in own.children(recursive=True) if child.cmdline() != own.cmdline()]
 
     def running(self, word: str) -> list[psutil.Process]:
         """Those whose command line has this word; one that ends meanwhile has none."""

@@ -17,6 +17,7 @@ SPARK_SECONDS = 600
 """The first test of a session waits for it, and on a busy machine plans take long; what hangs still ends."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A session takes seconds to start and half a gigabyte: whoever needs it shares a worker."""
     for item in items:

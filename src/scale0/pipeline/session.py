@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local"
+LOCAL_PARTITIONS: Final = 2
+"""Of a shuffle, for each core of this machine."""
 
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -55,6 +57,9 @@ def start(master: str = "local[*]", settings: dict[str, str] | None = None) -> S
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415  # the environment must be set before
 
+    if local:
+        # Spark's own 200 would make hundreds of tasks for a handful of rows.
+        settings = {"spark.sql.shuffle.partitions": str(LOCAL_PARTITIONS * (os.cpu_count() or 1)), **(settings or {})}
     builder = SparkSession.builder.master(master).appName("scale0")
     for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **(settings or {})}.items():
         builder = builder.config(name, value)

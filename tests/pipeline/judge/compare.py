@@ -16,6 +16,7 @@ from tests.pipeline.judge.reckoning import CLASSES, DAY, HOUR, Verdict, together
 from tests.pipeline.judge.results import changes
 from tests.pipeline.judge.work import (
     GRAINS,
+    audit_of,
     bucket_bounds,
     nearest_rank,
     request_stats,
@@ -272,6 +273,17 @@ def _tasks(found: list[Row], verdict: Verdict) -> Iterator[str]:
 
 def _seconds_of(us: int | None) -> float | None:
     return None if us is None else us / 1e6
+
+
+def audit_differences(warehouse: Path, verdict: Verdict) -> list[str]:
+    """Of `audit` alone: what was recorded at or before the horizon, by source and day."""
+    start = datetime.datetime.fromtimestamp(START, datetime.UTC).date()
+    by_key = {(row["source"], (row["day"] - start).days): row for row in rows(warehouse, "audit")}
+    out: list[str] = []
+    for key, one in audit_of(verdict.world.sources).items():
+        row = by_key.pop(key, None)
+        out += [f"audit {key}: not found"] if row is None else _unequal(f"audit {key}", vars(one), row)
+    return out + [f"audit not expected: {row}" for row in by_key.values()]
 
 
 # Sums of work.

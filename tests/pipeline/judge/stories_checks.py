@@ -11,7 +11,8 @@ from tests.pipeline.judge.promises import UNTIL, promise
 
 def tell_checks(helen: Journal, other: Journal) -> None:
     """All of them."""
-    _checks(helen, other)
+    _checks(helen)
+    _counted(helen, other)
     _hardness(helen)
     _downtimes(helen, other)
     _incidents(helen)
@@ -27,7 +28,7 @@ def series(helen: Journal, check: str, results: str, begin: int = 600, **words: 
     return begin + 60 * len(results) + 10
 
 
-def _checks(helen: Journal, other: Journal) -> None:
+def _checks(helen: Journal) -> None:
     series(helen, "vouch", "o..o")
     promise(
         "a result vouches for interval and timeout",
@@ -58,6 +59,9 @@ def _checks(helen: Journal, other: Journal) -> None:
         ("up", 730, 800),
         ("unobserved", 800, UNTIL),
     )
+
+
+def _counted(helen: Journal, other: Journal) -> None:
     for recorder, second in ((helen, 705), (other, 706)):
         answer(recorder, second, "a", "twice", "critical", "twice:1", at=700, max_attempts=2)
     promise(

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.pipeline.judge.seconds import Seen
+from tests.pipeline.judge.seconds import Seen, Source
 
 GRAINS = {"minute": 60, "hour": 3600, "day": 86400}
 ENDS = ("task.attempt_ended", "task.completed")
@@ -197,3 +197,30 @@ def bucket_bounds(buckets: Counter[int], percent: int) -> tuple[float, float] | 
         return None
     bucket = ranks[max(1, math.ceil(percent * len(ranks) / 100)) - 1]
     return 1.02 ** (bucket - 1), 1.02**bucket
+
+
+@dataclass
+class Audit:
+    """What a source recorded in a day."""
+
+    events: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    holes: int = 0
+    rewinds: int = 0
+
+
+def audit_of(sources: dict[str, Source]) -> dict[tuple[str, int], Audit]:
+    """By source and day of recording; a hole or a rewind counts where the numbers go on."""
+    out: dict[tuple[str, int], Audit] = {}
+    for name, source in sources.items():
+        before: Seen | None = None
+        for one in source.events:
+            audit = out.setdefault((name, one.time // GRAINS["day"]), Audit(first_seq=one.seq))
+            audit.events += 1
+            audit.first_seq, audit.last_seq = min(audit.first_seq, one.seq), max(audit.last_seq, one.seq)
+            if before is not None:
+                audit.holes += one.seq > before.seq + 1
+                audit.rewinds += one.boot != before.boot and one.seq <= before.seq
+            before = one
+    return out
