@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from scale0.cli.main import main
+from scale0.io.segments.scribe import MODULE as SEGMENT_WRITER
 from tests.cli.shell import VARIABLES, Background, Shell, eventually
 
 pytestmark = pytest.mark.processes
@@ -37,8 +38,8 @@ class Network:
 
     def processes(self) -> list[psutil.Process]:
         own = psutil.Process(self.up.process.pid)
-        # The broker's own child, which writes segments, is a copy of it.
-        return [child for child in own.children(recursive=True) if child.cmdline() != own.cmdline()]
+        # Every broker has a child that writes segments.
+        return [child for child in own.children(recursive=True) if SEGMENT_WRITER not in child.cmdline()]
 
     def running(self, word: str) -> list[psutil.Process]:
         """Those whose command line has this word; one that ends meanwhile has none."""
