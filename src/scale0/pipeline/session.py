@@ -34,6 +34,8 @@ _SETTINGS: Final = {
     # The driver knows every file: no summaries, no markers beside them.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Where in Python a column was made, for errors: a walk up the stack for each of thousands, a fifth of a small run.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The driver names every file: a job that lists them would cost more than the listing.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     # No .crc file beside every file: pages have checksums of their own, and the manifest has the sizes.

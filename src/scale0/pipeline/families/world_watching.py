@@ -79,7 +79,9 @@ def _linked(rows: DataFrame, seen: Sight) -> DataFrame:
     own = Window.partitionBy("source", "boot").orderBy("first_us", "first_seq")
     all_boots = Window.partitionBy("source").orderBy("first_us", "boot", "first_seq")
     before = all_boots.rowsBetween(Window.unboundedPreceding, 0)
-    after = all_boots.rowsBetween(1, Window.unboundedFollowing)
+    # From the end: a frame that ends unbounded is counted anew for every row.
+    ends_first = Window.partitionBy("source").orderBy(f.desc("first_us"), f.desc("boot"), f.desc("first_seq"))
+    after = ends_first.rowsBetween(Window.unboundedPreceding, -1)
     sound = f.struct(f.col("first_us").alias("us"), "boot", f.col("first_seq").alias("seq"))
     rows = rows.withColumns(
         {
