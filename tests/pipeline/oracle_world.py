@@ -37,7 +37,6 @@ class Break:
 class Gap:
     """A broker was not heard over [from_us, to_us); None: not yet again."""
 
-    heard_us: int
     from_us: int
     to_us: int | None
     last: str
@@ -77,8 +76,8 @@ class Session:
 class World:
     """All of a history up to `horizon_us`."""
 
-    def __init__(self, events: list[Row], pulses: list[Row], horizon_us: int, ahead: bool) -> None:
-        self.h, self.ahead = horizon_us, ahead
+    def __init__(self, events: list[Row], pulses: list[Row], horizon_us: int) -> None:
+        self.h = horizon_us
         self.events = [self._event(row) for row in events if to_us(row["at"]) <= horizon_us]
         self.events.sort(key=lambda e: (e["at"], e["source"], e["boot"], e["seq"]))
         self.pulses = [p for p in pulses if to_us(p["first_time"]) <= horizon_us]
@@ -134,12 +133,6 @@ class World:
             self._break(source, p, pulses[number + 1 :])
             self._gap(source, p, max(q["last"] for q in pulses[: number + 1]), pulses[number + 1 :])
 
-    def _silence(self, last: int, again: int | None, stopped: bool) -> int:
-        """Where a silence begins: at the last event; or, by what its hour knew, with the next hour."""
-        edge = (last // HOUR_US + 1) * HOUR_US
-        crossed = (self.h if again is None else again) >= edge
-        return edge if not self.ahead and not stopped and crossed and edge - last <= SILENCE else last
-
     def _break(self, source: str, p: Row, later: list[Row]) -> None:
         own = next((q for q in later if q["boot"] == p["boot"]), None)
         begin = next((q for q in later if q["begins"]), None)
@@ -147,11 +140,9 @@ class World:
             return
         if own is None and begin is None and not p["stopped"] and self.h - p["last"] <= SILENCE:
             return
-        again = own["first"] if own is not None else (begin["first"] if begin is not None else None)
         heard = min((q for q in (own, begin) if q is not None), key=lambda q: q["first"], default=None)
         first = None if heard is None else (heard["first"], heard["boot"], heard["first_seq"])
-        us = self._silence(p["last"], again, p["stopped"])
-        self.breaks[source, p["boot"]].append(Break(us, p["last_seq"], first))
+        self.breaks[source, p["boot"]].append(Break(p["last"], p["last_seq"], first))
 
     def _gap(self, source: str, p: Row, heard: int, later: list[Row]) -> None:
         following = later[0] if later else None
@@ -160,13 +151,12 @@ class World:
             parted = p["stopped"] or self.h - heard > SILENCE
         else:
             parted = following["begins"] or following["hole"] or following["first"] - heard > SILENCE
-        start = self._silence(heard, again, p["stopped"])
-        if not parted or (again is not None and again <= start):
+        if not parted or (again is not None and again <= heard):
             return
         first = "" if following is None else name_of(source, following["boot"], following["first_seq"])
         hole, begins = (following["hole"], following["begins"]) if following is not None else (False, False)
         last = name_of(source, p["boot"], p["last_seq"])
-        self.gaps[source].append(Gap(heard, start, again, last, first, hole, p["stopped"], begins))
+        self.gaps[source].append(Gap(heard, again, last, first, hole, p["stopped"], begins))
 
     # Sessions
 
@@ -344,7 +334,6 @@ class World:
         said.sort(key=lambda e: (e["at"], e["source"], e["boot"], e["seq"]))
         gaps = self.gaps[broker]
         instants = {e["at"] for e in said} | {g.from_us for g in gaps} | {g.to_us for g in gaps if g.to_us is not None}
-        instants |= {g.to_us // HOUR_US * HOUR_US for g in gaps if g.to_us is not None and not self.ahead}
 
         def at(t: int) -> tuple[str, str, str | None]:
             if t < known:
@@ -354,7 +343,7 @@ class World:
                 began = [(e["at"], name_of(broker, e["boot"], e["seq"])) for e in starts if e["at"] <= t]
                 began += [(g.to_us, g.first) for g in gaps if g.to_us is not None and g.to_us <= t]
                 return ("up", "watching", max(began, key=lambda x: x[0])[1])
-            if gap.to_us is not None and (self.ahead or t // HOUR_US == gap.to_us // HOUR_US):
+            if gap.to_us is not None:
                 if gap.hole:
                     return ("unobserved", "hole", gap.first)
                 if gap.stopped:
@@ -363,7 +352,7 @@ class World:
             if gap.stopped:
                 return ("down", "stopped", gap.last)
             heard = [e for e in said if e["at"] <= t]
-            if heard and heard[-1]["kind"] == "peer.lost" and heard[-1]["at"] >= gap.heard_us:
+            if heard and heard[-1]["kind"] == "peer.lost" and heard[-1]["at"] >= gap.from_us:
                 e = heard[-1]
                 return ("down", "peer_lost", name_of(e["source"], e["boot"], e["seq"]))
             return ("unobserved", "silent", gap.last)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
-from scale0.pipeline.derived.availability import AVAILABILITY_DAY, AVAILABILITY_HOUR, AVAILABILITY_MONTH, HOUR_SLAB
+from scale0.pipeline.derived.availability import HOUR_SLAB, AvailabilityDay, AvailabilityHour, AvailabilityMonth
 from scale0.pipeline.families.incidents import EDGES
 from scale0.pipeline.hours import (
     DAY_HOURS,
@@ -52,17 +52,17 @@ def hours(spark: SparkSession, pieces: list[Piece], horizon_us: int) -> DataFram
         EDGES.name: spark.createDataFrame(edges, EDGES_SHAPE),
     }
     parts = frozenset(range(START_HOUR, hour_of(horizon_us) + 1))
-    return AVAILABILITY_HOUR.compute(inputs, parts, horizon_us, Parameters())[HOUR_SLAB.name]
+    return AvailabilityHour().compute(inputs, parts, horizon_us, Parameters())[HOUR_SLAB.name]
 
 
 def days(hourly: DataFrame, horizon_us: int) -> DataFrame:
     parts = frozenset(range(day_of(START_HOUR), day_of(hour_of(horizon_us)) + 1))
-    return AVAILABILITY_DAY.compute({HOUR_SLAB.name: hourly}, parts, horizon_us, Parameters())["availability.day"]
+    return AvailabilityDay().compute({HOUR_SLAB.name: hourly}, parts, horizon_us, Parameters())["availability.day"]
 
 
 def months(daily: DataFrame, horizon_us: int) -> DataFrame:
     parts = frozenset(range(NOVEMBER, month_of(day_of(hour_of(horizon_us))) + 1))
-    return AVAILABILITY_MONTH.compute({"availability.day": daily}, parts, horizon_us, Parameters())[
+    return AvailabilityMonth().compute({"availability.day": daily}, parts, horizon_us, Parameters())[
         "availability.month"
     ]
 
@@ -161,13 +161,13 @@ def test_an_incident_that_ends_on_the_hour_counts_in_the_hour_that_is_up_from_th
 def test_hours_touch_themselves_their_day_and_their_month():
     hour = START_HOUR + 30
     changed = {"timeline.world": {hour}, EDGES.name: {hour + 1}}
-    assert AVAILABILITY_HOUR.touched(changed, 0) == {hour, hour + 1}
-    assert AVAILABILITY_HOUR.wants({hour}) == {name: {hour} for name in AVAILABILITY_HOUR.inputs}
+    assert AvailabilityHour().touched(changed, 0) == {hour, hour + 1}
+    assert AvailabilityHour().wants({hour}) == {name: {hour} for name in AvailabilityHour().inputs}
     day = day_of(hour)
-    assert AVAILABILITY_DAY.touched({HOUR_SLAB.name: {hour}}, 0) == {day}
-    assert AVAILABILITY_DAY.wants({day}) == {HOUR_SLAB.name: set(range(day * DAY_HOURS, (day + 1) * DAY_HOURS))}
-    assert AVAILABILITY_MONTH.touched({"availability.day": {day}}, 0) == {NOVEMBER}
-    assert len(AVAILABILITY_MONTH.wants({NOVEMBER})["availability.day"]) == 30
+    assert AvailabilityDay().touched({HOUR_SLAB.name: {hour}}, 0) == {day}
+    assert AvailabilityDay().wants({day}) == {HOUR_SLAB.name: set(range(day * DAY_HOURS, (day + 1) * DAY_HOURS))}
+    assert AvailabilityMonth().touched({"availability.day": {day}}, 0) == {NOVEMBER}
+    assert len(AvailabilityMonth().wants({NOVEMBER})["availability.day"]) == 30
 
 
 # At random.

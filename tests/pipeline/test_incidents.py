@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.pipeline.families.incidents import CARRY_SLAB, EDGES, INCIDENTS, INCIDENTS_SLAB, OPEN_SLAB
+from scale0.pipeline.families.incidents import CARRY_SLAB, EDGES, INCIDENTS_SLAB, OPEN_SLAB, Incidents
 from scale0.pipeline.hours import HOUR_US, SECOND_US, Stretch, hour_of
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.slab import PART, Slab, fields
@@ -61,7 +61,7 @@ def plain(frame: DataFrame, slab: Slab) -> list[tuple[Any, ...]]:
 
 def step(spark: SparkSession, carry: list[tuple[Any, ...]], pieces: list[Piece], stretch: Stretch) -> Made:
     before = spark.createDataFrame([row[:-1] for row in carry], CARRY_SLAB.schema)
-    made = INCIDENTS.step(before, {"timeline": timeline(spark, pieces, stretch)}, stretch, Parameters())
+    made = Incidents().step(before, {"timeline": timeline(spark, pieces, stretch)}, stretch, Parameters())
     slabs = (INCIDENTS_SLAB, OPEN_SLAB, EDGES, CARRY_SLAB)
     return {slab.name: plain(made[slab.name], slab) for slab in slabs}
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from scale0.pipeline.derived.availability import MONTH_SLAB
-from scale0.pipeline.derived.noise import NOISE, NOISE_SLAB
+from scale0.pipeline.derived.noise import NOISE_SLAB, Noise
 from scale0.pipeline.families.incidents import EDGES
 from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, day_of, days_of_month, hour_of, month_of, to_time, to_us
 from scale0.pipeline.parameters import Parameters
@@ -27,7 +27,7 @@ MONTH_END = 29 * 86_400
 
 def noise(spark: SparkSession, pieces: list[Piece], months: set[int], horizon_us: int) -> dict[int, list[Any]]:
     """By month: check, alerts, share, flapping seconds, rank; given exactly the parts that it wants."""
-    wanted = NOISE.wants(months)
+    wanted = Noise().wants(months)
     edges = [
         (*e[:2], to_time(e[2]), e[3], to_time(e[4]), *e[5:])
         for e in oracle.edge_rows(pieces, horizon_us)
@@ -46,7 +46,7 @@ def noise(spark: SparkSession, pieces: list[Piece], months: set[int], horizon_us
             rows, fields(("subject_kind", "string"), ("subject", "string"), ("flapping_us", "bigint"), (PART, "int"))
         ),
     }
-    made = NOISE.compute(inputs, frozenset(months), horizon_us, Parameters())[NOISE_SLAB.name]
+    made = Noise().compute(inputs, frozenset(months), horizon_us, Parameters())[NOISE_SLAB.name]
     found: dict[int, list[Any]] = {}
     for row in made.withColumn("month", f.unix_micros("month")).orderBy(PART, "rank").collect():
         assert row["month"] == days_of_month(row[PART]).start * DAY_US
@@ -93,9 +93,9 @@ def test_an_alert_belongs_to_the_month_that_opened_it_wherever_it_closes(spark: 
 def test_the_first_hour_of_a_month_may_change_the_one_before():
     first = days_of_month(NOVEMBER + 1).start * DAY_HOURS
     assert us(MONTH_END) == first * HOUR_US == to_us(to_time(first * HOUR_US))
-    assert NOISE.touched({EDGES.name: {first}}, 0) == {NOVEMBER, NOVEMBER + 1}
-    assert NOISE.touched({EDGES.name: {first + 1}}, 0) == {NOVEMBER + 1}
-    assert NOISE.touched({MONTH_SLAB.name: {NOVEMBER}}, 0) == {NOVEMBER}
+    assert Noise().touched({EDGES.name: {first}}, 0) == {NOVEMBER, NOVEMBER + 1}
+    assert Noise().touched({EDGES.name: {first + 1}}, 0) == {NOVEMBER + 1}
+    assert Noise().touched({MONTH_SLAB.name: {NOVEMBER}}, 0) == {NOVEMBER}
 
 
 @pytest.mark.slow

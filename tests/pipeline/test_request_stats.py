@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.derived.stat_days import REQUEST_DAY, REQUEST_DAYS
+from scale0.pipeline.derived.stat_days import REQUEST_DAY, RequestDays
 from scale0.pipeline.families.request_stats import HOUR, MINUTE, REQUEST_STATS
 from scale0.pipeline.hours import HOUR_US, Stretch, to_time
 from scale0.pipeline.parameters import Parameters
@@ -61,7 +61,7 @@ def step(spark: SparkSession, events: list[dict[str, Any]], partitions: int = 1)
     stretch = Stretch(START_HOUR, START_HOUR + 26, (START_HOUR + 26) * HOUR_US)
     made = REQUEST_STATS.step(None, {"events": rows}, stretch, Parameters())
     found = {slab.name: collected(made[slab.name], slab) for slab in REQUEST_STATS.slabs}
-    days = REQUEST_DAYS.compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
+    days = RequestDays().compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
     found[REQUEST_DAY.name] = collected(days[REQUEST_DAY.name], REQUEST_DAY)
     spark.catalog.clearCache()
     return found

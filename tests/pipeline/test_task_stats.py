@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.derived.node_stats import NODE_STATS, SLAB
-from scale0.pipeline.derived.stat_days import TASK_DAY, TASK_DAYS
+from scale0.pipeline.derived.node_stats import SLAB, NodeStats
+from scale0.pipeline.derived.stat_days import TASK_DAY, TaskDays
 from scale0.pipeline.families.task_stats import HOUR, MINUTE, NODE_WORK, TASK_STATS
 from scale0.pipeline.hours import HOUR_US, Stretch, to_time
 from scale0.pipeline.parameters import Parameters
@@ -74,7 +74,7 @@ def step(spark: SparkSession, events: list[dict[str, Any]], partitions: int = 1)
     stretch = Stretch(START_HOUR, START_HOUR + HOURS, (START_HOUR + HOURS) * HOUR_US)
     made = TASK_STATS.step(None, {"events": rows}, stretch, Parameters())
     found = {slab.name: collected(made[slab.name], slab) for slab in TASK_STATS.slabs}
-    days = TASK_DAYS.compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
+    days = TaskDays().compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
     found[TASK_DAY.name] = collected(days[TASK_DAY.name], TASK_DAY)
     spark.catalog.clearCache()
     return found
@@ -120,8 +120,8 @@ def test_an_unknown_state_counts_nowhere(tidy: SparkSession):
 
 def test_a_day_wants_its_hours_and_an_hour_touches_its_day():
     day = START_HOUR // 24
-    assert TASK_DAYS.touched({HOUR.name: {START_HOUR, START_HOUR + 5}}, 0) == {day}
-    assert TASK_DAYS.wants({day}) == {HOUR.name: set(range(START_HOUR, START_HOUR + 24))}
+    assert TaskDays().touched({HOUR.name: {START_HOUR, START_HOUR + 5}}, 0) == {day}
+    assert TaskDays().wants({day}) == {HOUR.name: set(range(START_HOUR, START_HOUR + 24))}
 
 
 def test_a_node_has_its_work_beside_its_slots(tidy: SparkSession):
@@ -134,7 +134,7 @@ def test_a_node_has_its_work_beside_its_slots(tidy: SparkSession):
         "node string, slots bigint, part int",
     )
     inputs = {NODE_WORK.name: work, "node_slots": slots}
-    made = NODE_STATS.compute(inputs, frozenset(), 0, Parameters())
+    made = NodeStats().compute(inputs, frozenset(), 0, Parameters())
     rows = {(row["node"], row["part"]): row for row in collected(made[SLAB.name], SLAB)}
     assert set(rows) == {("n1", START_HOUR), ("n1", START_HOUR + 1), ("gone", START_HOUR), ("idle", START_HOUR)}
     busy = rows["n1", START_HOUR]

@@ -126,7 +126,7 @@ def sessions(slabs: Slabs, identity: str) -> list[tuple[float, float | None, str
 
 def test_the_stories_are_what_the_oracle_says(slabs: Slabs, history: History):
     made = {name: rows for name, rows in slabs.items() if name != "carry.world"}
-    assert differences(made, expected(history, ahead=False)) == []
+    assert differences(made, expected(history)) == []
 
 
 def test_a_gapless_journal_proves_that_a_broker_was_down(slabs: Slabs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
-from scale0.pipeline.derived.audit import AUDIT
+from scale0.pipeline.derived.audit import Audit
 from scale0.pipeline.families.world_source_hours import SOURCE_HOURS
 from scale0.pipeline.hours import DAY_HOURS
 from scale0.pipeline.parameters import Parameters
@@ -19,8 +19,8 @@ DAY = START_HOUR // DAY_HOURS
 
 
 def test_a_changed_hour_touches_its_day_and_wants_all_of_it():
-    assert AUDIT.touched({"source_hours": {START_HOUR, START_HOUR + 23, START_HOUR + 24}}, 0) == {DAY, DAY + 1}
-    assert AUDIT.wants({DAY})["source_hours"] == set(range(START_HOUR, START_HOUR + 24))
+    assert Audit().touched({"source_hours": {START_HOUR, START_HOUR + 23, START_HOUR + 24}}, 0) == {DAY, DAY + 1}
+    assert Audit().wants({DAY})["source_hours"] == set(range(START_HOUR, START_HOUR + 24))
 
 
 def test_a_day_is_the_sum_of_its_hours(spark: SparkSession):
@@ -32,7 +32,7 @@ def test_a_day_is_the_sum_of_its_hours(spark: SparkSession):
         (START_HOUR + 1, "west", 0, None, None, 0, 0, 3, 0),
     ]
     rows = spark.createDataFrame(hours, schema)
-    days = AUDIT.compute({"source_hours": rows}, {DAY, DAY + 1}, 0, Parameters())["audit"]
+    days = Audit().compute({"source_hours": rows}, {DAY, DAY + 1}, 0, Parameters())["audit"]
     assert sorted(tuple(row) for row in days.collect()) == [
         (DAY, "east", datetime.date(2026, 11, 2), 15, 1, 18, 1, 0, 1, 2),
         (DAY, "west", datetime.date(2026, 11, 2), 0, None, None, 0, 0, 3, 0),

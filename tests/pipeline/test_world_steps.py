@@ -113,7 +113,6 @@ def do(turn: Turn, source: Source, peer: str, second: float, tag: str) -> None:
 HISTORIES = st.lists(st.lists(TURNS, min_size=10, max_size=40), min_size=TOGETHER, max_size=TOGETHER)
 
 
-@pytest.mark.parametrize("ahead", [False, True])
 @settings(
     max_examples=1,
     deadline=None,
@@ -123,12 +122,12 @@ HISTORIES = st.lists(st.lists(TURNS, min_size=10, max_size=40), min_size=TOGETHE
     suppress_health_check=list(HealthCheck),
 )
 @given(histories=HISTORIES)
-def test_many_hours_are_each_hour_and_the_oracle(spark: SparkSession, ahead: bool, histories: list[list[Turn]]):
+def test_many_hours_are_each_hour_and_the_oracle(spark: SparkSession, histories: list[list[Turn]]):
     rows = [row for number, turns in enumerate(histories) for row in told(turns, f"h{number}-")]
     history = History(spark, rows, HORIZON)
-    world = World(ahead=ahead)
+    world = World()
     many = history.run(world, [history.hours])
     each = history.run(world, list(range(1, history.hours + 1)))
     assert differences(each, many) == []
     del many["carry.world"]
-    assert differences(many, expected(history, ahead)) == []
+    assert differences(many, expected(history)) == []

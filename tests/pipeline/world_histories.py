@@ -111,8 +111,6 @@ class History:
         events = self._events.where((at >= begin) & (at < over) & (at <= horizon))
         events = events.where(events["kind"].isin(*world.kinds)).select(*world.columns)
         pulses = self._pulses.where((time >= begin) & (time <= horizon))
-        if not world.ahead:
-            pulses = pulses.where(time < over)
         return dict(world.step(carry, {"events": events, "pulses": pulses}, stretch, Parameters()))
 
     def run(self, world: World, cuts: list[int]) -> dict[str, Counter[tuple[Any, ...]]]:
@@ -145,9 +143,9 @@ def plain(row: Any) -> tuple[Any, ...]:
     return tuple(cell_of(cell) for cell in row)
 
 
-def expected(history: History, ahead: bool) -> dict[str, Counter[tuple[Any, ...]]]:
+def expected(history: History) -> dict[str, Counter[tuple[Any, ...]]]:
     """What the oracle says that the slabs hold."""
-    world = oracle.World(history.rows, history.pulses, history.horizon_us, ahead)
+    world = oracle.World(history.rows, history.pulses, history.horizon_us)
     out: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
     for row in world.timeline():
         out["timeline.world"][row[2] // HOUR_US, *row, None, None] += 1

@@ -39,10 +39,10 @@ class JournalRow(msgspec.Struct, frozen=True):
     boot: int
     time_us: int
     body: bytes
-    """A `_Turn` in MessagePack."""
+    """A `Turn` in MessagePack."""
 
 
-class _Turn(msgspec.Struct, frozen=True, array_like=True):
+class Turn(msgspec.Struct, frozen=True, array_like=True):
     """What a body holds: it is complete without the columns beside it."""
 
     schema_version: int
@@ -62,9 +62,12 @@ _StoredRow: Final[Any] = msgspec.defstruct(
 )
 """Row with its data as JSON text already: what cannot become text must raise on entry, not when it is read."""
 
+TURN: Final = msgspec.msgpack.Decoder(Turn)
+"""Of a body."""
+ROWS: Final = msgspec.msgpack.Decoder(list[_StoredRow])
+"""Of the rows of a turn: who makes columns of them needs no dict for each event."""
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_TURN: Final = msgspec.msgpack.Decoder(_Turn)
-_ROWS: Final = msgspec.msgpack.Decoder(list[_StoredRow])
 _DATA: Final = msgspec.json.Encoder(order="sorted")
 
 
@@ -104,7 +107,7 @@ class Journal:
         # A restart heals a clock that was ahead; within a boot the time waits until the clock has caught up.
         time_us = wall_us if self._fresh else max(last_us, wall_us)
         first_seq = self._next_seq
-        turn = _Turn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, stored)
+        turn = Turn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, stored)
         entry = JournalRow(first_seq, first_seq + len(rows) - 1, self._boot, time_us, _ENCODER.encode(turn))
         self._next_seq = entry.last_seq + 1
         self._last_time_us = time_us
@@ -149,16 +152,16 @@ def _check(row: Row) -> None:
 def read(body: bytes) -> list[dict[str, Any]]:
     """The events of one journal row in full columns, in order; times in microseconds, data as JSON text."""
     try:
-        turn = _TURN.decode(body)
+        turn = TURN.decode(body)
         if turn.schema_version > SCHEMA_VERSION:
             raise StoreError(f"the journal has schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
-        rows = _ROWS.decode(turn.rows)
+        rows = ROWS.decode(turn.rows)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"a journal row is damaged: {error}") from error
     return [_columns(turn, number, row) for number, row in enumerate(rows, turn.first_seq)]
 
 
-def _columns(turn: _Turn, seq: int, row: Any) -> dict[str, Any]:
+def _columns(turn: Turn, seq: int, row: Any) -> dict[str, Any]:
     at_us = turn.time_us if row.at is None else min(turn.time_us, round(row.at * _MICRO))
     buckets = None if row.histogram is None else [{"bucket": b, "count": n} for b, n in row.histogram]
     return {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FAMILIES: Final[tuple[Family, ...]] = (
     Checks(),
-    World(ahead=True),
+    World(),
     Tasks(),
     TaskStats(),
     RequestStats(),

@@ -43,10 +43,12 @@ TIMELINE: Final = fields(
     ("state", "string"),
     ("flapping", "boolean"),
 )
-"""Half-open intervals, cut at every hour; a piece that touches the next and is equal to it is its continuation.
+"""Half-open intervals, cut at every hour; a piece that touches the next and is equal to it but for `evidence` is
+its continuation.
 
-`evidence` is the id of the event that made it so. `state` (of a check: ok, warning, critical, unknown) and `flapping`
-are null where they have no meaning.
+`evidence` is the id of the event that made it so; of a check's piece that begins with an hour it is the last result
+before that hour, so the pieces of one run may name several. `state` (of a check: ok, warning, critical, unknown) and
+`flapping` are null where they have no meaning.
 """
 
 PULSES: Final = fields(

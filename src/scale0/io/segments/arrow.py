@@ -22,7 +22,7 @@ from scale0.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, SCHE
 
 # The journal's own decoders: they are the definition of what it stores, and a dict for each event would cost more
 # than all the rest.
-from scale0.events.journal import _ROWS, _TURN, JournalRow
+from scale0.events.journal import ROWS, TURN, JournalRow
 from scale0.io.segments.names import Segment
 
 MARK: Final = b"scale0"
@@ -115,7 +115,7 @@ _CONVERSION_ERRORS: Final = (
 def source_of(row: JournalRow) -> str:
     """Who recorded a journal row. Damaged if it does not say."""
     try:
-        return _TURN.decode(row.body).source
+        return TURN.decode(row.body).source
     except _CONVERSION_ERRORS as error:
         raise Damaged(row.first_seq, " ".join(str(error).split())) from error
 
@@ -124,10 +124,10 @@ def _table(rows: Iterable[JournalRow]) -> pa.Table:
     """The same, with whatever error there is."""
     columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     for row in rows:
-        turn = _TURN.decode(row.body)
+        turn = TURN.decode(row.body)
         if turn.schema_version > SCHEMA_VERSION:
             raise Damaged(row.first_seq, f"schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
-        events = _ROWS.decode(turn.rows)
+        events = ROWS.decode(turn.rows)
         count = len(events)
         if (turn.first_seq, turn.boot, turn.time_us) != (row.first_seq, row.boot, row.time_us):
             raise Damaged(row.first_seq, "it says another number, boot or time than the store")

@@ -66,6 +66,3 @@ class Audit(NamedTuple):
         )
         days = days.withColumn("day", f.date_from_unix_date(PART))
         return {AUDIT_DAYS.name: days.select(PART, *AUDIT_DAYS.schema.fieldNames())}
-
-
-AUDIT: Final = Audit()

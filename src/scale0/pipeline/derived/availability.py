@@ -151,11 +151,6 @@ class AvailabilityMonth:
         return {MONTH_SLAB.name: _shown(_summed(rows), "month", start_us, end_us, horizon_us)}
 
 
-AVAILABILITY_HOUR: Final = AvailabilityHour()
-AVAILABILITY_DAY: Final = AvailabilityDay()
-AVAILABILITY_MONTH: Final = AvailabilityMonth()
-
-
 def month_of_time(time: str) -> str:
     """The month of a timestamp, counted as `hours.month_of` does. The session's zone is UTC."""
     return f"CAST((year({time}) - 1970) * 12 + month({time}) - 1 AS INT)"

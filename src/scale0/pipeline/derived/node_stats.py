@@ -61,9 +61,6 @@ class NodeStats:
         return {SLAB.name: node_stats(inputs[NODE_WORK.name], inputs[NODE_SLOTS])}
 
 
-NODE_STATS: Final = NodeStats()
-
-
 def node_stats(work: DataFrame, slots: DataFrame) -> DataFrame:
     """Both sides, by node and hour. Frontends and agents offer no slots: they are no nodes."""
     offered = slots.filter(f.col("slots") > 0).select("node", PART, "slots")

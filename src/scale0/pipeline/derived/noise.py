@@ -97,6 +97,3 @@ class Noise:
             PART,
         )
         return {NOISE_SLAB.name: noise}
-
-
-NOISE: Final = Noise()

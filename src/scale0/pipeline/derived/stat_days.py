@@ -67,10 +67,6 @@ class RequestDays:
         return {REQUEST_DAY.name: request_days(inputs[request_stats.HOUR.name])}
 
 
-TASK_DAYS: Final = TaskDays()
-REQUEST_DAYS: Final = RequestDays()
-
-
 def days_of(hours: Set[int]) -> Set[int]:
     """The days that hold these hours."""
     return frozenset(day_of(hour) for hour in hours)

@@ -85,9 +85,6 @@ class Incidents:
         }
 
 
-INCIDENTS: Final = Incidents()
-
-
 _SHOWN: Final = (
     *SUBJECT,
     "timestamp_micros(opened_us) AS opened",

@@ -55,9 +55,11 @@ def keys(grouped: DataFrame) -> DataFrame:
 
 def lives(events: DataFrame, carry: DataFrame, odd: DataFrame | None, stretch: Stretch) -> DataFrame:
     """The events that belong to a row of these tasks (None: all), each with what was known of the row after it."""
-    mine = _of_events(events).unionByName(_of_carry(carry, stretch))
+    told = events.filter(known() & f.col("ref").isNotNull()).withColumn("method", f.coalesce("service", f.lit("")))
     if odd is not None:
-        mine = mine.join(f.broadcast(odd), list(KEY), how="left_semi")
+        # Before anything is made of them: nearly all are of other tasks.
+        told, carry = (rows.join(f.broadcast(odd), list(KEY), how="left_semi") for rows in (told, carry))
+    mine = _of_events(told).unionByName(_of_carry(carry, stretch))
     sorted_ = mine.groupBy(*KEY).agg(f.sort_array(f.collect_list(f.struct(*_EVENT))).alias("events"))
     start = f.struct(
         f.lit(_NONE).alias("phase"),
@@ -71,12 +73,11 @@ def lives(events: DataFrame, carry: DataFrame, odd: DataFrame | None, stretch: S
     return _known_after(found)
 
 
-def _of_events(events: DataFrame) -> DataFrame:
+def _of_events(told: DataFrame) -> DataFrame:
     kind, at = f.col("kind"), f.unix_micros("at")
     said = f.when(kind == SUBMITTED, f.col("data"))
-    return events.filter(known() & f.col("ref").isNotNull()).select(
-        "ref",
-        f.coalesce("service", f.lit("")).alias("method"),
+    return told.select(
+        *KEY,
         part_column(at, HOUR_US).alias("hour"),
         f.when(kind == SUBMITTED, 0).otherwise(1).alias("rank"),
         at.alias("at"),

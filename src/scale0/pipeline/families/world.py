@@ -48,8 +48,6 @@ PULSES: Final = "pulses"
 class World(NamedTuple):
     """The family of all that is known by being heard."""
 
-    ahead: bool = False
-    """It is given the pulses of all hours from the stretch's first to the horizon, not only those of the stretch."""
     name: str = "world"
     reads: tuple[str, ...] = (EVENTS, PULSES)
     kinds: frozenset[str] = frozenset(
@@ -66,7 +64,7 @@ class World(NamedTuple):
         """See `Family.step`."""
         events, pulses = rows[EVENTS], rows[PULSES]
         before = empty(events.sparkSession) if carry is None else carry
-        seen, absent_us = sight(stretch, parameters, self.ahead), parameters.absent_days * DAY_US
+        seen, absent_us = sight(stretch, parameters), parameters.absent_days * DAY_US
         links = chain(pulses, stops(events), before, seen).persist()
         lives = boots(links)
         parts = segments(said(events, before, lives, stretch.from_us), lives).persist()

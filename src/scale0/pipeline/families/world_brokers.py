@@ -4,8 +4,6 @@ Lives here: the boundaries of brokers. Never here: clients. Invariants: a source
 broker.started; a gap whose end is heard is down where the journal has no hole, because then it proves that nothing was
 recorded, and unobserved where it has one; a gap without an end is unobserved, down once a peer says so, and down at
 once if the broker said that it stops.
-
-Without sight of what comes after an hour (`Sight.ahead`), a gap is known to be down only in the hour in which it ends.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.families.world_boundaries import clipped, listed, shaped
-from scale0.pipeline.families.world_watching import Sight, silence_from
-from scale0.pipeline.hours import HOUR_US, part_column
+from scale0.pipeline.families.world_watching import Sight
 from scale0.pipeline.tables import BROKER, DOWN, UNOBSERVED, UP, event_id
 
 if TYPE_CHECKING:
@@ -52,15 +49,12 @@ def of_gaps(links: DataFrame, seen: Sight) -> DataFrame:
     gap = f.when(following.isNull(), unheard | f.col("stopped").isNotNull()).otherwise(parted)
     # Of two boots that are remembered, the gap between them is over.
     lasts = following.isNull() | (following["first_us"] >= seen.stretch.from_us)
-    rows = links.where(gap & lasts).withColumn("gap_us", silence_from(heard, following["first_us"], seen))
-    rows = rows.where(following.isNull() | (following["first_us"] > f.col("gap_us")))
-    hour_us = part_column(following["first_us"], HOUR_US).cast("bigint") * HOUR_US
-    settled_us = f.col("gap_us") if seen.ahead else f.greatest(f.col("gap_us"), hour_us)
+    rows = links.where(gap & lasts & (following.isNull() | (following["first_us"] > heard)))
     ends = following.isNotNull()
     return listed(
         rows,
-        f.when(~ends | (settled_us > f.col("gap_us")), _unsettled(seen)),
-        f.when(ends & (settled_us < following["first_us"]), _settled(settled_us, seen)),
+        f.when(~ends, _unsettled(seen)),
+        f.when(ends, _settled(seen)),
         f.when(ends, _again()),
         stretch=seen.stretch,
     )
@@ -80,11 +74,11 @@ def _unsettled(seen: Sight) -> Column:
     watch = _watch(
         f.when(said, f.lit(DOWN)).otherwise(f.lit(UNOBSERVED)), f.when(said, f.lit(_STOPPED)).otherwise(f.lit(SILENT))
     )
-    at = clipped(f.col("gap_us"), seen.stretch)
+    at = clipped(f.col("heard_us"), seen.stretch)
     return shaped(**_who(), at_us=at, rank=f.lit(1), watch=watch, end_id=event_id())
 
 
-def _settled(at_us: Column, seen: Sight) -> Column:
+def _settled(seen: Sight) -> Column:
     said, hole = f.col("stopped").isNotNull(), f.col("next.hole")
     reason = (
         f.when(hole, f.lit(_HOLE))
@@ -94,7 +88,7 @@ def _settled(at_us: Column, seen: Sight) -> Column:
     )
     watch = _watch(f.when(hole, f.lit(UNOBSERVED)).otherwise(f.lit(DOWN)), reason)
     proof = f.when(said & ~hole, event_id()).otherwise(event_id("source", f.col("next.boot"), f.col("next.first_seq")))
-    return shaped(**_who(), at_us=clipped(at_us, seen.stretch), rank=f.lit(2), watch=watch, end_id=proof)
+    return shaped(**_who(), at_us=clipped(f.col("heard_us"), seen.stretch), rank=f.lit(2), watch=watch, end_id=proof)
 
 
 def _again() -> Column:

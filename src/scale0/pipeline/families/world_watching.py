@@ -6,10 +6,8 @@ old disk on a second machine); within a boot time and seq only grow; a source is
 before.
 
 How silence and hours meet. That a source fell silent is known when it is heard again, or when it was not heard for
-longer than the limit; that can be in a later hour than its last event. With `ahead` the step is given the pulses up to
-the horizon, and a silence begins at the last event, whenever that was. Without it an hour knows only itself and what
-was before: a source that was heard within the limit before the hour's end watches to that end, and a silence that is
-found later begins there.
+longer than the limit; that can be in a later hour than its last event. So a step is given the pulses up to the
+horizon, and a silence begins at the last event, whenever that was.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from scale0.pipeline.families.world_carry import SOURCE, kept, sort_of, starts_within
-from scale0.pipeline.hours import DAY_US, HOUR_US, SECOND_US, Stretch, part_column
+from scale0.pipeline.hours import DAY_US, HOUR_US, SECOND_US, Stretch
 from scale0.pipeline.slab import PART
 
 if TYPE_CHECKING:
@@ -37,18 +35,16 @@ class Sight(NamedTuple):
 
     stretch: Stretch
     silence_us: int
-    ahead: bool
-    """The pulses are those up to the horizon, not only those of the stretch."""
 
     @property
     def known_us(self) -> int:
         """Up to where it is known that nothing was heard."""
-        return self.stretch.horizon_us if self.ahead else self.stretch.until_us
+        return self.stretch.horizon_us
 
 
-def sight(stretch: Stretch, parameters: Parameters, ahead: bool) -> Sight:
+def sight(stretch: Stretch, parameters: Parameters) -> Sight:
     """From what a step is told."""
-    return Sight(stretch, parameters.silence_seconds * SECOND_US, ahead)
+    return Sight(stretch, parameters.silence_seconds * SECOND_US)
 
 
 def chain(pulses: DataFrame, stops: DataFrame, carry: DataFrame, seen: Sight) -> DataFrame:
@@ -122,18 +118,7 @@ def lost_us(seen: Sight) -> Column:
     fell_silent = following - last > seen.silence_us
     unheard = f.lit(seen.known_us) - last > seen.silence_us
     over = following.isNull() & (f.col("begin").isNotNull() | unheard | f.col("stopped").isNotNull())
-    heard_again = f.coalesce(following, f.col("begin.us"))
-    return f.when(f.coalesce(fell_silent, f.lit(False)) | over, silence_from(last, heard_again, seen))
-
-
-def silence_from(last_us: Column, again_us: Column, seen: Sight) -> Column:
-    """Where a silence begins that follows an event, and ends with another one, or null."""
-    if seen.ahead:
-        return last_us
-    hour_end = (part_column(last_us, HOUR_US).cast("bigint") + 1) * HOUR_US
-    beyond = f.coalesce(again_us >= hour_end, f.lit(seen.known_us) >= hour_end)
-    trusted = (hour_end - last_us <= seen.silence_us) & beyond & f.col("stopped").isNull()
-    return f.when(trusted, hour_end).otherwise(last_us)
+    return f.when(f.coalesce(fell_silent, f.lit(False)) | over, last)
 
 
 def boots(links: DataFrame) -> DataFrame:
@@ -166,13 +151,3 @@ def tails(links: DataFrame, stretch: Stretch) -> DataFrame:
     return kept(
         links.select(part, "source", "boot", "first_seq", "seq", "first_us", "last_us", "opened_us", "stopped"), SOURCE
     )
-
-
-def reach(carry: DataFrame, pulses: DataFrame) -> DataFrame:
-    """One row, `hour`: the first that new pulses touch, by the carry at the start of their own first hour; or null.
-
-    With `ahead`: what a source says now tells what its silence was, from its last event before on.
-    """
-    told = sort_of(carry, SOURCE, "source", "last_us").join(pulses.select("source"), on="source", how="leftsemi")
-    last = told.groupBy("source").agg(f.max("last_us").alias("last_us"))
-    return last.select(f.min(part_column(f.col("last_us"), HOUR_US)).alias("hour"))

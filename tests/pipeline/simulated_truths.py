@@ -1,0 +1,178 @@
+"""One simulated network, what happened in it as the world itself saw it, and its journal as segments.
+
+Lives here: an onlooker at the simulated broker, and the way from its journal to files. Never here: a table. Invariants:
+what the onlooker notes comes from the broker's state and from the world, never from an event; segments are written by
+the product's own writer, from a store that the product's own code filled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from scale0.io.segments.settings import Settings
+from scale0.io.segments.writer import Writer
+from scale0.store.sqlite import SqliteStore
+from scale0.store.tasks import STATUS_NAMES
+from scale0.testing.broker_node import EPOCH_WALL, BrokerNode, Watch
+from scale0.testing.faults import Faults
+from scale0.testing.plan import make_plan
+from scale0.testing.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from scale0.events.journal import JournalRow
+
+FAULTS: Final = (
+    *("broker_killed", "broker_killed_before_commit", "broker_killed_after_commit", "broker_loses_power"),
+    *("backend_killed", "backend_leaves", "frontend_vanishes", "node_killed", "snap_seen"),
+    *("task_burst", "task_clients_vanish"),
+)
+"""What dies, and comes back. No clock is wrong: what a wrong clock does to a table is another test's matter."""
+UNSURE_SECONDS: Final = 0.05
+"""A commit takes less. Who came so shortly before a kill may be on the disk or not."""
+SEGMENT_EVENTS: Final = 400
+
+
+@dataclass
+class Stay:
+    """A client at the broker, from joining to whatever ended it."""
+
+    role: str
+    identity: str
+    since: float
+    until: float | None = None
+    with_broker: bool = False
+    """It ended because the broker did."""
+
+
+@dataclass
+class Life:
+    """One process of the broker."""
+
+    boot_us: int
+    began: float
+    ended: float | None = None
+
+
+@dataclass
+class Onlooker:
+    """Looks at the broker after every turn; everything else goes to the checkers."""
+
+    checkers: Any
+    world: World
+    lives: list[Life] = field(default_factory=list)
+    stays: list[Stay] = field(default_factory=list)
+    _there: dict[tuple[str, str], tuple[Any, Stay]] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.checkers, name)
+
+    def began(self, node: BrokerNode, opened: Any, with_disk: bool) -> None:
+        assert with_disk, "this plan has no disk to lose"
+        now = self.world.agenda.now
+        self.lives.append(Life(max(int(node.now.wall * 1_000_000), opened.last_boot_us + 1), now))
+        self.checkers.began(node, opened, with_disk)
+
+    def ended(self, node: BrokerNode) -> None:
+        now = self.world.agenda.now
+        self.lives[-1].ended = now
+        for _, stay in self._there.values():
+            stay.until, stay.with_broker = now, True
+        self._there = {}
+        self.checkers.ended(node)
+
+    def after_turn(self, node: BrokerNode) -> None:
+        now = self.world.agenda.now
+        # Who comes over a new connection is somebody else: its work is asked for anew.
+        joined = {key: member.connection for key, member in node.broker.members.by_name.items() if member.joined}
+        for key, (connection, stay) in list(self._there.items()):
+            if joined.get(key) is not connection:
+                stay.until = now
+                del self._there[key]
+        for key, connection in joined.items():
+            if key not in self._there:
+                self._there[key] = connection, Stay(*key, now)
+                self.stays.append(self._there[key][1])
+        self.checkers.after_turn(node)
+
+
+@dataclass(frozen=True)
+class Truths:
+    """What a simulated world knows of itself when its time is over."""
+
+    world: World
+    lives: Sequence[Life]
+    """Those that stored anything: of the others nobody can know."""
+    stays: Sequence[Stay]
+    rows: Sequence[JournalRow]
+
+    @property
+    def kills(self) -> list[tuple[float, str]]:
+        """When which backend was killed, by the world's diary."""
+        found = (re.fullmatch(r" *([0-9.]+)  killed: (\S+)", line) for line in self.world.diary.lines())
+        return [(float(match[1]), match[2]) for match in found if match]
+
+    @property
+    def tasks(self) -> dict[str, tuple[str, int, str, str]]:
+        """By id: state, attempts, method and client of every task, as the broker's store has it."""
+        kept = self.world.broker.disk.store.snapshot().tasks
+        return {
+            task.id: (STATUS_NAMES[task.status], task.attempt, task.method, task.client)
+            for task in (*kept.open.values(), *kept.ended.values())
+        }
+
+    def is_sure(self, at: float) -> bool:
+        """False: the broker died just then, and what it knew may be lost."""
+        return not any(life.ended is not None and 0 <= life.ended - at < UNSURE_SECONDS for life in self.lives)
+
+    def outages(self) -> Iterator[tuple[float, float, float]]:
+        """When the broker that died had begun, when it died, and when the next began."""
+        for life, after in zip(self.lives, self.lives[1:], strict=False):
+            assert life.ended is not None
+            yield life.began, life.ended, after.began
+
+
+def simulated(seed: int, minutes: float) -> Truths:
+    """A whole network under faults, to its end; every promise of the simulation holds, or it raises."""
+    world = World(make_plan(seed, minutes, FAULTS), keep_all=True)
+    assert not world.plan.disk_may_be_lost
+    onlooker = Onlooker(world.check, world)
+    world.broker.watch = cast("Watch", onlooker)
+    world.begin()
+    Faults(world).begin()
+    world.run()
+    rows = world.broker.disk.store.snapshot().journal
+    stored = {row.boot for row in rows}
+    return Truths(world, [life for life in onlooker.lives if life.boot_us in stored], onlooker.stays, rows)
+
+
+def write_segments(truths: Truths, data: Path, place: Path) -> int:
+    """The journal in a store on disk, and its segments; how many there are."""
+    store = SqliteStore(data)
+    store.open()
+    for row in truths.rows:
+        store.commit([row])
+    store.close()
+    settings = Settings(
+        source=truths.world.broker.name,
+        data_dir=str(data),
+        place=str(place),
+        seconds=60.0,
+        events=SEGMENT_EVENTS,
+        keep_days=0,
+    )
+    end = EPOCH_WALL + truths.world.plan.seconds
+    writer = Writer(settings, wall=lambda: end)
+    done = list(writer.export(everything=True))
+    writer.close()
+    assert done[-1].last_seq == truths.rows[-1].last_seq
+    return len(done)
+
+
+def wall_us(at: float) -> int:
+    """A time of the world, by the calendar of its broker, in microseconds."""
+    return round((EPOCH_WALL + at) * 1_000_000)
