@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scale0.pipeline.derived.stat_days import TASK_DAY, TASK_DAYS
+from scale0.pipeline.derived.stat_days import TASK_DAY, TaskDays
 from scale0.pipeline.engine import runs
 from scale0.pipeline.families.task_stats import HOUR, MINUTE, TASK_STATS
 from scale0.pipeline.hours import Stretch, hour_of
@@ -66,7 +66,7 @@ def task_stats(spark: Any, segments: str, out: str, horizon_us: int, first_us: i
         made[slab.name].write.parquet(f"{out}/{slab.name}")
     hours = spark.read.parquet(f"{out}/{HOUR.name}")
     days = {row[0] // 24 for row in hours.select(PART).distinct().collect()}
-    TASK_DAYS.compute({HOUR.name: hours}, days, horizon_us, Parameters())[TASK_DAY.name].write.parquet(
+    TaskDays().compute({HOUR.name: hours}, days, horizon_us, Parameters())[TASK_DAY.name].write.parquet(
         f"{out}/{TASK_DAY.name}"
     )
     spark.catalog.clearCache()
