@@ -12,17 +12,20 @@ the commit. Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
+from scale0.pipeline.engine.abreast import Work, do_all
 from scale0.pipeline.engine.frames import EVENTS_NAME, PULSES_NAME, Frames, runs_of
 from scale0.pipeline.engine.restatements import NOTHING, Change
 from scale0.pipeline.engine.writing import write_slab
+from scale0.pipeline.holding import hold, holding
 from scale0.pipeline.hours import DAY_HOURS, OPEN_PART, SECOND_US, Stretch, day_of, hour_of, month_of
 from scale0.pipeline.registry import DERIVATIONS, FAMILIES, SLABS, slabs_of
 from scale0.pipeline.slab import PART, Slab
+from scale0.pipeline.warehouse.retention import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 OLDEST_HOURS: Final = 400 * DAY_HOURS
 """Events that happened longer before the horizon are in `events`, and in no other table."""
+ABREAST: Final = 2
+"""Tables that are computed at one time: one is planned while another is computed."""
 FIRST_REACH_HOURS: Final = 1
 """How far beyond a touched hour is stepped at first, to see whether the carry is the stored one again; then doubled."""
 
@@ -90,16 +95,25 @@ class Advance:
 
     def go(self, fresh: Fresh, span: Span | None = None) -> None:
         """Bring every table up to the horizon."""
-        whole = len(FAMILIES) + len(DERIVATIONS)
-        for number, family in enumerate(FAMILIES):
-            self._told(family.name, number, whole)
-            self._family(family, fresh, span)
-            self._spark.catalog.clearCache()
-        for number, derivation in enumerate(DERIVATIONS, len(FAMILIES)):
-            self._told(derivation.name, number, whole)
-            self._derive(derivation, span)
-            self._spark.catalog.clearCache()
+        works = [self._work(one.name, one, partial(self._family, one, fresh, span)) for one in FAMILIES]
+        works += [self._work(one.name, one, partial(self._derive, one, span)) for one in DERIVATIONS]
+        whole = len(works)
+        cancel = self._spark.sparkContext.cancelAllJobs
+        do_all(works, ABREAST, lambda name, ended: self._told(name, ended, whole), cancel)
         self._told("tables", whole, whole)
+
+    def _work(self, name: str, one: Family | Derivation, compute: Callable[[], None]) -> Work:
+        """What it needs and makes are slabs."""
+
+        def do() -> None:
+            with holding():
+                compute()
+
+        if hasattr(one, "inputs"):
+            needs = frozenset(one.inputs)
+        else:
+            needs = frozenset(slab.name for read in one.reads for slab in slabs_of(read, "hour"))
+        return Work(name, frozenset(slab.name for slab in one.slabs), needs, do)
 
     # Families.
 
@@ -141,7 +155,7 @@ class Advance:
         if not family.key:
             return None
         stretch = Stretch(min(fresh.hours), self._frontier, self._horizon_us)
-        return self._frames.events_of(fresh.paths, stretch, family.kinds, family.key).distinct().persist()
+        return hold(self._frames.events_of(fresh.paths, stretch, family.kinds, family.key).distinct())
 
     def _again(self, family: Family, span: Span) -> None:
         """All keys over a span, a day at a time, and then whatever it reaches."""
@@ -168,7 +182,7 @@ class Advance:
             if before == after or stretch.end >= self._frontier:
                 return
             if keys is not None:
-                keys = differing(stored, self._frames.slab(family.carry, {stretch.end}), family.carry.key).persist()
+                keys = hold(differing(stored, self._frames.slab(family.carry, {stretch.end}), family.carry.key))
             stretch = Stretch(stretch.end, min(self._frontier, stretch.end + reach), self._horizon_us)
             reach *= 2
 
@@ -236,7 +250,7 @@ class Advance:
             name: {*self.changed.get(name, ()), *parts_of(SLABS[name], passed), *parts_of(SLABS[name], span)}
             for name in derivation.inputs
         }
-        parts = derivation.touched(changed, self._horizon_us)
+        parts = whole(self._draft, derivation.slabs[0].period, derivation.touched(changed, self._horizon_us))
         if not parts:
             return
         wanted = derivation.wants(parts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from scale0.pipeline.engine.crossing import Cut, cuts
 from scale0.pipeline.hours import HOUR_US, Stretch, hour_of
 from scale0.pipeline.schema import EVENTS
 from scale0.pipeline.slab import PART, Slab, fields
@@ -43,7 +44,25 @@ class Frames:
         """Those from the first hour of the stretch to the horizon: that a source fell silent shows only later."""
         hours = frozenset(range(stretch.first, hour_of(stretch.horizon_us) + 1))
         rows = self._listed(self._draft.pulses(hours), PULSES, hours)
-        return rows.filter(f.unix_micros("first_time") <= stretch.horizon_us)
+        rows = rows.filter(f.unix_micros("first_time") <= stretch.horizon_us)
+        crossing = cuts(self._draft, stretch.horizon_us)
+        return self._cut(rows, crossing) if crossing else rows
+
+    def _cut(self, pulses: DataFrame, crossing: list[Cut]) -> DataFrame:
+        """The pulses, with those that cross the horizon as they stand there."""
+        whose, what = Cut._fields[:3], Cut._fields[3:]
+        pairs = (
+            f.struct(*(f.lit(cell).alias(f"cut_{name}") for name, cell in zip(Cut._fields, cut, strict=True)))
+            for cut in crossing
+        )
+        stand = self._spark.range(1).select(f.inline(f.array(*pairs)))
+        same = reduce(
+            lambda one, other: one & other, (f.col(name) == f.col(f"cut_{name}") for name in whose), f.col("events") > 0
+        )
+        rows = pulses.join(f.broadcast(stand), same, how="left")
+        return rows.select(
+            *(f.coalesce(f"cut_{name}", name).alias(name) if name in what else name for name in pulses.columns)
+        )
 
     def events(self, stretch: Stretch, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
         """Those of these kinds (none named: all) within the stretch, at or before the horizon."""

@@ -16,7 +16,7 @@ import msgspec
 
 from scale0.base.errors import Scale0Error
 from scale0.pipeline.engine.advance import Advance, Fresh, Span, Told, oldest_hour
-from scale0.pipeline.engine.queue import Wanted, dequeue, enqueue, waiting
+from scale0.pipeline.engine.queue import Wanted, dequeue, enqueue, put_away, waiting
 from scale0.pipeline.engine.restatements import ledger_entry, restated_changes
 from scale0.pipeline.engine.silences import silent_hours
 from scale0.pipeline.hours import HOUR_US, day_of, hour_of
@@ -27,7 +27,7 @@ from scale0.pipeline.warehouse.compaction import compact
 from scale0.pipeline.warehouse.draft import Draft
 from scale0.pipeline.warehouse.faults import Busy
 from scale0.pipeline.warehouse.horizon import horizon
-from scale0.pipeline.warehouse.retention import retention
+from scale0.pipeline.warehouse.retention import enough, retention
 from scale0.pipeline.warehouse.warehouse import Warehouse, pass_by
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     restated: int = 0
     problems: tuple[str, ...] = ()
+    """What could not be taken, or done: exit code 1."""
+    ignored: tuple[str, ...] = ()
+    """Files that are no segments, each said once: nothing is wrong with the tables."""
 
 
 Start = Callable[[], Any]
@@ -84,6 +87,7 @@ class Pass:
     def __init__(
         self, job: Job, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by
     ) -> None:
+        enough(job.keep_days)
         self._job = job
         self._start = start
         self._clock = clock
@@ -104,7 +108,8 @@ class Pass:
             fresh = fresh_of(draft, taken)
             idle = old is not None and target <= old and not fresh.hours
             if idle or not draft.days():
-                if manifest is not None and taken.segments:
+                # Also what is wrong is news: `status` tells of it, too.
+                if manifest is not None and (taken.segments or draft.has_other_problems()):
                     manifest = self._commit(draft, manifest.horizon_us, parameters)
                 return self._outcome(manifest, None, taken, began, 0)
             stops = strides(draft, old, max(target, old or 0))
@@ -118,19 +123,19 @@ class Pass:
         manifest = self._tidy(manifest, parameters)
         return self._outcome(manifest, manifest.number, taken, began, restated)
 
-    def backfill(self, first_us: int, end_us: int | None) -> Outcome:
-        """Compute the hours from `first_us` to `end_us` (None: the horizon) again, from the events that are held."""
+    def backfill(self, wanted: Wanted) -> Outcome:
+        """Compute the hours that are wanted again, from the events that are held; without parameters with its own."""
         began = time.monotonic()
         manifest = self.warehouse.latest()
         if manifest is None:
             raise PipelineError(f"{self.warehouse.root} has no tables yet: use `scale0 pipeline run` first")
-        parameters = self._job.parameters if self._job.parameters_said else own_parameters(manifest)
+        parameters = wanted.parameters or own_parameters(manifest)
         with self.warehouse.begin() as attempt:
             draft = Draft(manifest, self.warehouse, attempt)
             until = manifest.horizon_us
             oldest = oldest_hour(draft, until)
-            first = max(oldest, hour_of(first_us))
-            end = min(hour_of(until) + 1, hour_of(until if end_us is None else end_us - 1) + 1)
+            first = max(oldest, hour_of(wanted.first_us))
+            end = min(hour_of(until) + 1, hour_of(until if wanted.end_us is None else wanted.end_us - 1) + 1)
             whole = first == oldest and end > hour_of(until)
             if not whole and msgspec.to_builtins(parameters) != manifest.parameters:
                 raise PipelineError(
@@ -143,6 +148,9 @@ class Pass:
                 span = Span(first, end)
                 restated = self._advance(draft, parameters, (until, until), NOTHING_NEW, span, "backfill")
             manifest = self._commit(draft, until, parameters)
+        if wanted.parameters is not None:
+            # A stream goes on with what its warehouse was made of last.
+            self._job = msgspec.structs.replace(self._job, parameters=parameters)
         self._told("tables", 1, 1)
         seconds = time.monotonic() - began
         return Outcome(number=manifest.number, horizon_us=until, seconds=seconds, restated=restated)
@@ -214,6 +222,7 @@ class Pass:
             seconds=time.monotonic() - began,
             restated=restated,
             problems=tuple(f"{one.name}: {one.why}" for one in taken.problems if one.kind != "foreign"),
+            ignored=tuple(f"{one.name}: {one.why}" for one in taken.problems if one.kind == "foreign"),
         )
 
 
@@ -235,13 +244,14 @@ def backfill(
 ) -> Outcome | None:
     """`pipeline backfill`; None: a stream holds the warehouse, and will do it."""
     one = Pass(job, start, clock, told, reach)
+    wanted = Wanted(first_us, end_us, job.parameters if job.parameters_said else None)
     try:
         with one.warehouse.lock("backfill"):
-            return one.backfill(first_us, end_us)
+            return one.backfill(wanted)
     except Busy as error:
         if error.purpose != STREAM:
             raise
-        enqueue(one.warehouse.root, Wanted(first_us, end_us, job.parameters if job.parameters_said else None))
+        enqueue(one.warehouse.root, wanted)
         return None
 
 
@@ -253,13 +263,28 @@ def stream(
     with one.warehouse.lock(STREAM):
         while not stop.is_set():
             began = time.monotonic()
-            for name, wanted in waiting(one.warehouse.root):
-                yield one.backfill(wanted.first_us, wanted.end_us)
-                dequeue(one.warehouse.root, name)
+            # Where there are no tables yet, requests wait: there is nothing to compute again.
+            for name, wanted in waiting(one.warehouse.root) if one.warehouse.latest() is not None else ():
+                yield asked(one, name, wanted)
             outcome = one.run()
-            if outcome.number is not None or outcome.problems:
+            if outcome.number is not None or outcome.problems or outcome.ignored:
                 yield outcome
             stop.wait(max(0.0, every_seconds - (time.monotonic() - began)))
+
+
+def asked(one: Pass, name: str, wanted: Wanted | str) -> Outcome:
+    """Do what waits in the queue; what cannot be done is told, and put away: others wait behind it."""
+    try:
+        if isinstance(wanted, str):
+            raise PipelineError(wanted)
+        outcome = one.backfill(wanted)
+    except PipelineError as error:
+        manifest = one.warehouse.latest()
+        aside = put_away(one.warehouse.root, name)
+        why = f"a backfill that was asked for is not done: {error} (it is kept as {aside})"
+        return Outcome(number=None, horizon_us=None if manifest is None else manifest.horizon_us, problems=(why,))
+    dequeue(one.warehouse.root, name)
+    return outcome
 
 
 def code_version() -> str:

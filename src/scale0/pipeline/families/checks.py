@@ -21,6 +21,7 @@ from scale0.pipeline.families.checks_flapping import rule_from
 from scale0.pipeline.families.checks_rows import ANSWERED, REMOVED_KIND, each_once
 from scale0.pipeline.families.checks_states import CHECK_STATES, kept_rows, states_of
 from scale0.pipeline.families.checks_timeline import CHECKS_TIMELINE, pieces_of, timeline_of
+from scale0.pipeline.holding import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ class Checks:
     ) -> Mapping[str, DataFrame]:
         """One sort of an agent's rows serves every window; downtimes are few and go beside them."""
         rule = rule_from(parameters)
-        kept = kept_rows(each_once(rows[EVENTS], carry), stretch, rule).persist()
+        kept = hold(kept_rows(each_once(rows[EVENTS], carry), stretch, rule))
         downtimes = downtimes_of(rows[EVENTS], carry)
         carried = checks_carried(kept, stretch).unionByName(downtimes_carried(downtimes, stretch))
         return {

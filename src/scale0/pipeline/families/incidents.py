@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from scale0.pipeline.families.incidents_chains import CARRY, FIRST_FAILING, SUBJECT, WORST_STATE, incidents
 from scale0.pipeline.families.incidents_together import with_also_failing
+from scale0.pipeline.holding import hold
 from scale0.pipeline.hours import HOUR_US, OPEN_PART, SECOND_US, Stretch
 from scale0.pipeline.slab import PART, Slab, fields
 
@@ -73,7 +74,7 @@ class Incidents:
     ) -> Mapping[str, DataFrame]:
         """All slabs are views of one small frame, which is kept for them until the engine clears its cache."""
         reach_us = parameters.together_seconds * SECOND_US
-        known = with_also_failing(incidents(rows[TIMELINE], carry, stretch), reach_us).persist()
+        known = hold(with_also_failing(incidents(rows[TIMELINE], carry, stretch), reach_us))
         settled_us = f"greatest(closed_us, opened_us + {reach_us}L)"
         settled = f"closed_us IS NOT NULL AND {settled_us} < {stretch.until_us}"
         here = known.filter(f"{settled} AND {settled_us} >= {stretch.from_us}")

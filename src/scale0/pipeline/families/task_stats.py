@@ -39,6 +39,7 @@ from scale0.pipeline.histograms import (
     seconds_of,
     value_of,
 )
+from scale0.pipeline.holding import hold
 from scale0.pipeline.hours import HOUR_US, MINUTE_US, part_column
 from scale0.pipeline.slab import PART, Slab, fields
 
@@ -95,15 +96,12 @@ class TaskStats:
         """No memory, so the stretch only says which events there are."""
         del carry, stretch, parameters
         events = rows[EVENTS_NAME]
-        hours = by_hour(told(events)).persist()
+        hours = hold(by_hour(told(events)))
         return {
             MINUTE.name: minute_rows(hours),
             HOUR.name: hour_rows(hours),
             NODE_WORK.name: node_work(events),
         }
-
-
-TASK_STATS: Final = TaskStats()
 
 
 def told(events: DataFrame) -> DataFrame:

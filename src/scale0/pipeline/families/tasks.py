@@ -26,6 +26,7 @@ from scale0.pipeline.families import tasks_ordinary as ordinary
 from scale0.pipeline.families import tasks_texts
 from scale0.pipeline.families.tasks_events import ATTEMPT_ENDED, COMPLETED, REOPENED, SUBMITTED
 from scale0.pipeline.families.tasks_table import CARRY, OPEN_SLAB, TASKS_SLAB, carry_rows, ended_rows, open_rows
+from scale0.pipeline.holding import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,11 +65,11 @@ class Tasks:
             raise ValueError("tasks have a memory: a first step has an empty carry, not none")
         events = rows[EVENTS_NAME]
         if stretch.end - stretch.first < LONG_HOURS:
-            lives = odd.lives(events, carry, None, stretch).persist()
+            lives = hold(odd.lives(events, carry, None, stretch))
             return odd_slabs(lives, stretch)
-        names, sayings = tasks_texts.names(events, carry).persist(), tasks_texts.sayings(events, carry).persist()
-        grouped = ordinary.grouped(events, carry, names, sayings, stretch).persist()
-        others = odd_slabs(odd.lives(events, carry, odd.keys(grouped), stretch).persist(), stretch)
+        names, sayings = hold(tasks_texts.names(events, carry)), hold(tasks_texts.sayings(events, carry))
+        grouped = hold(ordinary.grouped(events, carry, names, sayings, stretch))
+        others = odd_slabs(hold(odd.lives(events, carry, odd.keys(grouped), stretch)), stretch)
         done = ended_rows(ordinary.ended(grouped, names, sayings))
         left = open_rows(ordinary.still_open(grouped, names, sayings))
         kept = carry_rows(ordinary.carried(grouped, names, sayings, stretch))
@@ -83,6 +84,3 @@ def odd_slabs(lives: DataFrame, stretch: Stretch) -> dict[str, DataFrame]:
         OPEN_SLAB.name: open_rows(odd.still_open(lives)),
         CARRY.name: carry_rows(odd.carried(lives, stretch)),
     }
-
-
-TASKS: Final = Tasks()

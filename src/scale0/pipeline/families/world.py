@@ -30,6 +30,7 @@ from scale0.pipeline.families.world_source_hours import SOURCE_HOURS, source_hou
 from scale0.pipeline.families.world_subjects import states, states_kept
 from scale0.pipeline.families.world_timeline import NODE_SLOTS, TIMELINE_WORLD, node_slots, timeline
 from scale0.pipeline.families.world_watching import boots, chain, sight, tails
+from scale0.pipeline.holding import hold
 from scale0.pipeline.hours import DAY_US
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class World(NamedTuple):
         events, pulses = rows[EVENTS], rows[PULSES]
         before = empty(events.sparkSession) if carry is None else carry
         seen, absent_us = sight(stretch, parameters), parameters.absent_days * DAY_US
-        links = chain(pulses, stops(events), before, seen).persist()
+        links = hold(chain(pulses, stops(events), before, seen))
         lives = boots(links)
-        parts = segments(said(events, before, lives, stretch.from_us), lives).persist()
+        parts = hold(segments(said(events, before, lives, stretch.from_us), lives))
         planned = downtimes(events, before)
         boundaries = [
             of_carried(before, stretch, absent_us),
@@ -77,7 +78,7 @@ class World(NamedTuple):
             of_said(events, seen),
             of_downtimes(planned, stretch),
         ]
-        stand = states(boundaries, stretch, absent_us).persist()
+        stand = hold(states(boundaries, stretch, absent_us))
         carries = [
             tails(links, stretch),
             sessions_kept(parts, deaths(events, before), stretch),
@@ -92,6 +93,3 @@ class World(NamedTuple):
             SOURCE_HOURS.name: source_hours(links, pulses, stretch),
             CARRY.name: reduce(lambda one, other: one.unionByName(other), carries),
         }
-
-
-WORLD: Final = World()

@@ -2,11 +2,12 @@
 
 Lives here: what is listed, asked and changed. Never here: the bytes of a file, or how they become visible
 (`commit.py`). Invariants: only chapters of days that were changed are written anew; a part is listed by the files of
-one run alone, because replacing it forgets it everywhere else.
+one run alone, because replacing it forgets it everywhere else; slabs may be replaced by several threads at once.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from scale0.pipeline.hours import DAY_HOURS, OPEN_PART, Period, day_of
 from scale0.pipeline.warehouse.commit import publish
 from scale0.pipeline.warehouse.coverage import Coverage
 from scale0.pipeline.warehouse.entries import Listed, joined, keep, kept, sums
+from scale0.pipeline.warehouse.places import known_as, without_key
 from scale0.pipeline.warehouse.records import (
     LEDGER,
     PULSES,
@@ -50,8 +52,8 @@ class Draft:
         self.coverage = Coverage(base.covered)
         self.newest_us = base.newest_us
         self.floor_day = base.floor_day
-        self.listings: dict[str, dict[str, int]] = dict(base.listings)
-        self.problems: dict[str, Problem] = {problem.name: problem for problem in base.problems}
+        self.listings: dict[str, dict[str, int]] = {known_as(url): dict(of) for url, of in base.listings.items()}
+        self.problems: dict[str, Problem] = {problem.name: problem for problem in map(_kept_problem, base.problems)}
         self.tables: dict[str, TableInfo] = dict(base.tables)
         self.chapters: dict[int, Chapter] = {}
         """Those that differ from the base."""
@@ -64,6 +66,7 @@ class Draft:
         self._open = dict(base.open)
         self._months = dict(base.months)
         self._ledger = base.ledger
+        self._editing = threading.Lock()
         self._periods: dict[str, Period] = dict(base.periods)
 
     # What there is.
@@ -142,6 +145,10 @@ class Draft:
         }
         return sorted(hours)
 
+    def has_other_problems(self) -> bool:
+        """True if what is wrong with the segments is not what the base says."""
+        return self.problems != {problem.name: problem for problem in self.base.problems}
+
     # What is changed.
 
     def put(self, chapter: Chapter) -> None:
@@ -162,6 +169,10 @@ class Draft:
             raise ValueError(f"{slab}: files hold part {min(stray)}, which is not among those that are replaced")
         if self._periods.setdefault(slab, period) != period:
             raise ValueError(f"{slab} has the period {self._periods[slab]}, not {period}")
+        with self._editing:
+            self._replace(slab, period, gone, new)
+
+    def _replace(self, slab: str, period: Period, gone: frozenset[int], new: tuple[FileEntry, ...]) -> None:
         match period:
             case "open" if gone == {OPEN_PART}:
                 self._open[slab] = new
@@ -267,6 +278,11 @@ def with_entries(chapter: Chapter, slab: str, entries: tuple[FileEntry, ...]) ->
     if not entries:
         del slabs[slab]
     return msgspec.structs.replace(chapter, slabs=slabs)
+
+
+def _kept_problem(problem: Problem) -> Problem:
+    """The same; older manifests had keys of URLs in names."""
+    return msgspec.structs.replace(problem, name=without_key(problem.name))
 
 
 def _itself(part: int) -> int:
