@@ -17,6 +17,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300
 MINUTES ?= 30
+KILLS ?= 100
 
 .PHONY: help setup demo test check lint format bench bench-tasks bench-agents bench-pipeline sim soak lock clean
 
@@ -27,7 +28,8 @@ help: ## Say what can be made (this)
 	@printf '    PYTHON=python3.12   the interpreter for a new .venv (3.11 or later)\n'
 	@printf '    SEED=17             the one seed that `make sim` replays\n'
 	@printf '    SEEDS=1000          how many seeds `make sim` tries without SEED (300)\n'
-	@printf '    MINUTES=5           how long `make soak` takes (30)\n'
+	@printf '    MINUTES=5           how long `make soak` soaks networks (30)\n'
+	@printf '    KILLS=20            how many drivers of the pipeline `make soak` kills after that (100)\n'
 	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts to `make bench`\n'
 
 setup: $(READY) ## Install everything that the other targets need, Spark too; instant when nothing changed
@@ -38,7 +40,7 @@ $(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/se
 	@scripts/setup requirements-pipeline.lock
 	@touch $@
 
-demo: setup ## Run a whole network on this machine, and show it
+demo: setup ## Run a whole network on this machine, and a report of it by Spark
 	@$(BIN)/scale0 demo
 
 test: setup lint ## Lint, types, and every test; a skipped test is a failure
@@ -80,8 +82,8 @@ else
 	@$(BIN)/python -m scale0.testing.sim --kind all --seeds $(SEEDS)
 endif
 
-soak: setup ## A long simulation, then real networks killed under load; writes docs/soak.md
-	@$(BIN)/python scripts/soak --minutes $(MINUTES)
+soak: setup ## A long simulation, real networks and drivers of the pipeline killed; writes docs/soak.md
+	@$(BIN)/python scripts/soak --minutes $(MINUTES) --kills $(KILLS)
 
 # --universal: one lock for every system and every Python from 3.11 on, with the hash of every file.
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

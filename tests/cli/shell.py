@@ -94,9 +94,9 @@ class Background:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Its exit status; what it said last is in `said`."""
-        last, _ = self.process.communicate(timeout=PATIENCE_SECONDS)
+        last, _ = self.process.communicate(timeout=seconds)
         self.said += last.decode(errors="replace")
         return self.process.returncode
 

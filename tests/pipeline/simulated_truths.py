@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from scale0.io.segments.settings import Settings
 from scale0.io.segments.writer import Writer
 from scale0.store.sqlite import SqliteStore
-from scale0.store.tasks import STATUS_NAMES
+from scale0.store.tasks import STATUS_NAMES, EndedTask, OpenTask
 from scale0.testing.broker_node import EPOCH_WALL, BrokerNode, Watch
 from scale0.testing.faults import Faults
 from scale0.testing.plan import make_plan
@@ -106,7 +106,9 @@ class Truths:
 
     world: World
     lives: Sequence[Life]
-    """Those that stored anything: of the others nobody can know."""
+    """Those that stored something at two times: of the others nobody can know how long they were."""
+    ends: Sequence[float]
+    """When brokers died."""
     stays: Sequence[Stay]
     rows: Sequence[JournalRow]
 
@@ -120,14 +122,12 @@ class Truths:
     def tasks(self) -> dict[str, tuple[str, int, str, str]]:
         """By id: state, attempts, method and client of every task, as the broker's store has it."""
         kept = self.world.broker.disk.store.snapshot().tasks
-        return {
-            task.id: (STATUS_NAMES[task.status], task.attempt, task.method, task.client)
-            for task in (*kept.open.values(), *kept.ended.values())
-        }
+        rows: list[OpenTask | EndedTask] = [*kept.open.values(), *kept.ended.values()]
+        return {task.id: (STATUS_NAMES[task.status], task.attempt, task.method, task.client) for task in rows}
 
     def is_sure(self, at: float) -> bool:
         """False: the broker died just then, and what it knew may be lost."""
-        return not any(life.ended is not None and 0 <= life.ended - at < UNSURE_SECONDS for life in self.lives)
+        return not any(0 <= end - at < UNSURE_SECONDS for end in self.ends)
 
     def outages(self) -> Iterator[tuple[float, float, float]]:
         """When the broker that died had begun, when it died, and when the next began."""
@@ -146,8 +146,12 @@ def simulated(seed: int, minutes: float) -> Truths:
     Faults(world).begin()
     world.run()
     rows = world.broker.disk.store.snapshot().journal
-    stored = {row.boot for row in rows}
-    return Truths(world, [life for life in onlooker.lives if life.boot_us in stored], onlooker.stays, rows)
+    times: dict[int, set[int]] = {}
+    for row in rows:
+        times.setdefault(row.boot, set()).add(row.time_us)
+    lives = [life for life in onlooker.lives if len(times.get(life.boot_us, ())) > 1]
+    ends = [life.ended for life in onlooker.lives if life.ended is not None]
+    return Truths(world, lives, ends, onlooker.stays, rows)
 
 
 def write_segments(truths: Truths, data: Path, place: Path) -> int:

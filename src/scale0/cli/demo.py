@@ -1,11 +1,13 @@
-"""`scale0 demo`: a whole network on this machine, killed and still answering.
+"""`scale0 demo`: a whole network on this machine, killed and still answering, and the report of it.
 
-Lives here: the story, and what it promises. Never here: how processes are kept (`demo_network`). Invariant: it ends by
-itself, leaves nothing running, and exits with 1 if a promise was not kept.
+Lives here: the story, and what it promises. Never here: how processes are kept (`demo_network`), or how the history is
+computed (`demo_report`). Invariant: it ends by itself, leaves nothing running, and exits with 1 if a promise was not
+kept.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -22,13 +24,25 @@ from scale0.cli import faults, output
 
 if TYPE_CHECKING:
     from scale0.cli.demo_network import DemoNetwork
+    from scale0.cli.demo_report import Counted
     from scale0.client.client import Client
+    from scale0.client.task import Task
 
 CALLS: Final = 600
 IN_FLIGHT: Final = 8
 KILL_AFTER: Final = 150
 """Answers before the worker is killed."""
+CALLS_BEFORE: Final = 3
+"""Calls that are answered before those."""
+CALLS_UNDER_WAY: Final = 4
+"""When the broker is killed."""
+TASKS: Final = 40
+TASK_SECONDS: Final = 0.25
+"""So long that a slow machine, too, kills a worker before all of them are done."""
+TASKS_DONE_SECONDS: Final = 30.0
 CALL_SECONDS: Final = 15.0
+RECORDED_SECONDS: Final = 20.0
+"""Calls are summed up every ten seconds: after this long they must be in the journal."""
 BACK_SECONDS: Final = 10.0
 """Within this long after a broker's restart everybody must be back."""
 RETAKEN_SECONDS: Final = 6.0
@@ -36,6 +50,7 @@ RETAKEN_SECONDS: Final = 6.0
 LOOK_SECONDS: Final = 0.02
 ONE: Final = "worker-1"
 TWO: Final = "worker-2"
+BROKER: Final = "demo"
 
 
 class Promise(NamedTuple):
@@ -46,12 +61,18 @@ class Promise(NamedTuple):
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Keep the folder with the logs.")
-def demo(keep: bool) -> None:
-    """See a network work, lose a worker and its broker to kill -9, and go on.
+@click.option("--keep", is_flag=True, help="Keep the folder with the logs, the history and the tables.")
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the report's page to this file (default: a new file in the folder for temporary ones).",
+)
+def demo(keep: bool, page: Path | None) -> None:
+    """See a network work, lose workers and its broker to kill -9, and go on; then see a report of it.
 
-    It runs on free ports in a temporary folder, takes about 10 seconds, and leaves nothing behind. Exits with 1 if
-    anything was not as promised.
+    It runs on free ports in a temporary folder. The network takes half a minute; then Spark computes from its history
+    what has happened, which takes a minute or two, and a report says it. Without the extra `pipeline` or without Java
+    that last part is left out. Nothing stays but the report's page. Exits with 1 if anything was not as promised.
     """
     from scale0.cli.child import Broken
     from scale0.cli.demo_network import DemoNetwork
@@ -63,7 +84,7 @@ def demo(keep: bool) -> None:
     began = time.monotonic()
     kept = False
     try:
-        promises = list(story(network))
+        promises = [*story(network), *the_report(network, page)]
         kept = all(promise.kept for promise in promises)
     except (Broken, CallError) as error:
         raise faults.Trouble(str(error), f"the logs are in {folder}") from error
@@ -103,6 +124,9 @@ def story(network: DemoNetwork) -> Iterator[Promise]:
     with Client(network.endpoints["frontend"], timeout=CALL_SECONDS) as client:
         yield from calls(client)
         yield from a_worker_dies(network, client)
+        yield from tasks_go_on(network, client)
+        yield from a_check(network)
+        yield from calls_are_recorded(network)
         yield from the_broker_dies(network, client)
     yield from what_is_there(network)
 
@@ -195,10 +219,64 @@ def a_worker_dies(network: DemoNetwork, client: Client) -> Iterator[Promise]:
     output.say(f"{ONE} is started again, and is back")
 
 
+def tasks_go_on(network: DemoNetwork, client: Client) -> Iterator[Promise]:
+    """Durable tasks, and kill -9 of who has some of them."""
+    heading(f"{TASKS} durable tasks, and kill -9 of {TWO}")
+    tasks = client.submit_many("demo.work", [(number, TASK_SECONDS) for number in range(TASKS)], star=True)
+    output.say(f'net.submit_many("demo.work", ...)  -> {len(tasks)} tasks, on disk before it returned')
+    tasks[0].result(timeout=TASKS_DONE_SECONDS)
+    pid = network.kill(TWO)
+    output.say(f"{TWO} (process {pid}) is killed with tasks in its hands")
+    by = results_of(tasks)
+    shares = ", ".join(f"{count} by {name}" for name, count in sorted(by.items()))
+    output.say(f"{by.total()} finished ({shares})")
+    yield Promise(f"a worker dies: all {TASKS} tasks finish, its own at the other one", by.total() == TASKS)
+    network.start_worker(TWO)
+    output.say(f"{TWO} is started again, and is back")
+
+
+def results_of(tasks: list[Task]) -> Counter[str]:
+    """Wait for all; how many were finished by whom."""
+    from scale0.client.errors import CallError
+
+    by: Counter[str] = Counter()
+    until = time.monotonic() + TASKS_DONE_SECONDS
+    for number, task in enumerate(tasks):
+        try:
+            answer = task.result(timeout=max(0.1, until - time.monotonic()))
+        except CallError as error:
+            output.say(f"  {error}")
+            continue
+        by[answer["who"]] += answer["number"] == number
+    return by
+
+
+def a_check(network: DemoNetwork) -> Iterator[Promise]:
+    """Helen and an agent come, and this machine is looked at."""
+    heading("A Helen and an agent, that watch this machine")
+    place = network.start_monitoring()
+    output.say(f"Helen is at {place}, the agent has enrolled and run its first checks:")
+    code, text = network.run("checks")
+    output.say(text.rstrip())
+    # Whether this machine is well is its own affair: 1 says that something is wrong with it.
+    right = code in (0, faults.NO) and "memory" in text
+    yield Promise("an agent enrols, checks this machine, and Helen knows what it found", right)
+
+
+def calls_are_recorded(network: DemoNetwork) -> Iterator[Promise]:
+    """Sums of calls are made every ten seconds; a broker that is killed before loses the last one, not the calls."""
+    until = time.monotonic() + RECORDED_SECONDS
+    pause = threading.Event()
+    wanted = CALLS_BEFORE + CALLS
+    while (recorded := network.recorded_calls()) < wanted and time.monotonic() < until:
+        pause.wait(10 * LOOK_SECONDS)
+    yield Promise(f"all {wanted} calls so far are in the history", recorded == wanted)
+
+
 def the_broker_dies(network: DemoNetwork, client: Client) -> Iterator[Promise]:
     """kill -9 of the one thing that all depend on, with a call under way."""
     heading("kill -9 of the broker, with calls under way")
-    under_way = [client.start("demo.work", number, 0.5, retry=True) for number in range(4)]
+    under_way = [client.start("demo.work", number, 0.5, retry=True) for number in range(CALLS_UNDER_WAY)]
     began = time.monotonic()
     pid = network.kill("broker")
     output.say(f"the broker (process {pid}) is killed")
@@ -231,14 +309,49 @@ def wait_for_backends(client: Client, count: int, seconds: float) -> bool:
 
 
 def what_is_there(network: DemoNetwork) -> Iterator[Promise]:
-    """Two commands, as anybody would type them."""
-    right = True
-    for words in (("services",), ("status", "--data-dir", str(network.data_dir))):
-        heading(f"scale0 {words[0]}")
-        code, text = network.run(*words)
-        output.say(text.rstrip())
-        right = right and code == 0
-    yield Promise("the command line shows it", right)
+    """A command, as anybody would type it."""
+    heading("scale0 status")
+    code, text = network.run("status", "--data-dir", str(network.data_dir))
+    output.say(text.rstrip())
+    yield Promise("the command line shows it", code == 0)
+
+
+def the_report(network: DemoNetwork, page: Path | None) -> Iterator[Promise]:
+    """Everybody stops, which writes the history out; Spark computes, and a report says what happened."""
+    from scale0.cli import demo_report
+
+    heading("What just happened, computed by Spark")
+    network.close()
+    lacking = demo_report.missing()
+    if lacking:
+        output.say(f"left out: {lacking}")
+        return
+    began = time.monotonic()
+    output.say("everybody has stopped, and the history is written out: scale0 pipeline run (this takes a while)")
+    demo_report.compute(network.data_dir)
+    demo_report.show(network.data_dir)
+    page = page or new_page()
+    demo_report.write_page(network.data_dir, page)
+    output.say()
+    output.say(f"all of it, with plots: {page}")
+    yield from report_is_right(demo_report.counted(network.data_dir))
+    yield Promise(f"Spark computed it on this machine, in {time.monotonic() - began:.0f} s", True)
+
+
+def report_is_right(counted: Counted) -> Iterator[Promise]:
+    """Is that what we did?"""
+    calls = CALLS_BEFORE + CALLS + CALLS_UNDER_WAY
+    right = (counted.finished, counted.answered) == (TASKS, calls) and counted.retried > 0
+    yield Promise(f"the report counts {counted.finished} tasks and {counted.answered} calls, as we do", right)
+    died = [name for name in (BROKER, ONE, TWO) if name in counted.died]
+    yield Promise(f"and it knows who was killed: {', '.join(died) or 'nobody'}", died == [BROKER, ONE, TWO])
+
+
+def new_page() -> Path:
+    """A file that nobody else has."""
+    descriptor, name = tempfile.mkstemp(prefix="scale0-demo-", suffix=".html")
+    os.close(descriptor)
+    return Path(name)
 
 
 def summary(promises: list[Promise], seconds: float, folder: Path | None) -> None:

@@ -1,21 +1,29 @@
-"""The processes of `scale0 demo`: a broker and its workers, started, killed and ended.
+"""The processes of `scale0 demo`: a broker, its workers, a Helen and an agent, started, killed and ended.
 
-Lives here: which children there are. Never here: the story that is told with them. Invariant: every
-process that was started here is gone when `close` returns.
+Lives here: which children there are. Never here: the story that is told with them. Invariant: every process that was
+started here is gone when `close` returns, stopped in order, so that the rest of the history was written out.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Final
 
 from scale0.cli.broker import PORTS
-from scale0.cli.child import START_SECONDS, Child
+from scale0.cli.child import START_SECONDS, Broken, Child
+from scale0.cli.up_watch import Monitoring
+from scale0.io.files import TOKEN_FILE
 
 WORKER: Final = "scale0.cli.demo_worker:worker"
+MONITORING_SECONDS: Final = 60.0
+"""How long a Helen and an agent may take to start, enrol and check."""
+SEGMENT_SECONDS: Final = 2.0
+"""History is written out so often: little is left to write when the network stops."""
 
 
 class DemoNetwork:
@@ -24,12 +32,15 @@ class DemoNetwork:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._children: dict[str, Child] = {}
+        self._monitoring: Monitoring | None = None
         self.endpoints: dict[str, str] = {}
         self.data_dir = folder / "data"
 
     def start_broker(self) -> None:
         """On any free ports at first, on the same ones later."""
-        words = ["broker", "--identity", "demo", "--data-dir", str(self.data_dir)]
+        config = self._folder / "broker.json"
+        config.write_text(json.dumps({"segment_seconds": SEGMENT_SECONDS}))
+        words = ["broker", "--config", str(config), "--identity", "demo", "--data-dir", str(self.data_dir)]
         for name in PORTS:
             port = self.endpoints[name].rpartition(":")[2] if self.endpoints else "0"
             words += [f"--{name.replace('_', '-')}-port", port]
@@ -41,6 +52,38 @@ class DemoNetwork:
         words = ["worker", WORKER, "--endpoint", self.endpoints["backend"]]
         self._start(name, words, {"SCALE0_DEMO_NAME": name}).ready()
 
+    def start_monitoring(self) -> str:
+        """A Helen and an agent, as `scale0 up` has them; where Helen is, once the first checks have run."""
+        folder = self.data_dir / "monitoring"
+        folder.mkdir(mode=0o700)
+        said: list[str] = []
+        done = threading.Event()
+
+        def tell(what: str) -> None:
+            said.append(what)
+            done.set()
+
+        self._monitoring = Monitoring(folder, "demo", self.endpoints, self.data_dir / TOKEN_FILE)
+        self._monitoring.start(tell, tell)
+        if not done.wait(MONITORING_SECONDS) or " " in said[0]:
+            raise Broken("".join(said[:1]) or "Helen and the agent did not get ready")
+        return said[0]
+
+    def recorded_calls(self) -> int:
+        """How many calls of the demo's services the broker has recorded as answered."""
+        from scale0.io.segments.filters import Choice
+        from scale0.io.segments.history import events_of, open_history
+
+        history = open_history(self.data_dir, None, lambda _: None)
+        choice = Choice(kind="request.summed")
+        try:
+            found = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, choice)]
+            found += history.rest(choice)
+        finally:
+            history.close()
+        events = [event for table in found for event in events_of(table)]
+        return sum(event["code"] for event in events if event["service"].startswith("demo."))
+
     def kill(self, name: str) -> int:
         """kill -9; the number of the process that was."""
         child = self._children.pop(name)
@@ -48,7 +91,10 @@ class DemoNetwork:
         return child.process.pid
 
     def close(self) -> None:
-        """End everybody: workers first."""
+        """End everybody: the agent and Helen, then workers, then the broker. Once is enough."""
+        if self._monitoring is not None:
+            self._monitoring.stop()
+            self._monitoring = None
         for name in sorted(self._children, key=lambda name: name == "broker"):
             self._children.pop(name).stop()
 
