@@ -16,7 +16,7 @@ from typing import Any
 
 from scale0.pipeline.derived.stat_days import TASK_DAY, TaskDays
 from scale0.pipeline.engine import runs
-from scale0.pipeline.families.task_stats import HOUR, MINUTE, TASK_STATS
+from scale0.pipeline.families.task_stats import HOUR, MINUTE, TaskStats
 from scale0.pipeline.hours import Stretch, hour_of
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.schema import EVENTS
@@ -59,9 +59,10 @@ def task_stats(spark: Any, segments: str, out: str, horizon_us: int, first_us: i
     began = time.perf_counter()
     paths = sorted(str(path) for path in Path(segments).glob("written=*/seg-*.parquet"))
     events = spark.read.schema(EVENTS).parquet(*paths)
-    rows = events.filter(events["kind"].isin(*sorted(TASK_STATS.kinds))).select(*TASK_STATS.columns)
+    family = TaskStats()
+    rows = events.filter(events["kind"].isin(*sorted(family.kinds))).select(*family.columns)
     stretch = Stretch(hour_of(first_us), hour_of(horizon_us) + 1, horizon_us)
-    made = TASK_STATS.step(None, {"events": rows}, stretch, Parameters())
+    made = family.step(None, {"events": rows}, stretch, Parameters())
     for slab in (MINUTE, HOUR):
         made[slab.name].write.parquet(f"{out}/{slab.name}")
     hours = spark.read.parquet(f"{out}/{HOUR.name}")

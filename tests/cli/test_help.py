@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import subprocess
 import sys
-import time
 
 import click
 import pytest
@@ -15,6 +15,13 @@ from scale0.cli.main import cli
 from tests.cli.shell import Shell
 
 HELP_SECONDS = 0.3
+"""Of a core: what a busy machine makes of it is no fault of ours."""
+
+
+def children_seconds() -> float:
+    """What all children that have ended took of a core."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def commands(group: click.Group, *words: str):
@@ -47,10 +54,10 @@ def test_help_is_quick(tmp_path):
     shell = Shell(tmp_path)
     best = 9.0
     for _ in range(5):
-        began = time.monotonic()
+        began = children_seconds()
         assert shell.run("--help").returncode == 0
-        best = min(best, time.monotonic() - began)
-    assert best < HELP_SECONDS
+        best = min(best, children_seconds() - began)
+    assert 0 < best < HELP_SECONDS
 
 
 @pytest.mark.processes

@@ -189,10 +189,12 @@ def test_restatements_of_other_times_and_tables_are_none_of_its_business(root):
 def test_pieces_are_joined_only_where_they_touch_and_are_equal():
     piece = Interval("check", "a/b", 0, 10, "down", "critical", "x:1:1")
     assert joined([piece, piece._replace(from_us=10, to_us=20)]) == [piece._replace(to_us=20)]
+    over_an_hour = [piece._replace(from_us=start, to_us=start + 10, evidence=f"x:1:{start}") for start in (10, 20)]
+    assert joined([piece, *over_an_hour]) == [piece._replace(to_us=30)], "by the first evidence"
     for other in (
         piece._replace(from_us=11, to_us=20),
         piece._replace(from_us=10, to_us=20, state="downtime"),
-        piece._replace(from_us=10, to_us=20, evidence="x:1:2"),
+        piece._replace(from_us=10, to_us=20, reason="unknown"),
         piece._replace(from_us=10, to_us=20, subject="a/c"),
     ):
         assert joined([piece, other]) == [piece, other]

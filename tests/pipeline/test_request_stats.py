@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scale0.pipeline.derived.stat_days import REQUEST_DAY, RequestDays
-from scale0.pipeline.families.request_stats import HOUR, MINUTE, REQUEST_STATS
+from scale0.pipeline.families.request_stats import HOUR, MINUTE, RequestStats
 from scale0.pipeline.hours import HOUR_US, Stretch, to_time
 from scale0.pipeline.parameters import Parameters
 from tests.pipeline import oracle_stats
@@ -57,10 +57,11 @@ def random_events(seed: int, count: int) -> list[dict[str, Any]]:
 
 
 def step(spark: SparkSession, events: list[dict[str, Any]], partitions: int = 1) -> dict[str, list[dict[str, Any]]]:
-    rows = frame(spark, events, REQUEST_STATS.columns).repartition(partitions)
+    family = RequestStats()
+    rows = frame(spark, events, family.columns).repartition(partitions)
     stretch = Stretch(START_HOUR, START_HOUR + 26, (START_HOUR + 26) * HOUR_US)
-    made = REQUEST_STATS.step(None, {"events": rows}, stretch, Parameters())
-    found = {slab.name: collected(made[slab.name], slab) for slab in REQUEST_STATS.slabs}
+    made = family.step(None, {"events": rows}, stretch, Parameters())
+    found = {slab.name: collected(made[slab.name], slab) for slab in family.slabs}
     days = RequestDays().compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
     found[REQUEST_DAY.name] = collected(days[REQUEST_DAY.name], REQUEST_DAY)
     spark.catalog.clearCache()

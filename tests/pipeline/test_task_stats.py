@@ -12,7 +12,7 @@ import pytest
 
 from scale0.pipeline.derived.node_stats import SLAB, NodeStats
 from scale0.pipeline.derived.stat_days import TASK_DAY, TaskDays
-from scale0.pipeline.families.task_stats import HOUR, MINUTE, NODE_WORK, TASK_STATS
+from scale0.pipeline.families.task_stats import HOUR, MINUTE, NODE_WORK, TaskStats
 from scale0.pipeline.hours import HOUR_US, Stretch, to_time
 from scale0.pipeline.parameters import Parameters
 from tests.pipeline import oracle_stats
@@ -70,10 +70,11 @@ def random_events(seed: int, count: int) -> list[dict[str, Any]]:
 
 
 def step(spark: SparkSession, events: list[dict[str, Any]], partitions: int = 1) -> dict[str, list[dict[str, Any]]]:
-    rows = frame(spark, events, TASK_STATS.columns).repartition(partitions)
+    family = TaskStats()
+    rows = frame(spark, events, family.columns).repartition(partitions)
     stretch = Stretch(START_HOUR, START_HOUR + HOURS, (START_HOUR + HOURS) * HOUR_US)
-    made = TASK_STATS.step(None, {"events": rows}, stretch, Parameters())
-    found = {slab.name: collected(made[slab.name], slab) for slab in TASK_STATS.slabs}
+    made = family.step(None, {"events": rows}, stretch, Parameters())
+    found = {slab.name: collected(made[slab.name], slab) for slab in family.slabs}
     days = TaskDays().compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
     found[TASK_DAY.name] = collected(days[TASK_DAY.name], TASK_DAY)
     spark.catalog.clearCache()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.families.tasks import LONG_HOURS, TASKS
+from scale0.pipeline.families.tasks import LONG_HOURS, Tasks
 from scale0.pipeline.families.tasks_table import CARRY, OPEN_SLAB, TASKS_SLAB
 from scale0.pipeline.hours import HOUR_US, Stretch, to_time
 from scale0.pipeline.parameters import Parameters
@@ -62,7 +62,7 @@ def step(
     spark: SparkSession, events: list[dict[str, Any]], stretch: Stretch, carry: DataFrame | None = None
 ) -> dict[str, Rows]:
     start = spark.createDataFrame([], CARRY.schema) if carry is None else carry
-    made = TASKS.step(start, {"events": frame(spark, events, TASKS.columns)}, stretch, Parameters())
+    made = Tasks().step(start, {"events": frame(spark, events, Tasks.columns)}, stretch, Parameters())
     slabs = (TASKS_SLAB, OPEN_SLAB, CARRY)
     rows = {slab.name: made[slab.name].select(*slab.schema.fieldNames(), "part").collect() for slab in slabs}
     spark.catalog.clearCache()
@@ -176,12 +176,12 @@ def test_many_hours_equal_each_hour_and_the_rules(tidy: SparkSession, seed: int)
 def test_rows_do_not_depend_on_partitions(tidy: SparkSession):
     chance = random.Random(3)
     events = numbered([row for n in range(60) for row in random_task(chance, f"t{n:02d}")])
-    rows = frame(tidy, events, TASKS.columns).repartition(5, "seq", "at")
+    rows = frame(tidy, events, Tasks.columns).repartition(5, "seq", "at")
     before = tidy.conf.get("spark.sql.shuffle.partitions", "1")
     tidy.conf.set("spark.sql.shuffle.partitions", "3")
     try:
         carry = tidy.createDataFrame([], CARRY.schema)
-        made = TASKS.step(carry, {"events": rows}, hours(0, HOURS), Parameters())
+        made = Tasks().step(carry, {"events": rows}, hours(0, HOURS), Parameters())
         found = ordered(made["tasks"].select(*TASKS_SLAB.schema.fieldNames(), "part").collect())
     finally:
         tidy.conf.set("spark.sql.shuffle.partitions", before or "1")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from scale0.pipeline.hours import days_of_month, month_of
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.draft import Draft
-from scale0.pipeline.warehouse.faults import Busy
-from scale0.pipeline.warehouse.retention import retention
+from scale0.pipeline.warehouse.faults import Broken, Busy
+from scale0.pipeline.warehouse.retention import LEAST_KEEP_DAYS, TooFewDays, drop_before, retention, whole_parts
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US
 from tests.pipeline.warehouse_made import (
@@ -78,6 +79,17 @@ def test_who_has_no_lock_does_not_collect(warehouse):
         Warehouse(warehouse.root).collect(NOW_US)
 
 
+def test_a_chapter_that_is_gone_stops_collection_and_it_says_what_helps(warehouse, segments):
+    put(segments, rows(1, 5))
+    _, manifest = run(warehouse, segments)
+    warehouse.path(manifest.chapters[DAY].path).unlink()
+    everything = files(warehouse.root)
+    with pytest.raises(Broken, match="nothing is removed: restore it from a backup; or move the whole") as met:
+        Warehouse(warehouse.root).collect(NOW_US)
+    assert "backfill" not in str(met.value), "it would read the same chapter"
+    assert files(warehouse.root) == everything
+
+
 # Retention.
 
 
@@ -87,7 +99,7 @@ def test_retention_drops_old_days_and_old_segments_stay_known(warehouse, segment
     run(warehouse, segments)
     with warehouse.begin() as attempt:
         draft = Draft(warehouse.latest(), warehouse, attempt)
-        assert retention(draft, 2) == [DAY, DAY + 1, DAY + 2]
+        assert drop_before(draft, DAY + 3) == [DAY, DAY + 1, DAY + 2]
         manifest = commit(draft)
     assert sorted(manifest.chapters) == [DAY + 3, DAY + 4, DAY + 5]
     assert seqs(warehouse) == list(range(31, 61))
@@ -112,7 +124,7 @@ def test_what_was_seen_of_a_folder_is_forgotten_only_when_both_are_gone(warehous
     run(warehouse, segments)
     with warehouse.begin() as attempt:
         draft = Draft(warehouse.latest(), warehouse, attempt)
-        retention(draft, 1, START_US + 4 * DAY_US)
+        drop_before(draft, DAY + 3)
         manifest = commit(draft)
     assert [*manifest.seen] == ["written=2026-05-11", "written=2026-05-12"]
     assert manifest.covered["broker-1"] == ((7, 2, 3), (7, 9, 9)), "what was covered stays so"
@@ -124,6 +136,40 @@ def test_rows_of_a_dropped_day_in_a_file_that_stays_are_not_shown(warehouse, seg
     run(warehouse, segments)
     with warehouse.begin() as attempt:
         draft = Draft(warehouse.latest(), warehouse, attempt)
-        assert retention(draft, 1) == [DAY]
+        assert drop_before(draft, DAY + 1) == [DAY]
         commit(draft)
     assert seqs(warehouse) == list(range(11, 22))
+
+
+@pytest.mark.parametrize("keep_days", [0, 1, 30, LEAST_KEEP_DAYS - 1])
+def test_too_few_days_are_refused_and_it_says_why(warehouse, segments, keep_days):
+    put(segments, rows(1, 5))
+    put(segments, rows(6, 10, at=START_US + 400 * DAY_US))
+    run(warehouse, segments)
+    with warehouse.begin() as attempt:
+        draft = Draft(warehouse.latest(), warehouse, attempt)
+        with pytest.raises(TooFewDays, match=r"computed from their days.*keep 62 days or more"):
+            retention(draft, keep_days)
+        assert (draft.days(), draft.floor_day) == ([DAY, DAY + 400], 0)
+        assert retention(draft, LEAST_KEEP_DAYS) == [DAY]
+
+
+@pytest.mark.parametrize("day", range(DAY, DAY + 400, 13))
+def test_the_least_that_is_kept_has_this_month_and_the_last_one_whole(day):
+    floor = day - LEAST_KEEP_DAYS
+    assert days_of_month(month_of(day) - 1).start >= floor
+    assert day - floor >= 8 * 7, "and what anomalies look back at"
+
+
+def test_a_month_of_which_a_day_is_gone_is_not_computed_again(warehouse):
+    month = month_of(DAY)
+    first = days_of_month(month).start
+    with warehouse.begin() as attempt:
+        draft = Draft(None, warehouse, attempt)
+        months = frozenset({month - 1, month, month + 1})
+        assert whole_parts(draft, "month", months) == months
+        draft.floor_day = first
+        assert whole_parts(draft, "month", months) == {month, month + 1}
+        draft.floor_day = first + 1
+        assert whole_parts(draft, "month", months) == {month + 1}
+        assert whole_parts(draft, "day", {first, first + 1}) == {first, first + 1}

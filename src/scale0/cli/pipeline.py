@@ -59,7 +59,7 @@ def with_spark(command: Command) -> Command:
         ),
         click.option("--flapping-start", type=click.FloatRange(0, 100), help="Percent from which a check flaps."),
         click.option("--flapping-end", type=click.FloatRange(0, 100), help="Percent at which it ends."),
-        click.option("--keep-days", type=click.IntRange(1), help="Forget tables of days that are older."),
+        click.option("--keep-days", type=click.IntRange(1), help="Forget tables of days that are older; 62 at least."),
     )
     for option in reversed(options):
         command = option(command)
@@ -75,7 +75,8 @@ def run(until: int | None, rescan: bool, wants_json: bool, **options: Any) -> No
     """Take in what is new, bring all tables up to date, and end.
 
     The cost is that of what is new. Killed anywhere, it is simply run again: each event counts once. Exit code 1: a
-    segment was damaged or contradicts what is known; it is named, and everything else is in the tables.
+    segment was damaged or contradicts what is known; it is named, and everything else is in the tables. A file that is
+    no segment is named once, and let be.
 
     \b
     Examples:
@@ -155,7 +156,12 @@ def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = 
     """What the options ask for."""
     from scale0.pipeline.engine.runs import Job
     from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.warehouse.retention import TooFewDays, enough
 
+    try:
+        keep_days = enough(options["keep_days"])
+    except TooFewDays as error:
+        raise click.BadParameter(str(error), param_hint="--keep-days") from error
     chosen = {
         "flapping": options["flapping"],
         "flapping_start": options["flapping_start"],
@@ -168,7 +174,7 @@ def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = 
         parameters_said=any(value is not None for value in chosen.values()),
         until_us=until,
         rescan=rescan,
-        keep_days=options["keep_days"],
+        keep_days=keep_days,
     )
 
 
@@ -219,5 +225,7 @@ def tell(outcome: Outcome) -> None:
         output.say(
             f"{outcome.restated:,} parts that were already closed have changed: see `pipeline show restatements`"
         )
+    for file in outcome.ignored:
+        output.note(f"ignored: {output.clean(file)}")
     for problem in outcome.problems:
-        output.note(f"problem: {problem}")
+        output.note(f"problem: {output.clean(problem)}")

@@ -19,8 +19,8 @@ from scale0.cli.faults import Trouble
 
 SEGMENTS: Final = "segments"
 WAREHOUSE: Final = "warehouse"
-HELEN_SEGMENTS: Final = Path("monitoring") / "helen" / SEGMENTS
-"""Beside a broker's own: what the Helen of `scale0 up` recorded."""
+HELEN: Final = Path("monitoring") / "helen"
+"""In a broker's folder: that of the Helen of `scale0 up`."""
 MICRO: Final = 1_000_000
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -63,16 +63,33 @@ def warehouse_of(warehouse: str | None, data_dir: str) -> Path:
 
 def segments_of(segments: tuple[str, ...], data_dir: str) -> tuple[str, ...]:
     """Where the segments are: as said, or those of the local network that exist."""
-    if segments:
-        return segments
-    ours = [Path(data_dir) / SEGMENTS, Path(data_dir) / HELEN_SEGMENTS]
-    found = tuple(str(place) for place in ours if place.is_dir())
+    found = segments or local_segments(data_dir)
     if not found:
         raise Trouble(
-            f"there are no segments in {ours[0]}",
+            f"there are no segments in {Path(data_dir) / SEGMENTS}",
             "start a network with `scale0 up` and wait a minute, or name them with --segments URL",
         )
     return found
+
+
+def local_segments(data_dir: str) -> tuple[str, ...]:
+    """Where the broker and the Helen of a folder write segments, and have written them before."""
+    from scale0.io.segments.settings import is_url, read_note
+
+    found: dict[str, None] = {}
+    for folder in (Path(data_dir), Path(data_dir) / HELEN):
+        own = folder / SEGMENTS
+        if own.is_dir():
+            found[str(own)] = None
+        note = read_note(folder)
+        if note is not None and (is_url(note.place) or _is_another_folder(Path(note.place), own)):
+            found[note.place] = None
+    return tuple(found)
+
+
+def _is_another_folder(place: Path, own: Path) -> bool:
+    """One folder has one name, so that it is not listed twice."""
+    return place.is_dir() and place.resolve() != own.resolve()
 
 
 def no_java(error: Exception) -> NoReturn:

@@ -16,7 +16,7 @@ import click
 
 from scale0.cli import output
 from scale0.cli.faults import Trouble
-from scale0.cli.pipeline_places import HELEN_SEGMENTS, SEGMENTS, Moment, warehouse_of, with_warehouse
+from scale0.cli.pipeline_places import Moment, local_segments, warehouse_of, with_warehouse
 
 if TYPE_CHECKING:
     from scale0.pipeline.status import Status
@@ -148,17 +148,15 @@ def text(cell: Any) -> str:
 def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], wants_json: bool) -> None:
     """Say what the tables cover, how far they are behind, and what is missing.
 
-    Exit code 1: a segment is damaged or contradicts what is known, or there are no tables yet.
+    Exit code 1: a segment is damaged or contradicts what is known, or there are no tables yet. Files that are no
+    segments are named, too; they make no difference.
     """
     import msgspec
 
     from scale0.pipeline.status import status_of
 
     place = warehouse_of(warehouse, data_dir)
-    if not segments:
-        ours = (warehouse_of(None, data_dir).parent / SEGMENTS, warehouse_of(None, data_dir).parent / HELEN_SEGMENTS)
-        segments = tuple(str(folder) for folder in ours if folder.is_dir())
-    found = status_of(place, segments, time.time_ns() // 1_000)
+    found = status_of(place, segments or local_segments(data_dir), time.time_ns() // 1_000)
     if wants_json:
         output.say(output.as_json(msgspec.to_builtins(found)))
     else:
@@ -209,5 +207,7 @@ def tell(found: Status, now: float) -> None:
                 for one in found.sources
             ],
         )
+    for file in found.ignored:
+        output.note(f"ignored: {output.clean(file)}")
     for problem in found.problems:
-        output.note(f"problem: {problem}")
+        output.note(f"problem: {output.clean(problem)}")

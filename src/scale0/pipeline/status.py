@@ -14,8 +14,8 @@ import msgspec
 
 from scale0.pipeline import reading
 from scale0.pipeline.warehouse.listing import list_segments
-from scale0.pipeline.warehouse.places import place_of
-from scale0.pipeline.warehouse.records import Manifest, Range
+from scale0.pipeline.warehouse.places import known_as, place_of, without_key
+from scale0.pipeline.warehouse.records import Manifest, Problem, Range
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 
@@ -56,6 +56,9 @@ class Status(msgspec.Struct, frozen=True):
     pending: Pending | None
     restatements: int
     problems: tuple[str, ...]
+    """Of segments that are damaged, or contradict what is known."""
+    ignored: tuple[str, ...]
+    """Files in the segments' folders that are no segments: nothing is wrong with the tables."""
 
 
 def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
@@ -64,7 +67,7 @@ def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
     manifest = warehouse.latest()
     pending = pending_of(warehouse, manifest, segments, now_us) if segments else None
     if manifest is None:
-        return Status(str(root), None, None, None, None, None, "", {}, (), pending, 0, ())
+        return Status(str(root), None, None, None, None, None, "", {}, (), pending, 0, (), ())
     days = sorted(manifest.chapters)
     return Status(
         warehouse=str(root),
@@ -78,8 +81,14 @@ def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
         sources=sources_of(warehouse, manifest),
         pending=pending,
         restatements=sum(rows for entry in manifest.ledger for rows, _ in entry.parts.values()),
-        problems=tuple(f"{one.name}: {one.why}" for one in manifest.problems if one.kind != "foreign"),
+        problems=tuple(told_of(one) for one in manifest.problems if one.kind != "foreign"),
+        ignored=tuple(told_of(one) for one in manifest.problems if one.kind == "foreign"),
     )
+
+
+def told_of(problem: Problem) -> str:
+    """In a line. Older manifests had keys of URLs in names."""
+    return f"{without_key(problem.name)}: {problem.why}"
 
 
 def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, ...]:
@@ -116,11 +125,10 @@ def pending_of(warehouse: Warehouse, manifest: Manifest | None, segments: Sequen
         known = warehouse.seen(manifest, folder)
         return {(source, one) for source, ranges in known.names.items() for one in ranges}
 
+    listings = {} if manifest is None else {known_as(url): folders for url, folders in manifest.listings.items()}
     new = [
         found
         for url in segments
-        for found in list_segments(
-            url, place_of(url, now_us), {} if manifest is None else manifest.listings.get(url, {}), seen_in
-        ).new
+        for found in list_segments(url, place_of(url, now_us), listings.get(known_as(url), {}), seen_in).new
     ]
     return Pending(len(new), sum(found.segment.events for found in new))

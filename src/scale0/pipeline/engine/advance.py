@@ -25,7 +25,7 @@ from scale0.pipeline.holding import hold, holding
 from scale0.pipeline.hours import DAY_HOURS, OPEN_PART, SECOND_US, Stretch, day_of, hour_of, month_of
 from scale0.pipeline.registry import DERIVATIONS, FAMILIES, SLABS, slabs_of
 from scale0.pipeline.slab import PART, Slab
-from scale0.pipeline.warehouse.retention import whole
+from scale0.pipeline.warehouse.retention import whole_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -250,7 +250,7 @@ class Advance:
             name: {*self.changed.get(name, ()), *parts_of(SLABS[name], passed), *parts_of(SLABS[name], span)}
             for name in derivation.inputs
         }
-        parts = whole(self._draft, derivation.slabs[0].period, derivation.touched(changed, self._horizon_us))
+        parts = whole_parts(self._draft, derivation.slabs[0].period, derivation.touched(changed, self._horizon_us))
         if not parts:
             return
         wanted = derivation.wants(parts)

@@ -1,8 +1,8 @@
 """Backfills that wait for a stream: one small file each, in the warehouse.
 
 Lives here: asking, and being asked. Never here: the work. Invariants: a request is whole or not there; it is removed
-only after what it asked for was committed, so a killed stream does it again; one that cannot be done is put away, so that
-it stands in nobody's way.
+only after what it asked for was committed, so a killed stream does it again; one that cannot be done is put away, and
+stands in nobody's way.
 """
 
 from __future__ import annotations

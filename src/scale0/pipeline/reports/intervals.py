@@ -1,7 +1,7 @@
 """The intervals behind an availability: when a subject was not up, and which event says so.
 
-Lives here: the timeline, joined where its pieces touch. Never here: sums. Invariant: pieces that are cut at the hour
-and are otherwise equal are one interval; nothing else is joined.
+Lives here: the timeline, joined where its pieces touch. Never here: sums. Invariant: pieces of a subject that touch and
+have the same class and reason are one interval, by the evidence of its first; nothing else is joined.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Interval(NamedTuple):
     """down, downtime, unobserved or absent: the timeline's class."""
     reason: str | None
     evidence: str | None
+    """The event by which it began; results that say the same again, and an hour's border, begin nothing."""
 
 
 def intervals_of(desk: Desk) -> list[Interval]:
@@ -57,13 +58,12 @@ def joined(pieces: Iterable[Interval]) -> list[Interval]:
 
 
 def _touches(one: Interval, next_one: Interval) -> bool:
-    same = (one.subject_kind, one.subject, one.state, one.reason, one.evidence)
+    same = (one.subject_kind, one.subject, one.state, one.reason)
     return one.to_us == next_one.from_us and same == (
         next_one.subject_kind,
         next_one.subject,
         next_one.state,
         next_one.reason,
-        next_one.evidence,
     )
 
 

@@ -24,7 +24,7 @@ from scale0.pipeline.warehouse.entries import keep
 from scale0.pipeline.warehouse.inspection import Inspected, inspect_segments
 from scale0.pipeline.warehouse.listing import Look, list_segments
 from scale0.pipeline.warehouse.overlap import fates, of_segment, read_events
-from scale0.pipeline.warehouse.places import place_of
+from scale0.pipeline.warehouse.places import known_as, place_of
 from scale0.pipeline.warehouse.pulses import DUPLICATE, REJECTED, TAKEN, hour_kinds, pulses_of
 from scale0.pipeline.warehouse.records import PART, PULSES, EventsFile, FileEntry, Problem
 
@@ -68,7 +68,7 @@ def take_in(draft: Draft, urls: str | Sequence[str], now_us: int, *, rescan: boo
     inspected: list[Inspected] = []
     for url in dict.fromkeys([urls] if isinstance(urls, str) else urls):
         place = place_of(url, now_us)
-        look = list_segments(url, place, draft.listings.get(url, {}), draft.seen_in, rescan=rescan)
+        look = list_segments(url, place, draft.listings.get(known_as(url), {}), draft.seen_in, rescan=rescan)
         inspected += inspect_segments(place, look.new, draft.attempt)
         looks.append(look)
     taken = adopt(draft, inspected)
@@ -94,7 +94,7 @@ def adopt(draft: Draft, inspected: Sequence[Inspected]) -> Taken:
 def _settle(draft: Draft, look: Look) -> None:
     """Remember the folders of which all is done: they are passed over while they stay as they are."""
     undone = {one.folder for one in look.new if (one.segment.source, one.range) not in draft.seen_in(one.folder)}
-    draft.listings[look.url] = {folder: 0 if folder in undone else stamp for folder, stamp in look.stamps.items()}
+    draft.listings[look.place] = {folder: 0 if folder in undone else stamp for folder, stamp in look.stamps.items()}
 
 
 def _remember(draft: Draft, looks: Sequence[Look], taken: Taken) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from scale0.pipeline.hours import DAY_US
-from scale0.pipeline.warehouse.faults import Broken
+from scale0.pipeline.warehouse.faults import RESTORE, Broken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,7 +88,7 @@ def _named(warehouse: Warehouse, manifests: Iterable[Manifest]) -> set[str]:
         try:
             names = warehouse.read(ref, _Names)
         except FileNotFoundError as error:
-            raise Broken(f"{warehouse.path(ref.path)} is gone: restore it, or backfill; nothing is removed") from error
+            raise Broken(f"{warehouse.path(ref.path)} is gone, so nothing is removed: {RESTORE}") from error
         named.update(entry.path for group in (names.events, names.pulses, *names.slabs.values()) for entry in group)
     return named | chapters.keys()
 

@@ -5,7 +5,15 @@ Lives here: the errors. Never here: who finds them.
 
 from __future__ import annotations
 
+from typing import Final
+
 from scale0.base.errors import Scale0Error
+
+RESTORE: Final = (
+    "restore it from a backup; or move the whole warehouse away and run again: it is made anew from the segments, which"
+    " are kept for `segments_keep_days` (90, unless the broker's file says otherwise)"
+)
+"""What helps where the warehouse lost a list of its files. A backfill does not: it reads the same list."""
 
 
 class WarehouseError(Scale0Error):

@@ -1,7 +1,8 @@
 """Which segments are new: by name, without reading one, and without walking through history.
 
 Lives here: the look at a place. Never here: the bytes of a segment. Invariants: a folder is passed over only while it
-is as it was when all of it had been seen; a name that is not ours is said once, and nothing is done with it.
+is as it was when all of it had been seen; a name that is not ours is said once, and nothing is done with it; what is
+found names no key of a URL.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from scale0.io.segments.names import Segment, day_of, parse
-from scale0.pipeline.warehouse.places import Place
+from scale0.io.segments.settings import shown
+from scale0.pipeline.warehouse.places import Place, known_as
 from scale0.pipeline.warehouse.records import Range
 
 
 class Found(NamedTuple):
     """A segment that is not done with."""
 
-    url: str
+    place: str
+    """Without a key."""
     folder: str
     name: str
     segment: Segment
@@ -25,7 +28,7 @@ class Found(NamedTuple):
     @property
     def path(self) -> str:
         """As people are told of it."""
-        return f"{self.url}/{self.folder}/{self.name}"
+        return f"{self.place}/{self.folder}/{self.name}"
 
     @property
     def range(self) -> Range:
@@ -36,7 +39,8 @@ class Found(NamedTuple):
 class Look(NamedTuple):
     """What one look at a place saw."""
 
-    url: str
+    place: str
+    """As manifests know it."""
     new: list[Found]
     foreign: list[str]
     """Paths that are not segments."""
@@ -56,9 +60,9 @@ def list_segments(
 ) -> Look:
     """Everything that is not done with. `settled` are the folders that were done with, and their stamps then.
 
-    `rescan` opens all folders, whatever their stamps say.
+    `rescan` opens all folders, whatever their stamps say. `url` may hold a key; what is found does not.
     """
-    base = url.rstrip("/")
+    base = shown(url).rstrip("/")
     stamps: dict[str, int] = {}
     passed: set[str] = set()
     new: list[Found] = []
@@ -79,7 +83,7 @@ def list_segments(
                 foreign += [] if _is_private(name) else [f"{base}/{folder}/{name}"]
             elif (segment.source, (segment.boot, segment.first_seq, segment.last_seq)) not in seen:
                 new.append(Found(base, folder, name, segment))
-    return Look(url, new, foreign, stamps, frozenset(passed))
+    return Look(known_as(url), new, foreign, stamps, frozenset(passed))
 
 
 def _is_private(name: str) -> bool:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
 
 from scale0.io.segments.names import day_of
+from scale0.io.segments.settings import is_url, shown
 from scale0.pipeline.warehouse.faults import WarehouseError
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ GROWING_DAYS: Final = 1
 
 NOT_LINKED: Final = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 """Why a hard link is not to be had, and a copy is."""
+
+TELLING: Final = frozenset({"endpoint_override", "region", "scheme"})
+"""Options of a URL that say which store is meant; others may be keys, and are not written down."""
+
+_KEY: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/]*@", re.IGNORECASE | re.ASCII)
 
 
 class Place(Protocol):
@@ -50,6 +57,19 @@ class Place(Protocol):
         ...
 
 
+def known_as(url: str) -> str:
+    """A place's name in manifests: without keys, and with all that tells it from another one."""
+    if not is_url(url):
+        return url
+    options = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if name in TELLING and "@" not in value]
+    return shown(url) + (f"?{urlencode(sorted(options))}" if options else "")
+
+
+def without_key(path: str) -> str:
+    """A file as people are told of it, where somebody wrote a key before its host."""
+    return _KEY.sub(r"\1", path)
+
+
 def place_of(url: str, now_us: int) -> Place:
     """What a URL or a plain path means. WarehouseError if nothing does."""
     parts = urlsplit(url)
@@ -60,7 +80,14 @@ def place_of(url: str, now_us: int) -> Place:
     try:
         system, base = pyarrow.fs.FileSystem.from_uri(url)
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise WarehouseError(f"cannot open the segments at {url}: {error}; check the URL") from error
+        # What cannot be parsed may have its key anywhere, and pyarrow repeats it.
+        where, _, after = url.rpartition("@")
+        if where:
+            raise WarehouseError(
+                f"cannot open the segments at {parts.scheme}://…@{after.partition('?')[0]}: check the URL;"
+                " in a key, / is written %2F, and + is %2B"
+            ) from None
+        raise WarehouseError(f"cannot open the segments at {known_as(url)}: {error}; check the URL") from error
     return RemotePlace(system, base)
 
 

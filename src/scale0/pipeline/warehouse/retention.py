@@ -1,24 +1,49 @@
 """Retention: days that are older than what is kept are dropped from the draft.
 
 Lives here: the rule. Never here: a file; collection removes what is not named any more. Invariants: what was covered
-stays covered, so an old segment that comes again is not new; months stay, they are small.
+stays covered, so an old segment that comes again is not new; months stay, they are small; a month of which a day is
+gone is never computed again, because it would shrink to what is left.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from scale0.pipeline.hours import DAY_US, to_time
+from scale0.pipeline.hours import DAY_US, Period, days_of_month, to_time
+from scale0.pipeline.warehouse.faults import WarehouseError
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from scale0.pipeline.warehouse.draft import Draft
 
 
-def retention(draft: Draft, keep_days: int, horizon_us: int | None = None) -> list[int]:
-    """Drop the chapters of days more than `keep_days` before the horizon (None: the base's); says which."""
-    if keep_days < 1:
-        raise ValueError(f"keep_days must be at least 1, not {keep_days}")
-    floor = (draft.base.horizon_us if horizon_us is None else horizon_us) // DAY_US - keep_days
+LEAST_KEEP_DAYS: Final = 62
+"""Two months of 31 days: this month and the one before are computed from their days; anomalies look back 56 of them."""
+
+
+class TooFewDays(WarehouseError):
+    """Tables that are still computed would be made of what is left."""
+
+
+def enough(keep_days: int | None) -> int | None:
+    """How many days are kept (None: all). TooFewDays if tables would suffer."""
+    if keep_days is not None and keep_days < LEAST_KEEP_DAYS:
+        raise TooFewDays(
+            f"{keep_days} days are too few to keep: this month and the last one are computed from their days, and"
+            f" anomalies look back eight weeks; keep {LEAST_KEEP_DAYS} days or more, or all by not saying how many"
+        )
+    return keep_days
+
+
+def retention(draft: Draft, keep_days: int) -> list[int]:
+    """Drop the chapters of days more than `keep_days` before the base's horizon; says which."""
+    enough(keep_days)
+    return drop_before(draft, draft.base.horizon_us // DAY_US - keep_days)
+
+
+def drop_before(draft: Draft, floor: int) -> list[int]:
+    """Drop the chapters of days before this one; says which."""
     if floor <= draft.floor_day:
         return []
     draft.floor_day = floor
@@ -30,3 +55,10 @@ def retention(draft: Draft, keep_days: int, horizon_us: int | None = None) -> li
     oldest = f"written={to_time(floor * DAY_US).date().isoformat()}"
     draft.forgotten.update(folder for folder in draft.base.seen if folder < oldest and folder not in standing)
     return gone
+
+
+def whole_parts(draft: Draft, period: Period, parts: Set[int]) -> Set[int]:
+    """Those of these parts that can be computed: not the months of which retention has dropped a day."""
+    if period != "month":
+        return parts
+    return frozenset(month for month in parts if days_of_month(month).start >= draft.floor_day)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from scale0.pipeline.warehouse import collection, disk, lock
+from scale0.pipeline.warehouse import collection, disk, faults, lock
 from scale0.pipeline.warehouse.attempt import Attempt
 from scale0.pipeline.warehouse.faults import Broken
 from scale0.pipeline.warehouse.records import (
@@ -176,7 +176,7 @@ class Warehouse:
             return found
         body = self.path(ref.path).read_bytes()
         if hashlib.sha256(body).hexdigest() != ref.sha256:
-            raise Broken(f"{self.root / ref.path} is damaged: restore it from a backup, or backfill that day")
+            raise Broken(f"{self.root / ref.path} is damaged: {faults.RESTORE}")
         found = msgspec.json.decode(body, type=shape)
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()

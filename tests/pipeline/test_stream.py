@@ -1,0 +1,101 @@
+"""A stream with Spark: it does what was asked for as it was asked, and months stay whole.
+
+Promise: PIPE-1, PIPE-4
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scale0.pipeline import registry
+from scale0.pipeline.derived.availability import DAY_SLAB, MONTH_SLAB
+from scale0.pipeline.engine import advance, runs
+from scale0.pipeline.engine.queue import QUEUE, Wanted, enqueue
+from scale0.pipeline.hours import HOUR_US, days_of_month, month_of
+from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.retention import drop_before
+from scale0.pipeline.warehouse.warehouse import Warehouse
+from tests.pipeline.engine_runs import Bench, ignore
+from tests.pipeline.idle_runs import commit
+from tests.pipeline.warehouse_made import DAY, NOW_US, START_US, put, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+OTHER = Parameters(flapping="nagios")
+
+
+def test_a_stream_backfills_with_the_parameters_that_were_asked_for_and_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(advance, "FAMILIES", tuple(one for one in registry.FAMILIES if one.name == "request_stats"))
+    monkeypatch.setattr(advance, "DERIVATIONS", ())
+    bench = Bench(spark, tmp_path, NOW_US)
+    put(bench.segments, rows(1, 10))
+    bench.run()
+    enqueue(bench.warehouse, Wanted(START_US, None, OTHER))
+    stop = threading.Event()
+
+    def clock() -> int:
+        if not any((bench.warehouse / QUEUE).iterdir()):
+            stop.set()
+        return NOW_US
+
+    said = bench.job(parameters=Parameters(), parameters_said=True)
+    outcomes = list(runs.stream(said, lambda: spark, clock, ignore, stop, 1.0))
+    assert [(outcome.number, outcome.problems) for outcome in outcomes] == [(2, ())]
+    manifest = Warehouse(bench.warehouse).latest()
+    assert manifest is not None
+    assert manifest.parameters["flapping"] == "nagios"
+
+
+class Months:
+    """A derivation that is asked for the months of two, and remembers which it had to compute."""
+
+    name = "months"
+    slabs = (MONTH_SLAB,)
+    inputs = (DAY_SLAB.name,)
+
+    def __init__(self) -> None:
+        self.computed: list[set[int]] = []
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        return {month_of(DAY), month_of(DAY) + 1}
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        return {}
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        self.computed.append({*parts})
+        some = inputs[DAY_SLAB.name]
+        return {MONTH_SLAB.name: some.sparkSession.createDataFrame([], some.schema)}
+
+
+def test_a_month_of_which_a_day_is_gone_stays_as_it_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    months = Months()
+    monkeypatch.setattr(advance, "FAMILIES", ())
+    monkeypatch.setattr(advance, "DERIVATIONS", (months,))
+    bench = Bench(spark, tmp_path, NOW_US)
+    put(bench.segments, rows(1, 10))
+    bench.run()
+    warehouse = Warehouse(bench.warehouse)
+    with warehouse.begin() as attempt:
+        draft = Draft(warehouse.latest(), warehouse, attempt)
+        drop_before(draft, days_of_month(month_of(DAY)).start + 1)
+        commit(draft)
+    put(bench.segments, rows(11, 20, at=START_US + HOUR_US))
+    bench.run()
+    assert months.computed == [{month_of(DAY), month_of(DAY) + 1}, {month_of(DAY) + 1}]
