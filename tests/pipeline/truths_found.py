@@ -88,7 +88,7 @@ class Tables:
         """Of a check, as they were recorded, once each: at, state."""
         agent, check = subject.split("/")
         rows = self.rows(
-            'SELECT DISTINCT epoch_us("at"), state, ref FROM events WHERE kind = \'check.answered\' '
+            "SELECT DISTINCT epoch_us(\"at\"), state, ref FROM events WHERE kind = 'check.answered' "
             "AND identity = ? AND service = ? AND json_extract(data, '$.scheduled') = 'true' ORDER BY 1",
             *(agent, check),
         )
@@ -110,9 +110,7 @@ class Tables:
 
     def flapping(self) -> dict[str, list[Span]]:
         """By check: when the timeline says that it flaps."""
-        rows = self.rows(
-            'SELECT subject, epoch_us("from"), epoch_us("to") FROM timeline WHERE flapping ORDER BY 1, 2'
-        )
+        rows = self.rows('SELECT subject, epoch_us("from"), epoch_us("to") FROM timeline WHERE flapping ORDER BY 1, 2')
         found: dict[str, list[Span]] = {}
         for subject, from_us, to_us in rows:
             spans = found.setdefault(subject, [])

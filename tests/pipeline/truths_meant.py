@@ -26,7 +26,7 @@ BREAKS = (words.BROKER_KILLED, words.BROKER_RESTARTED, words.HELEN_RESTARTED, wo
 SLOW_HOURS = 12
 """Within so many hours a slow release shows: later it is what is usual."""
 FULL_US = 2 * HOUR_US
-"""How exactly a disk that grows by a line is foretold, days ahead: its noise is 0.8 GB, its growth over a GB an hour."""
+"""How exactly a disk that grows by a line is foretold, days ahead: its noise is 0.8 GB, its growth 1 GB an hour."""
 
 
 class World:
@@ -208,9 +208,9 @@ def flapping_check(world: World, truth: Truth) -> None:
     assert not world.tables.spans("check", truth.subject, "down")  # never hard
     agent, check = truth.subject.split("/")
     # `noise` adds up all agents that have this check.
-    spans = [each for subject, all_ in world.tables.flapping().items() if subject.endswith(f"/{check}") for each in all_]
+    everywhere = [spans for subject, spans in world.tables.flapping().items() if subject.endswith(f"/{check}")]
     noisy = world.tables.one('SELECT flapping_seconds FROM noise WHERE "check" = ?', check)
-    assert noisy == pytest.approx(sum(ends - begins for begins, ends in spans) / SECOND_US)
+    assert noisy == pytest.approx(sum(ends - begins for spans in everywhere for begins, ends in spans) / SECOND_US)
     starts = world.tables.rows(
         'SELECT epoch_us(time) FROM check_states WHERE agent = ? AND "check" = ? AND flapping ORDER BY 1', agent, check
     )

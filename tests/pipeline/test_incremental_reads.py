@@ -1,0 +1,188 @@
+"""What a run costs: after a run over days, one over the newest percent reads that percent, and what is live.
+
+Counted is what Spark read, by its own metrics: the rows that came out of files, and the files that were opened. Files
+of tables hold a day each, and a small file is read whole: so the day is what a look at one of its hours may cost here.
+
+Promise: PIPE-11
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from scale0.io.segments import arrow, names
+from scale0.pipeline.engine import advance, runs
+from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, day_of, hour_of, month_of
+from scale0.pipeline.synth import synth
+from scale0.pipeline.warehouse.warehouse import Warehouse
+from tests.pipeline.engine_runs import Bench
+from tests.pipeline.reads_counted import Meter, Scan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+EVENTS, DAYS, SEED = 85_000, 7, 3
+NEW_US = int(0.01 * DAYS * DAY_US)
+"""The newest percent comes in the second run."""
+ROWS_SHARE = 0.02
+FILES_SHARE = 0.02
+"""Of the history: the new percent, and the hour of the old horizon, which is stepped anew."""
+LIVE_DAYS = 1
+"""The carry at the frontier and tables by hour: of the day that is touched."""
+BACK_DAYS = {
+    "anomalies": 2,  # the previous 24 hours (and the same hour of 8 weeks, which this history does not have)
+    "forecasts": 14,  # the fortnight that is fitted: in a short history all of it
+    "availability.month": 31,  # the days of the month
+    "noise": 31,
+}
+"""Derivations that look further back, by what they mean: so much and no more, however long the history is."""
+WHOLE_FILES = {"pulses"}
+"""What one run takes in is one file of pulses with one row group, however many days it has, and whoever wants an hour
+of it reads all of it: 39,889 rows for 2 hours of 7 days. With row groups by day nothing had to be allowed here."""
+
+KEPT_BATCHES = 1_000
+"""Frames that are held in memory count by their batches whenever they are used: 413 of the world were seen."""
+
+
+class Listing:
+    """What a manifest lists: rows by slab and part; and the events."""
+
+    def __init__(self, place: Path) -> None:
+        warehouse = Warehouse(place)
+        manifest = warehouse.latest()
+        assert manifest is not None
+        self.horizon_us = manifest.horizon_us
+        self.periods = manifest.periods
+        self.rows: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.events = 0
+        entries = [*manifest.months.items(), *manifest.open.items()]
+        for day in manifest.chapters:
+            chapter = warehouse.chapter(manifest, day)
+            self.events += sum(sum(kinds.values()) for file in chapter.events for kinds in file.hours.values())
+            entries += [*chapter.slabs.items(), ("pulses", chapter.pulses)]
+        for slab, files in entries:
+            for file in files:
+                for part, (rows, _) in file.parts.items():
+                    self.rows[slab][part] += rows
+
+    def since(self, slab: str, hour: int) -> int:
+        """The rows of a slab from the part that holds an hour on."""
+        day = day_of(hour)
+        first = {"hour": hour, "day": day, "month": month_of(day), "open": 0}[self.periods.get(slab, "hour")]
+        return sum(rows for part, rows in self.rows[slab].items() if part >= first)
+
+
+class Costs:
+    """Two runs over one history: all but the newest percent, and that; and what each of them read."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        made = synth(events=EVENTS, days=DAYS, seed=SEED, out=folder / "made")
+        cut_us = made.to_us - NEW_US
+        old, new = hourly(folder / "made", folder / "cut", cut_us)
+        bench = Bench(spark, folder, made.to_us)
+        bench.deliver(*old)
+        self.full = metered(bench)
+        self.before = Listing(bench.warehouse)
+        bench.deliver(*new)
+        self.newest = metered(bench)
+        self.after = Listing(bench.warehouse)
+        self.files = len(old)
+        self.frontier = hour_of(self.before.horizon_us)
+        assert self.after.horizon_us > cut_us > self.before.horizon_us
+        assert 0.005 < (self.after.events - self.before.events) / self.before.events < 0.015
+
+
+def hourly(made: Path, out: Path, cut_us: int) -> tuple[list[Path], list[Path]]:
+    """The segments of a history cut by the hour, and at one instant: those before it, and those from it on."""
+    old: list[Path] = []
+    new: list[Path] = []
+    for path in sorted(made.rglob("*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        time = table["time"].cast("int64").to_numpy()
+        group = time // HOUR_US * 2 + (time >= cut_us)
+        bounds = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), time.size]
+        for first, end in itertools.pairwise(bounds):
+            piece = table.slice(first, end - first)
+            source, boot, first_seq, last_seq = (
+                piece[name][row].as_py() for name, row in (("source", 0), ("boot", 0), ("seq", 0), ("seq", -1))
+            )
+            folder = out / names.folder_of(names.day_at(int(time[end - 1]) / SECOND_US))
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / names.name_of(names.Segment(source, boot, first_seq, last_seq))
+            arrow.write(piece, file)
+            (old if time[first] < cut_us else new).append(file)
+    return old, new
+
+
+def metered(bench: Bench) -> Meter:
+    meter = Meter(bench.spark)
+    outcome = runs.run(bench.job(), lambda: bench.spark, lambda: bench.now_us, meter.told)
+    assert outcome.problems == ()
+    meter.finish()
+    return meter
+
+
+@pytest.fixture(scope="module")
+def costs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Costs:
+    with pytest.MonkeyPatch.context() as patch:
+        # One at a time: otherwise nobody could say who read what.
+        patch.setattr(advance, "ABREAST", 1)
+        return Costs(spark, tmp_path_factory.mktemp("reads"))
+
+
+def of_events(scans: list[Scan]) -> list[Scan]:
+    return [scan for scan in scans if scan.place == "events"]
+
+
+def test_the_first_run_is_seen_to_read_everything(costs: Costs):
+    """Otherwise the numbers below would say nothing."""
+    most = {scan.who: scan.rows for scan in sorted(of_events(costs.full.scans), key=lambda scan: scan.rows)}
+    # Files whose kinds nobody asks for are skipped: one reads those of Helens, the other those of brokers.
+    assert most["metrics"] + most["task_stats"] == costs.before.events
+    assert max(scan.files for scan in of_events(costs.full.scans)) == costs.files
+
+
+def test_no_look_at_the_events_is_at_more_than_the_newest_hours(costs: Costs):
+    found = of_events(costs.newest.scans)
+    assert {scan.who for scan in found} >= {"checks", "world", "tasks", "task_stats", "request_stats", "metrics"}
+    for scan in found:
+        assert scan.rows <= ROWS_SHARE * costs.before.events, scan
+        assert scan.files <= FILES_SHARE * costs.files, scan
+
+
+def test_all_looks_at_the_events_together_are_a_small_part_of_the_first_runs(costs: Costs):
+    """A family may look several times: what it costs is compared with what all of its looks cost before."""
+    for what, share in (("rows", ROWS_SHARE), ("files", FILES_SHARE)):
+        first, then = (
+            sum(getattr(scan, what) for scan in of_events(meter.scans)) for meter in (costs.full, costs.newest)
+        )
+        assert then <= share * first, what
+
+
+def test_of_the_tables_only_what_is_live_or_looked_back_at_is_read(costs: Costs):
+    today = day_of(hour_of(costs.after.horizon_us))
+    for scan in costs.newest.scans:
+        if scan.place == "events":
+            continue
+        first_day = 0 if scan.place in WHOLE_FILES else today - BACK_DAYS.get(scan.who, LIVE_DAYS) + 1
+        # What was replaced stands in its old file still.
+        replaced = costs.before.since(scan.place, costs.frontier)
+        assert scan.rows <= costs.after.since(scan.place, first_day * DAY_HOURS) + replaced, scan
+
+
+def test_the_tasks_took_in_what_the_scans_say(costs: Costs):
+    """By another count of Spark, which knows nothing of plans."""
+    for meter in (costs.full, costs.newest):
+        for who, records in meter.records.items():
+            known = sum(scan.rows for scan in meter.scans if scan.who == who)
+            assert 0 <= records - known <= KEPT_BATCHES, (who, records, known)
