@@ -46,10 +46,6 @@ BACK_DAYS = {
     "noise": 31,
 }
 """Derivations that look further back, by what they mean: so much and no more, however long the history is."""
-WHOLE_FILES = {"pulses"}
-"""What one run takes in is one file of pulses with one row group, however many days it has, and whoever wants an hour
-of it reads all of it: 39,889 rows for 2 hours of 7 days. With row groups by day nothing had to be allowed here."""
-
 KEPT_BATCHES = 1_000
 """Frames that are held in memory count by their batches whenever they are used: 413 of the world were seen."""
 
@@ -174,7 +170,7 @@ def test_of_the_tables_only_what_is_live_or_looked_back_at_is_read(costs: Costs)
     for scan in costs.newest.scans:
         if scan.place == "events":
             continue
-        first_day = 0 if scan.place in WHOLE_FILES else today - BACK_DAYS.get(scan.who, LIVE_DAYS) + 1
+        first_day = today - BACK_DAYS.get(scan.who, LIVE_DAYS) + 1
         # What was replaced stands in its old file still.
         replaced = costs.before.since(scan.place, costs.frontier)
         assert scan.rows <= costs.after.since(scan.place, first_day * DAY_HOURS) + replaced, scan

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from scale0.io.segments import arrow
 from scale0.io.segments.names import Segment, name_of
-from scale0.pipeline.hours import DAY_US, day_of
+from scale0.pipeline.hours import DAY_HOURS, DAY_US, day_of
 from scale0.pipeline.warehouse import disk
 from scale0.pipeline.warehouse.coverage import Coverage
 from scale0.pipeline.warehouse.entries import keep
@@ -246,11 +246,15 @@ class _Adoption:
 
 
 def write_pulses(draft: Draft, pulses: pa.Table) -> FileEntry:
-    """One file, sorted; its parts have no hash: nothing is compared by it."""
+    """One file, sorted, of a row group for each day; its parts have no hash: nothing is compared by it."""
     path = draft.attempt.new_file(PULSES, PULSES)
     table = pulses.sort_by([(name, "ascending") for name in (PART, "source", "boot", "first_seq")])
-    pq.write_table(table, path, compression=arrow.COMPRESSION, write_page_checksum=True)
-    disk.sync(path)
     parts, counts = np.unique(table[PART].to_numpy(), return_counts=True)
+    starts = np.flatnonzero(np.diff(table[PART].to_numpy() // DAY_HOURS, prepend=-1))
+    with pq.ParquetWriter(path, table.schema, compression=arrow.COMPRESSION, write_page_checksum=True) as file:
+        for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
+            # Who wants an hour skips the other days.
+            file.write_table(table.slice(start, end - start))
+    disk.sync(path)
     sums = {part: (count, 0) for part, count in zip(parts.tolist(), counts.tolist(), strict=True)}
     return FileEntry(draft.attempt.relative(path), path.stat().st_size, sums)
