@@ -17,11 +17,6 @@ SELECT source, boot, first_seq, seq, first_us, last_us, events FROM minutes WHER
 UNION ALL
 SELECT source, boot, min(seq), max(seq), min(us), max(us), count(*) FROM islands GROUP BY source, boot, minute, island;
 
-CREATE MACRO silence_from(last_us, again_us, stopped) AS CASE
-    WHEN hour_start(last_us) + hour_us() - last_us <= silence_us()
-        AND coalesce(again_us, horizon_us()) >= hour_start(last_us) + hour_us() AND NOT stopped
-    THEN hour_start(last_us) + hour_us() ELSE last_us END;
-
 CREATE TEMP TABLE links AS
 WITH heard AS (
     SELECT p.*, s.seq IS NOT NULL AS stopped,
@@ -47,7 +42,7 @@ SELECT *,
         (PARTITION BY source ORDER BY first_us, boot, first_seq) AS next,
     CASE WHEN coalesce(own_next_us - last_us > silence_us(), false) OR own_next_us IS NULL
             AND (begin IS NOT NULL OR horizon_us() - last_us > silence_us() OR stopped)
-        THEN silence_from(last_us, coalesce(own_next_us, begin.us), stopped) END AS lost_us
+        THEN last_us END AS lost_us
 FROM holed;
 
 CREATE TEMP TABLE boots AS
@@ -141,8 +136,7 @@ WITH clients AS (
 ), services AS (
     SELECT * EXCLUDE (services), unnest(services) AS subject FROM segments WHERE role = 'backend'
 ), gaps AS (
-    SELECT *, next IS NOT NULL AS ends, silence_from(heard_us, next.first_us, stopped) AS gap_us,
-        greatest(gap_us, hour_start(next.first_us)) AS settled_us
+    SELECT *, next IS NOT NULL AS ends, heard_us AS gap_us
     FROM links
     WHERE CASE WHEN next IS NULL THEN horizon_us() - heard_us > silence_us() OR stopped
         ELSE next.begins OR next.hole OR next.first_us - heard_us > silence_us() END
@@ -191,14 +185,14 @@ SELECT 'broker' AS subject_kind, source AS subject, gap_us AS at_us, source, boo
     0 AS slots, event_id(source, boot, seq) AS end_id,
     {'class': CASE WHEN stopped THEN 'down' ELSE 'unobserved' END, 'reason': CASE WHEN stopped THEN 'stopped' ELSE 'silent' END,
         'heard_us': heard_us} AS watch
-FROM gaps WHERE (NOT ends OR next.first_us > gap_us) AND (NOT ends OR settled_us > gap_us)
+FROM gaps WHERE NOT ends
 UNION ALL BY NAME
-SELECT 'broker' AS subject_kind, source AS subject, settled_us AS at_us, source, boot, seq, 2 AS rank, 0 AS live, 0 AS doubt, 0 AS down,
+SELECT 'broker' AS subject_kind, source AS subject, gap_us AS at_us, source, boot, seq, 2 AS rank, 0 AS live, 0 AS doubt, 0 AS down,
     0 AS slots, CASE WHEN stopped AND NOT next.hole THEN event_id(source, boot, seq)
         ELSE event_id(source, next.boot, next.first_seq) END AS end_id,
     {'class': CASE WHEN next.hole THEN 'unobserved' ELSE 'down' END, 'reason': CASE WHEN next.hole THEN 'hole'
         WHEN stopped THEN 'stopped' WHEN next.begins THEN 'restarted' ELSE 'asleep' END, 'heard_us': heard_us} AS watch
-FROM gaps WHERE ends AND next.first_us > gap_us AND settled_us < next.first_us
+FROM gaps WHERE ends AND next.first_us > gap_us
 UNION ALL BY NAME
 SELECT 'broker' AS subject_kind, source AS subject, next.first_us AS at_us, source, next.boot AS boot, next.first_seq AS seq, 0 AS rank,
     0 AS live, 0 AS doubt, 0 AS down, 0 AS slots, event_id(source, next.boot, next.first_seq) AS start_id,
