@@ -195,19 +195,13 @@ def read_journal(data_dir: Path) -> Recorded:
     """What a broker that has stopped recorded of tasks: in segments, and in what its journal has left."""
     from scale0.cli.chaos_audit import Recorded
     from scale0.io.segments.filters import Choice
-    from scale0.io.segments.history import events_of, open_history
+    from scale0.io.segments.history import recorded_in
 
     unread: list[str] = []
-    history = open_history(data_dir, None, unread.append)
-    choice = Choice(kind="task.*")
-    try:
-        found = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, choice)]
-        found += history.rest(choice)
-    finally:
-        history.close()
+    events = recorded_in(data_dir, Choice(kind="task.*"), unread.append)
     if unread:
         raise faults.Trouble(f"the broker's history cannot be read: {unread[0]}")
-    return Recorded([event for table in found for event in events_of(table)])
+    return Recorded(events)
 
 
 def read_runs(folder: Path) -> Runs:

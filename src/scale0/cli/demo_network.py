@@ -72,16 +72,9 @@ class DemoNetwork:
     def recorded_calls(self) -> int:
         """How many calls of the demo's services the broker has recorded as answered."""
         from scale0.io.segments.filters import Choice
-        from scale0.io.segments.history import events_of, open_history
+        from scale0.io.segments.history import recorded_in
 
-        history = open_history(self.data_dir, None, lambda _: None)
-        choice = Choice(kind="request.summed")
-        try:
-            found = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, choice)]
-            found += history.rest(choice)
-        finally:
-            history.close()
-        events = [event for table in found for event in events_of(table)]
+        events = recorded_in(self.data_dir, Choice(kind="request.summed"), lambda _: None)
         return sum(event["code"] for event in events if event["service"].startswith("demo."))
 
     def kill(self, name: str) -> int:

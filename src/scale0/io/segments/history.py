@@ -258,3 +258,14 @@ def open_history(data_dir: Path | None, segments: str | None, tell: Tell) -> His
         where = segments or (note.place if note is not None else str(data_dir / FOLDER))
     place = open_place(where, "reader", data_dir or Path()) if where else None
     return History(place, journal, source, tell)
+
+
+def recorded_in(data_dir: Path, choice: Choice, tell: Tell) -> list[Event]:
+    """All that a data folder remembers of these events: in segments, and in what its journal has left."""
+    history = open_history(data_dir, None, tell)
+    try:
+        found = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, choice)]
+        found += history.rest(choice)
+    finally:
+        history.close()
+    return [event for table in found for event in events_of(table)]

@@ -11,7 +11,7 @@ the commit. Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -95,25 +95,12 @@ class Advance:
 
     def go(self, fresh: Fresh, span: Span | None = None) -> None:
         """Bring every table up to the horizon."""
-        works = [self._work(one.name, one, partial(self._family, one, fresh, span)) for one in FAMILIES]
-        works += [self._work(one.name, one, partial(self._derive, one, span)) for one in DERIVATIONS]
+        works = [work(one, read_by(one), partial(self._family, one, fresh, span)) for one in FAMILIES]
+        works += [work(one, one.inputs, partial(self._derive, one, span)) for one in DERIVATIONS]
         whole = len(works)
         cancel = self._spark.sparkContext.cancelAllJobs
         do_all(works, ABREAST, lambda name, ended: self._told(name, ended, whole), cancel)
         self._told("tables", whole, whole)
-
-    def _work(self, name: str, one: Family | Derivation, compute: Callable[[], None]) -> Work:
-        """What it needs and makes are slabs."""
-
-        def do() -> None:
-            with holding():
-                compute()
-
-        if hasattr(one, "inputs"):
-            needs = frozenset(one.inputs)
-        else:
-            needs = frozenset(slab.name for read in one.reads for slab in slabs_of(read, "hour"))
-        return Work(name, frozenset(slab.name for slab in one.slabs), needs, do)
 
     # Families.
 
@@ -258,6 +245,21 @@ class Advance:
         made = derivation.compute(inputs, parts, self._horizon_us, self._parameters)
         for slab in derivation.slabs:
             self._put(slab, made[slab.name], set(parts), None)
+
+
+def work(one: Family | Derivation, needs: Iterable[str], compute: Callable[[], None]) -> Work:
+    """What it needs and makes are slabs; what it holds is let go when it is done."""
+
+    def do() -> None:
+        with holding():
+            compute()
+
+    return Work(one.name, frozenset(slab.name for slab in one.slabs), frozenset(needs), do)
+
+
+def read_by(family: Family) -> set[str]:
+    """The slabs of the tables that a family steps over."""
+    return {slab.name for read in family.reads for slab in slabs_of(read, "hour")}
 
 
 def oldest_hour(draft: Draft, horizon_us: int) -> int:
