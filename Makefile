@@ -12,7 +12,7 @@ READY := .venv/.ready
 TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
-# Two workers: the tests that start processes share one of them (see tests/conftest.py).
+# Two workers: the tests that start processes share one of them (see tests/scheduling.py).
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300

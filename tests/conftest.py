@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
 # `fixed` tries the same examples every time, so that a red build is red again on the next machine.
 # `search` looks for new ones: HYPOTHESIS_PROFILE=search make test
 _SLOW_IS_FINE = (HealthCheck.too_slow,)  # the machine may be busy; pytest-timeout ends what hangs
@@ -28,12 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--allow-skips", action="store_true", help="let a run with skipped tests pass")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with real processes get one worker, so that they never fight for the cores with each other."""
-    for item in items:
-        if item.get_closest_marker("processes") and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """The suite's own order; whoever asks for another --dist than that of pyproject.toml gets it."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.scheduling import SuiteScheduling
+
+    return SuiteScheduling(config, log)
 
 
 def _not_run(config: pytest.Config) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline, in one process; and frames of events from few words."""
+"""One Spark session in each process that tests the pipeline, and the time that its tests may take."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ SPARK_SECONDS = 600
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A session takes seconds to start and half a gigabyte: whoever needs it shares a worker."""
+    """Whoever needs the session may wait for it."""
     for item in items:
-        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
+        needs = HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ())
+        if needs and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from tests.pipeline.judge.seconds import World, second, seen
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SHOWN = 40
 """Differences that a failure lists."""
