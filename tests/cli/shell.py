@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 EXAMPLES: Final = REPOSITORY / "examples"
 PATIENCE_SECONDS: Final = 30.0
@@ -121,3 +123,13 @@ def eventually(true: Callable[[], Any], what: str) -> Any:
         if found := true():
             return found
     raise AssertionError(f"not within {PATIENCE_SECONDS:g} s: {what}")
+
+
+def processes_with(folder: Path) -> list[str]:
+    """Who still runs of those that were started with this folder for temporary files."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("TMPDIR") == str(folder):
+                found.append(" ".join(process.cmdline())[:200])
+    return found

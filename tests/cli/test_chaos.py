@@ -169,11 +169,12 @@ def test_a_network_that_is_killed_for_a_minute_loses_nothing(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.processes
+@pytest.mark.parametrize("count", [1, 3, 4])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
-def test_chaos_that_is_ended_takes_its_processes_and_its_folder_with_it(tmp_path, number, code):
+def test_chaos_that_is_ended_takes_its_processes_and_its_folder_with_it(tmp_path, number, code, count):
     (tmp_path / "tmp").mkdir()
     with Shell(tmp_path, TMPDIR=str(tmp_path / "tmp")).background("chaos", "--workers", "2") as running:
-        children = eventually(lambda: started(running.process.pid, 3), "its processes have started")
+        children = eventually(lambda: started(running.process.pid, count), "its processes have started")
         running.signal(number)
         assert running.wait() == code, running.said
     eventually(lambda: not any(child.is_running() for child in children), "the children are gone")
@@ -181,6 +182,7 @@ def test_chaos_that_is_ended_takes_its_processes_and_its_folder_with_it(tmp_path
 
 
 def started(pid: int, count: int) -> list[psutil.Process]:
+    """A broker, the child with which it writes segments, and two workers: four are all of them."""
     children = psutil.Process(pid).children(recursive=True)
     return children if len(children) >= count else []
 

@@ -3,10 +3,8 @@
 # Promise: CLI-2
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,7 +12,7 @@ import pytest
 
 from scale0.cli.demo import report_is_right
 from scale0.cli.demo_report import count, missing
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell, eventually, processes_with
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -30,16 +28,6 @@ ROWS = {
 
 def children_of(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
-
-
-def processes_with(folder: Path) -> list[str]:
-    """Who still runs of those that were started with this folder for temporary files."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("TMPDIR") == str(folder):
-                found.append(" ".join(process.cmdline())[:200])
-    return found
 
 
 def report_of(said: str, name: str) -> str:
@@ -109,10 +97,14 @@ def test_without_java_the_demo_leaves_out_its_report_and_says_what_it_needs(monk
     assert "Java 17" in missing()
 
 
-def test_a_demo_that_is_ended_takes_its_processes_with_it(tmp_path):
-    with Shell(tmp_path).background("demo") as demo:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+def test_a_demo_that_is_ended_takes_its_processes_and_its_folder_with_it(tmp_path, number, code):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    with Shell(tmp_path, TMPDIR=str(folder)).background("demo") as demo:
         demo.wait_for("worker-2  offers")
         children = children_of(demo.process.pid)
-        demo.signal(signal.SIGTERM)
-        assert demo.wait() == 1
+        demo.signal(number)
+        assert demo.wait() == code, demo.said
         eventually(lambda: not any(child.is_running() for child in children), "the children are gone")
+    assert list(folder.iterdir()) == []

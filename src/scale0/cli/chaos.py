@@ -7,7 +7,6 @@ ends only what it started, leaves nothing running, and exits with 1 if a promise
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ import click
 
 from scale0.cli import faults, output
 from scale0.cli.chaos_show import Show, progress, summary
+from scale0.cli.ending import remove, told_to_end
 
 if TYPE_CHECKING:
     from scale0.cli.chaos_audit import Recorded, Report, Runs
@@ -66,39 +66,49 @@ def chaos(
       kills {broker, worker}, crashed, examples, kept,
       recovery {worker, broker, taken_back: {kills, p50, p99, max} in seconds}
     """
-    import asyncio
     import random
 
+    seed = random.SystemRandom().randrange(10_000) if seed is None else seed
+    began = time.monotonic()
+    report, folder = run_story(keep, seed, seconds, workers, rate, kill_every)
+    left = None if keep is None and report.kept else folder
+    if wants_json:
+        said = {"seed": seed, "seconds": seconds, **report._asdict(), "kept": report.kept}
+        said["recovery"] = {name: times._asdict() for name, times in report.recovery.items()}
+        output.say(output.as_json(said))
+    else:
+        summary(report, seed, workers, time.monotonic() - began, left)
+    if not report.kept:
+        sys.exit(faults.NO)
+
+
+def run_story(
+    keep: Path | None, seed: int, seconds: float, workers: int, rate: float, kill_every: float
+) -> tuple[Report, Path]:
+    """The story, to its end or to a signal; its folder stays if it was asked for, or tells what went wrong."""
+    import asyncio
+
+    from scale0.cli.chaos_network import ChaosNetwork
     from scale0.cli.chaos_plan import kills
     from scale0.cli.child import Broken
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(faults.NO))
-    seed = random.SystemRandom().randrange(10_000) if seed is None else seed
-    folder = folder_for(keep)
-    began = time.monotonic()
-    kept = False
-    try:
-        plan = kills(seed, seconds, workers, kill_every)
-        with progress() as show:
-            report = asyncio.run(story(folder, seed, plan, seconds, workers, rate, show))
-        kept = report.kept
-    except Broken as error:
-        raise faults.Trouble(str(error), f"the logs are in {folder}") from error
-    except BaseException:
-        if keep is None:
-            remove(folder)
-        raise
-    if kept and keep is None:
-        remove(folder)
-    left = None if keep is None and kept else folder
-    if wants_json:
-        told = {"seed": seed, "seconds": seconds, **report._asdict(), "kept": kept}
-        told["recovery"] = {name: times._asdict() for name, times in report.recovery.items()}
-        output.say(output.as_json(told))
-    else:
-        summary(report, seed, workers, time.monotonic() - began, left)
-    if not kept:
-        sys.exit(faults.NO)
+    plan = kills(seed, seconds, workers, kill_every)
+    with told_to_end() as ending:
+        folder = folder_for(keep)
+        network = ChaosNetwork(folder)
+        telling = False
+        try:
+            with progress() as show:
+                report = ending.run(lambda: asyncio.run(story(network, seed, plan, seconds, workers, rate, show)))
+            telling = not report.kept
+        except Broken as error:
+            telling = True
+            raise faults.Trouble(str(error), f"the logs are in {folder}") from error
+        finally:
+            network.close(in_order=False)
+            if keep is None and not telling:
+                remove(folder)
+    return report, folder
 
 
 def folder_for(keep: Path | None) -> Path:
@@ -111,23 +121,14 @@ def folder_for(keep: Path | None) -> Path:
     return keep.resolve()
 
 
-def remove(folder: Path) -> None:
-    """The folder and all that is in it."""
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 async def story(
-    folder: Path, seed: int, plan: list[Kill], seconds: float, workers: int, rate: float, show: Show
+    network: ChaosNetwork, seed: int, plan: list[Kill], seconds: float, workers: int, rate: float, show: Show
 ) -> Report:
     """Start, kill, heal, ask, stop, judge."""
     from scale0.cli.chaos_audit import judge
     from scale0.cli.chaos_load import Load, ask_again
-    from scale0.cli.chaos_network import ChaosNetwork
     from scale0.cli.chaos_plan import BROKER, kinds
 
-    network = ChaosNetwork(folder)
     healed = False
     try:
         show("starting", 0.0)
@@ -146,7 +147,7 @@ async def story(
     finally:
         network.close(in_order=healed)
     show("comparing", 1.0)
-    return judge(load.entries, read_journal(network.data_dir), read_runs(folder), killed, network.crashed)
+    return judge(load.entries, read_journal(network.data_dir), read_runs(network.folder), killed, network.crashed)
 
 
 async def disturb(

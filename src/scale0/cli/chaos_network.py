@@ -1,20 +1,21 @@
 """The processes of `scale0 chaos`: a broker on ports of its own and workers, killed and started again.
 
 Lives here: children. Never here: when one is killed, or what came of it. Invariants: only processes that were started
-here are ended here; when `close` returns, none is left.
+here are ended here; when `close` returns, none is left and none is started any more, whichever thread asks.
 """
 
 from __future__ import annotations
 
 import random
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from scale0.cli.broker import PORTS
 from scale0.cli.chaos_plan import BROKER, FOLDER, NAME
-from scale0.cli.child import Child
+from scale0.cli.child import Broken, Child
 
 WORKER: Final = "scale0.cli.chaos_worker:worker"
 FIRST_PORT: Final = 20_000
@@ -36,8 +37,10 @@ class ChaosNetwork:
     """A broker and workers by name."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._children: dict[str, Child] = {}
+        self._lock = threading.RLock()
+        self._closed = False
         self._starts = 0
         self._ports = free_ports(len(PORTS))
         self.data_dir = folder / "data"
@@ -56,43 +59,51 @@ class ChaosNetwork:
 
     def start(self, name: str) -> Child:
         """The broker or a worker; whoever must know when it is ready asks the child."""
+        with self._lock:
+            if self._closed:
+                raise Broken("stopped")
+            child = self._children[name] = self._started(name)
+            return child
+
+    def _started(self, name: str) -> Child:
         if name == BROKER:
             words = ["broker", "--identity", "chaos", "--data-dir", str(self.data_dir)]
             for port_name, port in zip(PORTS, self._ports, strict=True):
                 words += [f"--{port_name.replace('_', '-')}-port", str(port)]
-            child = Child(name, words, self._folder, {})
-        else:
-            self._starts += 1
-            identity = f"{name}.{self._starts}"
-            words = ["worker", WORKER, "--endpoint", self.backend]
-            child = Child(identity, words, self._folder, {NAME: identity, FOLDER: str(self._folder)})
-        self._children[name] = child
-        return child
+            return Child(name, words, self.folder, {})
+        self._starts += 1
+        identity = f"{name}.{self._starts}"
+        words = ["worker", WORKER, "--endpoint", self.backend]
+        return Child(identity, words, self.folder, {NAME: identity, FOLDER: str(self.folder)})
 
     def kill(self, name: str) -> Killed | None:
         """kill -9; None if it is down already."""
-        child = self._children.pop(name, None)
-        if child is None:
-            return None
-        child.kill()
-        return Killed(name, child.name, time.time())
+        with self._lock:
+            child = self._children.pop(name, None)
+            if child is None:
+                return None
+            child.kill()
+            return Killed(name, child.name, time.time())
 
     def look(self) -> None:
         """Start again who ended by itself, and remember that it did."""
-        for name, child in tuple(self._children.items()):
-            code = child.process.poll()
-            if code is not None:
-                self.crashed.append(f"{child.name} ended by itself with {code}")
-                self.start(name)
+        with self._lock:
+            for name, child in tuple(self._children.items()):
+                code = child.process.poll()
+                if code is not None:
+                    self.crashed.append(f"{child.name} ended by itself with {code}")
+                    self.start(name)
 
     def close(self, in_order: bool) -> None:
         """End everybody: the broker in order if wanted, so that all it decided is on disk; workers at once."""
-        for name in sorted(self._children, key=lambda name: name == BROKER):
-            child = self._children.pop(name)
-            if in_order and name == BROKER:
-                child.stop()
-            else:
-                child.kill()
+        with self._lock:
+            self._closed = True
+            for name in sorted(self._children, key=lambda name: name == BROKER):
+                child = self._children.pop(name)
+                if in_order and name == BROKER:
+                    child.stop()
+                else:
+                    child.kill()
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,11 +1,13 @@
 """Processes of our own: started, waited for, ended.
 
-Lives here: one `scale0 …` as a child of this command, its output in a file. Never here: which ones there are.
+Lives here: one `scale0 …` as a child of this command: one that stays, its output in a file, or an errand that ends by
+itself. Never here: which ones there are.
 Invariants: after `kill` or `stop` it is gone; it does not outlive the thread that started it, however that one ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -87,6 +89,39 @@ class Child:
         with self._log.open("rb") as log:
             log.seek(self._start)
             return log.read().decode(errors="replace")
+
+
+class Errand:
+    """One command of ours that ends by itself, and whatever it has started."""
+
+    def __init__(self, words: Sequence[str], to: int | None, environment: dict[str, str]) -> None:
+        self._what = f"scale0 {' '.join(words[:2])}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "scale0", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=to,
+            stderr=to,
+            text=True,
+            env={**os.environ, **environment},
+            start_new_session=True,  # so that all of it can be ended at once
+            preexec_fn=tether(),  # noqa: PLW1509  # as above
+        )
+
+    def done(self, seconds: float) -> tuple[int, str, str]:
+        """Its exit code and what it printed, once it has ended; Broken if that takes too long."""
+        try:
+            said, troubled = self._process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise Broken(f"{self._what} did not end within {seconds:.0f} s") from error
+        return self._process.returncode, said or "", troubled or ""
+
+    def kill(self) -> None:
+        """kill -9, of all of it."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # another thread has just seen its end
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def tether() -> Callable[[], None] | None:

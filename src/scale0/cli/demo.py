@@ -8,7 +8,7 @@ kept.
 from __future__ import annotations
 
 import os
-import signal
+import shutil
 import sys
 import tempfile
 import threading
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from scale0.cli import faults, output
+from scale0.cli.ending import Told, remove, told_to_end
 
 if TYPE_CHECKING:
     from scale0.cli.demo_network import DemoNetwork
@@ -78,31 +79,26 @@ def demo(keep: bool, page: Path | None) -> None:
     from scale0.cli.demo_network import DemoNetwork
     from scale0.client.errors import CallError
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(faults.NO))
-    folder = Path(tempfile.mkdtemp(prefix="scale0-demo-"))
-    network = DemoNetwork(folder)
     began = time.monotonic()
-    kept = False
-    try:
-        promises = [*story(network), *the_report(network, page)]
-        kept = all(promise.kept for promise in promises)
-    except (Broken, CallError) as error:
-        raise faults.Trouble(str(error), f"the logs are in {folder}") from error
-    finally:
-        network.close()
-        keep = keep or not kept
-        if not keep:
-            remove(folder)
-    summary(promises, time.monotonic() - began, folder if keep else None)
-    if not kept:
+    with told_to_end() as ending:
+        folder = Path(tempfile.mkdtemp(prefix="scale0-demo-"))
+        network = DemoNetwork(folder)
+        left = True
+        try:
+            promises = ending.run(lambda: [*story(network), *the_report(network, page)])
+            left = keep or not all(promise.kept for promise in promises)
+        except Told:
+            left = keep
+            raise
+        except (Broken, CallError) as error:
+            raise faults.Trouble(str(error), f"the logs are in {folder}") from error
+        finally:
+            network.close()
+            if not left:
+                remove(folder)
+    summary(promises, time.monotonic() - began, folder if left else None)
+    if not all(promise.kept for promise in promises):
         sys.exit(faults.NO)
-
-
-def remove(folder: Path) -> None:
-    """The folder and all that is in it."""
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def heading(text: str) -> None:
@@ -256,7 +252,7 @@ def a_check(network: DemoNetwork) -> Iterator[Promise]:
     heading("A Helen and an agent, that watch this machine")
     place = network.start_monitoring()
     output.say(f"Helen is at {place}, the agent has enrolled and run its first checks:")
-    code, text = network.run("checks")
+    code, text = network.ask("checks")
     output.say(text.rstrip())
     # Whether this machine is well is its own affair: 1 says that something is wrong with it.
     right = code in (0, faults.NO) and "memory" in text
@@ -311,7 +307,7 @@ def wait_for_backends(client: Client, count: int, seconds: float) -> bool:
 def what_is_there(network: DemoNetwork) -> Iterator[Promise]:
     """A command, as anybody would type it."""
     heading("scale0 status")
-    code, text = network.run("status", "--data-dir", str(network.data_dir))
+    code, text = network.ask("status", "--data-dir", str(network.data_dir))
     output.say(text.rstrip())
     yield Promise("the command line shows it", code == 0)
 
@@ -321,20 +317,22 @@ def the_report(network: DemoNetwork, page: Path | None) -> Iterator[Promise]:
     from scale0.cli import demo_report
 
     heading("What just happened, computed by Spark")
-    network.close()
+    network.stop()
     lacking = demo_report.missing()
     if lacking:
         output.say(f"left out: {lacking}")
         return
     began = time.monotonic()
     output.say("everybody has stopped, and the history is written out: scale0 pipeline run (this takes a while)")
-    demo_report.compute(network.data_dir)
-    demo_report.show(network.data_dir)
+    demo_report.compute(network)
+    demo_report.show(network)
+    written = network.data_dir / "report.html"
+    demo_report.write_page(network, written)
     page = page or new_page()
-    demo_report.write_page(network.data_dir, page)
+    shutil.copyfile(written, page)  # all at once: a demo that is ended meanwhile leaves no empty page
     output.say()
     output.say(f"all of it, with plots: {page}")
-    yield from report_is_right(demo_report.counted(network.data_dir))
+    yield from report_is_right(demo_report.counted(network))
     yield Promise(f"Spark computed it on this machine, in {time.monotonic() - began:.0f} s", True)
 
 

@@ -1,21 +1,21 @@
 """The processes of `scale0 demo`: a broker, its workers, a Helen and an agent, started, killed and ended.
 
-Lives here: which children there are. Never here: the story that is told with them. Invariant: every process that was
-started here is gone when `close` returns, stopped in order, so that the rest of the history was written out.
+Lives here: which children there are. Never here: the story that is told with them. Invariants: every process that was
+started here is gone when `stop` returns, stopped in order, so that the rest of the history was written out; after
+`close`, none is started any more, whichever thread asks.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from scale0.cli.broker import PORTS
-from scale0.cli.child import START_SECONDS, Broken, Child
+from scale0.cli.child import START_SECONDS, Broken, Child, Errand
 from scale0.cli.up_watch import Monitoring
 from scale0.io.files import TOKEN_FILE
 
@@ -33,6 +33,9 @@ class DemoNetwork:
         self._folder = folder
         self._children: dict[str, Child] = {}
         self._monitoring: Monitoring | None = None
+        self._errand: Errand | None = None
+        self._lock = threading.RLock()
+        self._closed = False
         self.endpoints: dict[str, str] = {}
         self.data_dir = folder / "data"
 
@@ -63,8 +66,10 @@ class DemoNetwork:
             said.append(what)
             done.set()
 
-        self._monitoring = Monitoring(folder, "demo", self.endpoints, self.data_dir / TOKEN_FILE)
-        self._monitoring.start(tell, tell)
+        with self._lock:
+            self._check()
+            self._monitoring = Monitoring(folder, "demo", self.endpoints, self.data_dir / TOKEN_FILE)
+            self._monitoring.start(tell, tell)
         if not done.wait(MONITORING_SECONDS) or " " in said[0]:
             raise Broken("".join(said[:1]) or "Helen and the agent did not get ready")
         return said[0]
@@ -79,32 +84,51 @@ class DemoNetwork:
 
     def kill(self, name: str) -> int:
         """kill -9; the number of the process that was."""
-        child = self._children.pop(name)
-        child.kill()
-        return child.process.pid
+        with self._lock:
+            child = self._children.pop(name)
+            child.kill()
+            return child.process.pid
+
+    def stop(self) -> None:
+        """End everybody: the agent and Helen, then workers, then the broker. Once is enough."""
+        with self._lock:
+            if self._errand is not None:
+                self._errand.kill()
+                self._errand = None
+            if self._monitoring is not None:
+                self._monitoring.stop()
+                self._monitoring = None
+            for name in sorted(self._children, key=lambda name: name == "broker"):
+                self._children.pop(name).stop()
 
     def close(self) -> None:
-        """End everybody: the agent and Helen, then workers, then the broker. Once is enough."""
-        if self._monitoring is not None:
-            self._monitoring.stop()
-            self._monitoring = None
-        for name in sorted(self._children, key=lambda name: name == "broker"):
-            self._children.pop(name).stop()
+        """End everybody, for good."""
+        with self._lock:
+            self._closed = True
+            self.stop()
 
-    def run(self, *words: str) -> tuple[int, str]:
-        """A command of ours, as typed; its exit code and what it printed."""
+    def ask(self, *words: str) -> tuple[int, str]:
+        """A command of ours that asks the network, as typed; its exit code and what it printed."""
         join = self.endpoints["frontend"].removeprefix("tcp://")
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "scale0", *words, "--join", join],
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS,
-            check=False,
-            env={**os.environ, "XDG_STATE_HOME": str(self._folder / "state")},  # its user is nobody's memory
-        )
-        return done.returncode, done.stdout + done.stderr
+        state = {"XDG_STATE_HOME": str(self._folder / "state")}  # its user is nobody's memory
+        code, said, troubled = self.run((*words, "--join", join), START_SECONDS, subprocess.PIPE, state)
+        return code, said + troubled
+
+    def run(
+        self, words: Sequence[str], seconds: float, to: int | None, environment: dict[str, str] | None = None
+    ) -> tuple[int, str, str]:
+        """A command of ours, to its end; its exit code, and what it printed `to` a pipe."""
+        with self._lock:
+            self._check()
+            errand = self._errand = Errand(words, to, environment or {})
+        return errand.done(seconds)
 
     def _start(self, name: str, words: list[str], environment: dict[str, str] | None = None) -> Child:
-        child = Child(name, words, self._folder, environment or {})
-        self._children[name] = child
-        return child
+        with self._lock:
+            self._check()
+            child = self._children[name] = Child(name, words, self._folder, environment or {})
+            return child
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Broken("stopped")

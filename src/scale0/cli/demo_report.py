@@ -1,8 +1,8 @@
 """The last chapter of `scale0 demo`: Spark computes what has just happened, and a report says it.
 
 Lives here: the commands that a person would type for it, and what their numbers must say. Never here: how a number is
-made. Invariants: only the demo's own segments are read; no process that was started here outlives it; the page is the
-one thing that stays.
+made. Invariants: only the demo's own segments are read; every process is one of the demo's network, which ends it; the
+page is the one thing that stays.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scale0.cli import output
-from scale0.cli.child import Broken, tether
+from scale0.cli.child import Broken
+
+if TYPE_CHECKING:
+    from scale0.cli.demo_network import DemoNetwork
 
 PARTS: Final = ("pyspark", "pyarrow", "duckdb")
 RUN_SECONDS: Final = 600.0
@@ -61,31 +63,32 @@ def missing() -> str:
     return ""
 
 
-def compute(data_dir: Path) -> None:
+def compute(network: DemoNetwork) -> None:
     """`scale0 pipeline run`, its progress where there is a terminal. Broken if it fails."""
-    words = ("pipeline", "run", "--data-dir", str(data_dir), "--memory", MEMORY, *FEW_ROWS)
-    _run(words, None)
+    words = ("pipeline", "run", "--data-dir", str(network.data_dir), "--memory", MEMORY, *FEW_ROWS)
+    _run(network, words, None)
 
 
-def show(data_dir: Path) -> None:
+def show(network: DemoNetwork) -> None:
     """The reports, as short as they can be."""
     for name, words in SHOWN.items():
         output.say()
-        said = _asked(name, data_dir, *words)
+        said = _asked(network, name, *words)
         # The notes below a table are the same for all three: the page has them.
         output.say(said.partition("\n\nThe tables go up to")[0].rstrip())
 
 
-def write_page(data_dir: Path, page: Path) -> None:
+def write_page(network: DemoNetwork, page: Path) -> None:
     """All reports, as one page."""
-    _asked("all", data_dir, "--format", "html", "--out", str(page))
+    _asked(network, "all", "--format", "html", "--out", str(page))
 
 
-def counted(data_dir: Path) -> Counted:
+def counted(network: DemoNetwork) -> Counted:
     """What the reports and the sessions say, for a program."""
-    lines = _asked("all", data_dir, "--format", "json").splitlines()
+    lines = _asked(network, "all", "--format", "json").splitlines()
     reports = {report["report"]: report["tables"][0]["rows"] for report in map(json.loads, lines)}
-    shown = _run(("pipeline", "show", "sessions", "--data-dir", str(data_dir), "--format", "json"), subprocess.PIPE)
+    words = ("pipeline", "show", "sessions", "--data-dir", str(network.data_dir), "--format", "json")
+    shown = _run(network, words, subprocess.PIPE)
     return count(reports, [json.loads(line) for line in shown.splitlines()])
 
 
@@ -103,27 +106,14 @@ def count(reports: dict[str, Sequence[dict[str, Any]]], sessions: Sequence[dict[
     )
 
 
-def _asked(name: str, data_dir: Path, *more: str) -> str:
+def _asked(network: DemoNetwork, name: str, *more: str) -> str:
     """What `scale0 report …` prints."""
-    return _run(("report", name, "--data-dir", str(data_dir), *SPAN, *more), subprocess.PIPE)
+    return _run(network, ("report", name, "--data-dir", str(network.data_dir), *SPAN, *more), subprocess.PIPE)
 
 
-def _run(words: Sequence[str], to: int | None) -> str:
+def _run(network: DemoNetwork, words: Sequence[str], to: int | None) -> str:
     """A command of ours, to its end; Broken with its last words if it fails."""
-    what = f"scale0 {words[0]} {words[1]}"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "scale0", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=to,
-            stderr=to,
-            text=True,
-            timeout=RUN_SECONDS,
-            check=False,
-            preexec_fn=tether(),  # one system call, made ready before: no lock is needed
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Broken(f"{what} did not end within {RUN_SECONDS:.0f} s") from error
-    if done.returncode:
-        raise Broken(f"{what} ended with {done.returncode} {(done.stderr or '').strip()[-500:]}".rstrip())
-    return done.stdout or ""
+    code, said, troubled = network.run(words, RUN_SECONDS, to)
+    if code:
+        raise Broken(f"scale0 {words[0]} {words[1]} ended with {code} {troubled.strip()[-500:]}".rstrip())
+    return said
