@@ -10,7 +10,8 @@ from scale0.pipeline import reading
 from scale0.pipeline.engine import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import threading
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -56,6 +57,9 @@ class Bench:
     def run(self, reach: Callable[[str], None] | None = None, **options: Any) -> runs.Outcome:
         more = () if reach is None else (reach,)
         return runs.run(self.job(**options), self._start, lambda: self.now_us, ignore, *more)
+
+    def stream(self, told: runs.Told, stop: threading.Event) -> Iterator[runs.Outcome]:
+        return runs.stream(self.job(), self._start, lambda: self.now_us, told, stop, 0.0)
 
     def backfill(self, first_us: int, end_us: int | None = None, **options: Any) -> runs.Outcome | None:
         return runs.backfill(self.job(**options), self._start, lambda: self.now_us, ignore, first_us, end_us)

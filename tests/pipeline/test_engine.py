@@ -5,12 +5,14 @@ Promise: PIPE-1, PIPE-4
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scale0.pipeline import registry
 from scale0.pipeline.engine import advance
+from scale0.pipeline.engine.queue import Wanted, enqueue
 from scale0.pipeline.engine.runs import PipelineError
 from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.parameters import Parameters
@@ -91,6 +93,38 @@ def test_many_runs_make_the_tables_of_one(history: History):
     outcome = bench.run()
     assert outcome.restated > 0
     assert len(rows_of(bench.warehouse, "restatements")) >= outcome.restated
+    assert differences(bench.tables(), history.tables) == []
+
+
+def test_a_stream_makes_the_tables_of_one_run(history: History):
+    """Segments come while it runs, some of them late; it is killed between two tables; a backfill is asked for."""
+    bench = history.bench("stream")
+    late = [path for number, path in enumerate(history.files) if number % 4 == 1]
+    timely = [path for path in history.files if path not in late]
+    half = len(timely) // 2
+    stop, doomed = threading.Event(), True
+
+    def told(what: str, _done: int, _whole: int) -> None:
+        if doomed and len(outcomes) == 1 and what == "incidents":
+            raise Killed
+
+    outcomes = []
+    bench.deliver(*timely[:half])
+    with pytest.raises(Killed):
+        for outcome in bench.stream(told, stop):
+            outcomes.append(outcome)
+            bench.deliver(*timely[half:])
+    doomed = False
+    for outcome in bench.stream(told, stop):
+        outcomes.append(outcome)
+        if len(outcomes) == 2:
+            bench.deliver(*late)
+        elif len(outcomes) == 3:
+            enqueue(bench.warehouse, Wanted(history.first_us, None, Parameters()))
+        else:
+            stop.set()
+    assert [(outcome.number, outcome.problems) for outcome in outcomes] == [(number, ()) for number in (1, 2, 3, 4)]
+    assert sum(outcome.events for outcome in outcomes) == history.outcome.events
     assert differences(bench.tables(), history.tables) == []
 
 
