@@ -132,7 +132,8 @@ def stream(every: float, **options: Any) -> None:
     job = job_of(options)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        # From a thread of its own: the signal may come while this one holds the lock of `stop`.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     worst = 0
     with shown_progress(False) as told:
         for outcome in runs.stream(job, session_of(options), now_us, told, stop, every):
