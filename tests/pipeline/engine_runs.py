@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from scale0.pipeline.engine.advance import Told
+
 OPERATIONAL = frozenset({"restatements", "events"})
 """Tables that tell how it came about; the others are a function of the events."""
 
@@ -58,7 +60,7 @@ class Bench:
         more = () if reach is None else (reach,)
         return runs.run(self.job(**options), self._start, lambda: self.now_us, ignore, *more)
 
-    def stream(self, told: runs.Told, stop: threading.Event) -> Iterator[runs.Outcome]:
+    def stream(self, told: Told, stop: threading.Event) -> Iterator[runs.Outcome]:
         return runs.stream(self.job(), self._start, lambda: self.now_us, told, stop, 0.0)
 
     def backfill(self, first_us: int, end_us: int | None = None, **options: Any) -> runs.Outcome | None:

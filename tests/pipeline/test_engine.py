@@ -13,7 +13,7 @@ import pytest
 from scale0.pipeline import registry
 from scale0.pipeline.engine import advance
 from scale0.pipeline.engine.queue import Wanted, enqueue
-from scale0.pipeline.engine.runs import PipelineError
+from scale0.pipeline.engine.runs import Outcome, PipelineError
 from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.warehouse.faults import Busy
@@ -108,12 +108,13 @@ def test_a_stream_makes_the_tables_of_one_run(history: History):
         if doomed and len(outcomes) == 1 and what == "incidents":
             raise Killed
 
-    outcomes = []
+    outcomes: list[Outcome] = []
     bench.deliver(*timely[:half])
+    killed = bench.stream(told, stop)
+    outcomes.append(next(killed))
+    bench.deliver(*timely[half:])
     with pytest.raises(Killed):
-        for outcome in bench.stream(told, stop):
-            outcomes.append(outcome)
-            bench.deliver(*timely[half:])
+        next(killed)
     doomed = False
     for outcome in bench.stream(told, stop):
         outcomes.append(outcome)
