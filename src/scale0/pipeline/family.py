@@ -1,8 +1,9 @@
 """What the engine asks of those who compute: families step from hour to hour, derivations look at whole parts.
 
 Lives here: the two Protocols. Never here: Spark jobs, files, or the order in which things run (`engine.py`).
-Invariants: everything here builds frames and runs no action; no clock, nothing random, nothing that depends on the
-order or the partitioning of rows; a step over many hours equals the steps over each, with the carry between them.
+Invariants: everything here builds frames and runs no action (but for those that are cut, `holding.py`); no clock,
+nothing random, nothing that depends on the order or the partitioning of rows; a step over many hours equals the steps
+over each, with the carry between them.
 """
 
 from __future__ import annotations

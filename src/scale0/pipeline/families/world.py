@@ -30,7 +30,7 @@ from scale0.pipeline.families.world_source_hours import SOURCE_HOURS, source_hou
 from scale0.pipeline.families.world_subjects import states, states_kept
 from scale0.pipeline.families.world_timeline import NODE_SLOTS, TIMELINE_WORLD, node_slots, timeline
 from scale0.pipeline.families.world_watching import boots, chain, sight, tails
-from scale0.pipeline.holding import hold
+from scale0.pipeline.holding import cut
 from scale0.pipeline.hours import DAY_US
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class World(NamedTuple):
         events, pulses = rows[EVENTS], rows[PULSES]
         before = empty(events.sparkSession) if carry is None else carry
         seen, absent_us = sight(stretch, parameters), parameters.absent_days * DAY_US
-        links = hold(chain(pulses, stops(events), before, seen))
+        links = cut(chain(pulses, stops(events), before, seen))
         lives = boots(links)
-        parts = hold(segments(said(events, before, lives, stretch.from_us), lives))
+        parts = cut(segments(said(events, before, lives, stretch.from_us), lives))
         planned = downtimes(events, before)
         boundaries = [
             of_carried(before, stretch, absent_us),
@@ -78,7 +78,7 @@ class World(NamedTuple):
             of_said(events, seen),
             of_downtimes(planned, stretch),
         ]
-        stand = hold(states(boundaries, stretch, absent_us))
+        stand = cut(states(boundaries, stretch, absent_us))
         carries = [
             tails(links, stretch),
             sessions_kept(parts, deaths(events, before), stretch),
