@@ -28,10 +28,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A small one: a core, a shuffle partition, a gigabyte."""
+    """A small one: a core, a shuffle partition, a gigabyte.
+
+    And Java's quick compiler alone: for few rows and many plans the thorough one took half of the processor.
+    """
     from scale0.pipeline.session import start
 
-    small = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
+    small = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.memory": "1g",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
     session = start("local[1]", small)
     yield session
     session.stop()
