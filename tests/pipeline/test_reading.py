@@ -137,6 +137,24 @@ def test_duckdb_opens_nothing_but_the_warehouse(filled, tmp_path):
             connection.execute("SET enable_external_access = true")
 
 
+def test_a_connection_beside_another_has_views_of_its_own_and_no_more_rights(filled, tmp_path):
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\n1\n")
+    with (
+        open_duckdb(filled, tables=("tally",), until=to_time(START_US)) as none,
+        open_duckdb(filled, tables=("tally", "rich"), beside=none) as whole,
+    ):
+        assert sorted(whole.execute("SELECT * FROM tally").fetchall()) == TALLIES
+        assert none.execute("SELECT * FROM tally").fetchall() == []
+        assert whole.execute(
+            'SELECT DISTINCT timezone(\'UTC\', "from") = "from"::TIMESTAMP FROM rich WHERE ok'
+        ).fetchall() == [(True,)]
+        with pytest.raises(duckdb.Error, match="disabled by configuration"):
+            whole.execute(f"SELECT * FROM read_csv('{secret}')")
+        with pytest.raises(duckdb.Error, match="rich does not exist"):
+            none.execute("SELECT * FROM rich")
+
+
 def test_a_question_in_sql_has_an_answer(filled):
     answer = ask(filled, "SELECT name FROM tally WHERE count > ? ORDER BY name", [2], tables=["tally"])
     assert answer.to_pylist() == [{"name": "new"}, {"name": "next day"}]
@@ -278,7 +296,7 @@ def test_reading_without_spark_needs_no_spark(filled):
 )
 def test_types_have_a_word_in_every_reader(word, kind, duck):
     assert arrow_type(word) == kind
-    assert duck_type(arrow_type(word)) == duck
+    assert duck_type(word) == duck
 
 
 @pytest.mark.parametrize(
@@ -287,3 +305,14 @@ def test_types_have_a_word_in_every_reader(word, kind, duck):
 def test_a_type_that_nobody_knows_is_an_error(word):
     with pytest.raises(Broken, match="does not know"):
         arrow_type(word)
+    with pytest.raises(Broken, match="does not know"):
+        duck_type(word)
+
+
+def test_every_plain_word_means_the_same_to_arrow_and_to_duckdb():
+    words = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp", "binary")
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for word in words:
+            (kind,) = connection.sql(f"SELECT CAST(NULL AS {duck_type(word)})").to_arrow_table().schema.types
+            assert kind == arrow_type(word), word

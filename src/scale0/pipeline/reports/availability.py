@@ -13,7 +13,7 @@ from scale0.pipeline.reports import subjects
 from scale0.pipeline.reports.desk import Desk, Row
 from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
 from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
-from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.shape import Cell, Column, Report, Strip, Strips, Table
 from scale0.pipeline.reports.words import availability, counted, duration, share
 
@@ -73,11 +73,10 @@ class Sums(NamedTuple):
 def sums_of(desk: Desk) -> list[Sums]:
     """Every subject that is meant."""
     meant, names = subjects.condition(desk.filters)
-    rows = desk.rows(
+    rows = desk.covered(
         f"SELECT subject_kind, subject, {_US}, sum(incidents)::BIGINT FROM availability"  # noqa: S608
-        f" WHERE {COVER} AND {meant} GROUP BY ALL",
-        ("availability",),
-        **desk.period.cover,
+        f" WHERE {meant} GROUP BY ALL",
+        "availability",
         **names,
     )
     closed = desk.rows(
@@ -105,14 +104,13 @@ def worst_first(sums: list[Sums]) -> list[Sums]:
 
 def cells_of(desk: Desk, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]]:
     """Step by step, of the subjects that are drawn."""
-    sums = ", ".join(f"sum({name}_seconds)" for name in CLASSES)
-    rows = desk.rows(
+    sums = ", ".join(f"sum(round({name}_seconds * 1e6)::BIGINT)::BIGINT / 1e6" for name in CLASSES)
+    rows = desk.covered(
         f"SELECT subject_kind, subject, epoch_us(start) // $unit * $unit AS step, {sums} FROM availability"  # noqa: S608
-        f" WHERE {COVER} AND subject IN $subjects GROUP BY ALL ORDER BY step",
-        ("availability",),
+        " WHERE subject IN $subjects GROUP BY ALL ORDER BY step",
+        "availability",
         unit=desk.period.unit_us,
         subjects=[one.subject for one in chosen],
-        **desk.period.cover,
     )
     found: dict[tuple[str, str], list[Cell]] = {}
     for kind, subject, *values in rows:

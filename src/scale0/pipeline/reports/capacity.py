@@ -13,7 +13,7 @@ from scale0.pipeline.hours import DAY_US, HOUR_US
 from scale0.pipeline.reports import latency
 from scale0.pipeline.reports.desk import Desk, Row
 from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
-from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.shape import Column, Cone, Line, Lines, Plot, Report, Table
 from scale0.pipeline.reports.words import counted, moment
 
@@ -23,8 +23,11 @@ MAX_CONES: Final = 4
 HISTORY_US: Final = 14 * DAY_US
 """What a line is fitted to."""
 
-_ROOM: Final = f'(slots * (least({HOUR_US}, $end - epoch_us("hour")) / 1e6))'
-"""The seconds that a node's slots had in an hour, or in as much of it as there was."""
+_ROOM_US: Final = f'(slots * least({HOUR_US}, $end - epoch_us("hour")))'
+"""The microseconds that a node's slots had in an hour, or in as much of it as there was."""
+_BUSY_US: Final = "round(busy_seconds * 1e6)::BIGINT"
+_SUMS: Final = f"sum({_BUSY_US})::BIGINT / 1e6, sum({_ROOM_US})::BIGINT / 1e6"
+"""Busy seconds, and those that there were: added up whole, since sums of doubles differ from run to run."""
 
 FORECASTS: Final = (
     Column("subject", "Check"),
@@ -100,7 +103,7 @@ def forecasts_of(desk: Desk) -> list[Forecast]:
 def nodes_of(desk: Desk) -> list[Row]:
     """(node, busy, capacity, busiest, slots, attempts, lost), the busiest first."""
     rows = desk.rows(
-        f"SELECT node, sum(busy_seconds), sum({_ROOM}), max(busy_seconds / nullif({_ROOM}, 0)),"  # noqa: S608
+        f"SELECT node, {_SUMS}, max(busy_seconds / nullif({_ROOM_US} / 1e6, 0)),"  # noqa: S608
         " max(slots), sum(attempts)::BIGINT, sum(lost)::BIGINT"
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
         " GROUP BY node ORDER BY node",
@@ -115,7 +118,7 @@ def nodes_of(desk: Desk) -> list[Row]:
 def loads_of(desk: Desk) -> Loads:
     """Of all nodes that are meant."""
     rows = desk.rows(
-        f'SELECT epoch_us("hour") // $unit * $unit AS step, sum(busy_seconds), sum({_ROOM})'  # noqa: S608
+        f'SELECT epoch_us("hour") // $unit * $unit AS step, {_SUMS}'  # noqa: S608
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
         " GROUP BY ALL",
         ("node_stats",),
@@ -131,12 +134,10 @@ def loads_of(desk: Desk) -> Loads:
 def growth_of(desk: Desk) -> list[tuple[str, float, float]]:
     """(method, a day in the first half, a day in the second)."""
     period = desk.period
-    rows = desk.rows(
-        f"SELECT method, epoch_us(start) < $middle AS early, sum(submitted)::BIGINT FROM task_stats WHERE {COVER}"  # noqa: S608
-        " GROUP BY ALL",
-        ("task_stats",),
+    rows = desk.covered(
+        "SELECT method, epoch_us(start) < $middle AS early, sum(submitted)::BIGINT FROM task_stats GROUP BY ALL",
+        "task_stats",
         middle=period.middle_us,
-        **period.cover,
     )
     days = {True: (period.middle_us - period.from_us) / DAY_US, False: (period.to_us - period.middle_us) / DAY_US}
     if min(days.values()) <= 0:
@@ -154,11 +155,13 @@ def histories_of(desk: Desk, drawn: list[Forecast]) -> dict[tuple[str, str, str]
         return {}
     end_us = max(one.fitted_to_us or one.as_of_us for one in drawn)
     rows = desk.rows(
+        # The agents are said apart: files can be filtered by a column as it is, and not by what is made of three.
         "SELECT agent, \"check\", metric, epoch_us(start), avg FROM metric_trends WHERE grain = 'hour'"
-        " AND agent || '/' || \"check\" || '/' || metric IN $names ORDER BY start",
+        " AND agent IN $agents AND agent || '/' || \"check\" || '/' || metric IN $names ORDER BY start",
         ("metric_trends",),
         since_us=end_us - HISTORY_US,
         until_us=end_us,
+        agents=[one.agent for one in drawn],
         names=[f"{one.agent}/{one.check}/{one.metric}" for one in drawn],
     )
     found: dict[tuple[str, str, str], list[tuple[int, float]]] = {}

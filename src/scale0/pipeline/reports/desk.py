@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from scale0.pipeline.hours import DAY_US, to_time
 from scale0.pipeline.reports.period import Period, period_of
 from scale0.pipeline.warehouse.faults import Broken, WarehouseError
 from scale0.pipeline.warehouse.records import LEDGER
+from scale0.pipeline.warehouse.selection import has_grains
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -66,6 +67,16 @@ class Question(msgspec.Struct, frozen=True):
     why: bool = False
 
 
+class _Views(NamedTuple):
+    """What a connection of a desk shows."""
+
+    tables: tuple[str, ...]
+    since: datetime
+    until: datetime
+    covered: bool
+    """Of tables with grains, only what makes up the period."""
+
+
 class Desk:
     """Answers questions about one period, from one manifest."""
 
@@ -82,8 +93,8 @@ class Desk:
             question.from_us, question.to_us, question.last_us, first_us, manifest.horizon_us
         )
         self._shared = tuple(sorted(table for table in {*tables, *ALWAYS} if self.has(table)))
-        """Opened together: a connection costs more than most questions."""
-        self._open: dict[tuple[tuple[str, ...], Any, Any], duckdb.DuckDBPyConnection] = {}
+        """Opened together: a connection costs more than most questions. Tables with grains show the period's cover."""
+        self._open: dict[_Views, duckdb.DuckDBPyConnection] = {}
 
     @property
     def filters(self) -> Filters:
@@ -102,16 +113,32 @@ class Desk:
         until_us: int | None = None,
         **parameters: Any,
     ) -> list[Row]:
-        """An answer about the parts that touch [since, until); without them, the period's."""
+        """An answer about the parts that touch [since, until), all their grains; without them, the period's."""
         if not self.has(*tables):
             return []
-        since = to_time(self.period.from_us if since_us is None else since_us)
+        since, until = self._bounds(since_us, until_us)
+        if set(tables) <= set(self._shared) and not any(self._has_grains(table) for table in tables):
+            tables = self._shared
+        return self._asked(sql, _Views(tables, since, until, tables is self._shared), parameters)
+
+    def covered(self, sql: str, table: str, **parameters: Any) -> list[Row]:
+        """An answer from those rows of a table with grains that make up the period, each second of it in one row."""
+        if not self.has(table):
+            return []
+        tables = self._shared if table in self._shared else (table,)
+        return self._asked(sql, _Views(tables, *self._bounds(), True), parameters)
+
+    def _bounds(self, since_us: int | None = None, until_us: int | None = None) -> tuple[datetime, datetime]:
         end_us = self.period.to_us if until_us is None else until_us
         # What happened at the horizon itself counts, also where that is the first instant of an hour.
-        until = to_time(end_us if end_us < self.period.horizon_us else self.period.horizon_us + 1)
-        if self._shared and set(tables) <= set(self._shared):
-            tables = self._shared
-        connection = self._connected(tables, since, until)
+        until_us = end_us if end_us < self.period.horizon_us else self.period.horizon_us + 1
+        return to_time(self.period.from_us if since_us is None else since_us), to_time(until_us)
+
+    def _has_grains(self, table: str) -> bool:
+        return table in self.manifest.tables and has_grains(self.manifest.tables[table])
+
+    def _asked(self, sql: str, views: _Views, parameters: dict[str, Any]) -> list[Row]:
+        connection = self._connected(views)
         wanted = set(_NAMED.findall(sql))
         used = {name: value for name, value in parameters.items() if name in wanted}
         import duckdb  # noqa: PLC0415  # it is an extra; who has no warehouse needs none
@@ -128,14 +155,19 @@ class Desk:
             connection.close()
         self._open.clear()
 
-    def _connected(self, tables: tuple[str, ...], since: datetime, until: datetime) -> duckdb.DuckDBPyConnection:
-        key = tables, since, until
-        if key not in self._open:
-            connection = reading.open_duckdb(self.warehouse, tables=tables, since=since, until=until)
-            self._open[key] = connection
+    def _connected(self, views: _Views) -> duckdb.DuckDBPyConnection:
+        if views not in self._open:
+            self._open[views] = reading.open_duckdb(
+                self.warehouse,
+                tables=views.tables,
+                since=views.since,
+                until=views.until,
+                cover=self.period.cover if views.covered else None,
+                beside=next(iter(self._open.values()), None),
+            )
             if self.warehouse.numbers()[-1] != self.manifest.number:
                 raise Overtaken("they change all the time; try again")
-        return self._open[key]
+        return self._open[views]
 
 
 class Overtaken(Exception):

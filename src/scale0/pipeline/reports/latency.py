@@ -1,16 +1,17 @@
 """Durations of a period: histograms merged exactly, their ranks, and how they changed.
 
-Lives here: what the reports of tasks and of requests share. Never here: which table. Invariant: a percentile of a
-period is read from the merged histogram of all its values; percentiles are never averaged.
+Lives here: what the reports of tasks and of requests share. Never here: which table. Invariants: a percentile of a
+period is read from the merged histogram of all its values; percentiles are never averaged. Histograms are merged by
+the database: a month of them has hundreds of thousands of entries, what is shown needs some ten thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from scale0.events.histogram import GAMMA, ZERO_BUCKET, Histogram, from_counts, merge, quantile
-from scale0.pipeline.reports.desk import Row
+from scale0.pipeline.reports.desk import Desk
 from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.shape import Bars, Line, Lines
 
@@ -19,47 +20,51 @@ MAX_BARS: Final = 48
 """Of a drawn histogram: neighbouring buckets are drawn as one."""
 
 
-class Part(NamedTuple):
-    """Counts by log bucket, of one name in one step of the period."""
+class Durations(NamedTuple):
+    """All histograms of one kind of duration in a period, as far as they are shown."""
 
-    name: str
-    step_us: int
-    histogram: Histogram
+    first: dict[str, Histogram]
+    """By name: of the first half of the period."""
+    second: dict[str, Histogram]
+    """Of the second."""
+    steps: dict[int, Histogram]
+    """By step: of all names."""
 
+    def named(self, name: str) -> Histogram:
+        """Of the whole period; empty for a name that nobody knows."""
+        return merge((self.first.get(name, []), self.second.get(name, [])))
 
-def parts_of(rows: Iterable[Row]) -> list[Part]:
-    """From rows of (name, step, bucket, count)."""
-    counts: dict[tuple[str, int], dict[int, int]] = {}
-    for name, step_us, bucket, count in rows:
-        of_step = counts.setdefault((name, step_us), {})
-        of_step[bucket] = of_step.get(bucket, 0) + int(count)
-    return [Part(name, step, from_counts(of_step)) for (name, step), of_step in counts.items()]
-
-
-def by_name(parts: Iterable[Part]) -> dict[str, Histogram]:
-    """Each name's histogram of the whole."""
-    found: dict[str, list[Histogram]] = {}
-    for part in parts:
-        found.setdefault(part.name, []).append(part.histogram)
-    return {name: merge(histograms) for name, histograms in found.items()}
+    def whole(self) -> Histogram:
+        """Of everything."""
+        return merge(self.steps.values())
 
 
-def by_step(parts: Iterable[Part]) -> dict[int, Histogram]:
-    """Each step's histogram of all names."""
-    found: dict[int, list[Histogram]] = {}
-    for part in parts:
-        found.setdefault(part.step_us, []).append(part.histogram)
-    return {step: merge(histograms) for step, histograms in found.items()}
+def durations_of(desk: Desk, table: str, column: str, name: str, pattern: str) -> Durations:
+    """Of a column of histograms, by the names that match; an empty pattern takes all."""
+    rows = desk.covered(
+        f"SELECT {name}, late, step, list(bucket), list(n) FROM (SELECT {name}, late, step, h.bucket AS bucket,"  # noqa: S608
+        f" sum(h.count)::BIGINT AS n FROM (SELECT {name}, epoch_us(start) >= $middle AS late,"
+        f" epoch_us(start) // $unit * $unit AS step, unnest({column}) AS h FROM {table}"
+        f" WHERE $pattern = '' OR {name} GLOB $pattern)"
+        f" GROUP BY GROUPING SETS (({name}, late, bucket), (step, bucket))) GROUP BY ALL",
+        table,
+        unit=desk.period.unit_us,
+        middle=desk.period.middle_us,
+        pattern=pattern,
+    )
+    found = Durations({}, {}, {})
+    for key, late, step_us, buckets, counts in rows:
+        histogram = from_counts(dict(zip(buckets, counts, strict=True)))
+        if step_us is not None:
+            found.steps[step_us] = histogram
+        else:
+            (found.second if late else found.first)[key] = histogram
+    return found
 
 
-def whole(parts: Iterable[Part]) -> Histogram:
-    """The histogram of everything."""
-    return merge(part.histogram for part in parts)
-
-
-def ranks(histogram: Histogram | None) -> tuple[float | None, ...]:
+def ranks(histogram: Histogram) -> tuple[float | None, ...]:
     """p50, p90, p99."""
-    return tuple(quantile(histogram or [], share) for _, share in RANKS)
+    return tuple(quantile(histogram, share) for _, share in RANKS)
 
 
 def change(before: float | None, after: float | None) -> float | None:
@@ -67,20 +72,14 @@ def change(before: float | None, after: float | None) -> float | None:
     return after / before - 1 if before and after is not None else None
 
 
-def p99_changes(parts: Iterable[Part], middle_us: int) -> dict[str, float | None]:
-    """By name: the p99 of the second half of a period against that of the first."""
-    parts = list(parts)
-    first = by_name(part for part in parts if part.step_us < middle_us)
-    second = by_name(part for part in parts if part.step_us >= middle_us)
-    return {
-        name: change(quantile(first.get(name, []), 0.99), quantile(second.get(name, []), 0.99))
-        for name in {*first, *second}
-    }
+def p99_change(durations: Durations, name: str) -> float | None:
+    """The p99 of the second half of a period against that of the first."""
+    first, second = durations.first.get(name, []), durations.second.get(name, [])
+    return change(quantile(first, 0.99), quantile(second, 0.99))
 
 
-def lines(title: str, about: str, parts: Iterable[Part], period: Period) -> Lines:
+def lines(title: str, about: str, steps: Mapping[int, Histogram], period: Period) -> Lines:
     """The ranks of every step."""
-    steps = by_step(parts)
     return Lines(
         title,
         about,

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from scale0.pipeline.hours import DAY_US
 from scale0.pipeline.reports.desk import Desk
-from scale0.pipeline.reports.period import COVER, Period, said
+from scale0.pipeline.reports.period import Period, said
 from scale0.pipeline.reports.shape import Column, Table
 from scale0.pipeline.reports.words import counted, share
 from scale0.pipeline.warehouse.records import LEDGER
@@ -52,11 +52,12 @@ class Belief(NamedTuple):
 
 def belief_of(desk: Desk, tables: tuple[str, ...]) -> Belief:
     """Of a report that is made of these tables."""
-    seen = desk.rows(
-        f"SELECT sum(unobserved_seconds), sum(up_seconds + down_seconds + downtime_seconds + unobserved_seconds)"  # noqa: S608
-        f" FROM availability WHERE subject_kind = 'broker' AND {COVER}",
-        ("availability",),
-        **desk.period.cover,
+    seen = desk.covered(
+        # Whole microseconds: sums of doubles differ from run to run.
+        "SELECT sum(round(unobserved_seconds * 1e6)::BIGINT), sum(round("
+        "(up_seconds + down_seconds + downtime_seconds + unobserved_seconds) * 1e6)::BIGINT)"
+        " FROM availability WHERE subject_kind = 'broker'",
+        "availability",
     )
     unobserved, whole = seen[0] if seen else (None, None)
     return Belief(unobserved / whole if whole else None, holes_of(desk), restatements_of(desk, tables))
@@ -87,8 +88,8 @@ def restatements_of(desk: Desk, tables: tuple[str, ...]) -> tuple[Restatement, .
         f' ORDER BY run DESC, "table", "{part}"',
         (LEDGER,),
         # A day or a month that the period only touches begins before it; a month's row says nothing of its days.
-        first=desk.period.cover["since"].replace(hour=0),
-        until=desk.period.cover["until"],
+        first=desk.period.bounds["since"].replace(hour=0),
+        until=desk.period.bounds["until"],
         ours=list(tables),
     )
     return tuple(Restatement(*row) for row in rows)

@@ -11,16 +11,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from scale0.base.errors import Scale0Error
-from scale0.pipeline.hours import DAY_US, HOUR_US, to_time
+from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, to_time
+from scale0.pipeline.warehouse.selection import Cover, Span, span_of
 
 FINE_HOURS: Final = 72
 """A period up to so long is shown by the hour, a longer one by the day."""
-
-COVER: Final = (
-    "(grain = 'day' AND start >= $first_day AND start < $end_day OR grain = 'hour' AND start >= $since"
-    " AND start < $until AND (start < $first_day OR start >= $end_day))"
-)
-"""The rows that make up a period: whole days, and hours at both ends."""
 
 
 class NothingThen(Scale0Error):
@@ -59,15 +54,19 @@ class Period(msgspec.Struct, frozen=True):
         return {"since": to_time(self.from_us), "until": to_time(self.to_us)}
 
     @property
-    def cover(self) -> dict[str, Any]:
-        """The parameters of COVER."""
-        first = end = self.to_us
-        if self.unit == "day":
-            first = _up(self.from_us, DAY_US)
-            # The day of the horizon has a row of its own, up to there.
-            end = _up(self.to_us, DAY_US) if self.to_us == self.horizon_us else self.to_us // DAY_US * DAY_US
-            end = max(first, end)
-        return {**self.bounds, "first_day": to_time(first), "end_day": to_time(end)}
+    def cover(self) -> Cover:
+        """What makes it up, of tables with grains: whole days, and hours at both ends."""
+        hours = span_of(self.from_us, self.to_us)
+        if self.unit == "hour":
+            return {"hour": (hours,)}
+        first = _up(hours.first, DAY_HOURS)
+        # The day of the horizon has a row of its own, up to there.
+        end = _up(hours.end, DAY_HOURS) if self.to_us == self.horizon_us else hours.end // DAY_HOURS * DAY_HOURS
+        end = max(first, end)
+        return {
+            "hour": (Span(hours.first, min(first, hours.end)), Span(end, max(end, hours.end))),
+            "day": (Span(first, end),),
+        }
 
     def steps(self) -> list[int]:
         """The start of every step; the first may begin before the period."""

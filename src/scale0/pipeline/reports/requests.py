@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
 from scale0.pipeline.reports.desk import Desk, Row
-from scale0.pipeline.reports.latency import Part
+from scale0.pipeline.reports.latency import Durations
 from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
-from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.shape import Column, Plot, Report, Stacks, Table
 from scale0.pipeline.reports.words import counted, share
 
@@ -49,27 +49,25 @@ class Count(NamedTuple):
 
 def counts_of(desk: Desk) -> list[Count]:
     """All services that are meant, step by step."""
-    rows = desk.rows(
-        "SELECT service, epoch_us(start) // $unit * $unit, sum(answered)::BIGINT,"  # noqa: S608
+    rows = desk.covered(
+        "SELECT service, epoch_us(start) // $unit * $unit, sum(answered)::BIGINT,"
         " coalesce(sum(list_sum(map_values(failed))), 0)::BIGINT, max(max), coalesce(sum(bytes), 0)::BIGINT"
-        f" FROM request_stats WHERE {COVER} AND ($service = '' OR service GLOB $service) GROUP BY ALL ORDER BY ALL",
-        TABLES,
+        " FROM request_stats WHERE $service = '' OR service GLOB $service GROUP BY ALL ORDER BY ALL",
+        "request_stats",
         unit=desk.period.unit_us,
         service=desk.filters.service,
-        **desk.period.cover,
     )
     return [Count(*row) for row in rows]
 
 
 def codes_of(desk: Desk) -> dict[str, list[tuple[int, int]]]:
     """By service: (code, count), the most frequent first."""
-    rows = desk.rows(
-        "SELECT service, e.key, sum(e.value)::BIGINT AS n FROM (SELECT service, unnest(map_entries(failed)) AS e"  # noqa: S608
-        f" FROM request_stats WHERE {COVER} AND ($service = '' OR service GLOB $service)) GROUP BY ALL"
+    rows = desk.covered(
+        "SELECT service, e.key, sum(e.value)::BIGINT AS n FROM (SELECT service, unnest(map_entries(failed)) AS e"
+        " FROM request_stats WHERE $service = '' OR service GLOB $service) GROUP BY ALL"
         " ORDER BY service, n DESC, e.key",
-        TABLES,
+        "request_stats",
         service=desk.filters.service,
-        **desk.period.cover,
     )
     found: dict[str, list[tuple[int, int]]] = {}
     for service, code, count in rows:
@@ -77,18 +75,9 @@ def codes_of(desk: Desk) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def parts_of(desk: Desk) -> list[Part]:
+def durations_of(desk: Desk) -> Durations:
     """The histograms."""
-    rows = desk.rows(
-        "SELECT service, step, h.bucket, sum(h.count)::BIGINT FROM (SELECT service,"  # noqa: S608
-        " epoch_us(start) // $unit * $unit AS step, unnest(histogram) AS h"
-        f" FROM request_stats WHERE {COVER} AND ($service = '' OR service GLOB $service)) GROUP BY ALL",
-        TABLES,
-        unit=desk.period.unit_us,
-        service=desk.filters.service,
-        **desk.period.cover,
-    )
-    return latency.parts_of(rows)
+    return latency.durations_of(desk, "request_stats", "histogram", "service", desk.filters.service)
 
 
 def report(desk: Desk) -> Report:
@@ -99,20 +88,20 @@ def report(desk: Desk) -> Report:
         rows = desk.rows("SELECT DISTINCT service FROM request_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
         known = tuple(service for (service,) in rows)
     belief = belief_of(desk, TABLES)
-    return build(desk.period, counts, codes_of(desk), parts_of(desk), belief, desk.question.why, known)
+    return build(desk.period, counts, codes_of(desk), durations_of(desk), belief, desk.question.why, known)
 
 
 def build(
     period: Period,
     counts: list[Count],
     codes: dict[str, list[tuple[int, int]]],
-    parts: list[Part],
+    durations: Durations,
     belief: Belief,
     why: bool = False,
     known: tuple[str, ...] = (),
 ) -> Report:
     """The report from the answers."""
-    rows = rows_of(period, counts, codes, parts)
+    rows = rows_of(period, counts, codes, durations)
     table = Table("requests", "Requests by service", COLUMNS, rows, "nothing was asked for")
     return Report(
         name="requests",
@@ -120,7 +109,7 @@ def build(
         period=period,
         summary=_summary(counts),
         tables=(table, *(why_tables(belief) if why else ())),
-        plots=_plots(period, counts, parts) if counts else (),
+        plots=_plots(period, counts, durations) if counts else (),
         notes=(*notes_of(belief, period), "Trends compare the second half of the period with the first."),
         matched=bool(counts) or not known,
         known=known,
@@ -128,22 +117,25 @@ def build(
 
 
 def rows_of(
-    period: Period, counts: list[Count], codes: dict[str, list[tuple[int, int]]], parts: list[Part]
+    period: Period, counts: list[Count], codes: dict[str, list[tuple[int, int]]], durations: Durations
 ) -> tuple[Row, ...]:
     """A row for each service; those with most failures first, then the busiest."""
     services: dict[str, list[Count]] = {}
     for count in counts:
         services.setdefault(count.service, []).append(count)
-    merged = latency.by_name(parts)
-    trends = latency.p99_changes(parts, period.middle_us)
     found = []
     for service, steps in services.items():
         answered, failed = sum(one.answered for one in steps), sum(one.failed for one in steps)
         longest = max((one.longest for one in steps if one.longest is not None), default=None)
         named = ", ".join(f"{code}: {count:,}" for code, count in codes.get(service, [])[:MAX_CODES])
+        ranks = latency.ranks(durations.named(service))
         row = (
-            *(service, answered, failed, _share(answered, failed), named, *latency.ranks(merged.get(service)), longest),
-            *(trends.get(service), failed_points(steps, period.middle_us), sum(one.bytes for one in steps)),
+            *(service, answered, failed, _share(answered, failed), named, *ranks, longest),
+            *(
+                latency.p99_change(durations, service),
+                failed_points(steps, period.middle_us),
+                sum(one.bytes for one in steps),
+            ),
         )
         found.append((-failed, -answered, service, row))
     return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:3]))
@@ -160,7 +152,7 @@ def _share(answered: int, failed: int) -> float | None:
     return failed / (answered + failed) if answered + failed else None
 
 
-def _plots(period: Period, counts: list[Count], parts: list[Part]) -> tuple[Plot, ...]:
+def _plots(period: Period, counts: list[Count], durations: Durations) -> tuple[Plot, ...]:
     unit = period.unit
     steps: dict[int, tuple[int, int]] = {}
     for one in counts:
@@ -173,11 +165,10 @@ def _plots(period: Period, counts: list[Count], parts: list[Part]) -> tuple[Plot
         period.unit_us,
         tuple((step, steps.get(step, (0, 0))) for step in period.steps()),
     )
-    merged = latency.whole(parts)
     return (
         stacks,
-        latency.lines(f"Time to an answer by the {unit}", f"p50, p90 and p99 in each {unit}.", parts, period),
-        latency.bars("Times to an answer", "How many requests took how long.", merged),
+        latency.lines(f"Time to an answer by the {unit}", f"p50, p90 and p99 in each {unit}.", durations.steps, period),
+        latency.bars("Times to an answer", "How many requests took how long.", durations.whole()),
     )
 
 

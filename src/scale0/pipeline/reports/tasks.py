@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
 from scale0.pipeline.reports.desk import Desk, Row
-from scale0.pipeline.reports.latency import Part
+from scale0.pipeline.reports.latency import Durations
 from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
-from scale0.pipeline.reports.period import COVER, Period
+from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.shape import Column, Plot, Report, Stacks, Table
 from scale0.pipeline.reports.words import counted, share
 
@@ -57,30 +57,20 @@ class Count(NamedTuple):
 def counts_of(desk: Desk) -> list[Count]:
     """All methods that are meant, step by step."""
     sums = ", ".join(f"sum({name})::BIGINT" for name in _COUNTS)
-    rows = desk.rows(
+    rows = desk.covered(
         f"SELECT method, epoch_us(start) // $unit * $unit, {sums}, max(run_max),"  # noqa: S608
         " sum(round(busy_seconds * 1e6)::BIGINT)::BIGINT / 1e6"
-        f" FROM task_stats WHERE {COVER} AND ($method = '' OR method GLOB $method) GROUP BY ALL ORDER BY ALL",
-        TABLES,
+        " FROM task_stats WHERE $method = '' OR method GLOB $method GROUP BY ALL ORDER BY ALL",
+        "task_stats",
         unit=desk.period.unit_us,
         method=desk.filters.method,
-        **desk.period.cover,
     )
     return [Count(*row) for row in rows]
 
 
-def parts_of(desk: Desk, measure: str) -> list[Part]:
+def durations_of(desk: Desk, measure: str) -> Durations:
     """The histograms of `wait` or `run`."""
-    rows = desk.rows(
-        "SELECT method, step, h.bucket, sum(h.count)::BIGINT FROM (SELECT method,"  # noqa: S608
-        f" epoch_us(start) // $unit * $unit AS step, unnest({measure}_histogram) AS h"
-        f" FROM task_stats WHERE {COVER} AND ($method = '' OR method GLOB $method)) GROUP BY ALL",
-        TABLES,
-        unit=desk.period.unit_us,
-        method=desk.filters.method,
-        **desk.period.cover,
-    )
-    return latency.parts_of(rows)
+    return latency.durations_of(desk, "task_stats", f"{measure}_histogram", "method", desk.filters.method)
 
 
 def report(desk: Desk) -> Report:
@@ -91,14 +81,15 @@ def report(desk: Desk) -> Report:
         rows = desk.rows("SELECT DISTINCT method FROM task_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
         known = tuple(method for (method,) in rows)
     belief = belief_of(desk, TABLES)
-    return build(desk.period, counts, parts_of(desk, "wait"), parts_of(desk, "run"), belief, desk.question.why, known)
+    waits, runs = durations_of(desk, "wait"), durations_of(desk, "run")
+    return build(desk.period, counts, waits, runs, belief, desk.question.why, known)
 
 
 def build(
     period: Period,
     counts: list[Count],
-    waits: list[Part],
-    runs: list[Part],
+    waits: Durations,
+    runs: Durations,
     belief: Belief,
     why: bool = False,
     known: tuple[str, ...] = (),
@@ -118,23 +109,21 @@ def build(
     )
 
 
-def rows_of(period: Period, counts: list[Count], waits: list[Part], runs: list[Part]) -> tuple[Row, ...]:
+def rows_of(period: Period, counts: list[Count], waits: Durations, runs: Durations) -> tuple[Row, ...]:
     """A row for each method; those with most failures first, then the busiest."""
     methods: dict[str, list[Count]] = {}
     for count in counts:
         methods.setdefault(count.method, []).append(count)
-    wait, run = latency.by_name(waits), latency.by_name(runs)
-    trends = latency.p99_changes(runs, period.middle_us)
     found = []
     for method, steps in methods.items():
         submitted, finished, failed, cancelled, retried = (sum(getattr(one, name) for one in steps) for name in _COUNTS)
         ended = finished + failed
-        wait_ranks, run_ranks = latency.ranks(wait.get(method)), latency.ranks(run.get(method))
+        wait_ranks, run_ranks = latency.ranks(waits.named(method)), latency.ranks(runs.named(method))
         longest = max((one.run_max for one in steps if one.run_max is not None), default=None)
         row = (
             *(method, submitted, finished, failed, cancelled, retried, failed / ended if ended else None),
-            *(*wait_ranks, *run_ranks, longest, trends.get(method), failed_points(steps, period.middle_us)),
-            sum(one.busy for one in steps),
+            *(*wait_ranks, *run_ranks, longest, latency.p99_change(runs, method)),
+            *(failed_points(steps, period.middle_us), sum(one.busy for one in steps)),
         )
         found.append((-failed, -submitted, method, row))
     return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:3]))
@@ -151,7 +140,7 @@ def failed_points(steps: list[Count], middle_us: int) -> float | None:
     return shares[1] - shares[0]
 
 
-def _plots(period: Period, counts: list[Count], waits: list[Part], runs: list[Part]) -> tuple[Plot, ...]:
+def _plots(period: Period, counts: list[Count], waits: Durations, runs: Durations) -> tuple[Plot, ...]:
     unit = period.unit
     steps: dict[int, tuple[int, int, int]] = {}
     for one in counts:
@@ -164,12 +153,11 @@ def _plots(period: Period, counts: list[Count], waits: list[Part], runs: list[Pa
         period.unit_us,
         tuple((step, steps.get(step, (0, 0, 0))) for step in period.steps()),
     )
-    run_all = latency.whole(runs)
     return (
         ended,
-        latency.lines(f"Run time by the {unit}", f"p50, p90 and p99 of run times in each {unit}.", runs, period),
-        latency.lines(f"Wait by the {unit}", f"p50, p90 and p99 of waits in each {unit}.", waits, period),
-        latency.bars("Run times of all tasks", "How many tasks ran for how long.", run_all),
+        latency.lines(f"Run time by the {unit}", f"p50, p90 and p99 of run times in each {unit}.", runs.steps, period),
+        latency.lines(f"Wait by the {unit}", f"p50, p90 and p99 of waits in each {unit}.", waits.steps, period),
+        latency.bars("Run times of all tasks", "How many tasks ran for how long.", runs.whole()),
     )
 
 

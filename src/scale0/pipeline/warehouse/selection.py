@@ -7,7 +7,7 @@ selection, behind at most one filter.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scale0.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, Type
@@ -19,6 +19,7 @@ from scale0.pipeline.warehouse.records import EVENTS, LEDGER, FileEntry, Manifes
 if TYPE_CHECKING:
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
+GRAIN: Final = "grain"
 MAX_DAY: Final = 2_932_896
 """The last day of the year 9999."""
 
@@ -41,6 +42,10 @@ class Span(NamedTuple):
                 return range(month_of(days.start), month_of(min(days.stop, MAX_DAY + 1) - 1) + 1)
             case "open":
                 return range(1)
+
+
+Cover = Mapping[str, Sequence[Span]]
+"""Of a table with grains: which hours of which grain. One that is not named is left out."""
 
 
 class Files(NamedTuple):
@@ -71,16 +76,20 @@ def span_of(since_us: int | None, until_us: int | None) -> Span:
     return Span(first, end)
 
 
-def select(warehouse: Warehouse, manifest: Manifest, table: str, span: Span) -> Selection:
-    """The files of a table. WarehouseError if there is no such table."""
+def select(warehouse: Warehouse, manifest: Manifest, table: str, span: Span, cover: Cover | None = None) -> Selection:
+    """The files of a table; if it has grains and a cover is said, those of the cover. WarehouseError if it is unknown.
+
+    Grains lie in slabs of their own, so that a file of one that is not wanted is not even opened.
+    """
     if table == EVENTS:
         return _select_events(warehouse, manifest, span)
     info = info_of(manifest, table)
     if table == LEDGER:
         return Selection(info.columns, _grouped(warehouse, manifest.ledger, carve=False))
-    entries = [
-        entry for slab, about in info.slabs.items() for entry in _entries(warehouse, manifest, slab, about.period, span)
-    ]
+    entries: list[FileEntry] = []
+    for slab, about in info.slabs.items():
+        spans = cover.get(slab.removeprefix(f"{table}."), ()) if cover is not None and has_grains(info) else (span,)
+        entries += joined(entry for one in spans for entry in _entries(warehouse, manifest, slab, about.period, one))
     return Selection(info.columns, _grouped(warehouse, entries, carve=True))
 
 
@@ -90,6 +99,11 @@ def info_of(manifest: Manifest, table: str) -> TableInfo:
         known = ", ".join(sorted({*manifest.tables, EVENTS}))
         raise WarehouseError(f"there is no table {table!r}; there are: {known}")
     return manifest.tables[table]
+
+
+def has_grains(info: TableInfo) -> bool:
+    """True if a table tells the same in several grains: slab `table.day` has the rows of its days, and so on."""
+    return GRAIN in info.columns
 
 
 def _entries(warehouse: Warehouse, manifest: Manifest, slab: str, period: Period, span: Span) -> Iterable[FileEntry]:

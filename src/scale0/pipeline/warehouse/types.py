@@ -1,66 +1,107 @@
 """Types as a manifest says them, in Spark's words, for readers without Spark.
 
-Lives here: words to Arrow's types, and these to DuckDB's. Never here: a column. Invariant: a word that is not known is
-an error, never a guess.
+Lives here: words to Arrow's types, and to DuckDB's. Never here: a column. Invariants: a word that is not known is an
+error, never a guess; DuckDB's readers need no Arrow, which takes longer to import than most questions to answer.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scale0.pipeline.warehouse.faults import Broken
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_DEPTH: Final = 8
 """Types within types: ours have three."""
 
-_PLAIN: Final = {
-    "string": (pa.string(), "VARCHAR"),
-    "boolean": (pa.bool_(), "BOOLEAN"),
-    "int": (pa.int32(), "INTEGER"),
-    "bigint": (pa.int64(), "BIGINT"),
-    "float": (pa.float32(), "FLOAT"),
-    "double": (pa.float64(), "DOUBLE"),
-    "date": (pa.date32(), "DATE"),
-    "timestamp": (pa.timestamp("us", tz="UTC"), "TIMESTAMP WITH TIME ZONE"),
-    "binary": (pa.binary(), "BLOB"),
+_DUCK: Final = {
+    "string": "VARCHAR",
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "binary": "BLOB",
 }
-_DUCK: Final[dict[pa.DataType, str]] = dict(_PLAIN.values())
 _FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def arrow_type(word: str, depth: int = 0) -> pa.DataType:
+class _Kind(NamedTuple):
+    """A type: a plain word, or `array`, `map` or `struct` with what is in it."""
+
+    word: str
+    inner: tuple[tuple[str, _Kind], ...] = ()
+    """Names and types; the names are of a struct's fields."""
+
+
+def arrow_type(word: str) -> pa.DataType:
     """`array<struct<bucket:int,count:bigint>>` as Arrow has it."""
+    return _arrow(_kind(word))
+
+
+def duck_type(word: str) -> str:
+    """The same as DuckDB spells it."""
+    return _duck(_kind(word))
+
+
+def _kind(word: str, depth: int = 0) -> _Kind:
     word = word.strip()
-    if word in _PLAIN:
-        return _PLAIN[word][0]
+    if word in _DUCK:
+        return _Kind(word)
     outer, _, rest = word.partition("<")
     if depth < MAX_DEPTH and rest.endswith(">"):
         inner = _split(rest[:-1])
         match outer, len(inner):
-            case "array", 1:
-                return pa.list_(pa.field("element", arrow_type(inner[0], depth + 1)))
-            case "map", 2:
-                return pa.map_(arrow_type(inner[0], depth + 1), arrow_type(inner[1], depth + 1))
+            case ("array", 1) | ("map", 2):
+                return _Kind(outer, tuple(("", _kind(one, depth + 1)) for one in inner))
             case "struct", _:
                 pairs = [field.partition(":") for field in inner]
                 if all(_FIELD_NAME.fullmatch(name.strip()) for name, _, _ in pairs):
-                    return pa.struct([pa.field(name.strip(), arrow_type(kind, depth + 1)) for name, _, kind in pairs])
+                    return _Kind(outer, tuple((name.strip(), _kind(kind, depth + 1)) for name, _, kind in pairs))
     raise Broken(f"a manifest names the type {word!r}, which this program does not know: use the newer program")
 
 
-def duck_type(kind: pa.DataType) -> str:
-    """An Arrow type as DuckDB spells it."""
-    if pa.types.is_list(kind):
-        return f"{duck_type(kind.value_type)}[]"
-    if pa.types.is_map(kind):
-        return f"MAP({duck_type(kind.key_type)}, {duck_type(kind.item_type)})"
-    if pa.types.is_struct(kind):
-        fields = ", ".join(f'"{field.name}" {duck_type(field.type)}' for field in kind)
-        return f"STRUCT({fields})"
-    return _DUCK[kind]
+def _arrow(kind: _Kind) -> pa.DataType:
+    import pyarrow as pa  # noqa: PLC0415  # DuckDB's readers need none
+
+    inner = [(name, _arrow(one)) for name, one in kind.inner]
+    match kind.word:
+        case "array":
+            return pa.list_(pa.field("element", inner[0][1]))
+        case "map":
+            return pa.map_(inner[0][1], inner[1][1])
+        case "struct":
+            return pa.struct([pa.field(name, one) for name, one in inner])
+    plain: dict[str, pa.DataType] = {
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "binary": pa.binary(),
+    }
+    return plain[kind.word]
+
+
+def _duck(kind: _Kind) -> str:
+    inner = [(name, _duck(one)) for name, one in kind.inner]
+    match kind.word:
+        case "array":
+            return f"{inner[0][1]}[]"
+        case "map":
+            return f"MAP({inner[0][1]}, {inner[1][1]})"
+        case "struct":
+            fields = ", ".join(f'"{name}" {one}' for name, one in inner)
+            return f"STRUCT({fields})"
+    return _DUCK[kind.word]
 
 
 def _split(text: str) -> list[str]:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from scale0.pipeline.warehouse import collection, disk, faults, lock
-from scale0.pipeline.warehouse.attempt import Attempt
 from scale0.pipeline.warehouse.faults import Broken
 from scale0.pipeline.warehouse.records import (
     FORMAT,
@@ -37,6 +36,8 @@ from scale0.pipeline.warehouse.records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from scale0.pipeline.warehouse.attempt import Attempt
 
 MANIFESTS: Final = "manifest"
 DATA: Final = "data"
@@ -185,6 +186,8 @@ class Warehouse:
 
     def begin(self) -> Attempt:
         """A fresh attempt to make the next manifest."""
+        from scale0.pipeline.warehouse.attempt import Attempt  # noqa: PLC0415  # it needs pyarrow, and readers do not
+
         numbers = self.numbers()
         number = numbers[-1] + 1 if numbers else 1
         name = f"{number}-{secrets.token_hex(4)}"
