@@ -184,10 +184,12 @@ def draw_bars(plot: Bars, key: str) -> str:
         if low <= value <= high:
             at = x(value)
             body.append(axes.line("mark", at, frame.top, at, frame.bottom))
-            # A name that would stand on the one before it goes a line lower.
-            lower = 12 if at + 3 < right_end else 0
-            body.append(axes.text("tick", at + 3, frame.top + 8 + lower, name))
-            right_end = at + 3 + len(name) * axes.CHARACTER if not lower else right_end
+            width = len(name) * axes.CHARACTER
+            # One that would leave the plot stands before its line, one that would stand on another a line lower.
+            left = at + 3 if at + 3 + width <= frame.right else at - 3 - width
+            lower = 12 if left < right_end else 0
+            body.append(axes.text("tick", left, frame.top + 8 + lower, name))
+            right_end = left + width if not lower else right_end
     marks = ", ".join(f"{name} {duration(value)}" for name, value in plot.marks)
     return figure(key, plot.title, f"{plot.about} {marks}. The scale is logarithmic.", frame, body)
 

@@ -19,6 +19,8 @@ from scale0.pipeline.reports.words import NUMERIC, text
 
 _UNIT: Final = re.compile(r"(?<=[0-9]) (?=[^0-9])", re.ASCII)
 """Between a number and its unit no line ends."""
+MANY_COLUMNS: Final = 12
+"""A table of more is drawn smaller, so that it fits a screen."""
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """Should a name ever get through as markup, it can still run and fetch nothing."""
 HATCH: Final = (
@@ -77,10 +79,11 @@ def _table(table: Table, key: str, limit: int | None) -> str:
     rows = "\n".join(
         f"<tr>{''.join(_cell(table.columns[at], row[at], at == 0) for at in columns)}</tr>" for row in shown
     )
+    many = ' class="many"' if len(columns) > MANY_COLUMNS else ""
     left = len(table.rows) - len(shown)
     more = f'<p class="more">The first {len(shown):,} of {len(table.rows):,}; --limit shows more.</p>' if left else ""
     return (
-        f'{title}<div class="scroll"><table aria-labelledby="{key}"><thead><tr>{heads}</tr></thead>\n'
+        f'{title}<div class="scroll"><table{many} aria-labelledby="{key}"><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>{rows}</tbody></table></div>{more}"
     )
 

@@ -43,6 +43,11 @@ thead th { color: var(--soft); font-weight: 600; border-bottom-width: 2px; verti
 tbody tr:nth-child(even) { background: var(--band); }
 tbody th { font-weight: 500; overflow-wrap: anywhere; min-width: 11em; }
 td { overflow-wrap: break-word; }
+@media screen {
+  .many { font-size: 12px; }
+  .many th, .many td { padding: 4px; }
+  .many tbody th { min-width: 9em; }
+}
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number, td.time { white-space: nowrap; }
 td.time, th.time { padding-left: 16px; }
