@@ -90,6 +90,17 @@ def test_damage_is_named_by_run_and_status_and_both_say_no(place: Place):
         assert f"problem: {place.segments}/{DAMAGED}: " in done.stderr
 
 
+def test_a_status_that_cannot_reach_some_segments_says_so_and_tells_the_rest(place: Place):
+    gone = place.segments.parent / "no-folder"
+    gone.write_text("hello")
+    done = asked(place, "status", "--segments", str(gone))
+    assert done.exit_code == 1
+    assert f"problem: cannot list the segments in {gone}: " in done.stderr
+    assert "up to 2026-05-10" in done.stdout
+    found = json.loads(asked(place, "status", "--segments", str(gone), "--json").stdout)
+    assert (found["pending"], len(found["unreachable"]), found["problems"]) == ({"segments": 0, "events": 0}, 1, [])
+
+
 def test_a_name_cannot_command_a_terminal(place: Place):
     (place.segments / "written=2026-05-10" / "a\x07b").write_text("hello")
     for command in ("run", "status"):

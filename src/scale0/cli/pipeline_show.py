@@ -148,8 +148,8 @@ def text(cell: Any) -> str:
 def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], wants_json: bool) -> None:
     """Say what the tables cover, how far they are behind, and what is missing.
 
-    Exit code 1: a segment is damaged or contradicts what is known, or there are no tables yet. Files that are no
-    segments are named, too; they make no difference.
+    Exit code 1: a segment is damaged or contradicts what is known, segments cannot be reached, or there are no tables
+    yet. Files that are no segments are named, too; they make no difference.
     """
     import msgspec
 
@@ -161,7 +161,7 @@ def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], want
         output.say(output.as_json(msgspec.to_builtins(found)))
     else:
         tell(found, time.time())
-    sys.exit(int(found.number is None or bool(found.problems)))
+    sys.exit(int(found.number is None or bool(found.problems) or bool(found.unreachable)))
 
 
 def tell(found: Status, now: float) -> None:
@@ -209,5 +209,5 @@ def tell(found: Status, now: float) -> None:
         )
     for file in found.ignored:
         output.note(f"ignored: {output.clean(file)}")
-    for problem in found.problems:
+    for problem in (*found.problems, *found.unreachable):
         output.note(f"problem: {output.clean(problem)}")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from scale0.pipeline import reading
+from scale0.pipeline.warehouse.faults import WarehouseError
 from scale0.pipeline.warehouse.listing import list_segments
 from scale0.pipeline.warehouse.places import known_as, place_of, without_key
 from scale0.pipeline.warehouse.records import Manifest, Problem, Range
@@ -59,15 +60,17 @@ class Status(msgspec.Struct, frozen=True):
     """Of segments that are damaged, or contradict what is known."""
     ignored: tuple[str, ...]
     """Files in the segments' folders that are no segments: nothing is wrong with the tables."""
+    unreachable: tuple[str, ...] = ()
+    """Why places of segments could not be looked at; `pending` is of the others."""
 
 
 def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
     """How it stands."""
     warehouse = Warehouse(root)
     manifest = warehouse.latest()
-    pending = pending_of(warehouse, manifest, segments, now_us) if segments else None
+    pending, unreachable = pending_of(warehouse, manifest, segments, now_us)
     if manifest is None:
-        return Status(str(root), None, None, None, None, None, "", {}, (), pending, 0, (), ())
+        return Status(str(root), None, None, None, None, None, "", {}, (), pending, 0, (), (), unreachable)
     days = sorted(manifest.chapters)
     return Status(
         warehouse=str(root),
@@ -83,6 +86,7 @@ def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
         restatements=sum(rows for entry in manifest.ledger for rows, _ in entry.parts.values()),
         problems=tuple(told_of(one) for one in manifest.problems if one.kind != "foreign"),
         ignored=tuple(told_of(one) for one in manifest.problems if one.kind == "foreign"),
+        unreachable=unreachable,
     )
 
 
@@ -116,8 +120,10 @@ def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, 
     return tuple(found)
 
 
-def pending_of(warehouse: Warehouse, manifest: Manifest | None, segments: Sequence[str], now_us: int) -> Pending:
-    """What the next run would look at."""
+def pending_of(
+    warehouse: Warehouse, manifest: Manifest | None, segments: Sequence[str], now_us: int
+) -> tuple[Pending | None, tuple[str, ...]]:
+    """What the next run would look at, where that can be known; and why it cannot elsewhere."""
 
     def seen_in(folder: str) -> set[tuple[str, Range]]:
         if manifest is None:
@@ -126,9 +132,13 @@ def pending_of(warehouse: Warehouse, manifest: Manifest | None, segments: Sequen
         return {(source, one) for source, ranges in known.names.items() for one in ranges}
 
     listings = {} if manifest is None else {known_as(url): folders for url, folders in manifest.listings.items()}
-    new = [
-        found
-        for url in segments
-        for found in list_segments(url, place_of(url, now_us), listings.get(known_as(url), {}), seen_in).new
-    ]
-    return Pending(len(new), sum(found.segment.events for found in new))
+    looked, events, why = [], [], []
+    for url in segments:
+        try:
+            new = list_segments(url, place_of(url, now_us), listings.get(known_as(url), {}), seen_in).new
+        except WarehouseError as error:
+            why.append(str(error))
+        else:
+            looked.append(url)
+            events += [found.segment.events for found in new]
+    return (Pending(len(events), sum(events)) if looked else None), tuple(why)
