@@ -11,7 +11,7 @@ import argon2
 import pytest
 
 from tests.cli.conftest import shell_of
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, eventually
 from tests.support.broker_process import broker_process
 
 pytestmark = pytest.mark.processes
@@ -83,14 +83,19 @@ def test_a_folder_in_use_is_refused_by_name(broker, tmp_path):
     assert f"in use by process {broker.pid}" in done.stderr
 
 
+def exported(shell: Shell, said: str) -> None:
+    """Do what `up` says one should type in other shells, where ports were taken."""
+    found = re.search(r"export (SCALE0_JOIN)=(\S+) (SCALE0_JOIN_BACKEND)=(\S+)", said)
+    if found:
+        shell.environment |= {found[1]: found[2], found[3]: found[4]}
+
+
 def test_up_starts_a_network_and_what_it_prints_works(tmp_path):
     shell = Shell(tmp_path)
     with shell.background("up") as running:
         said = running.wait_for("Ctrl-C ends it.")
-        exports = re.search(r"export (SCALE0_JOIN)=(\S+) (SCALE0_JOIN_BACKEND)=(\S+)", said)
-        if exports:
-            shell.environment |= {exports[1]: exports[2], exports[3]: exports[4]}
-        assert shell.run("call").stdout.startswith("Nobody offers a service yet.")
+        exported(shell, said)
+        eventually(lambda: "helen.check" in shell.run("call").stdout, "Helen is there")
         status = shell.json("status")
         assert status["state"] == "active"
         assert status["endpoints"]["frontend"] in said
@@ -115,10 +120,13 @@ def test_up_takes_the_next_free_ports_and_says_so(tmp_path):
             other.listen()
         except OSError:
             pass  # somebody else has it: just as good
-        with Shell(tmp_path).background("up", "--bare") as running:
+        shell = Shell(tmp_path)
+        with shell.background("up", "--bare") as running:
             said = running.wait_for("Ctrl-C ends it.")
             assert "is taken: using 57" in said
             assert "export SCALE0_JOIN=127.0.0.1:57" in said
+            exported(shell, said)
+            assert shell.run("call").stdout.startswith("Nobody offers a service yet.")
 
 
 def test_status_without_a_right_shows_what_anybody_may_know(shell):
