@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 import scale0
@@ -17,6 +16,7 @@ from tests.client import town
 from tests.client.net import client_of, offered, started, until
 from tests.client.programs import Program, programs
 from tests.support.broker_process import BrokerProcess
+from tests.support.gone import gone
 
 pytestmark = pytest.mark.processes
 
@@ -38,10 +38,6 @@ def worker(broker: BrokerProcess, folder: Path) -> Iterator[scale0.Worker]:
     with started(made):
         yield made
     del os.environ["TOWN_FOLDER"]
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.usefixtures("worker")

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import scale0
 from tests.client import task_town as town
 from tests.client.net import until
 from tests.client.task_desk import TaskDesk, at_work, task_desk
+from tests.support.gone import gone
 
 pytestmark = pytest.mark.processes
 
@@ -81,10 +81,6 @@ def test_progress_of_a_child_is_said_and_the_last_before_the_end(desk: TaskDesk)
     assert said[-1]["progress"] == 1.0
     assert said[-1]["note"] == "word 20000"
     assert len(said) < 100
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
