@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
+from scale0.pipeline.session import is_local
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-LOCAL: Final = "local"
 
 _HELD: Final[ContextVar[list[Callable[[], object]] | None]] = ContextVar("held", default=None)
 """How to let go of each."""
@@ -33,7 +33,7 @@ def cut(frame: DataFrame) -> DataFrame:
     Spark goes through the whole plan of a frame for everything that is made of it. Measured: the world's tables took a
     fifth less. On a cluster it is held as any other: there such a frame would be gone with its executor, and the run.
     """
-    if not (frame.sparkSession.sparkContext.master or "").startswith(LOCAL):
+    if not is_local(frame.sparkSession.sparkContext.master):
         return hold(frame)
     kept = frame.localCheckpoint()
     rows = kept._jdf.queryExecution().analyzed().rdd()  # nothing in Python lets go of it

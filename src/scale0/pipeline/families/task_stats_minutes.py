@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.histograms import DURATION_BITS, MAX_US, SHARES, rank, run_ends
+from scale0.pipeline.histograms import DURATION_BITS, MAX_US, SHARES, rank, run_begin, run_ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +70,7 @@ def minutes_of(hours: DataFrame, arrays: Sequence[str]) -> DataFrame:
 
 def _bounds(ends: Column) -> Column:
     """Of each run: before which place it begins, and where it ends."""
-    return f.transform(
-        ends, lambda end, index: f.struct(f.coalesce(f.get(ends, index - 1), f.lit(0)).alias("begin"), end.alias("end"))
-    )
+    return f.transform(ends, lambda end, index: f.struct(run_begin(ends, index).alias("begin"), end.alias("end")))
 
 
 def _runs(numbers: Column, bounds: Column) -> Column:
