@@ -28,17 +28,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A small one: a core, a shuffle partition, a gigabyte.
+    """A small one: a core, a shuffle partition, two gigabytes.
 
-    And Java's quick compiler alone: for few rows and many plans the thorough one took half of the processor.
+    And Java's quick compiler alone: for few rows and many plans the thorough one took half of the processor. It comes
+    with room for a fifth of the code only; once that is full Java interprets, and at last ends.
     """
     from scale0.pipeline.session import start
 
     small = {
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": "2g",
         "spark.sql.adaptive.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     }
     session = start("local[1]", small)
     yield session
