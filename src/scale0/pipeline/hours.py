@@ -38,6 +38,11 @@ class Stretch(NamedTuple):
     horizon_us: int
 
     @property
+    def hours(self) -> frozenset[int]:
+        """All of them."""
+        return frozenset(range(self.first, self.end))
+
+    @property
     def from_us(self) -> int:
         """Where it begins."""
         return self.first * HOUR_US

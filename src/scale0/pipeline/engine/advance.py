@@ -88,6 +88,7 @@ class Advance:
         self._frames = Frames(spark, draft)
         self._tasks = spark.sparkContext.defaultParallelism * 2
         self._frontier = oldest_hour(draft, self._horizon_us) if self._old_us is None else hour_of(self._old_us)
+        self._newest = Stretch(self._frontier, hour_of(self._horizon_us) + 1, self._horizon_us)
         self.changed: dict[str, set[int]] = {}
         """By slab: the parts whose rows are others now."""
         self.changes: dict[tuple[str, int], Change] = {}
@@ -99,8 +100,18 @@ class Advance:
         works += [work(one, one.inputs, partial(self._derive, one, span)) for one in DERIVATIONS]
         whole = len(works)
         cancel = self._spark.sparkContext.cancelAllJobs
-        do_all(works, ABREAST, lambda name, ended: self._told(name, ended, whole), cancel)
+        with holding():
+            self._share_newest()
+            do_all(works, ABREAST, lambda name, ended: self._told(name, ended, whole), cancel)
         self._told("tables", whole, whole)
+
+    def _share_newest(self) -> None:
+        """Every family steps through the newest hours: their events are read once for all, if they are few."""
+        readers = [family for family in FAMILIES if EVENTS_NAME in family.reads]
+        kinds = frozenset(kind for family in readers for kind in family.kinds)
+        columns = sorted({column for family in readers for column in family.columns})
+        assert all(family.kinds for family in readers), "a family of all kinds would miss some"
+        self._frames.share(self._newest, kinds, columns)
 
     # Families.
 
@@ -114,7 +125,7 @@ class Advance:
         elif late:
             self._catch_up(family, Stretch(min(late), max(late) + 1, self._horizon_us), self._new_keys(family, fresh))
         if family.carry is not None or self._has_input(family):
-            self._step(family, Stretch(self._frontier, hour_of(self._horizon_us) + 1, self._horizon_us), None)
+            self._step(family, self._newest, None)
 
     def _new_hours(self, family: Family, fresh: Fresh) -> set[int]:
         hours: set[int] = set()
@@ -134,8 +145,7 @@ class Advance:
         return {hour_of(self._old_us - self._parameters.silence_seconds * SECOND_US)}
 
     def _has_input(self, family: Family) -> bool:
-        hours = frozenset(range(self._frontier, hour_of(self._horizon_us) + 1))
-        return bool(family.kinds & self._draft.kinds_in(hours).keys()) or not family.kinds
+        return bool(family.kinds & self._draft.kinds_in(self._newest.hours).keys()) or not family.kinds
 
     def _new_keys(self, family: Family, fresh: Fresh) -> DataFrame | None:
         """The keys of the new events before the frontier; None: the family cannot be separated."""
@@ -188,7 +198,7 @@ class Advance:
         made = family.step(carry, rows, stretch, self._parameters)
         for slab in family.slabs:
             if slab.period != "open":
-                self._put(slab, made[slab.name], set(range(stretch.first, stretch.end)), keys)
+                self._put(slab, made[slab.name], set(stretch.hours), keys)
             elif stretch.end > hour_of(self._horizon_us):
                 self._put(slab, made[slab.name], {OPEN_PART}, None)
         if family.carry is not None and stretch.last_carry > stretch.first:
@@ -201,10 +211,10 @@ class Advance:
         if name == EVENTS_NAME:
             events = self._frames.events(stretch, family.kinds, family.columns)
             return events if keys is None else only(events, keys, family.key)
-        hours = set(range(stretch.first, stretch.end))
         slabs = slabs_of(name, "hour")
         shown = [field.name for field in slabs[0].schema if field.name not in slabs[0].hidden]
-        return reduce(DataFrame.unionByName, (self._frames.slab(slab, hours).select(*shown, PART) for slab in slabs))
+        frames = (self._frames.slab(slab, stretch.hours).select(*shown, PART) for slab in slabs)
+        return reduce(DataFrame.unionByName, frames)
 
     def _put(self, slab: Slab, frame: DataFrame, parts: set[int], keys: DataFrame | None) -> None:
         """These parts of a slab are this frame now; with keys, only for them."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.engine.crossing import Cut, cuts
+from scale0.pipeline.holding import hold
 from scale0.pipeline.hours import HOUR_US, Stretch, hour_of
 from scale0.pipeline.schema import EVENTS
 from scale0.pipeline.slab import PART, Slab, fields
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 EVENTS_NAME: Final = "events"
 PULSES_NAME: Final = "pulses"
+SHARED_EVENTS: Final = 1_000_000
+"""The most events that are read once for all who want them: more are read by each, who takes only its own columns."""
 
 
 class Frames:
@@ -35,6 +38,13 @@ class Frames:
     def __init__(self, spark: SparkSession, draft: Draft) -> None:
         self._spark = spark
         self._draft = draft
+        self._shared: tuple[frozenset[int], DataFrame] | None = None
+
+    def share(self, stretch: Stretch, kinds: Set[str], columns: Iterable[str]) -> None:
+        """Read the events of a stretch once for all who will ask, if they are few. Whoever calls it holds them."""
+        counts = self._draft.kinds_in(stretch.hours)
+        if sum(counts[kind] for kind in kinds & counts.keys()) <= SHARED_EVENTS:
+            self._shared = stretch.hours, hold(self.events(stretch, kinds, columns))
 
     def slab(self, slab: Slab, parts: Set[int] | None = None) -> DataFrame:
         """The rows of these parts (None: of all), with `part`."""
@@ -66,8 +76,11 @@ class Frames:
 
     def events(self, stretch: Stretch, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
         """Those of these kinds (none named: all) within the stretch, at or before the horizon."""
-        paths = self._draft.event_files(frozenset(range(stretch.first, stretch.end)))
-        return narrowed(self._read(paths, EVENTS), stretch, kinds).select(*columns)
+        if self._shared is not None and stretch.hours <= self._shared[0]:
+            events = self._shared[1]
+        else:
+            events = self._read(self._draft.event_files(stretch.hours), EVENTS)
+        return narrowed(events, stretch, kinds).select(*columns)
 
     def events_of(self, paths: Iterable[str], stretch: Stretch, kinds: Iterable[str], column: str) -> DataFrame:
         """One column of the events of chosen files."""
