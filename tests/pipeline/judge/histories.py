@@ -13,6 +13,9 @@ from typing import Any
 from tests.pipeline.judge.journals import Journal, Row, Story, answer, offer
 from tests.pipeline.naive_history import START
 
+SESSION_ENDS = ("left", "lost")
+"""What happens to a client that is not there afterwards."""
+
 
 @dataclass
 class Net:
@@ -117,22 +120,24 @@ def _backend(dice: random.Random, net: Net, name: str) -> None:
 def _next(dice: random.Random, journal: Journal, now: int, name: str, data: Row, boot: int) -> int:
     """What happens to somebody who is there; the boot that it is still in, or -1."""
     what = dice.choice(("left", "lost", "replaced", "changed", "changed", "seen", "again"))
-    if what == "lost":
-        begin = max(journal.boots[boot][0], _last(journal, name))
-        journal.record(now, "client.lost", at=max(begin, now - dice.choice((0, 15, 45))), identity=name, data=data)
-        return -1
-    if what == "left":
-        journal.record(now, "client.left", identity=name, data=data)
-        return -1
-    if what == "replaced":
-        journal.record(now, "client.replaced", identity=name, data=data)
-    if what in ("again", "replaced"):
-        journal.record(now, "client.joined", identity=name, data=data)
-    elif what == "changed":
-        journal.record(now, "client.changed", identity=name, data=data)
-    else:
-        journal.record(now, "client.seen", identity=name, code=12, seconds=5.0)
-    return boot
+    happen(journal, now, name, data, boot, what, dice.choice((0, 15, 45)) if what == "lost" else 0)
+    return -1 if what in SESSION_ENDS else boot
+
+
+def happen(journal: Journal, now: int, name: str, data: Row, boot: int, what: str, heard: int) -> None:
+    """Something happens to a client in a boot; it was last heard so many seconds ago."""
+    match what:
+        case "lost":
+            begin = max(journal.boots[boot][0], _last(journal, name))
+            journal.record(now, "client.lost", at=max(begin, now - heard), identity=name, data=data)
+        case "seen":
+            journal.record(now, "client.seen", identity=name, code=12, seconds=5.0)
+        case "left" | "changed" | "joined":
+            journal.record(now, f"client.{what}", identity=name, data=data)
+        case "again" | "replaced":
+            if what == "replaced":
+                journal.record(now, "client.replaced", identity=name, data=data)
+            journal.record(now, "client.joined", identity=name, data=data)
 
 
 def _last(journal: Journal, name: str) -> int:

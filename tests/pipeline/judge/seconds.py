@@ -101,8 +101,9 @@ class Source:
             self.breaks.append(Break(last.time, None, False, False, True, last))
 
     @property
-    def is_broker(self) -> bool:
-        return any(one.kind == "broker.started" for one in self.events)
+    def broker_since(self) -> int | None:
+        """When it first said that it is a broker. What it recorded before, if that was lost once, may be a Helen's."""
+        return min((one.time for one in self.events if one.kind == "broker.started"), default=None)
 
     def pause(self, now: int) -> Break | None:
         """The break that this second lies in."""
@@ -268,7 +269,7 @@ class World:
         )
 
     def brokers(self) -> list[str]:
-        return [name for name, source in self.sources.items() if source.is_broker]
+        return [name for name, source in self.sources.items() if source.broker_since is not None]
 
     def clients(self, role: str) -> list[str]:
         return sorted({one.identity for one in self.sessions if one.role == role})
@@ -278,7 +279,7 @@ class World:
 
     def broker_class(self, name: str, now: int) -> str:
         source = self.sources[name]
-        if now < source.events[0].time:
+        if source.broker_since is None or now < source.broker_since:
             return "absent"
         pause = source.pause(now)
         if pause is None:

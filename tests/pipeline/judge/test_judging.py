@@ -10,28 +10,24 @@ import itertools
 import os
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from scale0.pipeline.engine.runs import Job, Outcome, backfill, run
+from scale0.pipeline.engine.runs import Job, backfill
 from scale0.pipeline.parameters import Parameters
 from tests.pipeline.judge import compare, histories, stories
-from tests.pipeline.judge.journals import Row, Story, cut, offer, us, write
+from tests.pipeline.judge.computing import FORMULAS, NOW, SHOWN, agree, compute, judged, parameters
+from tests.pipeline.judge.journals import Row, Story, cut, offer, us
 from tests.pipeline.judge.promises import PROMISES, UNTIL, Promise, Span
-from tests.pipeline.judge.reckoning import Verdict, judge
 from tests.pipeline.judge.results import Formula
-from tests.pipeline.judge.seconds import World, second, seen
+from tests.pipeline.judge.seconds import second
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-SHOWN = 40
-"""Differences that a failure lists."""
-FORMULAS = (Formula(), Formula("nagios"), Formula("sensu", 30.0, 20.0), Formula("icinga", 20.0, 10.0))
-NOW = us(10 * 86400)
 EARLY_US = 5 * 60 * 1_000_000
 """How far beyond the driver's now a time is believed."""
 TOGETHER = 4
@@ -46,42 +42,6 @@ def groups() -> list[tuple[int, ...]]:
     first, _, last = os.environ.get("JUDGE_SEEDS", str(TOGETHER)).partition("-")
     seeds = range(int(first), int(last)) if last else range(int(first))
     return [tuple(seeds[number : number + TOGETHER]) for number in range(0, len(seeds), TOGETHER)]
-
-
-def parameters(formula: Formula, **words: Any) -> Parameters:
-    name: Any = formula.name
-    return Parameters(flapping=name, flapping_start=formula.start, flapping_end=formula.end, **words)
-
-
-def compute(
-    spark: SparkSession,
-    place: Path,
-    segments: list[list[Row]],
-    *,
-    until: int | None = None,
-    said: Parameters | None = None,
-    now_us: int = NOW,
-) -> Outcome:
-    """Deliver these segments to a warehouse, and run."""
-    write(segments, place / "segments")
-    job = Job(
-        warehouse=place / "warehouse",
-        segments=(f"file://{place / 'segments'}",),
-        parameters=said or Parameters(),
-        until_us=None if until is None else us(until),
-    )
-    outcome = run(job, lambda: spark, lambda: now_us, lambda *_: None)
-    assert outcome.problems == ()
-    return outcome
-
-
-def judged(events: list[Row], until: int, formula: Formula = FORMULAS[0], **words: Any) -> Verdict:
-    return judge(World(seen(events, until), until, **words), formula)
-
-
-def agree(warehouse: Path, verdict: Verdict) -> None:
-    found = compare.differences(warehouse, verdict)
-    assert not found, f"{len(found)} differences:\n" + "\n".join(found[:SHOWN])
 
 
 # Stories.
