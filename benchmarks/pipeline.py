@@ -62,12 +62,16 @@ class Driver:
 
 
 @contextlib.contextmanager
-def driver(master: str, **settings: str) -> Iterator[Driver]:
-    """One session; whoever leaves ends it."""
+def driver(master: str, events: int | None = None, **settings: str) -> Iterator[Driver]:
+    """One session, for so many events, as `scale0 pipeline run` would start it; whoever leaves ends it."""
     words = [sys.executable, "-m", "benchmarks.pipeline_driver", master]
     settings = {"spark.driver.memory": MEMORY, **settings}
     with subprocess.Popen(
-        [*words, json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [*words, json.dumps(settings), json.dumps(events)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     ) as child:
         try:
             yield Driver(child)
@@ -189,7 +193,7 @@ def flat(bench: Bench) -> dict[str, Any]:
     found: dict[str, float] = {}
     for millions in bench.options.sizes:
         data = history(bench.cache, int(millions * MILLION), bench.options.days)
-        with driver(bench.master) as session:
+        with driver(bench.master, data.events) as session:
             made = session.do("run", segments=str(data.folder), warehouse=str(bench.work / "flat"), fresh=True)
         found[f"{millions:g} million"] = made["seconds"] / data.events * MILLION
         say(f"{millions:g} million events: {made['seconds']:.1f} s")
@@ -208,7 +212,7 @@ def incremental(bench: Bench) -> dict[str, Any]:
         for waiting, place in later:
             waiting.rename(place)
         went_on = session.do("run", segments=str(segments), warehouse=str(warm), fresh=False)
-    with driver(bench.master) as session:
+    with driver(bench.master, events) as session:
         anew = session.do("run", segments=str(segments), warehouse=str(cold), fresh=False)
     for made in (went_on, anew):
         if made["events"] != events:

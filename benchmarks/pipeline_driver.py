@@ -47,7 +47,7 @@ def run(spark: Any, segments: str, warehouse: str, fresh: bool) -> dict[str, Any
     stages = Stages()
     began = time.perf_counter()
     job = runs.Job(warehouse=Path(warehouse), segments=(segments,))
-    outcome = runs.run(job, lambda: spark, lambda: time.time_ns() // 1_000, stages.told)
+    outcome = runs.run(job, lambda _events: spark, lambda: time.time_ns() // 1_000, stages.told)
     seconds = time.perf_counter() - began
     stages.told("", 0, 0)
     return {"seconds": seconds, "events": outcome.events, "problems": outcome.problems, "stages": stages.seconds}
@@ -78,9 +78,9 @@ DOES: dict[str, Callable[..., dict[str, Any]]] = {"run": run, "task_stats": task
 
 
 def main() -> None:
-    """`python -m benchmarks.pipeline_driver MASTER SETTINGS`: a line for the session, then one for each that comes."""
+    """`… pipeline_driver MASTER SETTINGS EVENTS`: a line for the session, then one for each that comes."""
     began = time.perf_counter()
-    spark = start(sys.argv[1], json.loads(sys.argv[2]))
+    spark = start(sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3]))
     print(json.dumps({"session_seconds": time.perf_counter() - began}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

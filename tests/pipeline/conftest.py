@@ -28,19 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A small one: a core, a shuffle partition, two gigabytes.
-
-    And Java's quick compiler alone: for few rows and many plans the thorough one took half of the processor. It comes
-    with room for a fifth of the code only; once that is full Java interprets, and at last ends.
-    """
+    """A small one, for few events: a core, a shuffle partition, two gigabytes."""
     from scale0.pipeline.session import start
 
     small = {
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.memory": "2g",
         "spark.sql.adaptive.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     }
-    session = start("local[1]", small)
+    session = start("local[1]", small, events=0)
     yield session
     session.stop()

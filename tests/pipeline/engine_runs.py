@@ -33,6 +33,8 @@ class Bench:
     folder: Path
     now_us: int
     starts: int = field(default=0)
+    ahead: int | None = field(default=None)
+    """For how many events Spark was last started."""
 
     @property
     def warehouse(self) -> Path:
@@ -52,8 +54,9 @@ class Bench:
     def job(self, **options: Any) -> runs.Job:
         return runs.Job(warehouse=self.warehouse, segments=(str(self.segments),), **options)
 
-    def _start(self) -> SparkSession:
+    def _start(self, events: int | None) -> SparkSession:
         self.starts += 1
+        self.ahead = events
         return self.spark
 
     def run(self, reach: Callable[[str], None] | None = None, **options: Any) -> runs.Outcome:

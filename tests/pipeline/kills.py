@@ -250,7 +250,7 @@ def main() -> int:
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="scale0-kills-") as folder:
-        spark = start("local[1]", SMALL)
+        spark = start("local[1]", SMALL, events=0)
         at, end = options.first, options.first + options.seeds
         try:
             soak = Soak(spark, Path(folder), not options.few)

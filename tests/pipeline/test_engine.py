@@ -66,7 +66,7 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Hi
 def test_a_run_takes_every_event_and_says_so(history: History):
     assert history.outcome.problems == ()
     assert history.outcome.horizon_us == history.last_us
-    assert history.outcome.events == len(rows_of(history.whole.warehouse, "events"))
+    assert history.outcome.events == len(rows_of(history.whole.warehouse, "events")) == history.whole.ahead
     assert all(history.tables[name] for name in ("timeline", "availability", "tasks", "task_stats", "check_states"))
 
 
@@ -126,6 +126,7 @@ def test_a_stream_makes_the_tables_of_one_run(history: History):
             stop.set()
     assert [(outcome.number, outcome.problems) for outcome in outcomes] == [(number, ()) for number in (1, 2, 3, 4)]
     assert sum(outcome.events for outcome in outcomes) == history.outcome.events
+    assert bench.ahead is None, "a stream goes on"
     assert differences(bench.tables(), history.tables) == []
 
 
@@ -136,6 +137,7 @@ def test_a_backfill_computes_the_same_again(history: History):
     outcome = bench.backfill(history.first_us)
     assert outcome is not None
     assert outcome.restated == 0
+    assert bench.ahead == history.outcome.events
     assert differences(bench.tables(), history.tables) == []
 
 

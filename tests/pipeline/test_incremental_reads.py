@@ -123,7 +123,7 @@ def hourly(made: Path, out: Path, cut_us: int) -> tuple[list[Path], list[Path]]:
 
 def metered(bench: Bench) -> Meter:
     meter = Meter(bench.spark)
-    outcome = runs.run(bench.job(), lambda: bench.spark, lambda: bench.now_us, meter.told)
+    outcome = runs.run(bench.job(), lambda _events: bench.spark, lambda: bench.now_us, meter.told)
     assert outcome.problems == ()
     meter.finish()
     return meter

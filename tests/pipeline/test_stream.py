@@ -51,7 +51,7 @@ def test_a_stream_backfills_with_the_parameters_that_were_asked_for_and_goes_on(
         return NOW_US
 
     said = bench.job(parameters=Parameters(), parameters_said=True)
-    outcomes = list(runs.stream(said, lambda: spark, clock, ignore, stop, 1.0))
+    outcomes = list(runs.stream(said, lambda _events: spark, clock, ignore, stop, 1.0))
     assert [(outcome.number, outcome.problems) for outcome in outcomes] == [(2, ())]
     manifest = Warehouse(bench.warehouse).latest()
     assert manifest is not None

@@ -188,11 +188,11 @@ def session_of(options: dict[str, Any]) -> Start:
             raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--conf")
         settings[name] = value
 
-    def start() -> Any:
+    def start(events: int | None) -> Any:
         from scale0.pipeline.session import start as start_session
 
         try:
-            return start_session(options["master"], settings)
+            return start_session(options["master"], settings, events)
         except (RuntimeError, OSError) as error:
             no_java(error)
 

@@ -47,7 +47,7 @@ def compute(
         parameters=said or Parameters(),
         until_us=None if until is None else us(until),
     )
-    outcome = run(job, lambda: spark, lambda: now_us, lambda *_: None)
+    outcome = run(job, lambda _events: spark, lambda: now_us, lambda *_: None)
     assert outcome.problems == ()
     return outcome
 

@@ -150,7 +150,7 @@ def test_late_segments_in_any_order_make_the_tables_of_one_run(chance: Chance, s
         compute(spark, tmp_path, segments[number::RUNS], until=until, said=parameters(chance.formula))
     equal(tmp_path / "warehouse", chance)
     job = Job(warehouse=tmp_path / "warehouse", segments=())
-    backfill(job, lambda: spark, lambda: NOW, lambda *_: None, us(0), None)
+    backfill(job, lambda _events: spark, lambda: NOW, lambda *_: None, us(0), None)
     equal(tmp_path / "warehouse", chance)
 
 

@@ -74,8 +74,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Files that are no segments, each said once: nothing is wrong with the tables."""
 
 
-Start = Callable[[], Any]
-"""Starts Spark; called once there is something to compute."""
+Start = Callable[[int | None], Any]
+"""Starts Spark, for so many events (None: for all that ever come); called once there is something to compute."""
 Clock = Callable[[], int]
 """The driver's wall clock, in microseconds."""
 NOTHING_NEW: Final = Fresh({}, frozenset(), frozenset(), ())
@@ -183,7 +183,8 @@ class Pass:
     ) -> int:
         """Bring the draft's tables up to a horizon; how many parts that were said are others now."""
         self._told("Spark", 0, 1)
-        advance = Advance(self._start(), draft, draft.attempt, parameters, horizons, self._told)
+        spark = self._start(events_ahead(draft, horizons, fresh, span))
+        advance = Advance(spark, draft, draft.attempt, parameters, horizons, self._told)
         advance.go(fresh, span)
         others = restated_changes(advance.changes, horizons[0])
         if others:
@@ -226,6 +227,14 @@ class Pass:
         )
 
 
+def events_ahead(draft: Draft, horizons: tuple[int | None, int], fresh: Fresh, span: Span | None) -> int:
+    """How many events the hours have that will be stepped through."""
+    old, new = horizons
+    first = oldest_hour(draft, new) if old is None else hour_of(old)
+    again = range(0) if span is None else range(span.first, span.end)
+    return sum(draft.kinds_in({*range(first, hour_of(new) + 1), *fresh.hours, *again}).values())
+
+
 def run(job: Job, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by) -> Outcome:
     """`pipeline run`."""
     one = Pass(job, start, clock, told, reach)
@@ -259,7 +268,7 @@ def stream(
     job: Job, start: Start, clock: Clock, told: Told, stop: threading.Event, every_seconds: float
 ) -> Iterator[Outcome]:
     """`pipeline stream`: a run whenever there may be something new, until `stop` is set; backfills go first."""
-    one = Pass(job, start, clock, told)
+    one = Pass(job, lambda _events: start(None), clock, told)
     with one.warehouse.lock(STREAM):
         while not stop.is_set():
             began = time.monotonic()

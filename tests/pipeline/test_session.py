@@ -1,0 +1,30 @@
+"""The session: which of Java's compilers it takes, by how much there is to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scale0.pipeline.session import QUICK_EVENTS, java_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK = "-XX:TieredStopAtLevel=1"
+
+
+@pytest.mark.parametrize(
+    ("events", "quick"), [(0, True), (QUICK_EVENTS, True), (QUICK_EVENTS + 1, False), (None, False)]
+)
+def test_few_events_take_the_quick_compiler_alone(events: int | None, quick: bool):
+    assert (QUICK in java_options(events).split()) is quick
+
+
+@pytest.mark.slow
+def test_java_hears_of_it_and_has_room_for_the_code(spark: SparkSession):
+    """With the quick compiler alone it would be 48 MB: full after half a minute, and Java interprets."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    said = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert {QUICK, "-XX:ReservedCodeCacheSize=240m", "-XX:+UseParallelGC"} <= set(said)
