@@ -27,6 +27,7 @@ LONGEST_FIRST: Final = (
     PROCESSES,  # only one worker can do it: it is under way from the start
     "tests/pipeline/judge/test_judging.py",
     "tests/pipeline/test_engine.py",
+    "tests/pipeline/judge/test_drawn.py",
     "tests/sim/test_planted.py",
     "tests/pipeline/test_incremental_reads.py",
     "tests/pipeline/test_truths.py",

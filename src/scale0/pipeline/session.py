@@ -62,9 +62,6 @@ _SETTINGS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     # No .crc file beside every file: pages have checksums of their own, and the manifest has the sizes.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # The defaults, so that what a user says in `extraJavaOptions` comes after them and counts.
-    "spark.driver.defaultJavaOptions": _JAVA,
-    "spark.executor.defaultJavaOptions": _JAVA,
 }
 
 _LOCAL_SETTINGS: Final = {
@@ -79,7 +76,7 @@ def is_local(master: str | None) -> bool:
 
 
 def java_options(events: int | None) -> str:
-    """Of a session for so many events, all in one process."""
+    """Of a session for so many events: of its driver, and of its executors."""
     return _JAVA if events is None or events > QUICK_EVENTS else f"{_JAVA} {_QUICK}"
 
 
@@ -99,9 +96,10 @@ def start(master: str = "local[*]", settings: dict[str, str] | None = None, even
     if local:
         # Spark's own 200 would make hundreds of tasks for a handful of rows.
         settings = {"spark.sql.shuffle.partitions": str(LOCAL_PARTITIONS * (os.cpu_count() or 1)), **(settings or {})}
-        settings = {"spark.driver.defaultJavaOptions": java_options(events), **settings}
     builder = SparkSession.builder.master(master).appName("scale0")
-    for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **(settings or {})}.items():
+    # The defaults, so that what a user says in `extraJavaOptions` comes after them and counts.
+    java = dict.fromkeys(("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"), java_options(events))
+    for name, value in {**_SETTINGS, **java, **(_LOCAL_SETTINGS if local else {}), **(settings or {})}.items():
         builder = builder.config(name, value)
     with murmurs_left_out():
         session = builder.getOrCreate()
