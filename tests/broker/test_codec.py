@@ -11,10 +11,14 @@ from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.broker import options, wire
 from scale0.broker.dispatch import COMMANDS, RULES, TOLD, TOLD_HOT
+from scale0.broker.state import PEER_DOORS
 
 LIMITS = Limits()
 HEARD = wire.Codec(
-    {rule.command: rule.schema for rule in RULES}, {rule.command for rule in RULES if rule.hot}, COMMANDS, LIMITS
+    {rule.command: rule.schema for rule in RULES if not set(rule.doors) <= set(PEER_DOORS)},
+    {rule.command for rule in RULES if rule.hot},
+    COMMANDS,
+    LIMITS,
 )
 CLIENT = wire.Codec(TOLD, TOLD_HOT, COMMANDS, LIMITS)
 

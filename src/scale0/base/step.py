@@ -63,7 +63,7 @@ class Event(Protocol):
 class Step:
     """One turn's output. Machines append; the runner takes it all and starts a new one."""
 
-    __slots__ = ("asks", "closes", "events", "promises", "publishes", "sends", "writes")
+    __slots__ = ("asks", "closes", "dials", "events", "hangs", "promises", "publishes", "sends", "writes")
 
     def __init__(self) -> None:
         self.sends: dict[Any, list[Message]] = {}
@@ -73,6 +73,8 @@ class Step:
         self.events: list[Any] = []
         self.asks: list[Any] = []
         self.closes: list[Any] = []
+        self.dials: list[str] = []
+        self.hangs: list[str] = []
 
     def send(self, peer: Peer, message: Message) -> None:
         """Send as soon as the turn ends."""
@@ -89,6 +91,14 @@ class Step:
     def publish(self, door: str, frames: list[bytes]) -> None:
         """Publish on a PUB socket once this turn's writes are on disk."""
         self.publishes.append((door, frames))
+
+    def dial(self, endpoint: str) -> None:
+        """Connect to another broker, and keep connecting; before anything is sent."""
+        self.dials.append(endpoint)
+
+    def hang_up(self, endpoint: str) -> None:
+        """End what was dialed, after what was sent."""
+        self.hangs.append(endpoint)
 
     def close(self, peer: Peer) -> None:
         """Forget whatever still waits for this peer, after what was sent."""

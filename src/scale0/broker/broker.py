@@ -20,11 +20,12 @@ from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.management import Management
 from scale0.broker.members import Members
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
 from scale0.broker.speaker import Scale0Speaker
-from scale0.broker.state import DISABLED, BrokerState
+from scale0.broker.state import DISABLED, PEER_DOORS, BrokerState
 from scale0.broker.tally import SUM_SECONDS
 from scale0.events.clients import ClientRefused
 from scale0.events.sources import BrokerStarted, BrokerStopped, SourceAlive
@@ -47,6 +48,7 @@ class Broker:
         "documents",
         "management",
         "members",
+        "peers",
         "requests",
         "roster",
         "rpc",
@@ -63,6 +65,7 @@ class Broker:
         state: BrokerState,
         connections: Connections,
         members: Members,
+        peers: Peers,
         roster: Roster,
         requests: Requests,
         documents: Documents,
@@ -75,6 +78,7 @@ class Broker:
         self.state = state
         self.connections = connections
         self.members = members
+        self.peers = peers
         self.roster = roster
         self.requests = requests
         self.documents = documents
@@ -99,6 +103,7 @@ class Broker:
         self.members.start(now)
         self._skew.start(now)
         self.documents.start(now, step)
+        self.peers.start(now, step)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 
@@ -121,6 +126,8 @@ class Broker:
                 return
             connection.banned_until, connection.bad = None, 0
         connection.heard = now.mono
+        if connection.peer is not None:
+            connection.peer.heard, connection.peer.heard_wall = now.mono, now.wall
         connection.delimiter = not frames[0] and len(frames) > 1
         if connection.delimiter:
             frames = frames[1:]
@@ -176,6 +183,9 @@ class Broker:
     def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, step: Step) -> None:
         """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
         member = connection.member
+        if connection.door in PEER_DOORS:
+            self.peers.gone(connection)
+            return
         if member is None:
             self.requests.origin_gone(connection, now)
             self.connections.forget(connection)
@@ -196,6 +206,8 @@ class Broker:
         step.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
         if connection.member is not None:
             self.members.lose(connection.member, now, step)
+        if connection.peer is not None:
+            self.peers.gone(connection)
         self.requests.origin_gone(connection, now)
         self.connections.forget(connection)
         step.close(connection)
@@ -216,7 +228,7 @@ class Broker:
         if self.connections.find(connection.door, connection.routing_id) is not connection:
             return
         due = max(connection.heard + self.state.limits.frontend_idle, connection.banned_until or 0.0)
-        if connection.member is not None or connection.outstanding or connection.waits:
+        if connection.member is not None or connection.peer is not None or connection.outstanding or connection.waits:
             due = max(due, now.mono + self.state.limits.frontend_idle)
         if now.mono < due:
             connection.bucket = self.state.timers.add((self._idle, connection), due)

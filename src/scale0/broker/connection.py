@@ -16,6 +16,7 @@ from scale0.base.step import Message, Step
 
 if TYPE_CHECKING:
     from scale0.broker.members import Member
+    from scale0.broker.peers import Peer
 
 
 class Speaker(Protocol):
@@ -47,6 +48,7 @@ class Connection:
         "number",
         "outstanding",
         "parts",
+        "peer",
         "routing_id",
         "speaker",
         "spent",
@@ -65,6 +67,8 @@ class Connection:
         self.batch = False
         self.heard = now.mono
         self.member: Member | None = None
+        self.peer: Peer | None = None
+        """The broker at the other end, once it said HELLO."""
         self.outstanding: dict[str | int, Any] = {}
         self.parts: dict[str | int, list[bytes]] | None = None
         self.bucket = 0
@@ -94,7 +98,8 @@ class Connection:
     @property
     def name(self) -> str:
         """What to call it in lists and events: its identity, else its routing id."""
-        return self.member.identity if self.member else f"{self.door}/{self.routing_id.hex()}"
+        who = self.member or self.peer
+        return who.identity if who is not None else f"{self.door}/{self.routing_id.hex()}"
 
     @property
     def takes_pushes(self) -> bool:

@@ -44,7 +44,7 @@ class Discovery:
         self._table: dict[str, Callable[[Paging, Now], Any]] = {
             "scale0.services": lambda asked, now: views.services(asked.limit, asked.after),
             "scale0.clients": lambda asked, now: views.clients(now, asked.limit, asked.after),
-            "scale0.brokers": lambda asked, now: views.brokers(),
+            "scale0.brokers": lambda asked, now: views.brokers(now),
             "scale0.ping": lambda asked, now: views.ping(now),
         }
 

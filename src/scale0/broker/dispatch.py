@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.broker import options
-from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
+from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER, PEER_DOORS
 
 BOTH: Final = (FRONTEND, BACKEND)
 SERVING: Final = (ACTIVE,)
+AWAKE: Final = (JOINING, ACTIVE)
 ALWAYS: Final = (JOINING, ACTIVE, DISABLED)
 
 
@@ -40,6 +41,13 @@ RULES: Final = (
     Rule("TASKSTATUS", (BACKEND,), SERVING, options.Tasks, hot=True),
     Rule("TASKSDONE", (BACKEND,), SERVING, options.Tasks, hot=True),
     Rule("MANAGEMENTREQ", (FRONTEND, BACKEND, PEER), ALWAYS, options.ManagementReq),
+    Rule("HELLO", PEER_DOORS, AWAKE, options.Hello),
+    Rule("HEARTBEAT", PEER_DOORS, AWAKE, options.PeerHeartbeat),
+    Rule("FORCENEGOTIATE", PEER_DOORS, AWAKE, options.ForceNegotiate),
+    Rule("CHECKCONFIG", PEER_DOORS, AWAKE, options.PeerCheckConfig),
+    Rule("CONFIG", PEER_DOORS, AWAKE, options.PeerConfig),
+    Rule("CONFIGACK", PEER_DOORS, AWAKE, options.ConfigAck),
+    Rule("DISCONNECTERROR", PEER_DOORS, AWAKE, options.DisconnectError),
 )
 
 TOLD: Final = {

@@ -87,9 +87,14 @@ class Documents:
         step.promise(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
 
     def change(self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, step: Step) -> None:
-        """Make another document the current one: store, publish, tell."""
+        """Make a document of our own the current one."""
+        self.take(document, document_bytes(document), author, members, now, step)
+
+    def take(
+        self, document: NetworkDocument, body: bytes, author: str, members: Iterable[Member], now: Now, step: Step
+    ) -> None:
+        """Make another document the current one, in exactly these bytes: store, publish, tell."""
         before = self.shared
-        body = document_bytes(document)
         self._hold(document, body)
         step.write(self.row(author, now))
         step.record(ConfigChanged(version=self.version, hash=self.hash, parent=document.parent, changed_by=author))

@@ -33,6 +33,7 @@ from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.state import ACTIVE, DISABLED, BrokerState
 from scale0.broker.views import Views
@@ -93,6 +94,7 @@ class Management:
         "_connections",
         "_documents",
         "_members",
+        "_peers",
         "_requests",
         "_state",
         "_version",
@@ -105,6 +107,7 @@ class Management:
         state: BrokerState,
         connections: Connections,
         members: Members,
+        peers: Peers,
         requests: Requests,
         documents: Documents,
         views: Views,
@@ -115,6 +118,7 @@ class Management:
         self._state = state
         self._connections = connections
         self._members = members
+        self._peers = peers
         self._requests = requests
         self._documents = documents
         self._views = views
@@ -124,7 +128,7 @@ class Management:
         self.table: dict[str, tuple[str, Callable[[Call], Outcome]]] = {
             "login": (VIEWER, self._login),
             "status": (VIEWER, lambda c: Done(self._views.status(c.now, self._version))),
-            "list_peers": (VIEWER, lambda c: Done(self._views.peers())),
+            "list_peers": (VIEWER, lambda c: Done(self._views.peers(c.now))),
             "list_clients": (VIEWER, lambda c: Done(self._views.clients(c.now, c.said.limit, c.said.after))),
             "list_services": (VIEWER, lambda c: Done(self._views.services(c.said.limit, c.said.after))),
             "list_error_clients": (
@@ -263,6 +267,7 @@ class Management:
 
     def _disable(self, call: Call) -> Done:
         done = self._set_state(call, DISABLED, draining=False)
+        self._peers.farewell(call.now, call.step)
         self._requests.refuse_all(codes.NOT_SERVING, "this broker was disabled", call.now, call.step)
         for member in list(self._members.by_name.values()):
             self._members.leave(member, call.now, call.step)

@@ -86,6 +86,42 @@ class Heartbeat(msgspec.Struct, frozen=True):
     config_version: Version | None = None
 
 
+class Hello(msgspec.Struct, frozen=True):
+    """HELLO: who another broker is."""
+
+    identity: str
+    group: str = ""
+    state: str = ""
+    services: list[str] | str = "all"
+    endpoints: dict[str, str] = {}
+    config_version: Version = 0
+    config_hash: str = ""
+    time: float | None = None
+
+
+class PeerHeartbeat(msgspec.Struct, frozen=True):
+    """HEARTBEAT between brokers: alive, and how it is. `config_hash` is ours to add: others may leave it out."""
+
+    time: float | None = None
+    state: str = ""
+    config_version: Version = 0
+    config_hash: str = ""
+    load: float = 0.0
+
+
+class PeerCheckConfig(CheckConfig, frozen=True):
+    """CHECKCONFIG of another broker: the whole document is wanted."""
+
+    role: str | None = None
+
+
+class PeerConfig(Config, frozen=True):
+    """CONFIG to another broker: the whole document."""
+
+    conflict: bool = False
+    """It does not descend from what the other has; ours to add: others may leave it out."""
+
+
 class ForceNegotiate(msgspec.Struct, frozen=True):
     """FORCENEGOTIATE: start again with CHECKCONFIG."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
@@ -22,9 +22,12 @@ from scale0.broker.discovery import Discovery
 from scale0.broker.dispatch import COMMANDS, RULES
 from scale0.broker.management import Management
 from scale0.broker.negotiation import Negotiation
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
-from scale0.broker.state import ACTIVE, DISABLED, BrokerState
+from scale0.broker.spread import Spread
+from scale0.broker.state import ACTIVE, CLIENT_DOORS, DISABLED, PEER_DOORS, BrokerState
 
+DOORS: Final = (*CLIENT_DOORS, *PEER_DOORS)
 Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
 
 
@@ -53,6 +56,8 @@ class Scale0Speaker:
         discovery: Discovery,
         management: Management,
         blame: Blame,
+        peers: Peers,
+        spread: Spread,
     ) -> None:
         self._state = state
         self._blame = blame
@@ -62,7 +67,32 @@ class Scale0Speaker:
         """What backends say of tasks: the composition root says who listens."""
         self._negotiation = negotiation
         self._discovery = discovery
-        self._acts: Mapping[str, Act] = {
+        clients, brokers = self._client_acts(negotiation, management), self._broker_acts(peers, spread, management)
+        self._acts = {
+            door: {
+                rule.command: (brokers if door in PEER_DOORS else clients)[rule.command]
+                for rule in RULES
+                if door in rule.doors
+            }
+            for door in DOORS
+        }
+        self._states = {door: {rule.command: rule.states for rule in RULES if door in rule.doors} for door in DOORS}
+        self._codecs = {
+            door: wire.Codec(
+                {rule.command: rule.schema for rule in RULES if door in rule.doors},
+                {rule.command for rule in RULES if rule.hot},
+                COMMANDS,
+                state.limits,
+            )
+            for door in DOORS
+        }
+        self._hot = {
+            door: {kind: self._acts[door][command] for kind, command in codec.commands.items()}
+            for door, codec in self._codecs.items()
+        }
+
+    def _client_acts(self, negotiation: Negotiation, management: Management) -> Mapping[str, Act]:
+        return {
             "CHECKCONFIG": self._within_reason(negotiation.check_config),
             "READY": self._within_reason(negotiation.ready),
             "HEARTBEAT": self._within_reason(negotiation.heartbeat),
@@ -76,24 +106,22 @@ class Scale0Speaker:
             "TASKSDONE": self._tasks_done,
             "MANAGEMENTREQ": management.receive,
         }
-        self._states = {rule.command: rule.states for rule in RULES}
-        self._codecs = {
-            door: wire.Codec(
-                {rule.command: rule.schema for rule in RULES if door in rule.doors},
-                {rule.command for rule in RULES if rule.hot},
-                COMMANDS,
-                state.limits,
-            )
-            for door in {door for rule in RULES for door in rule.doors}
-        }
-        self._hot = {
-            door: {kind: self._acts[command] for kind, command in codec.commands.items()}
-            for door, codec in self._codecs.items()
+
+    def _broker_acts(self, peers: Peers, spread: Spread, management: Management) -> Mapping[str, Act]:
+        return {
+            "HELLO": self._within_reason(peers.hello),
+            "HEARTBEAT": self._within_reason(peers.heartbeat),
+            "FORCENEGOTIATE": self._within_reason(peers.force),
+            "DISCONNECTERROR": peers.refused,
+            "CHECKCONFIG": self._within_reason(spread.check_config),
+            "CONFIG": self._within_reason(spread.config),
+            "CONFIGACK": spread.acknowledged,
+            "MANAGEMENTREQ": management.receive,
         }
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
         """One message, or one BATCH of them."""
-        state, states, acts = self._state, self._states, self._acts
+        state, states, acts = self._state, self._states[connection.door], self._acts[connection.door]
         codec = self._codecs[connection.door]
         if state.state == ACTIVE and not connection.stale:
             typed = codec.decode_hot(frames)

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 FRONTEND: Final = "frontend"
 BACKEND: Final = "backend"
 PEER: Final = "peer"
+DIALED: Final = "dialed"
+"""Where this broker's own connections to peers end; `peer` is where theirs do."""
 CONFIG_PUB: Final = "config_pub"
 TASK_PUB: Final = "task_pub"
 CLIENT_DOORS: Final = (FRONTEND, BACKEND)
+PEER_DOORS: Final = (PEER, DIALED)
 
 JOINING: Final = "joining"
 ACTIVE: Final = "active"

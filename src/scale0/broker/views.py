@@ -14,6 +14,7 @@ from scale0.base.now import Now
 from scale0.broker.connection import Connections
 from scale0.broker.documents import Documents
 from scale0.broker.members import Member, Members
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster, Service
 from scale0.broker.state import BrokerState
@@ -39,13 +40,14 @@ def page(
 class Views:
     """Everything that can be looked at."""
 
-    __slots__ = ("_connections", "_documents", "_members", "_requests", "_roster", "_state", "tasks")
+    __slots__ = ("_connections", "_documents", "_members", "_peers", "_requests", "_roster", "_state", "tasks")
 
     def __init__(
         self,
         state: BrokerState,
         connections: Connections,
         members: Members,
+        peers: Peers,
         roster: Roster,
         requests: Requests,
         documents: Documents,
@@ -53,6 +55,7 @@ class Views:
         self._state = state
         self._connections = connections
         self._members = members
+        self._peers = peers
         self._roster = roster
         self._requests = requests
         self._documents = documents
@@ -112,8 +115,8 @@ class Views:
         """Every client with an identity."""
         return page(self._members.by_name.values(), client_key, lambda m: self._client(m, now), limit, after)
 
-    def brokers(self) -> Page:
-        """This broker."""
+    def brokers(self, now: Now) -> Page:
+        """This broker, and all that it knows of."""
         state = self._state
         row = {
             "broker": state.identity,
@@ -123,11 +126,12 @@ class Views:
             "endpoints": state.endpoints,
             "config_version": self._documents.version,
         }
-        return {"items": [row], "next": None}
+        others = [{name: each[name] for name in row} for each in self._peers.rows(now) if each["broker"]]
+        return {"items": [row, *others], "next": None}
 
-    def peers(self) -> Page:
-        """The brokers that this one is configured to know."""
-        return {"items": [{"endpoint": peer, "state": "unknown"} for peer in self._state.config.peers], "next": None}
+    def peers(self, now: Now) -> Page:
+        """The brokers that this one knows, or should."""
+        return {"items": self._peers.rows(now), "next": None}
 
     def error_clients(self, now: Now, limit: int, after: str | None) -> Page:
         """Those that are ignored now."""

@@ -27,7 +27,7 @@ from scale0.base.errors import StoreError
 from scale0.base.step import Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
-from scale0.broker.state import BACKEND, CONFIG_PUB, FRONTEND, PEER, TASK_PUB
+from scale0.broker.state import BACKEND, CONFIG_PUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.answers import Answers
@@ -35,6 +35,7 @@ from scale0.io.checks import check_runnable
 from scale0.io.clock import read_now
 from scale0.io.commits import Commits
 from scale0.io.compose import compose_broker, start_broker
+from scale0.io.dialer import Dialer
 from scale0.io.door import Door, Publisher
 from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.runner import Runner
@@ -109,7 +110,8 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
         limit = config.limits().max_client_bytes
-        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, limit)
+        dialer = Dialer(context, DIALED, config.limits())
+        runner = Runner(broker, [*doors, dialer], publishers, commits, journal, read_now, answers.find, limit)
         step = Step()
         start_broker(broker, opened, now, step)
         runner.start(step, now)
@@ -127,6 +129,7 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         await commits.flush()
         for door in doors:
             door.close()
+        dialer.close()
         for publisher in publishers:
             publisher.close()
         await scribe.finish(status)

@@ -72,6 +72,14 @@ class ClosingDoor(Protocol):
     def close_peer(self, routing_id: bytes) -> None: ...
 
 
+@runtime_checkable
+class DialingDoor(Protocol):
+    """A door that goes to others."""
+
+    def dial(self, endpoint: str) -> None: ...
+    def hang_up(self, endpoint: str) -> None: ...
+
+
 class Backlog:
     """What waits for one peer that does not read."""
 
@@ -101,6 +109,7 @@ class Runner:
         self._machine = machine
         self._doors = {door.name: door for door in doors}
         self._closing = {name: door for name, door in self._doors.items() if isinstance(door, ClosingDoor)}
+        self._dialing = next((door for door in self._doors.values() if isinstance(door, DialingDoor)), None)
         self._publishers = {publisher.name: publisher for publisher in publishers}
         self._commits = commits
         self._journal = journal
@@ -234,6 +243,8 @@ class Runner:
         """Send, and go on while sending itself makes the machine say more."""
         used: set[str] = set()
         self._settle(step, now)
+        if step.dials or step.hangs:
+            self._dial(step)
         while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
             sends, step.sends = step.sends, {}
             closes, step.closes = step.closes, []
@@ -249,6 +260,16 @@ class Runner:
                 self._close(peer, peer in promised)
             self._settle(step, now)
         self._look_again(used)
+
+    def _dial(self, step: Step) -> None:
+        """Connections to make, and to end once what this turn says has left."""
+        assert self._dialing is not None, "nothing here can dial"
+        dials, step.dials = step.dials, []
+        hangs, step.hangs = step.hangs, []
+        for endpoint in dials:
+            self._dialing.dial(endpoint)
+        for endpoint in hangs:
+            self._loop.call_soon(self._dialing.hang_up, endpoint)
 
     def _close(self, peer: Peer, promised: bool) -> None:
         """Forget what waits for it; a door that can end the connection does so, after what this turn promised it."""

@@ -1,0 +1,344 @@
+"""Peers: the other brokers, as far as they told (PROTOCOL 7).
+
+Lives here: whom to dial, HELLO and HEARTBEAT, and who of them is alive. Never here: what a configuration is worth
+(`spread`), or anything about clients. Invariants: a peer is one record however many connections lead to it; it is alive
+while any of these was heard within the liveness time, by the monotonic clock; nobody is believed before HELLO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.identity import is_identity, is_service_name
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.connection import Connection, Connections, Speaker
+from scale0.broker.documents import Documents
+from scale0.broker.members import DOUBT_SECONDS, Members
+from scale0.broker.state import DIALED, DISABLED, JOINING, PEER, BrokerState
+from scale0.config import Endpoints
+from scale0.config.values import is_endpoint
+from scale0.events.sources import PeerJoined, PeerLost
+
+MAX_PEERS: Final = 1_000
+"""Brokers that one broker knows."""
+UNKNOWN: Final = "unknown"
+LOST: Final = "lost"
+"""What is shown of a peer that was never heard, and of one that is not heard any more."""
+STATES: Final = frozenset({"joining", "active", "draining", "disabled"})
+
+Heard = Callable[["Peer", Connection, Now, Step], None]
+
+
+class Peer:
+    """Another broker."""
+
+    __slots__ = (
+        *("asked", "calls", "config_hash", "config_version", "doubted", "endpoints", "group", "heard", "heard_wall"),
+        *("identity", "line", "load", "lost", "services", "state"),
+    )
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.group = ""
+        self.state = UNKNOWN
+        self.services: tuple[str, ...] | str = "all"
+        self.endpoints: dict[str, str] = {}
+        self.config_version = 0
+        self.config_hash = ""
+        self.load = 0.0
+        self.line: Connection | None = None
+        """What we dialed."""
+        self.calls: Connection | None = None
+        """What it dialed."""
+        self.heard = 0.0
+        self.heard_wall = 0.0
+        self.lost = False
+        self.doubted: float | None = None
+        self.asked: float | None = None
+        """When it was last asked for its configuration."""
+
+    @property
+    def link(self) -> Connection | None:
+        """Where to say something: the connection that was heard last."""
+        line, calls = self.line, self.calls
+        if line is None or (calls is not None and calls.heard > line.heard):
+            return calls
+        return line
+
+    @property
+    def shown(self) -> str:
+        """Its state, or that it is lost."""
+        return LOST if self.lost else self.state
+
+
+class Peers:
+    """All of them."""
+
+    __slots__ = ("_connections", "_documents", "_lines", "_members", "_own", "_state", "by_name", "on_heard", "speaker")
+
+    def __init__(self, state: BrokerState, connections: Connections, documents: Documents, members: Members) -> None:
+        self._state = state
+        self._connections = connections
+        self._documents = documents
+        self._members = members
+        self.by_name: dict[str, Peer] = {}
+        self._lines: dict[str, Connection] = {}
+        """What we dialed, by endpoint."""
+        self._own: set[str] = set()
+        """Endpoints that turned out to be our own."""
+        self.speaker: Speaker | None = None
+        """How connections are packed; the composition root says."""
+        self.on_heard: Heard = lambda *_: None
+        """Told of everybody who told something new of itself."""
+
+    # Dialing.
+
+    def start(self, now: Now, step: Step) -> None:
+        """Dial, and begin to beat."""
+        self._beat(None, now, step)
+
+    def dial(self, now: Now, step: Step) -> None:
+        """Have a connection to everybody whom we should know, and to nobody else."""
+        wanted = self._wanted()
+        for endpoint in sorted(wanted - self._lines.keys()):
+            assert self.speaker is not None
+            line = self._connections.open(DIALED, endpoint.encode(), self.speaker, now)
+            if line is None:
+                return
+            self._lines[endpoint] = line
+            step.dial(endpoint)
+        for endpoint in sorted(self._lines.keys() - wanted):
+            self._hang_up(endpoint, step)
+
+    def _wanted(self) -> set[str]:
+        """The file's peers; and all of our group and of its fallback groups, unless they are reached already."""
+        config, out = self._state.config, set(self._state.config.peers)
+        reached = {line.peer.identity for at, line in self._lines.items() if line.peer is not None and at in out}
+        groups = {group.name: group for group in self._documents.document.group_config}
+        own = groups.get(config.group)
+        near = () if own is None else (own, *(groups[name] for name in own.fallback_groups if name in groups))
+        if self._state.state != JOINING:
+            for broker in (broker for group in near for broker in group.brokers):
+                if broker.endpoints.peer and broker.identity not in reached | {self._state.identity}:
+                    out.add(broker.endpoints.peer)
+        return out - self._own - {self._state.endpoints.get(PEER, "")}
+
+    def _hang_up(self, endpoint: str, step: Step) -> None:
+        line = self._lines.pop(endpoint)
+        self._detach(line)
+        self._connections.forget(line)
+        step.hang_up(endpoint)
+
+    # Words.
+
+    def hello(self, connection: Connection, said: options.Hello, _: Sequence[bytes], now: Now, step: Step) -> None:
+        """HELLO: who it is. One that dialed us is told who we are."""
+        self._check(said)
+        if said.identity == self._state.identity:
+            self._met_ourselves(connection, step)
+            return
+        peer = self.by_name.get(said.identity)
+        if peer is None:
+            if len(self.by_name) >= MAX_PEERS:
+                raise Refusal(codes.TOO_MANY, f"a broker knows at most {MAX_PEERS} others")
+            peer = self.by_name[said.identity] = Peer(said.identity)
+            peer.lost = True
+        self._attach(peer, connection)
+        peer.asked = None  # whatever was asked before, it begins anew
+        peer.group = said.group
+        peer.endpoints = {name: said.endpoints[name] for name in Endpoints.__struct_fields__ if name in said.endpoints}
+        peer.services = said.services if isinstance(said.services, str) else tuple(said.services)
+        self._note(peer, said.state, said.config_version, said.config_hash, now)
+        if peer.lost:
+            peer.lost = False
+            step.record(PeerJoined(identity=peer.identity, group=peer.group, state=peer.state))
+        if connection.door == PEER:
+            self.greet(connection, now, step)
+        self.on_heard(peer, connection, now, step)
+
+    def heartbeat(
+        self, connection: Connection, said: options.PeerHeartbeat, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """HEARTBEAT: how it is."""
+        peer = connection.peer
+        if peer is None or peer.lost:
+            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="say HELLO first")))
+            return
+        self._note(peer, said.state, said.config_version, said.config_hash or peer.config_hash, now)
+        peer.load = said.load
+        self.on_heard(peer, connection, now, step)
+
+    def force(
+        self, connection: Connection, _said: options.ForceNegotiate, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """FORCENEGOTIATE: it does not know us (any more)."""
+        self.greet(connection, now, step)
+
+    def refused(
+        self, connection: Connection, _said: options.DisconnectError, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """DISCONNECTERROR: it wants nothing of us now. The next beat tries again."""
+        del now, step
+        self._state.count("peers_refused_us")
+        self._detach(connection)
+
+    def greet(self, connection: Connection, now: Now, step: Step) -> None:
+        """Say HELLO."""
+        state = self._state
+        said = options.Hello(
+            identity=state.identity,
+            group=state.config.group,
+            state=self._shown_state(),
+            services=state.config.services if isinstance(state.config.services, str) else list(state.config.services),
+            endpoints=state.endpoints,
+            config_version=0 if state.state == JOINING else self._documents.version,
+            config_hash="" if state.state == JOINING else self._documents.hash,
+            time=now.wall,
+        )
+        step.send(connection, ("HELLO", said))
+
+    def farewell(self, now: Now, step: Step) -> None:
+        """This broker was disabled: the last thing that its peers hear."""
+        for peer in self.by_name.values():
+            if peer.link is not None:
+                self._say_alive(peer.link, now, step)
+
+    def gone(self, connection: Connection) -> None:
+        """The socket says that nobody is there. What we dialed is dialed on."""
+        self._detach(connection)
+        if connection.door == PEER:
+            self._connections.forget(connection)
+
+    def alive(self) -> Iterator[Peer]:
+        """Those that are heard."""
+        return (peer for peer in self.by_name.values() if not peer.lost)
+
+    def rows(self, now: Now) -> list[dict[str, Any]]:
+        """Everybody that we know or should know, for those who look."""
+        out = [
+            {
+                "broker": peer.identity,
+                "group": peer.group,
+                "state": peer.shown,
+                "services": peer.services if isinstance(peer.services, str) else list(peer.services),
+                "endpoints": peer.endpoints,
+                "endpoint": peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, ""),
+                "config_version": peer.config_version,
+                "config_hash": peer.config_hash,
+                "load": peer.load,
+                "age": now.mono - peer.heard if peer.heard else None,
+            }
+            for peer in sorted(self.by_name.values(), key=lambda peer: peer.identity)
+        ]
+        silent = sorted(endpoint for endpoint, line in self._lines.items() if line.peer is None)
+        return out + [{"broker": "", "state": UNKNOWN, "endpoint": endpoint} for endpoint in silent]
+
+    # Life.
+
+    def _beat(self, _: None, now: Now, step: Step) -> None:
+        """Every interval: who is missed, and a sign of life for everybody."""
+        for peer in list(self.alive()):
+            self._look(peer, now)
+        if self._state.state != DISABLED:
+            self.dial(now, step)
+            for line in self._lines.values():
+                if line.peer is None:
+                    self.greet(line, now, step)
+                elif line.peer.link is line:
+                    self._say_alive(line, now, step)
+            for peer in self.by_name.values():
+                if peer.calls is not None and peer.link is peer.calls:
+                    self._say_alive(peer.calls, now, step)
+        self._state.timers.add((self._beat, None), now.mono + self._state.interval)
+
+    def _look(self, peer: Peer, now: Now) -> None:
+        """Not heard for too long: doubted, and looked at again a moment later: perhaps it was we who slept."""
+        if not self._overdue(peer, now):
+            peer.doubted = None
+        elif peer.doubted is None or now.mono - peer.doubted > 2 * DOUBT_SECONDS:
+            peer.doubted = now.mono
+            self._state.timers.add((self._doubt, peer), now.mono + DOUBT_SECONDS)
+
+    def _doubt(self, peer: Peer, now: Now, step: Step) -> None:
+        if peer.lost or not self._overdue(peer, now):
+            return
+        peer.lost, peer.asked = True, None
+        for link in (peer.line, peer.calls):
+            if link is not None:
+                self._detach(link)
+                if link.door == PEER:
+                    self._connections.let_go(link)
+        step.record(PeerLost(identity=peer.identity, last_heard_wall=peer.heard_wall, group=peer.group))
+
+    def _overdue(self, peer: Peer, now: Now) -> bool:
+        return now.mono - peer.heard > self._state.interval * self._state.liveness
+
+    def _say_alive(self, connection: Connection, now: Now, step: Step) -> None:
+        said = options.PeerHeartbeat(
+            time=now.wall,
+            state=self._shown_state(),
+            config_version=0 if self._state.state == JOINING else self._documents.version,
+            config_hash="" if self._state.state == JOINING else self._documents.hash,
+            load=float(len(self._members.by_name)),
+        )
+        step.send(connection, ("HEARTBEAT", said))
+
+    def _shown_state(self) -> str:
+        return "draining" if self._state.draining else self._state.state
+
+    # Records.
+
+    def _note(self, peer: Peer, state: str, version: int, hash_: str, now: Now) -> None:
+        peer.state = state if state in STATES else UNKNOWN
+        peer.config_version, peer.config_hash = version, hash_[:64]
+        peer.heard, peer.heard_wall = now.mono, now.wall
+
+    def _attach(self, peer: Peer, connection: Connection) -> None:
+        """This connection leads to it, and none of its kind that did before."""
+        if connection.peer is not None and connection.peer is not peer:
+            self._detach(connection)
+        connection.peer = peer
+        old = peer.line if connection.door == DIALED else peer.calls
+        if old is not None and old is not connection:
+            old.peer = None
+        if connection.door == DIALED:
+            peer.line = connection
+        else:
+            peer.calls = connection
+
+    def _detach(self, connection: Connection) -> None:
+        """It leads nowhere; whether the peer is alive is decided by silence alone."""
+        peer, connection.peer = connection.peer, None
+        if peer is not None and peer.line is connection:
+            peer.line = None
+        elif peer is not None and peer.calls is connection:
+            peer.calls = None
+
+    def _met_ourselves(self, connection: Connection, step: Step) -> None:
+        """We dialed ourselves, or somebody has our name."""
+        self._state.count("peers_with_our_name")
+        if connection.door == DIALED:
+            endpoint = connection.routing_id.decode()
+            self._own.add(endpoint)
+            if endpoint in self._lines:
+                self._hang_up(endpoint, step)
+            return
+        raise Refusal(codes.IN_USE, f"{self._state.identity} is my own identity")
+
+    def _check(self, said: options.Hello) -> None:
+        limits = self._state.limits
+        if not is_identity(said.identity) or (said.group and not is_identity(said.group)):
+            raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        names = () if isinstance(said.services, str) else said.services
+        if isinstance(said.services, str) and said.services != "all":
+            raise Refusal(codes.MALFORMED, "services is a list, or all")
+        if len(names) > limits.max_services or not all(is_service_name(n, limits.max_service_bytes) for n in names):
+            raise Refusal(codes.MALFORMED, f"services are at most {limits.max_services} printable names")
+        places = (said.endpoints.get(name) for name in Endpoints.__struct_fields__)
+        if not all(not place or is_endpoint(place) for place in places):
+            raise Refusal(codes.MALFORMED, "an endpoint is such as tcp://127.0.0.1:5702")

@@ -1,0 +1,223 @@
+"""Brokers without sockets, and the wires between them: for stories about peers and configuration.
+
+Lives here: virtual time, delivery, cuts and crashes. Never here: an expectation. Invariants: a message that was sent
+arrives at once or never; a crash leaves exactly what was committed; each broker has a monotonic clock of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from scale0.base.now import Now
+from scale0.base.step import Question, Step
+from scale0.broker.access import digest_of
+from scale0.broker.broker import Broker
+from scale0.broker.connection import Connection
+from scale0.broker.management import ReadHistory
+from scale0.broker.state import DIALED, FRONTEND, PEER
+from scale0.config import BrokerConfig, Endpoints
+from scale0.events.journal import Journal
+from scale0.io.compose import compose_broker, start_broker
+from scale0.store.memory import MemoryStore
+
+TOKEN = "s0_test"
+WALL = 1_700_000_000.0
+
+
+def place_of(name: str, door: str = "peer") -> str:
+    """Where a broker listens: every name is a machine."""
+    return f"tcp://{name}:{ {'frontend': 1, 'backend': 2, 'config_pub': 3, 'task_pub': 4, 'peer': 5}[door] }"
+
+
+class Node:
+    """One broker, over all its lives."""
+
+    def __init__(self, network: Network, config: BrokerConfig) -> None:
+        self.network = network
+        self.config = config
+        self.name = config.identity
+        self.store = MemoryStore()
+        self.skew = network.dice.random() * 10_000
+        self.up = False
+        self.frozen = False
+        self.events: list[Any] = []
+        self.admin: deque[tuple[int, Any]] = deque()
+        self.dialed: dict[str, int] = {}
+        """By endpoint: the number of the connection, which the other end knows it by."""
+
+    @property
+    def now(self) -> Now:
+        return Now(self.skew + self.network.time, WALL + self.network.time)
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        return self.broker.documents.version, self.broker.documents.hash
+
+    def start(self) -> None:
+        self.up, self.frozen = True, False
+        self.store = self.store.crash()
+        opened = self.store.open()
+        now, step = self.now, Step()
+        boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
+        ends = {door: place_of(self.name, door) for door in ("frontend", "backend", "config_pub", "task_pub", "peer")}
+        self.journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
+        self.broker: Broker = compose_broker(
+            self.config, msgspec.convert(ends, Endpoints), opened, boot, self.network.dice, digest_of(TOKEN)
+        )
+        start_broker(self.broker, opened, now, step)
+        self.take(step)
+
+    def kill(self) -> None:
+        """kill -9: what it dialed and what was dialed to it is gone, and nobody is told."""
+        self.up = False
+        self.dialed.clear()
+        for other in self.network.nodes.values():
+            other.dialed.pop(place_of(self.name), None)
+
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
+        step = Step()
+        self.broker.receive(door, routing_id, frames, self.now, step)
+        self.take(step)
+
+    def ring(self) -> None:
+        step = Step()
+        self.broker.tick(self.now, step)
+        self.take(step)
+
+    def take(self, step: Step) -> None:
+        """As the runner does, with a disk that takes no time."""
+        self.broker.settle(self.now, step)
+        while any((step.sends, step.promises, step.writes, step.events, step.asks, step.publishes, step.closes)):
+            sends, step.sends = step.sends, {}
+            promises, step.promises = step.promises, {}
+            writes, step.writes = step.writes, []
+            events, step.events = step.events, []
+            asks, step.asks = step.asks, []
+            step.publishes, step.closes = [], []
+            self.events += events
+            row = self.journal.enter(events, self.now) if events else None
+            self.store.commit([*writes, *([row] if row is not None else [])])
+            for ask in asks:
+                if isinstance(ask, (Question, ReadHistory)):
+                    self.broker.answer(ask, self.store.read(ask.ask), self.now, step)
+            for box in (sends, promises):
+                for peer, messages in box.items():
+                    self._send(peer, messages, step)
+            self.broker.settle(self.now, step)
+        # What is dialed connects a moment later, as sockets do.
+        step.dials.clear()
+        for endpoint in step.hangs:
+            self.dialed.pop(endpoint, None)
+
+    def _send(self, peer: Connection, messages: list[Any], step: Step) -> None:
+        for frames in peer.pack(messages):
+            if peer.door == FRONTEND:
+                self.admin.append((int(peer.routing_id), frames))
+            elif not self.network.carry(self, peer, frames):
+                self.broker.undelivered(peer, messages, self.now, step)
+                return
+
+    def manage(self, command: str, **words: Any) -> tuple[int, Any]:
+        """MANAGEMENTREQ; the code and the body."""
+        number = self.network.next_number()
+        said = {"command": command, "auth_token": TOKEN, "id": number, **words}
+        self.receive(FRONTEND, str(number).encode(), [b"SCALE0/1", b"MANAGEMENTREQ", msgspec.json.encode(said)])
+        found = [frames for who, frames in self.admin if who == number]
+        self.admin.clear()
+        assert len(found) == 1, "management answers at once here"
+        return msgspec.json.decode(found[0][2])["code"], msgspec.json.decode(found[0][3])
+
+    def history(self) -> set[tuple[int, str]]:
+        code, body = self.manage("config_history", limit=1_000)
+        assert code == 200
+        return {(row["version"], row["hash"]) for row in body["items"]}
+
+    def kinds(self, kind: str) -> list[Any]:
+        return [event for event in self.events if event.kind == kind]
+
+
+class Network:
+    """All of them, and time."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.dice = random.Random(seed)
+        self.time = 0.0
+        self.nodes: dict[str, Node] = {}
+        self.cuts: set[tuple[str, str]] = set()
+        """(from, to): nothing arrives."""
+        self._mail: deque[tuple[str, str, str, bytes, list[bytes]]] = deque()
+        self._numbers = 0
+        self._ends: dict[int, tuple[str, str]] = {}
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def add(self, name: str, **config: Any) -> Node:
+        """A broker that starts now."""
+        own: dict[str, Any] = {"identity": name, "group": "east", "peers": (), **config}
+        node = self.nodes[name] = Node(self, BrokerConfig(**own))
+        node.start()
+        return node
+
+    def cut(self, *pairs: tuple[str, str], both: bool = True) -> None:
+        for one, other in pairs:
+            self.cuts.add((one, other))
+            if both:
+                self.cuts.add((other, one))
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    def carry(self, sender: Node, peer: Connection, frames: list[bytes]) -> bool:
+        """Put a message on its way; False: the socket knows that nobody is there."""
+        if peer.door == DIALED:
+            endpoint = peer.routing_id.decode()
+            there = next((one for one in self.nodes.values() if place_of(one.name) == endpoint), None)
+            if there is None or not there.up:
+                return False
+            number = sender.dialed.setdefault(endpoint, self.next_number())
+            self._ends[number] = (sender.name, endpoint)
+            self._mail.append((sender.name, there.name, PEER, str(number).encode(), frames))
+            return True
+        name, endpoint = self._ends[int(peer.routing_id)]
+        there = self.nodes[name]
+        if not there.up or there.dialed.get(endpoint) != int(peer.routing_id):
+            return False
+        self._mail.append((sender.name, name, DIALED, endpoint.encode(), frames))
+        return True
+
+    def run(self, seconds: float) -> None:
+        """Time goes by; whoever is frozen does nothing, and its mail waits."""
+        end = self.time + seconds
+        self._deliver()
+        while True:
+            due = [
+                (deadline - node.skew, node.name)
+                for node in self.nodes.values()
+                if node.up and not node.frozen and (deadline := node.broker.deadline()) is not None
+            ]
+            if not due or min(due)[0] > end:
+                break
+            when, name = min(due)
+            self.time = max(self.time, when + 1e-9)
+            self.nodes[name].ring()
+            self._deliver()
+        self.time = end
+
+    def _deliver(self) -> None:
+        waiting: list[Any] = []
+        while self._mail:
+            sender, receiver, door, routing_id, frames = self._mail.popleft()
+            node = self.nodes[receiver]
+            if not node.up or (sender, receiver) in self.cuts:
+                continue
+            if node.frozen:
+                waiting.append((sender, receiver, door, routing_id, frames))
+            else:
+                node.receive(door, routing_id, frames)
+        self._mail.extend(waiting)
