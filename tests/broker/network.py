@@ -18,7 +18,7 @@ from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
 from scale0.broker.connection import Connection
 from scale0.broker.management import ReadHistory
-from scale0.broker.state import DIALED, FRONTEND, PEER
+from scale0.broker.state import CLIENT_DOORS, DIALED, FRONTEND, PEER
 from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.compose import compose_broker, start_broker
@@ -115,7 +115,7 @@ class Node:
 
     def _send(self, peer: Connection, messages: list[Any], step: Step) -> None:
         for frames in peer.pack(messages):
-            if peer.door == FRONTEND:
+            if peer.door in CLIENT_DOORS:
                 self.admin.append((int(peer.routing_id), frames))
             elif not self.network.carry(self, peer, frames):
                 self.broker.undelivered(peer, messages, self.now, step)
@@ -130,6 +130,15 @@ class Node:
         self.admin.clear()
         assert len(found) == 1, "management answers at once here"
         return msgspec.json.decode(found[0][2])["code"], msgspec.json.decode(found[0][3])
+
+    def ask(self, door: str, *messages: tuple[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+        """A client of our own says these, on a connection of its own; what it hears at once."""
+        number = self.network.next_number()
+        for command, said in messages:
+            self.receive(door, str(number).encode(), [b"SCALE0/1", command.encode(), msgspec.json.encode(said)])
+        found = [frames for who, frames in self.admin if who == number]
+        self.admin.clear()
+        return [(frames[1].decode(), msgspec.json.decode(frames[2])) for frames in found]
 
     def history(self) -> set[tuple[int, str]]:
         code, body = self.manage("config_history", limit=1_000)

@@ -13,6 +13,7 @@ import msgspec
 
 from scale0.base.now import Now
 from scale0.base.step import Step
+from scale0.broker.connection import Connection
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
 from scale0.broker.peers import Peer
@@ -34,7 +35,7 @@ class Listing:
         self._members = members
         self._waiting: set[str] = set()
 
-    def heard(self, peer: Peer, now: Now) -> None:
+    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Step) -> None:
         """Somebody told where it is: in a moment, see that it is written down."""
         if not self._state.config.config_service or self._state.state != ACTIVE or peer.identity in self._waiting:
             return

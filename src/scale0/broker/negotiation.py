@@ -19,6 +19,7 @@ from scale0.broker import options
 from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
+from scale0.broker.failover import Failover, serves
 from scale0.broker.members import Member, Members
 from scale0.broker.skew import Skew
 from scale0.broker.state import BrokerState
@@ -36,7 +37,7 @@ STRETCH: Final = 1.25
 class Negotiation:
     """The words of section 2.1, one method each."""
 
-    __slots__ = ("_blame", "_connections", "_documents", "_members", "_skew", "_state")
+    __slots__ = ("_blame", "_connections", "_documents", "_failover", "_members", "_skew", "_state")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Negotiation:
         documents: Documents,
         skew: Skew,
         blame: Blame,
+        failover: Failover,
     ) -> None:
         self._state = state
         self._connections = connections
@@ -53,6 +55,7 @@ class Negotiation:
         self._documents = documents
         self._skew = skew
         self._blame = blame
+        self._failover = failover
 
     def check_config(
         self, connection: Connection, said: options.CheckConfig, _: Sequence[bytes], now: Now, step: Step
@@ -75,6 +78,10 @@ class Negotiation:
             return
         if said.identity is not None:
             self._named(connection, said.identity, now, step)
+        elsewhere = connection.takes_pushes and not serves(self._state.config.services, said.services)
+        if elsewhere and self._failover.send_on(connection, said.services, step):
+            self._members.leave(member, now, step)
+            return
         self._check_services(said.services)
         self._check_ready(said)
         if member.suspended:
@@ -124,26 +131,12 @@ class Negotiation:
         self._connections.let_go(connection)
 
     def need_broker(
-        self, connection: Connection, said: options.NeedBroker, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: options.NeedBroker, bodies: Sequence[bytes], now: Now, step: Step
     ) -> None:
-        """NEEDBROKER: a broker alone can only offer itself."""
+        """NEEDBROKER: my broker does not answer."""
         if said.identity is not None and connection.member is not None:
             self._named(connection, said.identity, now, step)
-        if not self._serves(said.services):
-            raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
-        step.send(
-            connection,
-            (
-                "CHANGEBROKER",
-                options.ChangeBroker(
-                    broker=self._state.identity,
-                    group=self._state.config.group,
-                    endpoints=self._state.endpoints,
-                    preferred=True,
-                    after=self._state.chance.random() * self._state.interval,
-                ),
-            ),
-        )
+        self._failover.need_broker(connection, said, bodies, now, step)
 
     def force(self, connection: Connection, reason: str, now: Now, step: Step) -> None:
         """FORCENEGOTIATE. Needing it again and again is bad input too."""
@@ -166,10 +159,6 @@ class Negotiation:
             raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         return self._members.name(connection, identity, now, step)
 
-    def _serves(self, services: Sequence[str]) -> bool:
-        own = self._state.config.services
-        return own == "all" or all(service in own for service in services)
-
     def _check_services(self, services: Sequence[str]) -> None:
         limits = self._state.limits
         if len(services) > limits.max_services:
@@ -179,7 +168,7 @@ class Negotiation:
                 raise Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
             if is_reserved(name):
                 raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
-        if not self._serves(services):
+        if not serves(self._state.config.services, services):
             raise Refusal(codes.NOT_ALLOWED, "this broker does not serve all of these services")
 
     def _check_ready(self, said: options.Ready) -> None:

@@ -93,8 +93,8 @@ class Peers:
         """Endpoints that turned out to be our own."""
         self.speaker: Speaker | None = None
         """How connections are packed; the composition root says."""
-        self.on_heard: Heard = lambda *_: None
-        """Told of everybody who told something new of itself."""
+        self.on_heard: Sequence[Heard] = ()
+        """Told of everybody who told something of itself, in this order."""
 
     # Dialing.
 
@@ -159,7 +159,7 @@ class Peers:
             step.record(PeerJoined(identity=peer.identity, group=peer.group, state=peer.state))
         if connection.door == PEER:
             self.greet(connection, now, step)
-        self.on_heard(peer, connection, now, step)
+        self._tell(peer, connection, now, step)
 
     def heartbeat(
         self, connection: Connection, said: options.PeerHeartbeat, _: Sequence[bytes], now: Now, step: Step
@@ -171,7 +171,11 @@ class Peers:
             return
         self._note(peer, said.state, said.config_version, said.config_hash or peer.config_hash, now)
         peer.load = said.load
-        self.on_heard(peer, connection, now, step)
+        self._tell(peer, connection, now, step)
+
+    def _tell(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+        for heard in self.on_heard:
+            heard(peer, connection, now, step)
 
     def force(
         self, connection: Connection, _said: options.ForceNegotiate, _: Sequence[bytes], now: Now, step: Step

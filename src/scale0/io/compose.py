@@ -16,14 +16,15 @@ from scale0.base.step import Step
 from scale0.broker.access import Access
 from scale0.broker.blame import Blame
 from scale0.broker.broker import Broker
-from scale0.broker.connection import Connection, Connections
+from scale0.broker.connection import Connections
 from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
+from scale0.broker.failover import Failover
 from scale0.broker.listing import Listing
 from scale0.broker.management import STATE_SETTING, Management
 from scale0.broker.members import Members
 from scale0.broker.negotiation import Negotiation
-from scale0.broker.peers import Peer, Peers
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
@@ -65,26 +66,21 @@ def compose_broker(
     listing = Listing(state, documents, members)
     skew = Skew(state, members)
     blame = Blame(state, connections, members)
-    negotiation = Negotiation(state, connections, members, documents, skew, blame)
+    failover = Failover(state, documents, members, peers)
+    negotiation = Negotiation(state, connections, members, documents, skew, blame, failover)
     views = Views(state, connections, members, peers, roster, requests, documents)
     access = Access(state, opened.tokens, local_digest)
     management = Management(state, connections, members, peers, requests, documents, views, access, blame, __version__)
     discovery = Discovery(views)
     scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, peers, spread)
     peers.speaker = scale0
-    peers.on_heard = lambda peer, connection, now, step: hear_peer(spread, listing, peer, connection, now, step)
+    peers.on_heard = (spread.heard, listing.heard)
     broker = Broker(
         state, connections, members, peers, roster, requests, documents, management, scale0, blame, skew, __version__
     )
     join_tasks(broker, views, opened)
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
     return broker
-
-
-def hear_peer(spread: Spread, listing: Listing, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
-    """What a peer told is of interest to two."""
-    spread.heard(peer, connection, now, step)
-    listing.heard(peer, now)
 
 
 def join_tasks(broker: Broker, views: Views, opened: Opened) -> None:

@@ -1,0 +1,134 @@
+"""Who serves a client whose broker is gone, or does not serve what it offers (PROTOCOL 2.1).
+
+Lives here: NEEDBROKER, and every CHANGEBROKER. Never here: who is alive (`peers`). Invariants: nobody is sent to a
+broker that is not heard, not active, or does not serve what is wanted; many who ask at once are spread over brokers and
+over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.connection import Connection
+from scale0.broker.documents import Documents
+from scale0.broker.members import Members
+from scale0.broker.peers import Peer, Peers
+from scale0.broker.state import ACTIVE, BrokerState
+
+HEARD_INTERVALS: Final = 1.5
+"""A broker that was heard so lately is believed to be there, whatever one client says."""
+ASKED_SECONDS: Final = 30.0
+"""Who asks again within this time is believed."""
+MAX_ASKED: Final = 100_000
+"""Clients that asked, and are remembered."""
+
+
+class Target(NamedTuple):
+    """A broker that could serve somebody."""
+
+    identity: str
+    group: str
+    endpoints: Mapping[str, str]
+    load: float
+
+
+class Failover:
+    """Sends clients where they are served."""
+
+    __slots__ = ("_asked", "_documents", "_members", "_peers", "_state")
+
+    def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
+        self._state = state
+        self._documents = documents
+        self._members = members
+        self._peers = peers
+        self._asked: dict[tuple[str, str], float] = {}
+        """By client and broker: when it said that it hears nothing of it."""
+
+    def need_broker(
+        self, connection: Connection, said: options.NeedBroker, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """NEEDBROKER: is it really gone? Then who else?"""
+        preferred = said.preferred_broker or ""
+        identity = said.identity or connection.name
+        there = self._peers.by_name.get(preferred)
+        if there is not None and self._is_there(there, said.services, now) and self._first_time(identity, there, now):
+            self._tell(connection, target_of(there), self._wait(2), step)
+            return
+        target = self.choose(said.services, {preferred} - {self._state.identity})
+        if target is None:
+            raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
+        self._tell(connection, target, self._wait(1), step)
+
+    def send_on(self, connection: Connection, services: Sequence[str], step: Step) -> bool:
+        """CHANGEBROKER to one that serves what we do not; False: there is none."""
+        target = self.choose(services, {self._state.identity})
+        if target is not None:
+            self._tell(connection, target, self._wait(1), step)
+        return target is not None
+
+    def choose(self, services: Sequence[str], without: set[str]) -> Target | None:
+        """The least loaded broker of our group that serves these, then of each fallback group in order."""
+        groups = {group.name: group for group in self._documents.document.group_config}
+        own = groups.get(self._state.group)
+        for name in (self._state.group, *(own.fallback_groups if own is not None else ())):
+            found = [one for one in self._candidates(name, services) if one.identity not in without]
+            if found:
+                best = min(found, key=lambda one: (one.load, self._state.chance.random()))
+                peer = self._peers.by_name.get(best.identity)
+                if peer is not None:
+                    # Until its next heartbeat tells: otherwise all who ask meanwhile would go to the same one.
+                    peer.load += 1
+                return best
+        return None
+
+    def _candidates(self, group: str, services: Sequence[str]) -> Iterator[Target]:
+        state = self._state
+        if (
+            group == state.group
+            and state.state == ACTIVE
+            and not state.draining
+            and serves(state.config.services, services)
+        ):
+            yield Target(state.identity, group, state.endpoints, float(len(self._members.by_name)))
+        for peer in self._peers.alive():
+            if peer.group == group and peer.state == ACTIVE and serves(peer.services, services):
+                yield target_of(peer)
+
+    def _is_there(self, peer: Peer, services: Sequence[str], now: Now) -> bool:
+        lately = now.mono - peer.heard <= HEARD_INTERVALS * self._state.interval
+        return lately and not peer.lost and peer.state == ACTIVE and serves(peer.services, services)
+
+    def _first_time(self, identity: str, peer: Peer, now: Now) -> bool:
+        key = (identity, peer.identity)
+        before = self._asked.get(key)
+        if len(self._asked) >= MAX_ASKED:
+            self._asked = {who: at for who, at in self._asked.items() if now.mono - at < ASKED_SECONDS}
+        if len(self._asked) < MAX_ASKED:
+            self._asked[key] = now.mono
+        return before is None or now.mono - before >= ASKED_SECONDS
+
+    def _wait(self, intervals: float) -> float:
+        return self._state.chance.random() * intervals * self._state.interval
+
+    def _tell(self, connection: Connection, target: Target, after: float, step: Step) -> None:
+        said = options.ChangeBroker(
+            broker=target.identity, group=target.group, endpoints=dict(target.endpoints), preferred=True, after=after
+        )
+        step.send(connection, ("CHANGEBROKER", said))
+
+
+def target_of(peer: Peer) -> Target:
+    """A peer as somebody to go to."""
+    return Target(peer.identity, peer.group, peer.endpoints, peer.load)
+
+
+def serves(offered: Sequence[str] | str, wanted: Sequence[str]) -> bool:
+    """True if a broker serves all of these."""
+    return offered == "all" or set(wanted) <= set(offered)
