@@ -224,7 +224,11 @@ def _check_states(found: list[Row], verdict: Verdict) -> Iterator[str]:
                 yield f"{where}: expected {one.state} hard {one.hard} flapping {one.flapping}, not found"
                 continue
             should: Row = {"time": one.at * 1_000_000, "state": one.state, "hard": one.hard, "attempt": one.attempt}
-            should |= {"previous": one.previous, "flapping": one.flapping, "flapping_percent": float(one.percent)}
+            should |= {
+                "previous": one.previous,
+                "flapping": one.flapping,
+                "flapping_percent": float(round(one.percent, 2)),
+            }
             yield from _unequal(where, should, row)
     for row in by_key.values():
         yield f"check_states not expected: {row}"

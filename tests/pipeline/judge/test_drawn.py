@@ -1,7 +1,7 @@
 """The tables beside the judge of every second, on histories that hypothesis draws.
 
 With holes, rewinds, restarts, silences, late and spooled results, downtimes, and segments that come in a second run.
-JUDGE_EXAMPLES says how many are tried (default 6). An example is a run of Spark or two, of seconds each: what fails is
+JUDGE_EXAMPLES says how many are tried (default 5). An example is a run of Spark or two, of seconds each: what fails is
 made smaller only if JUDGE_SHRINK is set.
 
 Promise: PIPE-6, PIPE-7
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-EXAMPLES = int(os.environ.get("JUDGE_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("JUDGE_EXAMPLES", "5"))
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 if os.environ.get("JUDGE_SHRINK"):
     PHASES.append(Phase.shrink)
