@@ -140,6 +140,10 @@ class Node:
         self.admin.clear()
         return [(frames[1].decode(), msgspec.json.decode(frames[2])) for frames in found]
 
+    def client(self, door: str) -> Client:
+        """Somebody who stays."""
+        return Client(self, door)
+
     def history(self) -> set[tuple[int, str]]:
         code, body = self.manage("config_history", limit=1_000)
         assert code == 200
@@ -147,6 +151,34 @@ class Node:
 
     def kinds(self, kind: str) -> list[Any]:
         return [event for event in self.events if event.kind == kind]
+
+
+class Client:
+    """A connection of a client, typed by hand."""
+
+    def __init__(self, node: Node, door: str) -> None:
+        self.node, self.door = node, door
+        self.number = node.network.next_number()
+
+    def say(self, command: str, said: dict[str, Any], *bodies: bytes) -> None:
+        frames = [b"SCALE0/1", command.encode(), msgspec.json.encode(said), *bodies]
+        self.node.receive(self.door, str(self.number).encode(), frames)
+
+    def hears(self) -> list[tuple[str, dict[str, Any], list[bytes]]]:
+        """What came since it was last asked."""
+        mine = [frames for who, frames in self.node.admin if who == self.number]
+        self.node.admin = deque(one for one in self.node.admin if one[0] != self.number)
+        return [(frames[1].decode(), msgspec.json.decode(frames[2]), frames[3:]) for frames in mine]
+
+    def ready(self, identity: str, *services: str, slots: int = 1) -> None:
+        """CHECKCONFIG and READY."""
+        self.say("CHECKCONFIG", {"identity": identity})
+        said = {"services": services, "slots": slots, "config_version": self.node.rank[0], "heartbeat_interval": 3600}
+        self.say("READY", said)
+        assert self.hears()[-1][0] == "READYOK"
+
+    def request(self, service: str, body: bytes = b"", **said: Any) -> None:
+        self.say("REQUEST", {"service": service, "id": "r", **said}, body)
 
 
 class Network:

@@ -1,6 +1,6 @@
 """The peer socket: brokers that nobody here wrote, and real ones (PROTOCOL 7).
 
-Promise: CONF-3, CONF-7
+Promise: CONF-3, CONF-7, REQ-8
 """
 
 from __future__ import annotations
@@ -264,6 +264,14 @@ def test_three_real_brokers_lose_one_and_take_it_back(tmp_path: Path):
         everybody = dict.fromkeys("abc", "active")
         until(lambda: all(seen(by) == everybody for by in brokers))
         until(lambda: len(versions()) == 1)
+        worker = nets["b"].backend("paint")
+        caller = nets["a"].frontend()
+        caller.say("REQUEST", {"service": "paint", "id": "one", "timeout": 20}, b"red")
+        worker.answer(b"it is red", seconds=20)
+        told = caller.hear_until("REPLY", "ERROR", seconds=20)
+        assert (told.command, told.options["id"], told.bodies) == ("REPLY", "one", [b"it is red"])
+        where = {row["service"]: row["where"] for row in nets["c"].frontend().request("scale0.services").body["items"]}
+        assert where == {"paint": ["b"]}
         others[1].kill9()
         until(lambda: seen("b").get("c") == "lost" and seen("a").get("c") == "lost")
         changed = (

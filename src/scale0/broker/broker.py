@@ -26,6 +26,7 @@ from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
 from scale0.broker.speaker import Scale0Speaker
 from scale0.broker.state import DISABLED, PEER_DOORS, BrokerState
+from scale0.broker.tables import Tables
 from scale0.broker.tally import SUM_SECONDS
 from scale0.events.clients import ClientRefused
 from scale0.events.sources import BrokerStarted, BrokerStopped, SourceAlive
@@ -56,6 +57,7 @@ class Broker:
         "speakers",
         "state",
         "subscribe",
+        "tables",
         "tasks",
         "version",
     )
@@ -66,6 +68,7 @@ class Broker:
         connections: Connections,
         members: Members,
         peers: Peers,
+        tables: Tables,
         roster: Roster,
         requests: Requests,
         documents: Documents,
@@ -79,6 +82,7 @@ class Broker:
         self.connections = connections
         self.members = members
         self.peers = peers
+        self.tables = tables
         self.roster = roster
         self.requests = requests
         self.documents = documents
@@ -104,6 +108,7 @@ class Broker:
         self._skew.start(now)
         self.documents.start(now, step)
         self.peers.start(now, step)
+        self.tables.start(now)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 
@@ -184,7 +189,10 @@ class Broker:
         """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
         member = connection.member
         if connection.door in PEER_DOORS:
-            self.peers.gone(connection)
+            self.peers.gone(connection, now, step)
+            for message in messages:
+                if isinstance(message, tuple) and message[0] == "FORWARD":
+                    self.requests.redirect(message[1]["id"], now, step)
             return
         if member is None:
             self.requests.origin_gone(connection, now)
@@ -207,7 +215,7 @@ class Broker:
         if connection.member is not None:
             self.members.lose(connection.member, now, step)
         if connection.peer is not None:
-            self.peers.gone(connection)
+            self.peers.gone(connection, now, step)
         self.requests.origin_gone(connection, now)
         self.connections.forget(connection)
         step.close(connection)

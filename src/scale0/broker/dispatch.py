@@ -48,6 +48,12 @@ RULES: Final = (
     Rule("CONFIG", PEER_DOORS, AWAKE, options.PeerConfig),
     Rule("CONFIGACK", PEER_DOORS, AWAKE, options.ConfigAck),
     Rule("DISCONNECTERROR", PEER_DOORS, AWAKE, options.DisconnectError),
+    Rule("TABLE", PEER_DOORS, AWAKE, options.Table),
+    Rule("TABLEREQ", PEER_DOORS, AWAKE, options.TableReq),
+    Rule("FORWARD", PEER_DOORS, SERVING, options.Forward, hot=True),
+    Rule("PARTIAL", PEER_DOORS, SERVING, options.Answer, hot=True),
+    Rule("REPLY", PEER_DOORS, SERVING, options.Answer, hot=True),
+    Rule("ERROR", PEER_DOORS, SERVING, options.Error, hot=True),
 )
 
 TOLD: Final = {

@@ -122,7 +122,7 @@ class Member:
 class Members:
     """All members of one broker."""
 
-    __slots__ = ("_connections", "_requests", "_roster", "_seen", "_state", "by_name", "judged")
+    __slots__ = ("_connections", "_requests", "_roster", "_seen", "_state", "by_name", "changed", "judged")
 
     def __init__(self, state: BrokerState, connections: Connections, roster: Roster, requests: Requests) -> None:
         self._state = state
@@ -130,6 +130,8 @@ class Members:
         self._roster = roster
         self._requests = requests
         self.by_name: dict[tuple[str, str], Member] = {}
+        self.changed: dict[tuple[str, str], None] = {}
+        """Who came, went or offers something else; whoever tells other brokers of it empties this."""
         self.judged = 0
         self._seen: list[Member] = []
 
@@ -172,6 +174,7 @@ class Members:
         elif before != (offered, slots):
             step.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
         member.joined = True
+        self.changed[member.role, member.identity] = None
         self._requests.tasks.offer(backend, now, step)
         return backend
 
@@ -198,6 +201,7 @@ class Members:
         """A frontend has negotiated: record it once."""
         if not member.joined and member.role != BACKEND:
             member.joined = True
+            self.changed[member.role, member.identity] = None
             step.record(ClientJoined(identity=member.identity, role=member.role))
 
     def judge(self, member: Member, interval: float, patience: float, now: Now) -> None:
@@ -251,6 +255,7 @@ class Members:
     def suspend(self, member: Member, now: Now) -> None:
         """Nothing new for this backend; what it holds stays with it until it comes back or dies."""
         member.suspended = True
+        self.changed[member.role, member.identity] = None
         if member.backend is not None:
             self._roster.change(member.backend, (), 0, now.mono)
 
@@ -284,6 +289,7 @@ class Members:
 
     def _remove(self, member: Member, now: Now, step: Step) -> None:
         member.gone = True
+        self.changed[member.role, member.identity] = None
         self._state.timers.remove((self._look, member), member.bucket)
         self.by_name.pop((member.role, member.identity), None)
         if member.judged:

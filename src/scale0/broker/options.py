@@ -97,6 +97,8 @@ class Hello(msgspec.Struct, frozen=True):
     config_version: Version = 0
     config_hash: str = ""
     time: float | None = None
+    batch: bool = False
+    """It takes BATCH; ours to add: others may leave it out."""
 
 
 class PeerHeartbeat(msgspec.Struct, frozen=True):
@@ -107,6 +109,30 @@ class PeerHeartbeat(msgspec.Struct, frozen=True):
     config_version: Version = 0
     config_hash: str = ""
     load: float = 0.0
+
+
+class Table(msgspec.Struct, frozen=True):
+    """TABLE: clients of another broker, all of them or what changed. `version` is ours to add: what came before it is
+    older than all that is in it."""
+
+    seq: Version
+    full: bool = False
+    version: Version = 0
+
+
+class TableReq(msgspec.Struct, frozen=True):
+    """TABLEREQ: tell me all of your clients, or those who offer these."""
+
+    services: list[str] = []
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """FORWARD: have this done by one of your backends."""
+
+    service: str
+    id: RequestId
+    timeout: float = 30.0
+    hops: int = 1
 
 
 class PeerCheckConfig(CheckConfig, frozen=True):

@@ -19,6 +19,7 @@ from scale0.broker import options
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
+from scale0.broker.peer_table import PeerTable
 from scale0.broker.state import DIALED, DISABLED, JOINING, PEER, BrokerState
 from scale0.config import Endpoints
 from scale0.config.values import is_endpoint
@@ -39,7 +40,7 @@ class Peer:
 
     __slots__ = (
         *("asked", "calls", "config_hash", "config_version", "doubted", "endpoints", "group", "heard", "heard_wall"),
-        *("identity", "line", "load", "lost", "services", "state"),
+        *("forwarded", "identity", "line", "load", "lost", "services", "state", "table", "told"),
     )
 
     def __init__(self, identity: str) -> None:
@@ -61,6 +62,11 @@ class Peer:
         self.doubted: float | None = None
         self.asked: float | None = None
         """When it was last asked for its configuration."""
+        self.table = PeerTable()
+        self.told = 0
+        """The number of the last TABLE that it was sent."""
+        self.forwarded = 0
+        """When it was last handed a request, as a stamp."""
 
     @property
     def link(self) -> Connection | None:
@@ -79,7 +85,18 @@ class Peer:
 class Peers:
     """All of them."""
 
-    __slots__ = ("_connections", "_documents", "_lines", "_members", "_own", "_state", "by_name", "on_heard", "speaker")
+    __slots__ = (
+        "_connections",
+        "_documents",
+        "_lines",
+        "_members",
+        "_own",
+        "_state",
+        "by_name",
+        "on_gone",
+        "on_heard",
+        "speaker",
+    )
 
     def __init__(self, state: BrokerState, connections: Connections, documents: Documents, members: Members) -> None:
         self._state = state
@@ -93,6 +110,8 @@ class Peers:
         """Endpoints that turned out to be our own."""
         self.speaker: Speaker | None = None
         """How connections are packed; the composition root says."""
+        self.on_gone: Callable[[Connection, Now, Step], None] = lambda *_: None
+        """Told of a connection that leads to nobody any more."""
         self.on_heard: Sequence[Heard] = ()
         """Told of everybody who told something of itself, in this order."""
 
@@ -113,7 +132,7 @@ class Peers:
             self._lines[endpoint] = line
             step.dial(endpoint)
         for endpoint in sorted(self._lines.keys() - wanted):
-            self._hang_up(endpoint, step)
+            self._hang_up(endpoint, now, step)
 
     def _wanted(self) -> set[str]:
         """The file's peers; and all of our group and of its fallback groups, unless they are reached already."""
@@ -128,9 +147,9 @@ class Peers:
                     out.add(broker.endpoints.peer)
         return out - self._own - {self._state.endpoints.get(PEER, "")}
 
-    def _hang_up(self, endpoint: str, step: Step) -> None:
+    def _hang_up(self, endpoint: str, now: Now, step: Step) -> None:
         line = self._lines.pop(endpoint)
-        self._detach(line)
+        self._detach(line, now, step)
         self._connections.forget(line)
         step.hang_up(endpoint)
 
@@ -140,7 +159,7 @@ class Peers:
         """HELLO: who it is. One that dialed us is told who we are."""
         self._check(said)
         if said.identity == self._state.identity:
-            self._met_ourselves(connection, step)
+            self._met_ourselves(connection, now, step)
             return
         peer = self.by_name.get(said.identity)
         if peer is None:
@@ -148,8 +167,9 @@ class Peers:
                 raise Refusal(codes.TOO_MANY, f"a broker knows at most {MAX_PEERS} others")
             peer = self.by_name[said.identity] = Peer(said.identity)
             peer.lost = True
-        self._attach(peer, connection)
-        peer.asked = None  # whatever was asked before, it begins anew
+        self._attach(peer, connection, now, step)
+        peer.asked, peer.table.seq = None, 0  # whatever was said before, it begins anew
+        connection.batch = said.batch
         peer.group = said.group
         peer.endpoints = {name: said.endpoints[name] for name in Endpoints.__struct_fields__ if name in said.endpoints}
         peer.services = said.services if isinstance(said.services, str) else tuple(said.services)
@@ -187,9 +207,8 @@ class Peers:
         self, connection: Connection, _said: options.DisconnectError, _: Sequence[bytes], now: Now, step: Step
     ) -> None:
         """DISCONNECTERROR: it wants nothing of us now. The next beat tries again."""
-        del now, step
         self._state.count("peers_refused_us")
-        self._detach(connection)
+        self._detach(connection, now, step)
 
     def greet(self, connection: Connection, now: Now, step: Step) -> None:
         """Say HELLO."""
@@ -203,6 +222,7 @@ class Peers:
             config_version=0 if state.state == JOINING else self._documents.version,
             config_hash="" if state.state == JOINING else self._documents.hash,
             time=now.wall,
+            batch=True,
         )
         step.send(connection, ("HELLO", said))
 
@@ -212,9 +232,9 @@ class Peers:
             if peer.link is not None:
                 self._say_alive(peer.link, now, step)
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: Connection, now: Now, step: Step) -> None:
         """The socket says that nobody is there. What we dialed is dialed on."""
-        self._detach(connection)
+        self._detach(connection, now, step)
         if connection.door == PEER:
             self._connections.forget(connection)
 
@@ -274,7 +294,7 @@ class Peers:
         peer.lost, peer.asked = True, None
         for link in (peer.line, peer.calls):
             if link is not None:
-                self._detach(link)
+                self._detach(link, now, step)
                 if link.door == PEER:
                     self._connections.let_go(link)
         step.record(PeerLost(identity=peer.identity, last_heard_wall=peer.heard_wall, group=peer.group))
@@ -302,35 +322,37 @@ class Peers:
         peer.config_version, peer.config_hash = version, hash_[:64]
         peer.heard, peer.heard_wall = now.mono, now.wall
 
-    def _attach(self, peer: Peer, connection: Connection) -> None:
+    def _attach(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
         """This connection leads to it, and none of its kind that did before."""
         if connection.peer is not None and connection.peer is not peer:
-            self._detach(connection)
+            self._detach(connection, now, step)
         connection.peer = peer
         old = peer.line if connection.door == DIALED else peer.calls
         if old is not None and old is not connection:
-            old.peer = None
+            self._detach(old, now, step)
         if connection.door == DIALED:
             peer.line = connection
         else:
             peer.calls = connection
 
-    def _detach(self, connection: Connection) -> None:
+    def _detach(self, connection: Connection, now: Now, step: Step) -> None:
         """It leads nowhere; whether the peer is alive is decided by silence alone."""
         peer, connection.peer = connection.peer, None
+        if peer is not None:
+            self.on_gone(connection, now, step)
         if peer is not None and peer.line is connection:
             peer.line = None
         elif peer is not None and peer.calls is connection:
             peer.calls = None
 
-    def _met_ourselves(self, connection: Connection, step: Step) -> None:
+    def _met_ourselves(self, connection: Connection, now: Now, step: Step) -> None:
         """We dialed ourselves, or somebody has our name."""
         self._state.count("peers_with_our_name")
         if connection.door == DIALED:
             endpoint = connection.routing_id.decode()
             self._own.add(endpoint)
             if endpoint in self._lines:
-                self._hang_up(endpoint, step)
+                self._hang_up(endpoint, now, step)
             return
         raise Refusal(codes.IN_USE, f"{self._state.identity} is my own identity")
 

@@ -9,8 +9,8 @@ exactly once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, Final
 
 from scale0.base import codes
 from scale0.base.limits import Limits
@@ -37,6 +37,7 @@ class Request:
         "bucket",
         "deadline",
         "ended",
+        "hops",
         "id",
         "number",
         "origin",
@@ -58,7 +59,10 @@ class Request:
         accepted: float,
         deadline: float,
         retry: bool,
+        hops: int,
     ) -> None:
+        self.hops = hops
+        """Brokers that it has passed before this one."""
         self.id = id_
         self.origin = origin
         self.origin_id = origin_id
@@ -81,7 +85,18 @@ class Request:
 class Requests:
     """All requests of one broker."""
 
-    __slots__ = ("_next", "_prefix", "_roster", "_state", "_timers", "_waiting", "tally", "tasks", "under_way")
+    __slots__ = (
+        "_next",
+        "_prefix",
+        "_roster",
+        "_state",
+        "_timers",
+        "_waiting",
+        "elsewhere",
+        "tally",
+        "tasks",
+        "under_way",
+    )
 
     def __init__(self, state: BrokerState, roster: Roster, tally: Tally) -> None:
         self._state = state
@@ -93,6 +108,8 @@ class Requests:
         # Ids must not repeat over restarts: a late REPLY to the old broker's request must match nothing.
         self._prefix = f"{state.boot:x}."
         self._next = 0
+        self.elsewhere: Callable[[Request], Backend | None] = lambda _: None
+        """Finds another broker for what nobody here offers; the composition root says who."""
         self.tasks: Workload = NoTasks()
         """What else backends work on: they get it when no request waits."""
 
@@ -106,6 +123,7 @@ class Requests:
         retry: bool,
         now: Now,
         step: Step,
+        hops: int = 0,
     ) -> None:
         """Accept a request: hand it to a backend, or let it wait, or refuse it."""
         outstanding = origin.outstanding
@@ -115,10 +133,10 @@ class Requests:
         self._next = number = self._next + 1
         mono = now.mono
         id_ = f"{self._prefix}{number:x}"
-        request = Request(id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry)
+        request = Request(id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry, hops)
         outstanding[origin_id] = request
         self._timers.add(request, mono)
-        backend = self._roster.take(service)
+        backend = self._take(request)
         if backend is not None:
             self._hand(request, backend, now, step)
         elif len(outstanding) > self._state.limits.max_outstanding:
@@ -127,6 +145,23 @@ class Requests:
             full = self._wait(request)
             if full:
                 self._fail(request, codes.TOO_MANY, full, now, step)
+
+    def _take(self, request: Request) -> Backend | None:
+        """A backend of ours with a free slot; if none of ours offers it, another broker."""
+        backend = self._roster.take(request.service)
+        if backend is None and not self._roster.offered(request.service):
+            return self.elsewhere(request)
+        return backend
+
+    def serve_elsewhere(self, services: Iterable[str], now: Now, step: Step) -> None:
+        """Another broker's backends offer these now: what waits here in vain may go there."""
+        for service in services:
+            for request in list(self._waiting.get(service, ())):
+                backend = self._take(request)
+                if backend is None:
+                    break
+                self._unwait(request)
+                self._hand(request, backend, now, step)
 
     def is_known(self, service: str) -> bool:
         """True if somebody offered this service lately: then its name is a good one."""
@@ -155,8 +190,9 @@ class Requests:
             if origin.parts:
                 bodies = [*origin.parts.pop(request.origin_id, ()), *bodies]
             step.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
-            size = request.size + (len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies)))
-            self.tally.answered(request.service, backend.identity, now.mono - request.accepted, size)
+            if not backend.remote:  # an answer counts where its backend is
+                size = request.size + (len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies)))
+                self.tally.answered(request.service, backend.identity, now.mono - request.accepted, size)
             self._end(request)
         self.feed(backend, now, step)
 
@@ -172,6 +208,8 @@ class Requests:
 
     def feed(self, backend: Backend, now: Now, step: Step) -> None:
         """A backend has room: requests that wait come first, then tasks."""
+        if backend.remote:
+            return
         self.serve(backend, now, step)
         self.tasks.feed(backend, now, step)
 
@@ -277,8 +315,16 @@ class Requests:
         request.backend = backend
         backend.held[request.id] = request
         self.under_way[request.id] = request
-        options = {"service": request.service, "id": request.id, "timeout": request.deadline - now.mono}
-        step.send(backend.peer, ("REQUEST", options, *request.bodies))
+        options: dict[str, Any] = {
+            "service": request.service,
+            "id": request.id,
+            "timeout": request.deadline - now.mono,
+        }
+        if backend.remote:
+            options["hops"] = request.hops + 1
+            step.send(backend.peer, ("FORWARD", options, *request.bodies))
+        else:
+            step.send(backend.peer, ("REQUEST", options, *request.bodies))
 
     def _release(self, request: Request) -> Backend:
         """Give the slot back; the request is with no backend then."""
@@ -298,7 +344,7 @@ class Requests:
         # A new id: what the old backend may still say about the old one must match nothing.
         self._next += 1
         request.id = f"{self._prefix}{self._next:x}"
-        backend = self._roster.take(request.service)
+        backend = self._take(request)
         if backend is not None:
             self._hand(request, backend, now, step)
         else:
@@ -344,8 +390,9 @@ class Requests:
         self, request: Request, code: int, message: str, now: Now, step: Step, backend: Backend | None = None
     ) -> None:
         step.send(request.origin, ("ERROR", {"id": request.origin_id, "code": code, "message": message}))
-        name = backend.identity if backend else ""
-        self.tally.failed(request, name, self.is_known(request.service), code, now, step)
+        if request.origin.peer is None:  # a failure counts where its frontend is
+            name = backend.identity if backend else ""
+            self.tally.failed(request, name, self.is_known(request.service), code, now, step)
         self._end(request)
 
     def _abandon(self, request: Request, now: Now) -> None:

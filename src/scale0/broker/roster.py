@@ -26,6 +26,9 @@ HEAP_SLACK: Final = 64
 class Backend:
     """One backend in the roster."""
 
+    remote = False
+    """It is another broker: it has no slots, and takes FORWARD."""
+
     __slots__ = (
         "absent",
         "alive",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
@@ -20,15 +20,26 @@ from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection
 from scale0.broker.discovery import Discovery
 from scale0.broker.dispatch import COMMANDS, RULES
+from scale0.broker.forwarding import Forwarding
 from scale0.broker.management import Management
 from scale0.broker.negotiation import Negotiation
 from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.spread import Spread
 from scale0.broker.state import ACTIVE, CLIENT_DOORS, DISABLED, PEER_DOORS, BrokerState
+from scale0.broker.tables import Tables
 
 DOORS: Final = (*CLIENT_DOORS, *PEER_DOORS)
 Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
+
+
+class Neighbours(NamedTuple):
+    """Those who speak with other brokers."""
+
+    peers: Peers
+    spread: Spread
+    tables: Tables
+    forwarding: Forwarding
 
 
 class Scale0Speaker:
@@ -56,8 +67,7 @@ class Scale0Speaker:
         discovery: Discovery,
         management: Management,
         blame: Blame,
-        peers: Peers,
-        spread: Spread,
+        neighbours: Neighbours,
     ) -> None:
         self._state = state
         self._blame = blame
@@ -67,7 +77,7 @@ class Scale0Speaker:
         """What backends say of tasks: the composition root says who listens."""
         self._negotiation = negotiation
         self._discovery = discovery
-        clients, brokers = self._client_acts(negotiation, management), self._broker_acts(peers, spread, management)
+        clients, brokers = self._client_acts(negotiation, management), self._broker_acts(neighbours, management)
         self._acts = {
             door: {
                 rule.command: (brokers if door in PEER_DOORS else clients)[rule.command]
@@ -107,7 +117,8 @@ class Scale0Speaker:
             "MANAGEMENTREQ": management.receive,
         }
 
-    def _broker_acts(self, peers: Peers, spread: Spread, management: Management) -> Mapping[str, Act]:
+    def _broker_acts(self, neighbours: Neighbours, management: Management) -> Mapping[str, Act]:
+        peers, spread, tables, forwarding = neighbours
         return {
             "HELLO": self._within_reason(peers.hello),
             "HEARTBEAT": self._within_reason(peers.heartbeat),
@@ -116,6 +127,12 @@ class Scale0Speaker:
             "CHECKCONFIG": self._within_reason(spread.check_config),
             "CONFIG": self._within_reason(spread.config),
             "CONFIGACK": spread.acknowledged,
+            "TABLE": tables.table,
+            "TABLEREQ": self._within_reason(tables.table_req),
+            "FORWARD": forwarding.forward,
+            "PARTIAL": self._partial,
+            "REPLY": self._reply,
+            "ERROR": self._error,
             "MANAGEMENTREQ": management.receive,
         }
 
@@ -208,7 +225,7 @@ class Scale0Speaker:
         if self._state.state == DISABLED:
             return
         message = f"this broker is {self._state.state}"
-        if command == "REQUEST":
+        if command in ("REQUEST", "FORWARD"):
             step.send(connection, ("ERROR", {"id": said.id, "code": codes.NOT_SERVING, "message": message}))
         else:
             step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))

@@ -83,7 +83,7 @@ class Tally:
                 code=code,
                 seconds=now.mono - request.accepted,
                 client=request.origin.name,
-                hops=0,
+                hops=request.hops,
             )
         )
 

@@ -106,8 +106,9 @@ class Views:
         }
 
     def services(self, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
-        """Every service that somebody offers or waits for."""
+        """Every service that somebody offers or waits for, here or at a broker that we hear."""
         names = {name for name, service in self._roster.services.items() if service.backends}
+        names.update(name for peer in self._peers.alive() for name in peer.table.offered)
         names.update(self._requests.waiting_services())
         return page(names, str, self._service, limit, after)
 
@@ -144,13 +145,17 @@ class Views:
 
     def _service(self, name: str) -> dict[str, Any]:
         service = self._roster.services.get(name) or Service(name)
+        here = [(backend.slots, backend.busy) for backend in service.backends]
+        there = [
+            (peer.identity, peer.table.offered[name]) for peer in self._peers.alive() if name in peer.table.offered
+        ]
         return {
             "service": name,
-            "backends": len(service.backends),
-            "slots": sum(backend.slots for backend in service.backends),
-            "busy": sum(backend.busy for backend in service.backends),
+            "backends": len(here) + sum(offer.backends for _, offer in there),
+            "slots": sum(slots for slots, _ in here) + sum(offer.slots for _, offer in there),
+            "busy": sum(busy for _, busy in here) + sum(offer.busy for _, offer in there),
             "waiting": self._requests.waiting(name),
-            "where": [self._state.identity] if service.backends else [],
+            "where": [*([self._state.identity] if here else []), *sorted(identity for identity, _ in there)],
         }
 
     def _client(self, member: Member, now: Now) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from scale0.broker.connection import Connections
 from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
 from scale0.broker.failover import Failover
+from scale0.broker.forwarding import Forwarding
 from scale0.broker.listing import Listing
 from scale0.broker.management import STATE_SETTING, Management
 from scale0.broker.members import Members
@@ -28,9 +29,10 @@ from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
-from scale0.broker.speaker import Scale0Speaker
+from scale0.broker.speaker import Neighbours, Scale0Speaker
 from scale0.broker.spread import Spread
 from scale0.broker.state import ACTIVE, BACKEND, DIALED, DISABLED, FRONTEND, JOINING, PEER, BrokerState
+from scale0.broker.tables import Tables
 from scale0.broker.tally import Tally
 from scale0.broker.views import Views
 from scale0.config import BrokerConfig, Endpoints, NetworkDocument, first_document, parse
@@ -72,11 +74,28 @@ def compose_broker(
     access = Access(state, opened.tokens, local_digest)
     management = Management(state, connections, members, peers, requests, documents, views, access, blame, __version__)
     discovery = Discovery(views)
-    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, peers, spread)
+    tables = Tables(state, members, peers)
+    forwarding = Forwarding(state, documents, peers, requests)
+    neighbours = Neighbours(peers, spread, tables, forwarding)
+    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
     peers.speaker = scale0
     peers.on_heard = (spread.heard, listing.heard)
+    peers.on_gone, requests.elsewhere = forwarding.gone, forwarding.elsewhere
+    tables.on_offer = requests.serve_elsewhere
     broker = Broker(
-        state, connections, members, peers, roster, requests, documents, management, scale0, blame, skew, __version__
+        state,
+        connections,
+        members,
+        peers,
+        tables,
+        roster,
+        requests,
+        documents,
+        management,
+        scale0,
+        blame,
+        skew,
+        __version__,
     )
     join_tasks(broker, views, opened)
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)

@@ -1,0 +1,101 @@
+"""Requests for what nobody here offers: handed to another broker, and taken from others (PROTOCOL 2.2, 7).
+
+Lives here: which broker, and FORWARD. Never here: deadlines, retries and answers: to `requests` another broker is a
+backend like any, without slots. Invariants: what has passed `max_hops` brokers goes no further; the own group comes
+first, then its fallback groups in order; nothing goes to a broker that is not heard and active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.identity import is_reserved, is_service_name
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.connection import Connection
+from scale0.broker.documents import Documents
+from scale0.broker.peers import Peer, Peers
+from scale0.broker.requests import Request, Requests
+from scale0.broker.roster import Backend
+from scale0.broker.state import ACTIVE, BrokerState
+
+
+class Remote(Backend):
+    """Another broker, as somebody who does requests; one for each connection to it."""
+
+    __slots__ = ()
+    remote = True
+
+
+class Forwarding:
+    """To other brokers, and from them."""
+
+    __slots__ = ("_documents", "_peers", "_remotes", "_requests", "_stamp", "_state")
+
+    def __init__(self, state: BrokerState, documents: Documents, peers: Peers, requests: Requests) -> None:
+        self._state = state
+        self._documents = documents
+        self._peers = peers
+        self._requests = requests
+        self._remotes: dict[Connection, Remote] = {}
+        self._stamp = 0
+
+    def elsewhere(self, request: Request) -> Backend | None:
+        """The broker that this may go to, if there is one: of those whose backends offer it, that asked longest ago."""
+        if request.hops >= self._state.limits.max_hops:
+            return None
+        groups = {group.name: group for group in self._documents.document.group_config}
+        own = groups.get(self._state.group)
+        for name in (self._state.group, *(own.fallback_groups if own is not None else ())):
+            found = [peer for peer in self._peers.alive() if peer.group == name and self._may(peer, request)]
+            if found:
+                peer = min(found, key=lambda one: one.forwarded)
+                self._stamp += 1
+                peer.forwarded = self._stamp
+                return self._remote(peer)
+        return None
+
+    def _may(self, peer: Peer, request: Request) -> bool:
+        return (
+            peer.state == ACTIVE
+            and request.service in peer.table.offered
+            and peer.link is not None
+            and request.origin.peer is not peer  # it would only come back
+        )
+
+    def _remote(self, peer: Peer) -> Remote:
+        link = peer.link
+        assert link is not None
+        remote = self._remotes.get(link)
+        if remote is None:
+            self._remotes[link] = remote = Remote(peer.identity, link, 0)
+        return remote
+
+    def forward(
+        self, connection: Connection, said: options.Forward, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """FORWARD: a request of another broker's client."""
+        if connection.peer is None:
+            raise Refusal(codes.NOT_ALLOWED, "say HELLO first")
+        limits = self._state.limits
+        wrong = not is_service_name(said.service, limits.max_service_bytes) or is_reserved(said.service)
+        if wrong or not 0 < said.timeout <= limits.max_request_timeout or said.hops < 1:
+            message = "a FORWARD names a service, a timeout and how many brokers it has passed"
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.MALFORMED, "message": message}))
+        elif self._state.draining:
+            message = "this broker is draining"
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NOT_SERVING, "message": message}))
+        else:
+            self._requests.submit(
+                connection, said.id, said.service, bodies, said.timeout, False, now, step, hops=said.hops
+            )
+
+    def gone(self, connection: Connection, now: Now, step: Step) -> None:
+        """A connection to a broker ended: what it had is tried elsewhere, or failed; what came from it is over."""
+        remote = self._remotes.pop(connection, None)
+        if remote is not None:
+            self._requests.lose(remote, (), now, step)
+        self._requests.origin_gone(connection, now)

@@ -1,0 +1,96 @@
+"""The clients of another broker, as it told of them (PROTOCOL 7).
+
+Lives here: rows, and how they are merged. Never here: when they are sent or asked for. Invariants: a row replaces only
+an older one, so that order and repetition do not matter; a row that is gone stays gone until somebody newer says
+otherwise; the number of rows is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+MAX_ROWS: Final = 100_000
+"""Clients of one peer that are remembered."""
+
+Key = tuple[str, str]
+"""Role and identity."""
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One client of a broker."""
+
+    identity: str
+    role: str
+    version: int
+    services: tuple[str, ...] = ()
+    slots: int = 0
+    busy: int = 0
+    age: float = 0.0
+    gone: bool = False
+    """It is a client no more; ours to add, others see that it offers nothing."""
+
+
+class Body(msgspec.Struct, frozen=True):
+    """What a TABLE carries."""
+
+    clients: tuple[Row, ...] = ()
+    work: dict[str, dict[str, int]] = {}
+
+
+class Offer(NamedTuple):
+    """What all backends of one broker have for one service."""
+
+    backends: int = 0
+    slots: int = 0
+    busy: int = 0
+
+
+class PeerTable:
+    """What one peer told of its clients."""
+
+    __slots__ = ("_base", "offered", "rows", "seq", "work")
+
+    def __init__(self) -> None:
+        self.rows: dict[Key, Row] = {}
+        self.seq = 0
+        """Of the newest message."""
+        self.offered: dict[str, Offer] = {}
+        """By service: what its backends have."""
+        self.work: dict[str, dict[str, int]] = {}
+        self._base = 0
+        """Rows up to this version were told anew, or are gone."""
+
+    def merge(self, rows: Iterable[Row]) -> set[str]:
+        """Newer rows take the place of older ones; the services that somebody offers now, and nobody did before."""
+        before = set(self.offered)
+        for row in rows:
+            known = self.rows.get((row.role, row.identity))
+            if row.version <= self._base or (known is not None and known.version >= row.version):
+                continue
+            if known is None and len(self.rows) >= MAX_ROWS:
+                continue
+            self._count(known, -1)
+            self._count(row, 1)
+            self.rows[row.role, row.identity] = row
+        return self.offered.keys() - before
+
+    def keep_only(self, rows: Collection[Row], base: int) -> None:
+        """Everything was told, after this version: what is not in it is gone, and need not be remembered as such."""
+        self._base = max(self._base, base or min((row.version for row in rows), default=1) - 1)
+        named = {(row.role, row.identity) for row in rows}
+        for key in [key for key in self.rows if key not in named]:
+            self._count(self.rows.pop(key), -1)
+
+    def _count(self, row: Row | None, sign: int) -> None:
+        if row is None or row.role != "backend" or row.gone:
+            return
+        for service in row.services:
+            known = self.offered.get(service, Offer())
+            offer = Offer(known.backends + sign, known.slots + sign * row.slots, known.busy + sign * row.busy)
+            if offer.backends > 0:
+                self.offered[service] = offer
+            else:
+                self.offered.pop(service, None)

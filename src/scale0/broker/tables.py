@@ -1,0 +1,160 @@
+"""Tables of clients, from broker to broker: who is where, and what they offer (PROTOCOL 7).
+
+Lives here: our own table going out, whole or in parts, and those of others coming in. Never here: what is done with
+them (`forwarding`), or how rows are merged (`peer_table`). Invariants: what was missed is noticed by the numbers, and
+asked for; a message is bounded, however many clients there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker import options
+from scale0.broker.connection import Connection
+from scale0.broker.members import Member, Members
+from scale0.broker.peer_table import Body, Key, Row
+from scale0.broker.peers import Peer, Peers
+from scale0.broker.state import DISABLED, JOINING, BrokerState
+
+CHUNK_ROWS: Final = 2_000
+"""Rows in one TABLE."""
+FULL_INTERVALS: Final = 60
+"""How often everything is sent although nothing was missed: how busy clients are, for one, is told only then."""
+PUSH: Final = "push"
+PULL: Final = "pull"
+OFF: Final = "off"
+
+
+class Tables:
+    """Ours goes out, theirs come in."""
+
+    __slots__ = ("_members", "_peers", "_rounds", "_sent", "_state", "_version", "on_offer", "work")
+
+    def __init__(self, state: BrokerState, members: Members, peers: Peers) -> None:
+        self._state = state
+        self._members = members
+        self._peers = peers
+        # Over restarts, too, what is told later has a larger version.
+        self._version = state.boot
+        self._sent: dict[Peer, int] = {}
+        """By peer that had everything: the number of its last message."""
+        self._rounds = 0
+        self.on_offer: Callable[[set[str], Now, Step], None] = lambda *_: None
+        """Told of services that a peer's clients offer now."""
+        self.work: Callable[[], dict[str, dict[str, int]]] = dict
+        """Per method, how many tasks are queued and running; the composition root says who counts."""
+
+    def start(self, now: Now) -> None:
+        """Begin to tell."""
+        self._state.timers.add((self._round, None), now.mono + self._state.interval)
+
+    # Going out.
+
+    def _round(self, _: None, now: Now, step: Step) -> None:
+        """Every interval: what changed, to those who get it pushed; all of it to the new ones, and now and then."""
+        self._state.timers.add((self._round, None), now.mono + self._state.interval)
+        changed, self._members.changed = self._members.changed, {}
+        if self._state.state in (JOINING, DISABLED):
+            return
+        self._rounds += 1
+        if self._rounds % FULL_INTERVALS == 0:
+            self._sent.clear()
+        base = self._version
+        rows = [self._row(key, now) for key in changed]
+        for peer in self._peers.by_name.values():
+            link = peer.link
+            if peer.lost or link is None:
+                self._sent.pop(peer, None)
+            elif self._share(peer) == PULL and self._rounds % 5 == 0:
+                step.send(link, ("TABLEREQ", options.TableReq()))
+            elif self._share(peer) != PUSH:
+                continue
+            elif peer not in self._sent:
+                self._tell_all(peer, link, (), now, step)
+            elif rows:
+                self._tell(peer, link, rows, False, base, step)
+
+    def _share(self, peer: Peer) -> str:
+        config = self._state.config
+        return config.share_with(peer.line.routing_id.decode() if peer.line is not None else "")
+
+    def _tell_all(self, peer: Peer, link: Connection, services: Sequence[str], now: Now, step: Step) -> None:
+        members = self._members.by_name
+        keys = [key for key in members if not services or set(services) & set(members[key].services)]
+        base = self._version
+        self._tell(peer, link, [self._row(key, now) for key in keys], not services, base, step)
+
+    def _tell(self, peer: Peer, link: Connection, rows: Sequence[Row], full: bool, base: int, step: Step) -> None:
+        for first in range(0, max(1, len(rows)), CHUNK_ROWS):
+            self._sent[peer] = number = self._sent.get(peer, peer.told) + 1
+            peer.told = number
+            body = Body(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work())
+            said = options.Table(seq=number, full=full and not first, version=base)
+            step.send(link, ("TABLE", said, msgspec.json.encode(body)))
+
+    def _row(self, key: Key, now: Now) -> Row:
+        """As it is now, with a version of its own."""
+        self._version += 1
+        role, identity = key
+        member = self._members.by_name.get(key)
+        if member is None or not member.joined:
+            return Row(identity=identity, role=role, version=self._version, gone=True)
+        return Row(
+            identity=identity,
+            role=role,
+            version=self._version,
+            services=services_of(member),
+            slots=member.slots,
+            busy=member.backend.busy if member.backend is not None else 0,
+            age=max(0.0, now.mono - member.connection.heard),
+        )
+
+    def table_req(
+        self, connection: Connection, said: options.TableReq, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """TABLEREQ: everything, or all who offer these."""
+        peer = known(connection)
+        if self._share(peer) == OFF:
+            raise Refusal(codes.NOT_ALLOWED, "this broker shares its table with nobody there")
+        if self._state.state != JOINING:
+            self._tell_all(peer, connection, said.services, now, step)
+
+    # Coming in.
+
+    def table(self, connection: Connection, said: options.Table, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """TABLE: newer rows count; what was missed is asked for."""
+        peer = known(connection)
+        try:
+            body = msgspec.json.decode(bodies[0] if bodies else b"{}", type=Body)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise Refusal(codes.MALFORMED, f"TABLE: {error}") from error
+        table, before = peer.table, peer.table.seq
+        offered = table.merge(body.clients)
+        if said.seq > before:  # otherwise it came late, or twice
+            table.seq, table.work = said.seq, body.work
+            if said.full:
+                # More of a large table may follow: its rows are merged like any others.
+                table.keep_only(body.clients, said.version)
+            elif said.seq != before + 1:
+                step.send(connection, ("TABLEREQ", options.TableReq()))
+        if offered:
+            self.on_offer(offered, now, step)
+
+
+def known(connection: Connection) -> Peer:
+    """The peer at the other end; nobody is believed before HELLO."""
+    if connection.peer is None:
+        raise Refusal(codes.NOT_ALLOWED, "say HELLO first")
+    return connection.peer
+
+
+def services_of(member: Member) -> tuple[str, ...]:
+    """What it offers now: nothing while it is suspended."""
+    return () if member.suspended or member.backend is None else member.services
