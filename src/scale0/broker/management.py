@@ -135,7 +135,7 @@ class Management:
                 VIEWER,
                 lambda c: Done(self._views.error_clients(c.now, c.said.limit, c.said.after)),
             ),
-            "get_config": (VIEWER, lambda c: Done(self._current())),
+            "get_config": (VIEWER, self._get_config),
             "config_history": (VIEWER, self._history),
             "disable": (OPERATOR, self._disable),
             "enable": (OPERATOR, self._enable),
@@ -175,6 +175,8 @@ class Management:
                 call = ask.call._replace(now=now, step=step)
                 last = str(value[-1].version) if len(value) >= limit else None
                 self.finish(call, Done({"items": [document_row(row) for row in value], "next": last}))
+            case ReadHistory(call=Call(said=options.ManagementReq(command="get_config"))):
+                self.later(ask.call._replace(now=now, step=step), lambda call: shown_document(call, value))
             case ReadHistory():
                 self.later(ask.call._replace(now=now, step=step), lambda call: self._roll_back_to(call, value))
             case ReadOwnFile():
@@ -305,19 +307,27 @@ class Management:
             connection.banned_until, connection.bad = None, 0
         return Done({"forgiven": len(named)}, after=call.said.client, changed=True)
 
-    def _current(self) -> dict[str, Any]:
+    def _get_config(self, call: Call) -> Done | None:
         documents = self._documents
-        return {"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)}
+        if call.said.version is not None and call.said.version != documents.version:
+            call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call))
+            return None
+        return Done({"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)})
 
     def _set_config(self, call: Call) -> Done:
         given = call.body or as_json(call.said.config)
         document = parse(given, "json", NetworkDocument)
-        if call.said.base != self._documents.version:
-            message = f"it was made from version {call.said.base}, but {self._documents.version} is current"
-            raise Refusal(codes.IN_USE, message)
+        self._must_be_based_on(call.said.base)
         return self._make_current(call, document)
 
+    def _must_be_based_on(self, base: int | None) -> None:
+        if base != self._documents.version:
+            message = f"it was made from version {base}, but {self._documents.version} is current"
+            raise Refusal(codes.IN_USE, message)
+
     def _patch_config(self, call: Call) -> Done:
+        if call.said.base is not None:
+            self._must_be_based_on(call.said.base)
         return self._make_current(call, patch(self._documents.document, call.said.set, call.said.remove))
 
     def _make_current(self, call: Call, wanted: NetworkDocument) -> Done:
@@ -351,6 +361,8 @@ class Management:
     def _rollback(self, call: Call) -> None:
         if call.said.version is None:
             raise Refusal(codes.MALFORMED, "say which version to go back to")
+        if call.said.base is not None:
+            self._must_be_based_on(call.said.base)
         call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call))
 
     def _roll_back_to(self, call: Call, value: Document | None) -> Done:
@@ -382,6 +394,13 @@ def as_json(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise Refusal(codes.MALFORMED, f"config cannot be said in JSON: {error}") from error
+
+
+def shown_document(call: Call, value: Document | None) -> Done:
+    """A document of the history, whole."""
+    if value is None:
+        raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
+    return Done({"version": value.version, "hash": value.hash, "config": msgspec.Raw(value.body)})
 
 
 def document_row(row: Document) -> dict[str, Any]:

@@ -126,6 +126,8 @@ class Views:
             "services": state.config.services,
             "endpoints": state.endpoints,
             "config_version": self._documents.version,
+            "load": float(len(self._members.by_name)),
+            "age": 0.0,
         }
         others = [{name: each[name] for name in row} for each in self._peers.rows(now) if each["broker"]]
         return {"items": [row, *others], "next": None}

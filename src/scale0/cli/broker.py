@@ -44,9 +44,16 @@ def port_option(name: str, default: int) -> Callable[[Command], Command]:
 @port_option("config_pub", 5703)
 @port_option("task_pub", 5704)
 @click.option("--group", help="The group that it belongs to.")
+@click.option(
+    "--join",
+    "joined",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Another broker (its peer port, 5702); may be repeated.",
+)
 @click.option("--service", "services", multiple=True, help="Serve only this; may be repeated. Default: all.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys: the net is trusted.")
-def broker(config_file: Path | None, services: tuple[str, ...], **flags: Any) -> None:
+def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[str, ...], **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     It prints one line that starts with `ready` when it serves, and logs to stderr. Flags win over the file.
@@ -56,6 +63,7 @@ def broker(config_file: Path | None, services: tuple[str, ...], **flags: Any) ->
       scale0 broker --config east-1.zpl
       scale0 broker --identity east-1 --data-dir var/east-1
       scale0 broker --frontend-port 0 --backend-port 0 --data-dir trial
+      scale0 broker --identity east-2 --group east --join 10.0.0.1
     """
     from scale0.config import BrokerConfig
     from scale0.io.files import read_config
@@ -66,8 +74,22 @@ def broker(config_file: Path | None, services: tuple[str, ...], **flags: Any) ->
     changes = {name: value for name, value in flags.items() if value is not None}
     if services:
         changes["services"] = list(services)
+    if joined:
+        changes["peers"] = [*config.peers, *(peer_of(word) for word in joined)]
     changes.setdefault("identity", config.identity or default_identity())
     sys.exit(run_broker(changed(config, changes), config_file, say_ready))
+
+
+def peer_of(word: str) -> str:
+    """Another broker's address as an endpoint."""
+    from scale0.cli.places import PEER_PORT, endpoint_of
+
+    try:
+        return endpoint_of(word, PEER_PORT)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{error}; for example 10.0.0.1, or east-1.example.com:5702", param_hint="--join"
+        ) from error
 
 
 def changed(config: BrokerConfig, changes: dict[str, Any]) -> BrokerConfig:

@@ -1,31 +1,36 @@
-"""`scale0 config`: look at configuration, in a file or in the network.
+"""`scale0 config`: configuration, in a file or in the network: look at it, and change it.
 
-Lives here: check, show, history. Never here: what is right; `config/` knows that.
+Lives here: check, show, history, diff, set, rollback. Never here: what is right; `config/` knows that.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from scale0.cli import authority, faults, output
+from scale0.cli import authority, entries, faults, output
 from scale0.cli.look import json_option
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 
+if TYPE_CHECKING:
+    from scale0.config import NetworkDocument
+
 
 @click.group()
 def config() -> None:
-    """Check a configuration file, or show the network's configuration.
+    """Check a configuration file, or show and change the network's configuration.
 
     \b
     Examples:
       scale0 config check broker.zpl
       scale0 config show --form zpl
-      scale0 config history
+      scale0 config set default_heartbeat_interval=2 --expect 7
+      scale0 config diff 7
+      scale0 config rollback 7
     """
 
 
@@ -106,22 +111,136 @@ def beyond_shape(document: Any) -> list[str]:
 @click.option("--form", type=click.Choice(["json", "xml", "zpl"]), default="json", show_default=True, help="How.")
 @json_option
 @authority.commands
-def show(join: str, form: str, wants_json: bool, authority: authority.Authority) -> None:
+@click.option("--version", type=click.IntRange(1), help="One of the history (default: the current one).")
+def show(join: str, form: str, wants_json: bool, authority: authority.Authority, version: int | None) -> None:
     """Show the network document that the broker has.
 
     \b
     With --json, an object: version, hash, config (the document)
     """
-    import msgspec
+    from scale0.config import render
 
-    from scale0.config import NetworkDocument, parse, render
-
-    found = managed(join, authority, "get_config")
+    found = managed(join, authority, "get_config", version=version)
     if wants_json:
         output.say(output.as_json(found))
         return
-    document = parse(msgspec.json.encode(found["config"]), "json", NetworkDocument)
-    click.echo(render(document, form).decode(), nl=False)
+    click.echo(render(document_of(found), form).decode(), nl=False)
+
+
+def document_of(found: dict[str, Any]) -> NetworkDocument:
+    """What management gave, as the type that it is."""
+    import msgspec
+
+    from scale0.config import NetworkDocument, parse
+
+    return parse(msgspec.json.encode(found["config"]), "json", NetworkDocument)
+
+
+@config.command()
+@click.argument("older", type=click.IntRange(1))
+@click.argument("newer", type=click.IntRange(1), required=False)
+@joins
+@json_option
+@authority.commands
+def diff(older: int, newer: int | None, join: str, wants_json: bool, authority: authority.Authority) -> None:
+    """Show what changed from version OLDER to NEWER (default: the current one), key by key.
+
+    Exits with 0 if nothing did, else with 1, as diff does.
+
+    \b
+    With --json, an array of objects: path, before, after (null: not there)
+    """
+    from scale0.config import changed_paths
+
+    one, other = (document_of(managed(join, authority, "get_config", version=number)) for number in (older, newer))
+    rows = [
+        {"path": path, "before": before, "after": after}
+        for path, before, after in changed_paths(one, other)
+        if path not in ("version", "parent")
+    ]
+    if wants_json:
+        output.say(output.as_json(rows))
+    for row in rows if not wants_json else ():
+        for sign, value in (("-", row["before"]), ("+", row["after"])):
+            if value is not None:
+                output.say(output.clean(f"{sign} {row['path']} = {output.as_json(value)}"))
+    sys.exit(1 if rows else 0)
+
+
+expect_option = click.option(
+    "--expect", type=click.IntRange(1), metavar="VERSION", help="Only if this is the current version; else exit 1."
+)
+
+
+@config.command(name="set")
+@click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--remove", "removed", multiple=True, metavar="KEY", help="Take this away; may be repeated.")
+@click.option("--file", type=click.Path(path_type=Path), help="The whole document, in place of the current one.")
+@expect_option
+@joins
+@json_option
+@authority.commands
+def set_(
+    changes: tuple[str, ...],
+    removed: tuple[str, ...],
+    file: Path | None,
+    expect: int | None,
+    join: str,
+    wants_json: bool,
+    authority: authority.Authority,
+) -> None:
+    """Change the network document; it is a new version, and reaches every broker within two heartbeats.
+
+    A KEY is a path such as services.hello.timeout; a VALUE is JSON if it is valid JSON, else text. Nothing is changed
+    unless all of it is right. Two who change at once: with --expect the second is told (409) in place of winning.
+
+    \b
+    Examples:
+      scale0 config set services.hello='{"name": "hello", "timeout": 5}'
+      scale0 config set default_heartbeat_interval=2 --expect 7
+      scale0 config set --remove services.hello
+      scale0 config set --file network.zpl --expect 7
+
+    \b
+    With --json, an object: version, hash
+    """
+    from scale0.config import NetworkDocument
+    from scale0.io.files import read_config
+
+    if file is not None:
+        if changes or removed:
+            raise click.UsageError("--file is all of the document: give no changes beside it")
+        import msgspec
+
+        base = expect or managed(join, authority, "get_config")["version"]
+        document = msgspec.to_builtins(read_config(file, NetworkDocument))
+        done = managed(join, authority, "set_config", config=document, base=base)
+    elif changes or removed:
+        asked = {"set": entries.pairs(changes, "set"), "remove": list(removed), "base": expect}
+        done = managed(join, authority, "patch_config", **asked)
+    else:
+        raise click.UsageError("say what to change: KEY=VALUE, --remove KEY, or --file FILE")
+    tell_change(done, wants_json)
+
+
+@config.command()
+@click.argument("version", type=click.IntRange(1))
+@expect_option
+@joins
+@json_option
+@authority.commands
+def rollback(version: int, expect: int | None, join: str, wants_json: bool, authority: authority.Authority) -> None:
+    """Make what VERSION said current again, as a new version: nothing goes back, and nothing is lost.
+
+    \b
+    With --json, an object: version, hash
+    """
+    tell_change(managed(join, authority, "rollback_config", version=version, base=expect), wants_json)
+
+
+def tell_change(done: dict[str, Any], wants_json: bool) -> None:
+    """The version that it became."""
+    output.say(output.as_json(done) if wants_json else f"version {done['version']} is current")
 
 
 @config.command()
@@ -151,8 +270,20 @@ def history(join: str, wants_json: bool, authority: authority.Authority) -> None
     output.table(("VERSION", "TIME", "AUTHOR", "HASH", ""), shown, numbers=("VERSION",))
 
 
-def managed(join: str, given: authority.Authority, command: str) -> Any:
-    """One management command."""
+def managed(join: str, given: authority.Authority, command: str, **arguments: Any) -> Any:
+    """One management command; what is None is left out."""
+    from scale0.base import codes
+    from scale0.client.errors import CallError
+
     credentials = authority.need(given, join)
+    words = {name: value for name, value in arguments.items() if value is not None}
     with connect(join) as client:
-        return client.manage(command, **credentials)
+        try:
+            return client.manage(command, **words, **credentials)
+        except CallError as error:
+            if error.code == codes.MALFORMED:
+                raise faults.Trouble(f"nothing was changed: {error.message}", entries.MORE) from error
+            if error.code == codes.IN_USE:
+                step = "look at it with `scale0 config diff VERSION`, and say --expect with the current version"
+                raise faults.Trouble(f"nothing was changed: {error.message}", step) from error
+            raise

@@ -197,7 +197,7 @@ UNKNOWN: Final = dict.fromkeys(
 def discovered(client: Client) -> dict[str, Any]:
     """What any client may know."""
     ping = client.ping()
-    [broker] = client.call("scale0.brokers")["items"]
+    broker, *_others = client.call("scale0.brokers")["items"]
     roles: dict[str, int] = {}
     for row in client.clients():
         roles[row["role"]] = roles.get(row["role"], 0) + 1

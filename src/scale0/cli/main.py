@@ -16,6 +16,7 @@ from scale0.cli import faults
 from scale0.cli.agent import agent
 from scale0.cli.agent_forget import forget
 from scale0.cli.broker import broker
+from scale0.cli.brokers import groups, peers, topology
 from scale0.cli.call import call
 from scale0.cli.chaos import chaos
 from scale0.cli.check import check
@@ -71,6 +72,9 @@ for command in (
     services,
     clients,
     status,
+    peers,
+    groups,
+    topology,
     agents,
     checks,
     check,

@@ -15,6 +15,7 @@ import click
 
 FRONTEND_PORT: Final = 5700
 BACKEND_PORT: Final = 5701
+PEER_PORT: Final = 5702
 DEFAULT_HOST: Final = "127.0.0.1"
 JOIN: Final = "SCALE0_JOIN"
 """Where client commands connect to, unless they say --join."""

@@ -1,0 +1,161 @@
+"""`scale0 peers`, `groups` and `topology`: the brokers of a network, as the one that is asked sees them.
+
+Lives here: reading, and a drawing. Never here: a change of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from scale0.cli import output
+from scale0.cli.look import DISCOVERY_SECONDS, counted, json_option, shown_again, watch_option
+from scale0.cli.network import connect
+from scale0.cli.places import joins
+
+if TYPE_CHECKING:
+    from scale0.client.client import Client
+
+NO_GROUP: Final = "(no group)"
+SHOWN_SERVICES: Final = 6
+"""Of one broker in the drawing."""
+ALONE: Final = "This broker knows no other. Another joins it by `scale0 broker --join HOST:PORT` (its peer port)."
+
+
+@click.command()
+@joins
+@json_option
+@watch_option
+def peers(join: str, wants_json: bool, watch: bool) -> None:
+    """Show every broker that the one at --join knows, itself first.
+
+    \b
+    With --json, an array of objects:
+      broker, group   who it is
+      state           active, joining, draining, disabled, or lost: not heard any more
+      services        what it serves: all, or a list
+      load            how many clients it has, as it told last
+      age             seconds since it was last heard
+      config_version  of the configuration that it has
+      endpoints       where its sockets are
+    """
+    with connect(join, DISCOVERY_SECONDS) as client:
+        shown_again(lambda: show_peers(client, wants_json), watch, wants_json)
+
+
+def show_peers(client: Client, wants_json: bool) -> None:
+    """The table; a broker alone says how another joins it."""
+    rows = brokers_of(client)
+    if wants_json:
+        output.say(output.as_json(rows))
+        return
+    heads = ("BROKER", "GROUP", "STATE", "CLIENTS", "CONFIG", "HEARD", "PEER")
+    shown = [
+        (
+            row["broker"],
+            row["group"] or "-",
+            row["state"],
+            f"{row['load']:.0f}",
+            row["config_version"],
+            f"{output.span(row['age'])} ago" if number else "it was asked",
+            row["endpoints"].get("peer") or "-",
+        )
+        for number, row in enumerate(rows)
+    ]
+    output.table(heads, shown, numbers=("CLIENTS", "CONFIG"))
+    if len(rows) == 1:
+        output.note(ALONE)
+
+
+@click.command()
+@joins
+@json_option
+@watch_option
+def groups(join: str, wants_json: bool, watch: bool) -> None:
+    """Show every group of brokers that the one at --join hears of.
+
+    \b
+    With --json, an array of objects:
+      group     its name; blank in a network without groups
+      brokers   names of its brokers
+      active    how many of them serve
+      load      how many clients they have, all together
+    """
+    with connect(join, DISCOVERY_SECONDS) as client:
+        shown_again(lambda: show_groups(client, wants_json), watch, wants_json)
+
+
+def show_groups(client: Client, wants_json: bool) -> None:
+    """One row for each."""
+    rows = [
+        {
+            "group": name,
+            "brokers": [row["broker"] for row in members],
+            "active": sum(row["state"] == "active" for row in members),
+            "load": sum(row["load"] for row in members),
+        }
+        for name, members in grouped(brokers_of(client)).items()
+    ]
+    if wants_json:
+        output.say(output.as_json(rows))
+        return
+    shown = [
+        (
+            row["group"] or NO_GROUP,
+            f"{row['active']} of {len(row['brokers'])}",
+            f"{row['load']:.0f}",
+            " ".join(row["brokers"]),
+        )
+        for row in rows
+    ]
+    output.table(("GROUP", "ACTIVE", "CLIENTS", "BROKERS"), shown, numbers=("ACTIVE", "CLIENTS"))
+
+
+@click.command()
+@joins
+@watch_option
+def topology(join: str, watch: bool) -> None:
+    """Draw the network in the terminal: groups, their brokers, and what is offered where."""
+    with connect(join, DISCOVERY_SECONDS) as client:
+        shown_again(lambda: output.say(output.clean("\n".join(drawing(client)))), watch, False)
+
+
+def drawing(client: Client) -> Iterator[str]:
+    """A tree: group, broker, services."""
+    offered: dict[str, list[str]] = {}
+    for row in client.services():
+        for broker in row["where"]:
+            offered.setdefault(broker, []).append(row["service"])
+    rows = brokers_of(client)
+    for name, members in grouped(rows).items():
+        yield name or NO_GROUP
+        for number, row in enumerate(members):
+            last = number == len(members) - 1
+            mark = "  <- asked" if row is rows[0] else ""
+            clients = counted(int(row["load"]), "client")
+            state = f"{row['state']}, {clients}, version {row['config_version']}"
+            if row["state"] == "lost":
+                state = f"lost, heard {output.span(row['age'])} ago"
+            yield f"{'└' if last else '├'}─ {row['broker']}: {state}{mark}"
+            names = offered.get(row["broker"], [])
+            more = f" +{len(names) - SHOWN_SERVICES}" if len(names) > SHOWN_SERVICES else ""
+            if names:
+                yield f"{' ' if last else '│'}    {' '.join(names[:SHOWN_SERVICES])}{more}"
+
+
+def brokers_of(client: Client) -> list[dict[str, Any]]:
+    """The broker that was asked, then the others by name."""
+    first, *others = client.call("scale0.brokers")["items"]
+    return [first, *sorted(others, key=lambda row: str(row["broker"]))]
+
+
+def grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """By group, that of the broker that was asked first."""
+    out: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        out.setdefault(row["group"], []).append(row)
+    for members in out.values():
+        members.sort(key=lambda row: str(row["broker"]))
+    return out
