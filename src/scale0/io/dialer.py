@@ -6,6 +6,7 @@ Invariants: nothing here waits; what cannot leave now does not leave later, beca
 
 from __future__ import annotations
 
+import logging
 import select
 from collections.abc import Iterator
 from itertools import islice
@@ -21,12 +22,16 @@ RECONNECT_MS: Final = 100
 RECONNECT_MOST_MS: Final = 2_000
 """How often a peer that is not there is tried: a broker that comes back is missed by everybody."""
 LINGER_MS: Final = 200
+SEND_MARK: Final = 1_000
+"""Messages that libzmq keeps for a peer that is connected and slow; one that is further behind counts as gone."""
+
+log = logging.getLogger("scale0.dialer")
 
 
 class Dialer:
     """Looks to the runner like a ROUTER whose routing ids are endpoints."""
 
-    __slots__ = ("_context", "_epoll", "_limits", "_sockets", "name")
+    __slots__ = ("_context", "_epoll", "_limits", "_sockets", "_turn", "name")
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, limits: Limits) -> None:
         self.name = name
@@ -34,6 +39,7 @@ class Dialer:
         self._limits = limits
         self._sockets: dict[bytes, zmq.Socket[bytes]] = {}
         self._epoll = select.epoll()
+        self._turn = 0
 
     @property
     def descriptor(self) -> int:
@@ -45,13 +51,24 @@ class Dialer:
         place = endpoint.encode()
         if place in self._sockets:
             return
-        socket = self._context.socket(zmq.DEALER)
-        set_options(socket, self._limits)
-        # Without a connection nothing is queued: `send` says "gone".
-        socket.set(zmq.IMMEDIATE, 1)
-        socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
-        socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MOST_MS)
-        socket.connect(endpoint)
+        try:
+            socket = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            log.warning("no socket is left for the broker at %s: %s", endpoint, error)
+            return
+        try:
+            set_options(socket, self._limits)
+            # Without a connection nothing is queued: `send` says "gone".
+            socket.set(zmq.IMMEDIATE, 1)
+            socket.set(zmq.SNDHWM, SEND_MARK)
+            socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+            socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MOST_MS)
+            socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            # Others name addresses, too: one that is none must not cost us the turn.
+            log.warning("the broker at %s cannot be dialed: %s", endpoint, error)
+            socket.close(linger=0)
+            return
         self._sockets[place] = socket
         self._epoll.register(int(socket.get(zmq.FD)), select.EPOLLIN)
 
@@ -67,7 +84,10 @@ class Dialer:
         return islice(self._all(most), most)
 
     def _all(self, most: int) -> Iterator[list[bytes]]:
-        for place, socket in list(self._sockets.items()):
+        # A turn may end before all were heard: each time another one is first.
+        places = list(self._sockets.items())
+        self._turn = (self._turn + 1) % max(1, len(places))
+        for place, socket in places[self._turn :] + places[: self._turn]:
             for frames in drain(socket, most):
                 yield [place, *frames]
 
