@@ -100,7 +100,8 @@ def test_services_decide():
 def test_a_backend_with_what_another_serves_is_sent_there():
     _, nodes = town(a={"services": ("paint",)}, b={"services": ("glue",)}, **NOTHING)
     ready = {"services": ["glue"], "config_version": nodes["a"].rank[0]}
-    heard = dict(nodes["a"].ask(BACKEND, ("CHECKCONFIG", {"identity": "w1"}), ("READY", ready)))
+    check = {"identity": "w1", "services": ["glue"]}
+    heard = dict(nodes["a"].ask(BACKEND, ("CHECKCONFIG", check), ("READY", ready)))
     assert heard["CHANGEBROKER"]["broker"] == "b"
     ready["services"] = ["nobody.serves.this"]
     heard = dict(nodes["a"].ask(BACKEND, ("CHECKCONFIG", {"identity": "w2"}), ("READY", ready)))

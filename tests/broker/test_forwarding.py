@@ -189,7 +189,7 @@ def test_a_frontend_that_is_gone_costs_nothing_elsewhere():
     assert nodes["b"].broker.requests.under_way == {}
 
 
-@pytest.mark.parametrize(("hops", "said"), [(2, ("REPLY", [b"done"])), (1, ("ERROR", 404))])
+@pytest.mark.parametrize(("hops", "said"), [(2, ("REPLY", [b"done"])), (1, ("ERROR", 502))])
 def test_a_request_passes_so_many_brokers_and_no_more(hops: int, said: Any):
     """`a` has not heard yet that the backend is not at `b` any more, but at `c`."""
     network, nodes = town(max_hops=hops)
@@ -202,11 +202,12 @@ def test_a_request_passes_so_many_brokers_and_no_more(hops: int, said: Any):
     caller = nodes["a"].client(FRONTEND)
     caller.request("paint", timeout=2)
     network.run(0)
-    network.heal()
     if hops == 2:
+        network.heal()
         answer(backend)
     network.run(3)
     assert heard(caller) == [said]
+    assert [command for command, *_ in backend.hears() if command == "REQUEST"] == []
 
 
 def test_every_broker_tells_of_all_services_and_where_they_are():
@@ -242,6 +243,103 @@ def test_what_was_missed_is_asked_for():
     worker(nodes["b"], "glue")
     network.run(2.5)
     assert {"paint", "glue"} <= nodes["a"].broker.peers.by_name["b"].table.offered.keys()
+
+
+def test_a_broker_that_restarts_at_once_hears_everything_again():
+    network, nodes = town()
+    worker(nodes["a"], "paint")
+    network.run(2)
+    nodes["b"].kill()
+    nodes["b"].start()
+    network.run(2.5)
+    assert "paint" in nodes["b"].broker.peers.by_name["a"].table.offered
+
+
+def test_what_never_left_for_a_dead_broker_is_done_elsewhere():
+    """Nobody saw these requests yet, so that even those without `retry` may go to another."""
+    network, nodes = town()
+    worker(nodes["b"], "paint", slots=4)
+    other = worker(nodes["c"], "paint", slots=4)
+    network.run(2)
+    nodes["b"].kill()
+    callers = [nodes["a"].client(FRONTEND) for _ in range(3)]
+    for caller in callers:
+        caller.request("paint", b"red", timeout=5)
+    network.run(0)
+    asked = [said for command, said, _ in other.hears() if command == "REQUEST"]
+    assert len(asked) == 3
+    for said in asked:
+        other.say("REPLY", {"id": said["id"]}, b"done")
+    network.run(0)
+    assert [heard(caller) for caller in callers] == [[("REPLY", [b"done"])]] * 3
+
+
+def test_what_nobody_there_offers_any_more_comes_back_and_is_done_elsewhere():
+    """The worker leaves while requests are on their way to its broker, or wait there."""
+    network, nodes = town()
+    backend = worker(nodes["b"], "paint")
+    network.run(2)
+    callers = [nodes["a"].client(FRONTEND) for _ in range(3)]
+    for caller in callers[:2]:
+        caller.request("paint", b"red", timeout=20)
+    network.run(0)
+    backend.say("READY", {"services": [], "config_version": nodes["b"].rank[0]})
+    callers[2].request("paint", b"red", timeout=20)
+    network.run(0)
+    answer(backend)
+    backend.say("DISCONNECT", {})
+    network.run(2)
+    assert heard(callers[0]) == [("REPLY", [b"done"])]
+    other = nodes["a"].client(BACKEND)
+    other.say("CHECKCONFIG", {"identity": "other"})
+    other.say("READY", {"services": ["paint"], "slots": 4, "config_version": nodes["a"].rank[0]})
+    asked = [said for command, said, _ in other.hears() if command == "REQUEST"]
+    assert len(asked) == 2, "they came back"
+    for said in asked:
+        other.say("REPLY", {"id": said["id"]}, b"done")
+    assert [heard(caller) for caller in callers[1:]] == [[("REPLY", [b"done"])]] * 2
+
+
+def test_a_backends_own_404_is_not_taken_for_a_broker_that_has_nobody():
+    network, nodes = town()
+    backend, other = worker(nodes["b"], "paint"), worker(nodes["c"], "paint")
+    network.run(2)
+    caller = nodes["a"].client(FRONTEND)
+    caller.request("paint", b"red", timeout=20)
+    network.run(0)
+    (asked,) = [
+        (one, said["id"]) for one in (backend, other) for command, said, _ in one.hears() if command == "REQUEST"
+    ]
+    asked[0].say("ERROR", {"id": asked[1], "code": 404, "message": "no such colour", "unrun": True})
+    network.run(3)
+    assert heard(caller) == [("ERROR", 404)]
+    assert [one.hears() for one in (backend, other)] == [[], []]
+
+
+def test_what_waits_goes_once_a_broker_serves_again():
+    network, nodes = town()
+    backend = worker(nodes["b"], "paint")
+    assert nodes["b"].manage("drain")[0] == 200
+    network.run(2)
+    caller = nodes["a"].client(FRONTEND)
+    caller.request("paint", b"red", timeout=20)
+    network.run(2)
+    assert [command for command, *_ in backend.hears() if command == "REQUEST"] == []
+    assert nodes["b"].manage("enable")[0] == 200
+    network.run(2.5)
+    answer(backend)
+    network.run(0)
+    assert heard(caller) == [("REPLY", [b"done"])]
+
+
+def test_who_shares_nothing_is_no_worse_for_being_asked():
+    network = Network()
+    a = network.add("a", config_service=True, heartbeat_share="off")
+    b = network.add("b", peers=(FIRST,), heartbeat_share="pull")
+    network.run(120)
+    assert {peer.shown for node in (a, b) for peer in node.broker.peers.by_name.values()} == {"active"}
+    assert "peers_refused_us" not in b.broker.state.counters
+    assert a.kinds("client.refused") == []
 
 
 @pytest.mark.parametrize("share", ["push", "pull", "off"])

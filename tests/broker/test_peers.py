@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
+from scale0.broker import peers
 from tests.broker.network import Network, Node, place_of
 
 FIRST = place_of("a")
@@ -179,6 +181,64 @@ def test_somebody_with_our_own_name_is_no_peer_of_ours():
     network.run(5)
     assert states(alone) == {}
     assert list(alone.broker.peers.rows(alone.now)) == []
+
+
+def test_of_two_brokers_with_one_name_one_rests():
+    network, (a, _, _) = three()
+    network.add("other", identity="b", peers=(FIRST,))
+    before = a.rank[0]
+    network.run(600)
+    assert 2 <= a.broker.state.counters["peers_replaced"] <= 25, "they take turns, a minute each"
+    assert a.rank[0] - before <= 25, "the configuration is not rewritten with every heartbeat"
+    assert states(a)["c"] == "active"
+
+
+def test_a_broker_with_two_addresses_has_one_line():
+    network = Network()
+    network.aliases["tcp://also-a:5"] = FIRST
+    a = network.add("a", config_service=True)
+    b = network.add("b", peers=(FIRST, "tcp://also-a:5"))
+    network.run(3)
+    for _ in range(300):
+        network.run(1)
+        assert states(a) == {"b": "active"}
+        assert states(b) == {"a": "active"}
+    assert a.broker.state.counters["peers_replaced"] <= 8
+    assert a.kinds("peer.lost") == b.kinds("peer.lost") == []
+
+
+def test_a_history_that_does_not_reach_back_is_no_conflict():
+    network, (a, b, c) = three()
+    c.kill()
+    b.kill()
+    for number in range(5):
+        a.manage("patch_config", set={"default_heartbeat_interval": 1.0 + number / 10})
+    d = network.add("d", peers=(FIRST,))
+    network.run(5)
+    a.kill()
+    b.config = msgspec.structs.replace(b.config, peers=(place_of("d"),))
+    b.start()
+    network.run(10)
+    assert b.rank == d.rank
+    assert b.kinds("config.conflict") == d.kinds("config.conflict") == []
+
+
+def test_for_a_new_broker_the_one_that_was_lost_longest_ago_is_forgotten(monkeypatch):
+    monkeypatch.setattr(peers, "MAX_PEERS", 2)
+    network, (a, b, c) = three()
+    b.kill()
+    network.run(10)
+    c.kill()
+    network.run(10)
+    network.add("d", peers=(FIRST,))
+    network.run(3)
+    assert states(a) == {"c": "lost", "d": "active"}
+    network.add("e", peers=(FIRST,))
+    network.run(3)
+    assert states(a) == {"d": "active", "e": "active"}
+    network.add("f", peers=(FIRST,))
+    network.run(3)
+    assert states(a) == {"d": "active", "e": "active"}, "nobody who is alive has to go"
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -109,6 +109,7 @@ def test_who_is_silent_is_lost_and_comes_back_by_hello(one):
         (hello("not a name"), 400),
         (hello(services="some"), 400),
         (hello(endpoints={"peer": "nowhere"}), 400),
+        (hello(endpoints={"peer": "inproc://within-you"}), 400),
         ({**hello(), "config_version": -1}, 400),
         ({}, 400),
     ],
@@ -117,6 +118,35 @@ def test_a_wrong_hello_is_refused(one, said, code):
     _, net = one
     heard = net("peer").ask("HELLO", said)
     assert (heard.command, heard.code) == ("DISCONNECTERROR", code)
+
+
+def test_a_connection_is_one_broker_and_the_newest_of_one_name_counts(one):
+    _, net = one
+    first, second = net("peer"), net("peer")
+    first.ask("HELLO", hello())
+    other = first.ask("HELLO", hello("another"))
+    assert (other.command, other.code) == ("DISCONNECTERROR", 409)
+    second.ask("HELLO", hello())
+    replaced = first.hear_until("DISCONNECTERROR")
+    assert replaced.code == 409
+    second.hear_until("HEARTBEAT")
+
+
+def test_a_peer_that_is_an_error_client_is_told_nothing(one):
+    _, net = one
+    peer = net("peer")
+    peer.ask("HELLO", hello())
+    for _ in range(30):
+        peer.say("HELLO", b"{")
+    until(lambda: peer.hear_or_none(1.0) is None)
+
+
+def test_a_request_socket_is_answered_and_not_called(one):
+    """A REQ socket would take a heartbeat for its answer."""
+    _, net = one
+    peer = net("peer", zmq.REQ)
+    assert peer.ask("HELLO", hello()).command == "HELLO"
+    assert peer.ask("CHECKCONFIG", {"config_type": "json", "role": "broker"}).command == "CONFIG"
 
 
 @pytest.mark.parametrize("command", ["REQUEST", "READY", "TASKSDONE", "NEEDBROKER"])
@@ -231,6 +261,44 @@ def test_a_broker_joins_whoever_answers(tmp_path: Path):
             assert until(lambda: fresh.check().options.get("config_version")) == 7
     finally:
         first.close(linger=0)
+        context.term()
+
+
+def test_a_broker_takes_what_is_published_and_nothing_older(tmp_path: Path, one):
+    _, source = one
+    body, version, _ = known_document(source("peer"))
+    newer, number, hash_ = next_document(body)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    publisher = context.socket(zmq.PUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        with own_broker(
+            tmp_path / "other", identity="other", state="joining", config_sub_ports=[f"tcp://127.0.0.1:{port}"]
+        ) as (other, net):
+            admin = net.frontend()
+
+            def publish(version: int, name: str, document: bytes) -> None:
+                publisher.send_multipart([b"config", version.to_bytes(8, "big"), name.encode(), document])
+
+            def held() -> int:
+                # Not a word of this is right, and none of it may hurt.
+                publisher.send_multipart([b"config"])
+                publisher.send_multipart([b"version", b"\xff" * 9, b"\xff", b""])
+                publisher.send_multipart([b"version", b"\xff" * 8, b"\xff"])
+                publish(number + 1, hash_, newer)
+                publish(number, "0" * 64, newer)
+                publish(number, hash_, newer)
+                publish(version, hashlib.sha256(body).hexdigest(), body)
+                return int(admin.request("scale0.ping").body["config_version"])
+
+            until(lambda: held() == number)
+            for _ in range(20):
+                assert held() == number
+            status = admin.manage("status", token_of(other)).body
+            assert status["state"] == "active", "it has a configuration now"
+            assert status["counters"]["config_sub_refused"] > 0
+    finally:
+        publisher.close(linger=0)
         context.term()
 
 

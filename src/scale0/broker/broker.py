@@ -20,13 +20,11 @@ from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.management import Management
 from scale0.broker.members import Members
-from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
-from scale0.broker.speaker import Scale0Speaker
-from scale0.broker.state import DISABLED, PEER_DOORS, BrokerState
-from scale0.broker.tables import Tables
+from scale0.broker.speaker import Neighbours, Scale0Speaker
+from scale0.broker.state import CONFIG_SUB, DISABLED, PEER_DOORS, BrokerState
 from scale0.broker.tally import SUM_SECONDS
 from scale0.events.clients import ClientRefused
 from scale0.events.sources import BrokerStarted, BrokerStopped, SourceAlive
@@ -44,6 +42,7 @@ class Broker:
 
     __slots__ = (
         "_blame",
+        "_neighbours",
         "_skew",
         "connections",
         "documents",
@@ -57,7 +56,6 @@ class Broker:
         "speakers",
         "state",
         "subscribe",
-        "tables",
         "tasks",
         "version",
     )
@@ -67,8 +65,7 @@ class Broker:
         state: BrokerState,
         connections: Connections,
         members: Members,
-        peers: Peers,
-        tables: Tables,
+        neighbours: Neighbours,
         roster: Roster,
         requests: Requests,
         documents: Documents,
@@ -81,8 +78,8 @@ class Broker:
         self.state = state
         self.connections = connections
         self.members = members
-        self.peers = peers
-        self.tables = tables
+        self.peers = neighbours.peers
+        self._neighbours = neighbours
         self.roster = roster
         self.requests = requests
         self.documents = documents
@@ -108,7 +105,9 @@ class Broker:
         self._skew.start(now)
         self.documents.start(now, step)
         self.peers.start(now, step)
-        self.tables.start(now)
+        self._neighbours.tables.start(now)
+        self._neighbours.forwarding.start(now)
+        self._neighbours.moves.start(now)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 
@@ -121,6 +120,9 @@ class Broker:
         """One message from a client socket, its routing id taken off."""
         connection = self.connections.find(door, routing_id)
         if connection is None:
+            if door == CONFIG_SUB:
+                self._neighbours.spread.published(frames, now, step)
+                return
             connection = self.connections.open(door, routing_id, self.rpc, now)
             if connection is None:
                 return
@@ -128,6 +130,7 @@ class Broker:
             connection.bucket = self.state.timers.add((self._idle, connection), due)
         if connection.banned_until is not None:
             if now.mono < connection.banned_until:
+                self.peers.ignore(connection, now, step)
                 return
             connection.banned_until, connection.bad = None, 0
         connection.heard = now.mono
@@ -189,10 +192,13 @@ class Broker:
         """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
         member = connection.member
         if connection.door in PEER_DOORS:
+            # What did not leave is taken back before the rest counts as lost, and is tried when it does.
+            left_not = self.requests.take_back(
+                message[1]["id"] for message in messages if isinstance(message, tuple) and message[0] == "FORWARD"
+            )
             self.peers.gone(connection, now, step)
-            for message in messages:
-                if isinstance(message, tuple) and message[0] == "FORWARD":
-                    self.requests.redirect(message[1]["id"], now, step)
+            for request in left_not:
+                self.requests.again(request, now, step)
             return
         if member is None:
             self.requests.origin_gone(connection, now)

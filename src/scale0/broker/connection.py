@@ -95,6 +95,15 @@ class Connection:
         packed = self.speaker.pack(self, messages)
         return [[b"", *frames] for frames in packed] if self.delimiter else packed
 
+    def keep_part(self, id_: str | int, bodies: Sequence[bytes], limits: Limits) -> bool:
+        """Keep parts of an answer, for whoever takes one message for each request; False when they are too many."""
+        if self.parts is None:
+            self.parts = {}
+        kept = self.parts.setdefault(id_, [])
+        kept.extend(bodies)
+        # Their number first: adding up the sizes of endless crumbs, again with each one, would take all our time.
+        return len(kept) <= limits.max_parts and sum(map(len, kept)) <= limits.max_message_bytes
+
     @property
     def name(self) -> str:
         """What to call it in lists and events: its identity, else its routing id."""

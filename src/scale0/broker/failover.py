@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
+from scale0.base.identity import MAX_IDENTITY_CHARS
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
@@ -59,18 +60,20 @@ class Failover:
         identity = said.identity or connection.name
         there = self._peers.by_name.get(preferred)
         if there is not None and self._is_there(there, said.services, now) and self._first_time(identity, there, now):
-            self._tell(connection, target_of(there), self._wait(2), step)
+            self.tell(connection, target_of(there), self._wait(), step)
             return
-        target = self.choose(said.services, {preferred} - {self._state.identity})
+        # Whoever has been taken in here already stays, if it can.
+        own = None if connection.member is None else self._own(said.services)
+        target = own or self.choose(said.services, {preferred} - {self._state.identity})
         if target is None:
             raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
-        self._tell(connection, target, self._wait(1), step)
+        self.tell(connection, target, self._wait(), step)
 
-    def send_on(self, connection: Connection, services: Sequence[str], step: Step) -> bool:
-        """CHANGEBROKER to one that serves what we do not; False: there is none."""
+    def send_on(self, connection: Connection, services: Sequence[str], spread: float, step: Step) -> bool:
+        """CHANGEBROKER to another broker that serves these, within so many seconds; False: there is none."""
         target = self.choose(services, {self._state.identity})
         if target is not None:
-            self._tell(connection, target, self._wait(1), step)
+            self.tell(connection, target, self._state.chance.random() * spread, step)
         return target is not None
 
     def choose(self, services: Sequence[str], without: set[str]) -> Target | None:
@@ -89,24 +92,26 @@ class Failover:
         return None
 
     def _candidates(self, group: str, services: Sequence[str]) -> Iterator[Target]:
-        state = self._state
-        if (
-            group == state.group
-            and state.state == ACTIVE
-            and not state.draining
-            and serves(state.config.services, services)
-        ):
-            yield Target(state.identity, group, state.endpoints, float(len(self._members.by_name)))
+        own = self._own(services)
+        if own is not None and own.group == group:
+            yield own
         for peer in self._peers.alive():
-            if peer.group == group and peer.state == ACTIVE and serves(peer.services, services):
+            if peer.group == group and peer.serves and serves(peer.services, services):
                 yield target_of(peer)
+
+    def _own(self, services: Sequence[str]) -> Target | None:
+        """Ourselves, if we serve these now."""
+        state = self._state
+        if state.state != ACTIVE or state.draining or not serves(state.config.services, services):
+            return None
+        return Target(state.identity, state.group, state.endpoints, float(len(self._members.by_name)))
 
     def _is_there(self, peer: Peer, services: Sequence[str], now: Now) -> bool:
         lately = now.mono - peer.heard <= HEARD_INTERVALS * self._state.interval
-        return lately and not peer.lost and peer.state == ACTIVE and serves(peer.services, services)
+        return lately and peer.serves and serves(peer.services, services)
 
     def _first_time(self, identity: str, peer: Peer, now: Now) -> bool:
-        key = (identity, peer.identity)
+        key = (identity[:MAX_IDENTITY_CHARS], peer.identity)
         before = self._asked.get(key)
         if len(self._asked) >= MAX_ASKED:
             self._asked = {who: at for who, at in self._asked.items() if now.mono - at < ASKED_SECONDS}
@@ -114,10 +119,10 @@ class Failover:
             self._asked[key] = now.mono
         return before is None or now.mono - before >= ASKED_SECONDS
 
-    def _wait(self, intervals: float) -> float:
-        return self._state.chance.random() * intervals * self._state.interval
+    def _wait(self) -> float:
+        return self._state.chance.random() * self._state.interval
 
-    def _tell(self, connection: Connection, target: Target, after: float, step: Step) -> None:
+    def tell(self, connection: Connection, target: Target, after: float, step: Step) -> None:
         said = options.ChangeBroker(
             broker=target.identity, group=target.group, endpoints=dict(target.endpoints), preferred=True, after=after
         )

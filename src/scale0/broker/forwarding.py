@@ -43,6 +43,26 @@ class Forwarding:
         self._remotes: dict[Connection, Remote] = {}
         self._stamp = 0
 
+    def start(self, now: Now) -> None:
+        """Begin to look for those who wait."""
+        self._state.timers.add((self._look, None), now.mono + self._state.interval)
+
+    def _look(self, _: None, now: Now, step: Step) -> None:
+        self._state.timers.add((self._look, None), now.mono + self._state.interval)
+        self.look(now, step)
+
+    def look(self, now: Now, step: Step) -> None:
+        """What waits here in vain may be offered elsewhere by now."""
+        waiting = set(self._requests.waiting_services())
+        if waiting:
+            self._requests.give_back(waiting, now, step)
+            peers = [peer for peer in self._peers.alive() if peer.state == ACTIVE]
+            self._requests.serve_elsewhere(
+                [service for service in sorted(waiting) if any(service in peer.table.offered for peer in peers)],
+                now,
+                step,
+            )
+
     def elsewhere(self, request: Request) -> Backend | None:
         """The broker that this may go to, if there is one: of those whose backends offer it, that asked longest ago."""
         if request.hops >= self._state.limits.max_hops:
@@ -87,11 +107,18 @@ class Forwarding:
             step.send(connection, ("ERROR", {"id": said.id, "code": codes.MALFORMED, "message": message}))
         elif self._state.draining:
             message = "this broker is draining"
-            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NOT_SERVING, "message": message}))
+            error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
+            step.send(connection, ("ERROR", error))
         else:
             self._requests.submit(
                 connection, said.id, said.service, bodies, said.timeout, False, now, step, hops=said.hops
             )
+
+    def not_there(self, backend: Backend, service: str) -> None:
+        """A broker gave a request back: until it tells otherwise, nobody there offers this."""
+        peer = self._peers.by_name.get(backend.identity)
+        if peer is not None:
+            peer.table.offered.pop(service, None)
 
     def gone(self, connection: Connection, now: Now, step: Step) -> None:
         """A connection to a broker ended: what it had is tried elsewhere, or failed; what came from it is over."""

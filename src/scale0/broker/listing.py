@@ -22,6 +22,8 @@ from scale0.config import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, 
 
 WAIT_INTERVALS: Final = 1.0
 """Of heartbeats, times chance: of several brokers that could do it one is first, and the others see it done."""
+RELIST_SECONDS: Final = 10.0
+"""A broker that tells of itself now this and now that (there may be two of one name) is written down this often."""
 
 
 class Listing:
@@ -38,6 +40,8 @@ class Listing:
     def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Step) -> None:
         """Somebody told where it is: in a moment, see that it is written down."""
         if not self._state.config.config_service or self._state.state != ACTIVE or peer.identity in self._waiting:
+            return
+        if peer.listed is not None and now.mono - peer.listed < RELIST_SECONDS:
             return
         if listed(self._documents.document, peer) is not None:
             self._waiting.add(peer.identity)
@@ -58,6 +62,7 @@ class Listing:
         if check_document(document):
             self._state.count("peers_not_listed")
             return
+        peer.listed = now.mono
         self._documents.change(document, self._state.identity, list(self._members.by_name.values()), now, step)
 
 

@@ -33,6 +33,7 @@ from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
+from scale0.broker.moves import Moves
 from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.state import ACTIVE, DISABLED, BrokerState
@@ -94,6 +95,7 @@ class Management:
         "_connections",
         "_documents",
         "_members",
+        "_moves",
         "_peers",
         "_requests",
         "_state",
@@ -113,6 +115,7 @@ class Management:
         views: Views,
         access: Access,
         blame: Blame,
+        moves: Moves,
         version: str,
     ) -> None:
         self._state = state
@@ -124,6 +127,7 @@ class Management:
         self._views = views
         self._access = access
         self._blame = blame
+        self._moves = moves
         self._version = version
         self.table: dict[str, tuple[str, Callable[[Call], Outcome]]] = {
             "login": (VIEWER, self._login),
@@ -265,11 +269,11 @@ class Management:
         if before != after:
             call.step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
             call.step.write(PutSetting(STATE_SETTING, state.encode()))
+            self._peers.tell_state(call.now, call.step)
         return Done({"state": state, "draining": draining}, before, after, changed=before != after)
 
     def _disable(self, call: Call) -> Done:
         done = self._set_state(call, DISABLED, draining=False)
-        self._peers.farewell(call.now, call.step)
         self._requests.refuse_all(codes.NOT_SERVING, "this broker was disabled", call.now, call.step)
         for member in list(self._members.by_name.values()):
             self._members.leave(member, call.now, call.step)
@@ -283,7 +287,9 @@ class Management:
     def _drain(self, call: Call) -> Done:
         if self._state.state != ACTIVE:
             raise Refusal(codes.NOT_SERVING, f"a broker that is {self._state.state} has nothing to drain")
-        return self._set_state(call, ACTIVE, draining=True)
+        done = self._set_state(call, ACTIVE, draining=True)
+        self._moves.send_away(call.now)
+        return done
 
     def _reload(self, call: Call) -> None:
         call.step.ask(ReadOwnFile(call))
@@ -295,6 +301,7 @@ class Management:
         self._state.config = value
         self._state.limits = value.limits()
         self._connections.apply(self._state.limits)
+        self._peers.greet_all(call.now, call.step)
         names = BrokerConfig.__struct_fields__
         paths = [name for name in names if getattr(old, name) != getattr(value, name)]
         return Done({"changed": paths}, None, paths, changed=True)

@@ -56,6 +56,7 @@ class Member:
         "doubted",
         "gone",
         "heartbeats",
+        "home",
         "identity",
         "interval",
         "joined",
@@ -73,6 +74,7 @@ class Member:
         "slots",
         "status",
         "suspended",
+        "told",
     )
 
     def __init__(self, identity: str, role: str, connection: Connection, now: Now) -> None:
@@ -108,6 +110,10 @@ class Member:
         self.gone = False
         self.suspended = False
         """Its connection is gone or new: nothing for it until its READY says what it holds."""
+        self.home = ""
+        """Another broker, which it belongs to and will be sent to when that is back."""
+        self.told = False
+        """To go to another broker, because this one drains."""
         self.protocol = SCALE0
         """What it speaks: Scale0's own, or another."""
         self.status: Any = None

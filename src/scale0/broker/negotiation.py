@@ -21,6 +21,7 @@ from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
 from scale0.broker.failover import Failover, serves
 from scale0.broker.members import Member, Members
+from scale0.broker.moves import Moves
 from scale0.broker.skew import Skew
 from scale0.broker.state import BrokerState
 
@@ -37,7 +38,7 @@ STRETCH: Final = 1.25
 class Negotiation:
     """The words of section 2.1, one method each."""
 
-    __slots__ = ("_blame", "_connections", "_documents", "_failover", "_members", "_skew", "_state")
+    __slots__ = ("_blame", "_connections", "_documents", "_failover", "_members", "_moves", "_skew", "_state")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Negotiation:
         skew: Skew,
         blame: Blame,
         failover: Failover,
+        moves: Moves,
     ) -> None:
         self._state = state
         self._connections = connections
@@ -56,15 +58,17 @@ class Negotiation:
         self._skew = skew
         self._blame = blame
         self._failover = failover
+        self._moves = moves
 
     def check_config(
         self, connection: Connection, said: options.CheckConfig, _: Sequence[bytes], now: Now, step: Step
     ) -> None:
         """CHECKCONFIG: the first thing a client says."""
         if said.services:
-            self._check_services(said.services)
+            self._check_names(said.services)
         member = self._named(connection, said.identity, now, step)
         connection.batch = said.batch
+        self._moves.met(member)
         if said.services is not None and member.backend is None:
             member.services = tuple(sorted(set(said.services)))
         self._documents.answer(member, said, now, step)
@@ -79,10 +83,12 @@ class Negotiation:
         if said.identity is not None:
             self._named(connection, said.identity, now, step)
         elsewhere = connection.takes_pushes and not serves(self._state.config.services, said.services)
-        if elsewhere and self._failover.send_on(connection, said.services, step):
+        if elsewhere and self._failover.send_on(connection, said.services, self._state.interval, step):
             self._members.leave(member, now, step)
             return
-        self._check_services(said.services)
+        self._check_names(said.services)
+        if elsewhere or not serves(self._state.config.services, said.services):
+            raise Refusal(codes.NOT_ALLOWED, "no broker that is heard serves all of these services")
         self._check_ready(said)
         if member.suspended:
             self._members.reconcile(member, said.holds, now, step)
@@ -136,6 +142,7 @@ class Negotiation:
         """NEEDBROKER: my broker does not answer."""
         if said.identity is not None and connection.member is not None:
             self._named(connection, said.identity, now, step)
+        self._moves.prefers(connection, said.identity, said.preferred_broker or "")
         self._failover.need_broker(connection, said, bodies, now, step)
 
     def force(self, connection: Connection, reason: str, now: Now, step: Step) -> None:
@@ -159,7 +166,7 @@ class Negotiation:
             raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         return self._members.name(connection, identity, now, step)
 
-    def _check_services(self, services: Sequence[str]) -> None:
+    def _check_names(self, services: Sequence[str]) -> None:
         limits = self._state.limits
         if len(services) > limits.max_services:
             raise Refusal(codes.TOO_BIG, f"a backend offers at most {limits.max_services} services")
@@ -168,8 +175,6 @@ class Negotiation:
                 raise Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
             if is_reserved(name):
                 raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
-        if not serves(self._state.config.services, services):
-            raise Refusal(codes.NOT_ALLOWED, "this broker does not serve all of these services")
 
     def _check_ready(self, said: options.Ready) -> None:
         asked = said.heartbeat_interval

@@ -205,6 +205,8 @@ class Error(msgspec.Struct, frozen=True):
     id: RequestId
     code: Code = 500
     message: str = ""
+    unrun: bool = False
+    """From one broker to another: no backend has seen it, so it may be done elsewhere."""
 
 
 class Tasks(msgspec.Struct, frozen=True):

@@ -8,24 +8,33 @@ otherwise; the number of rows is bounded.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from scale0.base.identity import MAX_IDENTITY_CHARS
+
 MAX_ROWS: Final = 100_000
 """Clients of one peer that are remembered."""
+MAX_SERVICES: Final = 10_000
+MAX_SERVICE_CHARS: Final = 1_024
+"""Of one row, and of one of its names: more than any broker's own limits allow is no row."""
 
 Key = tuple[str, str]
 """Role and identity."""
 
 
+Name = Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)]
+Service = Annotated[str, msgspec.Meta(max_length=MAX_SERVICE_CHARS)]
+
+
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One client of a broker."""
 
-    identity: str
-    role: str
+    identity: Name
+    role: Name
     version: int
-    services: tuple[str, ...] = ()
+    services: Annotated[tuple[Service, ...], msgspec.Meta(max_length=MAX_SERVICES)] = ()
     slots: int = 0
     busy: int = 0
     age: float = 0.0
@@ -63,9 +72,8 @@ class PeerTable:
         self._base = 0
         """Rows up to this version were told anew, or are gone."""
 
-    def merge(self, rows: Iterable[Row]) -> set[str]:
-        """Newer rows take the place of older ones; the services that somebody offers now, and nobody did before."""
-        before = set(self.offered)
+    def merge(self, rows: Iterable[Row]) -> None:
+        """Newer rows take the place of older ones."""
         for row in rows:
             known = self.rows.get((row.role, row.identity))
             if row.version <= self._base or (known is not None and known.version >= row.version):
@@ -75,7 +83,6 @@ class PeerTable:
             self._count(known, -1)
             self._count(row, 1)
             self.rows[row.role, row.identity] = row
-        return self.offered.keys() - before
 
     def keep_only(self, rows: Collection[Row], base: int) -> None:
         """Everything was told, after this version: what is not in it is gone, and need not be remembered as such."""

@@ -7,6 +7,7 @@ while any of these was heard within the liveness time, by the monotonic clock; n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -20,13 +21,15 @@ from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
 from scale0.broker.peer_table import PeerTable
-from scale0.broker.state import DIALED, DISABLED, JOINING, PEER, BrokerState
+from scale0.broker.state import ACTIVE, DIALED, DISABLED, JOINING, PEER, BrokerState
 from scale0.config import Endpoints
 from scale0.config.values import is_endpoint
 from scale0.events.sources import PeerJoined, PeerLost
 
 MAX_PEERS: Final = 1_000
-"""Brokers that one broker knows."""
+"""Brokers that one broker knows; for one more, the one that was lost longest ago is forgotten."""
+REST_SECONDS: Final = 60.0
+"""How long an address is not dialed that leads to ourselves, to a broker with a better line, or to a namesake."""
 UNKNOWN: Final = "unknown"
 LOST: Final = "lost"
 """What is shown of a peer that was never heard, and of one that is not heard any more."""
@@ -39,8 +42,9 @@ class Peer:
     """Another broker."""
 
     __slots__ = (
-        *("asked", "calls", "config_hash", "config_version", "doubted", "endpoints", "group", "heard", "heard_wall"),
-        *("forwarded", "identity", "line", "load", "lost", "services", "state", "table", "told"),
+        *("asked", "back", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded", "group"),
+        *("heard", "heard_wall", "identity", "line", "listed", "load", "lost", "services", "state", "table", "tabled"),
+        "told",
     )
 
     def __init__(self, identity: str) -> None:
@@ -59,22 +63,33 @@ class Peer:
         self.heard = 0.0
         self.heard_wall = 0.0
         self.lost = False
+        self.back = False
+        """It serves, and its clients were told so."""
         self.doubted: float | None = None
         self.asked: float | None = None
         """When it was last asked for its configuration."""
+        self.listed: float | None = None
+        """When it was last written into the network document."""
         self.table = PeerTable()
         self.told = 0
         """The number of the last TABLE that it was sent."""
+        self.tabled = False
+        """It has our whole table: from now on it is told what changes."""
         self.forwarded = 0
         """When it was last handed a request, as a stamp."""
 
     @property
     def link(self) -> Connection | None:
-        """Where to say something: the connection that was heard last."""
+        """Where to say something unasked: the connection that was heard last."""
         line, calls = self.line, self.calls
-        if line is None or (calls is not None and calls.heard > line.heard):
-            return calls
-        return line
+        if calls is None or not calls.takes_pushes:
+            return line
+        return calls if line is None or calls.heard > line.heard else line
+
+    @property
+    def serves(self) -> bool:
+        """True while it is heard, and active."""
+        return not self.lost and self.state == ACTIVE
 
     @property
     def shown(self) -> str:
@@ -90,7 +105,7 @@ class Peers:
         "_documents",
         "_lines",
         "_members",
-        "_own",
+        "_rests",
         "_state",
         "by_name",
         "on_gone",
@@ -106,8 +121,8 @@ class Peers:
         self.by_name: dict[str, Peer] = {}
         self._lines: dict[str, Connection] = {}
         """What we dialed, by endpoint."""
-        self._own: set[str] = set()
-        """Endpoints that turned out to be our own."""
+        self._rests: dict[str, float] = {}
+        """Endpoints that are not dialed, and until when."""
         self.speaker: Speaker | None = None
         """How connections are packed; the composition root says."""
         self.on_gone: Callable[[Connection, Now, Step], None] = lambda *_: None
@@ -123,6 +138,7 @@ class Peers:
 
     def dial(self, now: Now, step: Step) -> None:
         """Have a connection to everybody whom we should know, and to nobody else."""
+        self._rests = {endpoint: until for endpoint, until in self._rests.items() if now.mono < until}
         wanted = self._wanted()
         for endpoint in sorted(wanted - self._lines.keys()):
             assert self.speaker is not None
@@ -145,13 +161,20 @@ class Peers:
             for broker in (broker for group in near for broker in group.brokers):
                 if broker.endpoints.peer and broker.identity not in reached | {self._state.identity}:
                     out.add(broker.endpoints.peer)
-        return out - self._own - {self._state.endpoints.get(PEER, "")}
+        return out - self._rests.keys() - {self._state.endpoints.get(PEER, "")}
 
     def _hang_up(self, endpoint: str, now: Now, step: Step) -> None:
         line = self._lines.pop(endpoint)
         self._detach(line, now, step)
         self._connections.forget(line)
         step.hang_up(endpoint)
+
+    def _rest(self, line: Connection, now: Now, step: Step) -> None:
+        """This address is of no use for now."""
+        endpoint = line.routing_id.decode()
+        self._rests[endpoint] = now.mono + REST_SECONDS
+        if endpoint in self._lines:
+            self._hang_up(endpoint, now, step)
 
     # Words.
 
@@ -161,14 +184,12 @@ class Peers:
         if said.identity == self._state.identity:
             self._met_ourselves(connection, now, step)
             return
-        peer = self.by_name.get(said.identity)
-        if peer is None:
-            if len(self.by_name) >= MAX_PEERS:
-                raise Refusal(codes.TOO_MANY, f"a broker knows at most {MAX_PEERS} others")
-            peer = self.by_name[said.identity] = Peer(said.identity)
-            peer.lost = True
+        if connection.door == PEER and connection.peer is not None and connection.peer.identity != said.identity:
+            raise Refusal(codes.IN_USE, f"this is the connection of {connection.peer.identity}")
+        peer = self.by_name.get(said.identity) or self._new(said.identity)
         self._attach(peer, connection, now, step)
-        peer.asked, peer.table.seq = None, 0  # whatever was said before, it begins anew
+        # Whatever was said before, it begins anew.
+        peer.asked, peer.table.seq, peer.tabled, peer.back = None, 0, False, False
         connection.batch = said.batch
         peer.group = said.group
         peer.endpoints = {name: said.endpoints[name] for name in Endpoints.__struct_fields__ if name in said.endpoints}
@@ -190,7 +211,7 @@ class Peers:
             step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="say HELLO first")))
             return
         self._note(peer, said.state, said.config_version, said.config_hash or peer.config_hash, now)
-        peer.load = said.load
+        peer.load = said.load if math.isfinite(said.load) and said.load > 0 else 0.0
         self._tell(peer, connection, now, step)
 
     def _tell(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
@@ -204,11 +225,14 @@ class Peers:
         self.greet(connection, now, step)
 
     def refused(
-        self, connection: Connection, _said: options.DisconnectError, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: options.DisconnectError, _: Sequence[bytes], now: Now, step: Step
     ) -> None:
-        """DISCONNECTERROR: it wants nothing of us now. The next beat tries again."""
+        """DISCONNECTERROR: it wants nothing of us now. The next beat tries again, unless another has our name there."""
         self._state.count("peers_refused_us")
-        self._detach(connection, now, step)
+        if said.code == codes.IN_USE and connection.door == DIALED:
+            self._rest(connection, now, step)
+        else:
+            self._detach(connection, now, step)
 
     def greet(self, connection: Connection, now: Now, step: Step) -> None:
         """Say HELLO."""
@@ -226,17 +250,27 @@ class Peers:
         )
         step.send(connection, ("HELLO", said))
 
-    def farewell(self, now: Now, step: Step) -> None:
-        """This broker was disabled: the last thing that its peers hear."""
+    def greet_all(self, now: Now, step: Step) -> None:
+        """What we say of ourselves has changed."""
+        for peer in self.by_name.values():
+            if peer.link is not None:
+                self.greet(peer.link, now, step)
+
+    def tell_state(self, now: Now, step: Step) -> None:
+        """This broker's state has changed: whoever sends clients here shall know it now."""
         for peer in self.by_name.values():
             if peer.link is not None:
                 self._say_alive(peer.link, now, step)
 
     def gone(self, connection: Connection, now: Now, step: Step) -> None:
         """The socket says that nobody is there. What we dialed is dialed on."""
-        self._detach(connection, now, step)
+        self.ignore(connection, now, step)
         if connection.door == PEER:
             self._connections.forget(connection)
+
+    def ignore(self, connection: Connection, now: Now, step: Step) -> None:
+        """Nothing that comes over this connection is heard for now, so nothing is expected of it either."""
+        self._detach(connection, now, step)
 
     def alive(self) -> Iterator[Peer]:
         """Those that are heard."""
@@ -291,7 +325,7 @@ class Peers:
     def _doubt(self, peer: Peer, now: Now, step: Step) -> None:
         if peer.lost or not self._overdue(peer, now):
             return
-        peer.lost, peer.asked = True, None
+        peer.lost, peer.back, peer.asked = True, False, None
         for link in (peer.line, peer.calls):
             if link is not None:
                 self._detach(link, now, step)
@@ -322,18 +356,38 @@ class Peers:
         peer.config_version, peer.config_hash = version, hash_[:64]
         peer.heard, peer.heard_wall = now.mono, now.wall
 
+    def _new(self, identity: str) -> Peer:
+        if len(self.by_name) >= MAX_PEERS:
+            lost = [peer for peer in self.by_name.values() if peer.lost]
+            if not lost:
+                raise Refusal(codes.TOO_MANY, f"a broker knows at most {MAX_PEERS} others")
+            del self.by_name[min(lost, key=lambda peer: peer.heard).identity]
+        peer = self.by_name[identity] = Peer(identity)
+        peer.lost = True
+        return peer
+
     def _attach(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
-        """This connection leads to it, and none of its kind that did before."""
+        """This connection leads to it, and none of its kind that did before: on both sides the newest one counts."""
         if connection.peer is not None and connection.peer is not peer:
             self._detach(connection, now, step)
         connection.peer = peer
         old = peer.line if connection.door == DIALED else peer.calls
         if old is not None and old is not connection:
-            self._detach(old, now, step)
+            self._replace(old, now, step)
         if connection.door == DIALED:
             peer.line = connection
         else:
             peer.calls = connection
+
+    def _replace(self, old: Connection, now: Now, step: Step) -> None:
+        """Another connection says that it leads to the same broker. If it is a namesake, one of them learns it."""
+        self._detach(old, now, step)
+        if old.door == DIALED:
+            self._rest(old, now, step)
+            return
+        self._state.count("peers_replaced")
+        message = "another connection came with this identity"
+        step.send(old, ("DISCONNECTERROR", options.DisconnectError(codes.IN_USE, message)))
 
     def _detach(self, connection: Connection, now: Now, step: Step) -> None:
         """It leads nowhere; whether the peer is alive is decided by silence alone."""
@@ -349,10 +403,7 @@ class Peers:
         """We dialed ourselves, or somebody has our name."""
         self._state.count("peers_with_our_name")
         if connection.door == DIALED:
-            endpoint = connection.routing_id.decode()
-            self._own.add(endpoint)
-            if endpoint in self._lines:
-                self._hang_up(endpoint, now, step)
+            self._rest(connection, now, step)
             return
         raise Refusal(codes.IN_USE, f"{self._state.identity} is my own identity")
 
@@ -366,5 +417,5 @@ class Peers:
         if len(names) > limits.max_services or not all(is_service_name(n, limits.max_service_bytes) for n in names):
             raise Refusal(codes.MALFORMED, f"services are at most {limits.max_services} printable names")
         places = (said.endpoints.get(name) for name in Endpoints.__struct_fields__)
-        if not all(not place or is_endpoint(place) for place in places):
+        if not all(not place or (place.startswith("tcp://") and is_endpoint(place)) for place in places):
             raise Refusal(codes.MALFORMED, "an endpoint is such as tcp://127.0.0.1:5702")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final
 
 from scale0.base import codes
-from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.base.wheel import LazyWheel
@@ -93,6 +92,7 @@ class Requests:
         "_timers",
         "_waiting",
         "elsewhere",
+        "not_there",
         "tally",
         "tasks",
         "under_way",
@@ -110,6 +110,8 @@ class Requests:
         self._next = 0
         self.elsewhere: Callable[[Request], Backend | None] = lambda _: None
         """Finds another broker for what nobody here offers; the composition root says who."""
+        self.not_there: Callable[[Backend, str], None] = lambda *_: None
+        """Told that the other broker has nobody for it either."""
         self.tasks: Workload = NoTasks()
         """What else backends work on: they get it when no request waits."""
 
@@ -141,6 +143,8 @@ class Requests:
             self._hand(request, backend, now, step)
         elif len(outstanding) > self._state.limits.max_outstanding:
             self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, step)
+        elif hops and not self._roster.offered(service):
+            self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
         else:
             full = self._wait(request)
             if full:
@@ -154,14 +158,22 @@ class Requests:
         return backend
 
     def serve_elsewhere(self, services: Iterable[str], now: Now, step: Step) -> None:
-        """Another broker's backends offer these now: what waits here in vain may go there."""
+        """Another broker's backends offer these: what waits here in vain may go there."""
         for service in services:
+            if self._roster.offered(service):
+                continue  # it waits for one of ours
             for request in list(self._waiting.get(service, ())):
-                backend = self._take(request)
-                if backend is None:
-                    break
-                self._unwait(request)
-                self._hand(request, backend, now, step)
+                backend = self.elsewhere(request)
+                if backend is not None:
+                    self._unwait(request)
+                    self._hand(request, backend, now, step)
+
+    def give_back(self, services: Iterable[str], now: Now, step: Step) -> None:
+        """What other brokers handed us and nobody here offers any more: they may know somebody else."""
+        for service in services:
+            if not self._roster.offered(service):
+                for request in [one for one in self._waiting.get(service, ()) if one.hops]:
+                    self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
 
     def is_known(self, service: str) -> bool:
         """True if somebody offered this service lately: then its name is a good one."""
@@ -176,7 +188,7 @@ class Requests:
         origin = request.origin
         if origin.takes_pushes:
             step.send(origin, ("PARTIAL", {"id": request.origin_id}, *bodies))
-        elif not keep_part(origin, request.origin_id, bodies, self._state.limits):
+        elif not origin.keep_part(request.origin_id, bodies, self._state.limits):
             self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, step)
 
     def reply(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
@@ -196,13 +208,25 @@ class Requests:
             self._end(request)
         self.feed(backend, now, step)
 
-    def error(self, connection: Connection, id_: str | int, code: int, message: str, now: Now, step: Step) -> None:
-        """A backend's own error."""
+    def error(
+        self,
+        connection: Connection,
+        id_: str | int,
+        code: int,
+        message: str,
+        now: Now,
+        step: Step,
+        unrun: bool = False,
+    ) -> None:
+        """A backend's own error; `unrun`: another broker gives it back."""
         request = self._of(connection, id_)
         if request is None:
             return
         backend = self._release(request)
-        if not request.ended:
+        if unrun and backend.remote and not request.ended and not request.spoke:
+            self.not_there(backend, request.service)
+            self.again(request, now, step)
+        elif not request.ended:
             self._fail(request, code, message, now, step, backend)
         self.feed(backend, now, step)
 
@@ -229,7 +253,7 @@ class Requests:
             if held.ended:
                 continue
             if held.retry and not held.spoke and held.deadline > now.mono:
-                self._again(held, now, step)
+                self.again(held, now, step)
             else:
                 self._fail(held, codes.BACKEND_DIED, f"the backend {backend.identity} died", now, step, backend)
 
@@ -242,11 +266,15 @@ class Requests:
 
     def redirect(self, id_: str, now: Now, step: Step) -> None:
         """It never left for its backend: hand it to another, whatever it says about retries."""
-        request = self.under_way.get(id_)
-        if request is not None:
+        for request in self.take_back([id_]):
+            self.again(request, now, step)
+
+    def take_back(self, ids: Iterable[str]) -> list[Request]:
+        """These never left for their backends, which have them no more; those that somebody still waits for."""
+        requests = [self.under_way[id_] for id_ in ids if id_ in self.under_way]
+        for request in requests:
             self._release(request)
-            if not request.ended:
-                self._again(request, now, step)
+        return [request for request in requests if not request.ended]
 
     def origin_gone(self, connection: Connection, now: Now) -> None:
         """Nobody waits for these answers any more."""
@@ -339,7 +367,8 @@ class Requests:
         self._roster.give_back(backend)
         return backend
 
-    def _again(self, request: Request, now: Now, step: Step) -> None:
+    def again(self, request: Request, now: Now, step: Step) -> None:
+        """It is with nobody: hand it to whoever can do it, before all that wait."""
         self._state.count("requests_retried")
         # A new id: what the old backend may still say about the old one must match nothing.
         self._next += 1
@@ -387,9 +416,17 @@ class Requests:
         return min(heads, key=lambda request: request.number, default=None)
 
     def _fail(
-        self, request: Request, code: int, message: str, now: Now, step: Step, backend: Backend | None = None
+        self,
+        request: Request,
+        code: int,
+        message: str,
+        now: Now,
+        step: Step,
+        backend: Backend | None = None,
+        unrun: bool = False,
     ) -> None:
-        step.send(request.origin, ("ERROR", {"id": request.origin_id, "code": code, "message": message}))
+        error: dict[str, Any] = {"id": request.origin_id, "code": code, "message": message}
+        step.send(request.origin, ("ERROR", {**error, "unrun": True} if unrun else error))
         if request.origin.peer is None:  # a failure counts where its frontend is
             name = backend.identity if backend else ""
             self.tally.failed(request, name, self.is_known(request.service), code, now, step)
@@ -411,13 +448,3 @@ class Requests:
         self._timers.remove(request)
         if request.backend is None:
             self._unwait(request)
-
-
-def keep_part(origin: Connection, origin_id: str | int, bodies: Sequence[bytes], limits: Limits) -> bool:
-    """Keep parts for a peer that takes one message per request; False when they are too many."""
-    if origin.parts is None:
-        origin.parts = {}
-    kept = origin.parts.setdefault(origin_id, [])
-    kept.extend(bodies)
-    # Their number first: adding up the sizes of endless crumbs, again with each one, would take all of a broker's time.
-    return len(kept) <= limits.max_parts and sum(map(len, kept)) <= limits.max_message_bytes

@@ -22,6 +22,7 @@ from scale0.broker.discovery import Discovery
 from scale0.broker.dispatch import COMMANDS, RULES
 from scale0.broker.forwarding import Forwarding
 from scale0.broker.management import Management
+from scale0.broker.moves import Moves
 from scale0.broker.negotiation import Negotiation
 from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
@@ -40,6 +41,7 @@ class Neighbours(NamedTuple):
     spread: Spread
     tables: Tables
     forwarding: Forwarding
+    moves: Moves
 
 
 class Scale0Speaker:
@@ -51,6 +53,7 @@ class Scale0Speaker:
         "_codecs",
         "_discovery",
         "_hot",
+        "_moves",
         "_negotiation",
         "_requests",
         "_state",
@@ -76,6 +79,7 @@ class Scale0Speaker:
         self.tasks_done: Act = lambda *_: None
         """What backends say of tasks: the composition root says who listens."""
         self._negotiation = negotiation
+        self._moves = neighbours.moves
         self._discovery = discovery
         clients, brokers = self._client_acts(negotiation, management), self._broker_acts(neighbours, management)
         self._acts = {
@@ -118,7 +122,7 @@ class Scale0Speaker:
         }
 
     def _broker_acts(self, neighbours: Neighbours, management: Management) -> Mapping[str, Act]:
-        peers, spread, tables, forwarding = neighbours
+        peers, spread, tables, forwarding, _ = neighbours
         return {
             "HELLO": self._within_reason(peers.hello),
             "HEARTBEAT": self._within_reason(peers.heartbeat),
@@ -226,7 +230,8 @@ class Scale0Speaker:
             return
         message = f"this broker is {self._state.state}"
         if command in ("REQUEST", "FORWARD"):
-            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NOT_SERVING, "message": message}))
+            error = {"id": said.id, "code": codes.NOT_SERVING, "message": message}
+            step.send(connection, ("ERROR", {**error, "unrun": True} if command == "FORWARD" else error))
         else:
             step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
 
@@ -256,6 +261,8 @@ class Scale0Speaker:
         if refusal is None:
             self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, step)
         else:
+            if state.draining:
+                self._moves.send_now(connection, step)
             error = {"id": said.id, "code": refusal.code, "message": refusal.message}
             step.send(connection, ("ERROR", error))
 
@@ -287,4 +294,4 @@ class Scale0Speaker:
         self.tasks_done(connection, said, bodies, now, step)
 
     def _error(self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, step: Step) -> None:
-        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, step)
+        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, step, said.unrun)

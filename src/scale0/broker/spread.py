@@ -8,6 +8,7 @@ is taken that was not checked whole.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -27,12 +28,20 @@ from scale0.broker.state import ACTIVE, JOINING, BrokerState
 from scale0.config import NetworkDocument, check_document, digest, parse
 from scale0.events.changes import ConfigConflict
 from scale0.events.sources import BrokerStateChanged
-from scale0.store.writes import Document, PutDocument, ReadDocument
+from scale0.store.writes import Document, PutDocument, ReadDocument, ReadDocuments
 
 BROKER_ROLE: Final = "broker"
 JSON: Final = "json"
 MAX_TOLD: Final = 1_000
-"""Conflicts that are recorded in one life of a broker."""
+"""Conflicts that are recorded, and losers that are kept, in one life of a broker."""
+
+AFTER_ALL_HASHES: Final = "~"
+VERSION_FRAMES: Final = 3
+CONFIG_FRAMES: Final = 4
+PUBLISHED: Final = "config_sub"
+"""In place of a broker's name: a publisher does not say who it is."""
+
+log = logging.getLogger("scale0.spread")
 
 Rank = tuple[int, str]
 """(version, hash): of two documents the larger one wins."""
@@ -61,6 +70,9 @@ class Spread:
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
             return
+        self._ask(peer, connection, now, step)
+
+    def _ask(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
         peer.asked = now.mono
         version, hash_ = self.rank
         said = options.PeerCheckConfig(
@@ -96,10 +108,20 @@ class Spread:
     def _compared(
         self, connection: Connection, peer: Peer, theirs: Rank, found: Document | None, now: Now, step: Step
     ) -> None:
-        conflict = found is None
-        if conflict:
+        """If theirs is not in our history: does the history not reach back so far, or did it take another way?"""
+        if found is not None or self._documents.document.parent == theirs[1]:
+            self._give(connection, False, step)
+        else:
+            ask = ReadDocuments(limit=1, before_version=theirs[0], before_hash=AFTER_ALL_HASHES)
+            step.ask(Question(ask, partial(self._forked, connection, peer, theirs)))
+
+    def _forked(
+        self, connection: Connection, peer: Peer, theirs: Rank, older: Sequence[Document], now: Now, step: Step
+    ) -> None:
+        """A history that skipped some versions cannot tell: then it is a conflict, because one too many is no harm."""
+        if older:
             self._conflict(peer, theirs, step)
-        self._give(connection, conflict, step)
+        self._give(connection, bool(older), step)
 
     def _give(self, connection: Connection, conflict: bool, step: Step) -> None:
         said = options.PeerConfig(
@@ -124,6 +146,45 @@ class Spread:
             raise Refusal(codes.NOT_ALLOWED, "say HELLO before CONFIG")
         body = bodies[0] if bodies else b""
         document = self._read(said, body)
+        peer.asked = None
+        self._weigh(peer, document, body, said, now, step)
+
+    def published(self, frames: Sequence[bytes], now: Now, step: Step) -> None:
+        """What a source of `config_sub_ports` says: a document, or which one it has. Nobody is there to be refused."""
+        if len(frames) == VERSION_FRAMES and frames[0] == b"version":
+            if (int.from_bytes(frames[1][:8], "big"), text_of(frames[2])) > self.rank:
+                self._ask_all(now, step)
+        elif len(frames) == CONFIG_FRAMES and frames[0] == b"config":
+            version, hash_ = int.from_bytes(frames[1][:8], "big"), text_of(frames[2])
+            said = options.PeerConfig(
+                identity="", config_type=JSON, config_version=version, config_hash=hash_, conflict=False
+            )
+            try:
+                document = self._read(said, frames[3])
+            except Refusal as refusal:
+                self._state.count("config_sub_refused")
+                log.debug("a document that was published cannot be used: %s", refusal.message)
+                return
+            self._weigh(None, document, frames[3], said, now, step)
+        else:
+            self._state.count("config_sub_refused")
+
+    def _ask_all(self, now: Now, step: Step) -> None:
+        """Somebody has a newer one: one of our peers may have it by now."""
+        for peer in self._peers.alive():
+            link = peer.link
+            if link is not None and (peer.asked is None or now.mono - peer.asked >= self._state.interval):
+                self._ask(peer, link, now, step)
+
+    def _weigh(
+        self,
+        peer: Peer | None,
+        document: NetworkDocument,
+        body: bytes,
+        said: options.PeerConfig,
+        now: Now,
+        step: Step,
+    ) -> None:
         rank, own = (document.version, said.config_hash), self.rank
         if rank == own:
             return
@@ -131,20 +192,21 @@ class Spread:
         if own[0] and forked:
             self._settle(peer, document, body, rank, now, step)
         if rank > self.rank:
-            peer.asked = None
-            self._documents.take(document, body, peer.identity, list(self._members.by_name.values()), now, step)
+            self._documents.take(document, body, name_of(peer), list(self._members.by_name.values()), now, step)
             self._joined(step)
 
-    def _settle(self, peer: Peer, document: NetworkDocument, body: bytes, rank: Rank, now: Now, step: Step) -> None:
+    def _settle(
+        self, peer: Peer | None, document: NetworkDocument, body: bytes, rank: Rank, now: Now, step: Step
+    ) -> None:
         """Two lines of documents: the loser is kept, wherever it was made."""
         if rank > self.rank:
             # Its history shall have ours, too.
-            if peer.link is not None:
+            if peer is not None and peer.link is not None:
                 self._give(peer.link, True, step)
             self._conflict(peer, rank, step)
             return
         row = msgspec.structs.replace(
-            self._documents.row(peer.identity, now),
+            self._documents.row(name_of(peer), now),
             version=rank[0],
             hash=rank[1],
             parent=document.parent,
@@ -153,10 +215,10 @@ class Spread:
         )
         step.ask(Question(ReadDocument(version=rank[0], hash=rank[1]), partial(self._keep, peer, row)))
 
-    def _keep(self, peer: Peer, lost: PutDocument, found: Document | None, now: Now, step: Step) -> None:
+    def _keep(self, peer: Peer | None, lost: PutDocument, found: Document | None, now: Now, step: Step) -> None:
         """A document that lost: into the history and on to the others, once."""
         del now
-        if found is not None:
+        if found is not None or len(self._told) >= MAX_TOLD:
             return
         step.write(lost)
         self._conflict(peer, (lost.version, lost.hash), step)
@@ -171,14 +233,14 @@ class Spread:
             if other is not peer and other.link is not None:
                 step.promise(other.link, ("CONFIG", said, lost.body))
 
-    def _conflict(self, peer: Peer, theirs: Rank, step: Step) -> None:
+    def _conflict(self, peer: Peer | None, theirs: Rank, step: Step) -> None:
         ours = self.rank
         pair = (min(ours, theirs), max(ours, theirs))
         if pair in self._told or len(self._told) >= MAX_TOLD:
             return
         self._told.add(pair)
         winner, loser = pair[1], pair[0]
-        step.record(ConfigConflict(version=winner[0], hash=winner[1], other_hash=loser[1], identity=peer.identity))
+        step.record(ConfigConflict(version=winner[0], hash=winner[1], other_hash=loser[1], identity=name_of(peer)))
 
     def acknowledged(
         self, connection: Connection, said: options.ConfigAck, _: Sequence[bytes], now: Now, step: Step
@@ -210,3 +272,13 @@ class Spread:
         if self._state.state == JOINING:
             self._state.state = ACTIVE
             step.record(BrokerStateChanged(identity=self._state.identity, before=JOINING, after=ACTIVE))
+
+
+def name_of(peer: Peer | None) -> str:
+    """Who said it."""
+    return PUBLISHED if peer is None else peer.identity
+
+
+def text_of(frame: bytes) -> str:
+    """A hash as it came; whatever is not ASCII equals none."""
+    return frame[:64].decode("ascii", "replace")

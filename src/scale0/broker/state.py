@@ -21,6 +21,8 @@ PEER: Final = "peer"
 DIALED: Final = "dialed"
 """Where this broker's own connections to peers end; `peer` is where theirs do."""
 CONFIG_PUB: Final = "config_pub"
+CONFIG_SUB: Final = "config_sub"
+"""Where this broker hears what others publish as `config_pub`."""
 TASK_PUB: Final = "task_pub"
 CLIENT_DOORS: Final = (FRONTEND, BACKEND)
 PEER_DOORS: Final = (PEER, DIALED)

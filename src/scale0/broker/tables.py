@@ -21,12 +21,16 @@ from scale0.broker.connection import Connection
 from scale0.broker.members import Member, Members
 from scale0.broker.peer_table import Body, Key, Row
 from scale0.broker.peers import Peer, Peers
-from scale0.broker.state import DISABLED, JOINING, BrokerState
+from scale0.broker.state import DISABLED, JOINING, PEER, BrokerState
 
 CHUNK_ROWS: Final = 2_000
 """Rows in one TABLE."""
+DELTAS: Final = 4
+"""In one interval: how often it is told what changed."""
 FULL_INTERVALS: Final = 60
 """How often everything is sent although nothing was missed: how busy clients are, for one, is told only then."""
+PULL_INTERVALS: Final = 5
+"""How often somebody is asked who does not push."""
 PUSH: Final = "push"
 PULL: Final = "pull"
 OFF: Final = "off"
@@ -35,7 +39,7 @@ OFF: Final = "off"
 class Tables:
     """Ours goes out, theirs come in."""
 
-    __slots__ = ("_members", "_peers", "_rounds", "_sent", "_state", "_version", "on_offer", "work")
+    __slots__ = ("_members", "_peers", "_rounds", "_state", "_version", "on_told", "work")
 
     def __init__(self, state: BrokerState, members: Members, peers: Peers) -> None:
         self._state = state
@@ -43,11 +47,9 @@ class Tables:
         self._peers = peers
         # Over restarts, too, what is told later has a larger version.
         self._version = state.boot
-        self._sent: dict[Peer, int] = {}
-        """By peer that had everything: the number of its last message."""
         self._rounds = 0
-        self.on_offer: Callable[[set[str], Now, Step], None] = lambda *_: None
-        """Told of services that a peer's clients offer now."""
+        self.on_told: Callable[[Now, Step], None] = lambda *_: None
+        """Told that others told something."""
         self.work: Callable[[], dict[str, dict[str, int]]] = dict
         """Per method, how many tasks are queued and running; the composition root says who counts."""
 
@@ -58,45 +60,44 @@ class Tables:
     # Going out.
 
     def _round(self, _: None, now: Now, step: Step) -> None:
-        """Every interval: what changed, to those who get it pushed; all of it to the new ones, and now and then."""
-        self._state.timers.add((self._round, None), now.mono + self._state.interval)
+        """What changed, to those who get it pushed; all of it to the new ones, and now and then."""
+        self._state.timers.add((self._round, None), now.mono + self._state.interval / DELTAS)
         changed, self._members.changed = self._members.changed, {}
         if self._state.state in (JOINING, DISABLED):
             return
         self._rounds += 1
-        if self._rounds % FULL_INTERVALS == 0:
-            self._sent.clear()
+        again = self._rounds % (FULL_INTERVALS * DELTAS) == 0
         base = self._version
         rows = [self._row(key, now) for key in changed]
         for peer in self._peers.by_name.values():
             link = peer.link
             if peer.lost or link is None:
-                self._sent.pop(peer, None)
-            elif self._share(peer) == PULL and self._rounds % 5 == 0:
+                continue
+            if self._share(peer) == PULL and self._rounds % (PULL_INTERVALS * DELTAS) == 0:
                 step.send(link, ("TABLEREQ", options.TableReq()))
             elif self._share(peer) != PUSH:
                 continue
-            elif peer not in self._sent:
+            elif again or not peer.tabled:
                 self._tell_all(peer, link, (), now, step)
             elif rows:
                 self._tell(peer, link, rows, False, base, step)
 
     def _share(self, peer: Peer) -> str:
-        config = self._state.config
-        return config.share_with(peer.line.routing_id.decode() if peer.line is not None else "")
+        place = peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, "")
+        return self._state.config.share_with(place)
 
     def _tell_all(self, peer: Peer, link: Connection, services: Sequence[str], now: Now, step: Step) -> None:
         members = self._members.by_name
         keys = [key for key in members if not services or set(services) & set(members[key].services)]
         base = self._version
+        peer.tabled = peer.tabled or not services
         self._tell(peer, link, [self._row(key, now) for key in keys], not services, base, step)
 
     def _tell(self, peer: Peer, link: Connection, rows: Sequence[Row], full: bool, base: int, step: Step) -> None:
         for first in range(0, max(1, len(rows)), CHUNK_ROWS):
-            self._sent[peer] = number = self._sent.get(peer, peer.told) + 1
-            peer.told = number
+            peer.told += 1
             body = Body(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work())
-            said = options.Table(seq=number, full=full and not first, version=base)
+            said = options.Table(seq=peer.told, full=full and not first, version=base)
             step.send(link, ("TABLE", said, msgspec.json.encode(body)))
 
     def _row(self, key: Key, now: Now) -> Row:
@@ -119,11 +120,9 @@ class Tables:
     def table_req(
         self, connection: Connection, said: options.TableReq, _: Sequence[bytes], now: Now, step: Step
     ) -> None:
-        """TABLEREQ: everything, or all who offer these."""
+        """TABLEREQ: everything, or all who offer these; nothing, if nothing is shared: they cannot know."""
         peer = known(connection)
-        if self._share(peer) == OFF:
-            raise Refusal(codes.NOT_ALLOWED, "this broker shares its table with nobody there")
-        if self._state.state != JOINING:
+        if self._state.state != JOINING and self._share(peer) != OFF:
             self._tell_all(peer, connection, said.services, now, step)
 
     # Coming in.
@@ -136,7 +135,7 @@ class Tables:
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise Refusal(codes.MALFORMED, f"TABLE: {error}") from error
         table, before = peer.table, peer.table.seq
-        offered = table.merge(body.clients)
+        table.merge(body.clients)
         if said.seq > before:  # otherwise it came late, or twice
             table.seq, table.work = said.seq, body.work
             if said.full:
@@ -144,8 +143,7 @@ class Tables:
                 table.keep_only(body.clients, said.version)
             elif said.seq != before + 1:
                 step.send(connection, ("TABLEREQ", options.TableReq()))
-        if offered:
-            self.on_offer(offered, now, step)
+        self.on_told(now, step)
 
 
 def known(connection: Connection) -> Peer:

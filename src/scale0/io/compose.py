@@ -24,6 +24,7 @@ from scale0.broker.forwarding import Forwarding
 from scale0.broker.listing import Listing
 from scale0.broker.management import STATE_SETTING, Management
 from scale0.broker.members import Members
+from scale0.broker.moves import Moves
 from scale0.broker.negotiation import Negotiation
 from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
@@ -31,7 +32,7 @@ from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
 from scale0.broker.speaker import Neighbours, Scale0Speaker
 from scale0.broker.spread import Spread
-from scale0.broker.state import ACTIVE, BACKEND, DIALED, DISABLED, FRONTEND, JOINING, PEER, BrokerState
+from scale0.broker.state import ACTIVE, BACKEND, CONFIG_SUB, DIALED, DISABLED, FRONTEND, JOINING, PEER, BrokerState
 from scale0.broker.tables import Tables
 from scale0.broker.tally import Tally
 from scale0.broker.views import Views
@@ -58,7 +59,7 @@ def compose_broker(
     document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
     state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
     state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}
-    connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED))
+    connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
     roster = Roster()
     requests = Requests(state, roster, Tally())
     members = Members(state, connections, roster, requests)
@@ -69,25 +70,27 @@ def compose_broker(
     skew = Skew(state, members)
     blame = Blame(state, connections, members)
     failover = Failover(state, documents, members, peers)
-    negotiation = Negotiation(state, connections, members, documents, skew, blame, failover)
+    moves = Moves(state, members, peers, failover)
+    negotiation = Negotiation(state, connections, members, documents, skew, blame, failover, moves)
     views = Views(state, connections, members, peers, roster, requests, documents)
     access = Access(state, opened.tokens, local_digest)
-    management = Management(state, connections, members, peers, requests, documents, views, access, blame, __version__)
+    management = Management(
+        state, connections, members, peers, requests, documents, views, access, blame, moves, __version__
+    )
     discovery = Discovery(views)
     tables = Tables(state, members, peers)
     forwarding = Forwarding(state, documents, peers, requests)
-    neighbours = Neighbours(peers, spread, tables, forwarding)
+    neighbours = Neighbours(peers, spread, tables, forwarding, moves)
     scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
     peers.speaker = scale0
-    peers.on_heard = (spread.heard, listing.heard)
-    peers.on_gone, requests.elsewhere = forwarding.gone, forwarding.elsewhere
-    tables.on_offer = requests.serve_elsewhere
+    tables.on_told = forwarding.look
+    peers.on_heard = (spread.heard, listing.heard, moves.heard)
+    peers.on_gone, requests.elsewhere, requests.not_there = forwarding.gone, forwarding.elsewhere, forwarding.not_there
     broker = Broker(
         state,
         connections,
         members,
-        peers,
-        tables,
+        neighbours,
         roster,
         requests,
         documents,

@@ -7,7 +7,7 @@ that is gone or does not read is reported, not waited for.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import zmq
@@ -78,6 +78,44 @@ class Door:
     def close(self) -> None:
         """Let it go; what was sent still leaves for a moment."""
         self._socket.close(linger=200)
+
+
+class Subscriber:
+    """A SUB socket that hears several publishers. Looks to the runner like a ROUTER that nobody reads from."""
+
+    __slots__ = ("_socket", "name")
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], name: str, sources: Iterable[str], limits: Limits
+    ) -> None:
+        self.name = name
+        self._socket = context.socket(zmq.SUB)
+        set_options(self._socket, limits)
+        self._socket.set(zmq.SUBSCRIBE, b"")
+        for endpoint in sources:
+            self._socket.connect(endpoint)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there may be something to hear."""
+        return int(self._socket.get(zmq.FD))
+
+    def drain(self, most: int) -> Iterator[list[bytes]]:
+        """What was published, after a routing id that says nothing."""
+        return ([b"", *frames] for frames in drain(self._socket, most))
+
+    def pending(self) -> bool:
+        """True if there is something to read."""
+        return readable(self._socket)
+
+    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
+        """Nobody can be told anything here."""
+        del routing_id, frames
+        return "gone"
+
+    def close(self) -> None:
+        """Let it go."""
+        self._socket.close(linger=0)
 
 
 class Publisher:

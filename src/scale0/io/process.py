@@ -27,7 +27,7 @@ from scale0.base.errors import StoreError
 from scale0.base.step import Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
-from scale0.broker.state import BACKEND, CONFIG_PUB, DIALED, FRONTEND, PEER, TASK_PUB
+from scale0.broker.state import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.answers import Answers
@@ -36,7 +36,7 @@ from scale0.io.clock import read_now
 from scale0.io.commits import Commits
 from scale0.io.compose import compose_broker, start_broker
 from scale0.io.dialer import Dialer
-from scale0.io.door import Door, Publisher
+from scale0.io.door import Door, Publisher, Subscriber
 from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
@@ -110,8 +110,7 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
         limit = config.limits().max_client_bytes
-        dialer = Dialer(context, DIALED, config.limits())
-        runner = Runner(broker, [*doors, dialer], publishers, commits, journal, read_now, answers.find, limit)
+        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, limit)
         step = Step()
         start_broker(broker, opened, now, step)
         runner.start(step, now)
@@ -129,7 +128,6 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         await commits.flush()
         for door in doors:
             door.close()
-        dialer.close()
         for publisher in publishers:
             publisher.close()
         await scribe.finish(status)
@@ -144,8 +142,8 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
 
 def open_doors(
     context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig
-) -> tuple[list[Door], list[Publisher], Endpoints]:
-    """Bind every socket, and say where each one listens."""
+) -> tuple[list[Door | Dialer | Subscriber], list[Publisher], Endpoints]:
+    """Bind every socket, and say where each one listens; and those that go to others."""
     limits = config.limits()
     host = f"[{config.bind}]" if ":" in config.bind else config.bind
     shown = config.advertise or config.bind
@@ -162,7 +160,8 @@ def open_doors(
     bracketed = f"[{shown}]" if ":" in shown else shown
     bound = [(door.name, door.endpoint) for door in doors] + [(one.name, one.endpoint) for one in publishers]
     places = {name: f"tcp://{bracketed}:{place.rpartition(':')[2]}" for name, place in bound}
-    return doors, publishers, msgspec.convert(places, Endpoints)
+    callers = (Dialer(context, DIALED, limits), Subscriber(context, CONFIG_SUB, config.config_sub_ports, limits))
+    return [*doors, *callers], publishers, msgspec.convert(places, Endpoints)
 
 
 async def watch_disk(broker: Broker, store: Store) -> None:
