@@ -17,8 +17,10 @@ from scale0.base.step import Question, Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
 from scale0.broker.connection import Connection
+from scale0.broker.line import UP, LineStep
 from scale0.broker.management import ReadHistory
 from scale0.broker.state import CLIENT_DOORS, DIALED, FRONTEND, PEER
+from scale0.broker.wire import encode
 from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.compose import compose_broker, start_broker
@@ -36,10 +38,10 @@ def place_of(name: str, door: str = "peer") -> str:
 class Node:
     """One broker, over all its lives."""
 
-    def __init__(self, network: Network, config: BrokerConfig) -> None:
+    def __init__(self, network: Network, name: str, config: BrokerConfig) -> None:
         self.network = network
         self.config = config
-        self.name = config.identity
+        self.name = name
         self.store = MemoryStore()
         self.skew = network.dice.random() * 10_000
         self.up = False
@@ -75,8 +77,13 @@ class Node:
         """kill -9: what it dialed and what was dialed to it is gone, and nobody is told."""
         self.up = False
         self.dialed.clear()
+        for number, guest in list(self.network.guests.items()):
+            if guest.at is self:
+                del self.network.guests[number]
+                self.network.post(self.name, guest, None)
         for other in self.network.nodes.values():
-            other.dialed.pop(place_of(self.name), None)
+            for endpoint in [one for one in other.dialed if self.network.aliases.get(one, one) == place_of(self.name)]:
+                del other.dialed[endpoint]
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
         step = Step()
@@ -116,7 +123,11 @@ class Node:
     def _send(self, peer: Connection, messages: list[Any], step: Step) -> None:
         for frames in peer.pack(messages):
             if peer.door in CLIENT_DOORS:
-                self.admin.append((int(peer.routing_id), frames))
+                guest = self.network.guests.get(int(peer.routing_id))
+                if guest is None:
+                    self.admin.append((int(peer.routing_id), frames))
+                else:
+                    self.network.post(self.name, guest, frames)
             elif not self.network.carry(self, peer, frames):
                 self.broker.undelivered(peer, messages, self.now, step)
                 return
@@ -181,6 +192,80 @@ class Client:
         self.say("REQUEST", {"service": service, "id": "r", **said}, body)
 
 
+class Guest:
+    """A client of ours: a session, and its wire to one broker at a time."""
+
+    def __init__(self, network: Network, name: str, door: str, session: Any) -> None:
+        self.network, self.name, self.door, self.session = network, name, door, session
+        self.skew = network.dice.random() * 10_000
+        self.at: Node | None = None
+        self.number = 0
+        self.news: list[Any] = []
+        network.crowd.append(self)
+        self.act("start")
+
+    @property
+    def now(self) -> Now:
+        return Now(self.skew + self.network.time, WALL + self.network.time)
+
+    @property
+    def place(self) -> str:
+        """The broker that serves it; empty: none."""
+        return self.at.name if self.at is not None and self.session.line.state == UP else ""
+
+    def act(self, name: str, *words: Any) -> None:
+        out = LineStep()
+        getattr(self.session, name)(*words, self.now, out)
+        self._perform(out)
+
+    def ring(self) -> None:
+        self.act("tick")
+
+    def take(self, sender: str, parcel: list[bytes] | None) -> None:
+        if parcel is None:
+            if self.at is None or self.at.name == sender:
+                self.at = None
+                self.act("closed", "the connection broke")
+        elif self.at is not None and self.at.name == sender:
+            self.act("receive", parcel)
+
+    def told(self, kind: type[Any]) -> list[Any]:
+        return [one for one in self.news if isinstance(one, kind)]
+
+    def _perform(self, out: LineStep) -> None:
+        self.news += out.news
+        if out.close:
+            if out.parts:
+                self._say(encode(("DISCONNECT", {})))
+            self.network.guests.pop(self.number, None)
+            self.at = None
+            if out.open is None:
+                self.session.unsent(out.sends)
+                return
+        if out.open is not None:
+            self._connect(out.open)
+        if self.at is None:
+            self.session.unsent(out.sends)
+            return
+        for message in out.sends:
+            self._say(encode(message))
+
+    def _connect(self, endpoint: str) -> None:
+        network = self.network
+        found = [node for node in network.nodes.values() if node.up and place_of(node.name, self.door) == endpoint]
+        if not found:
+            self.session.never_connected()
+            network.post("", self, None)
+            return
+        self.at = found[0]
+        self.number = network.next_number()
+        network.guests[self.number] = self
+
+    def _say(self, frames: list[bytes]) -> None:
+        if self.at is not None:
+            self.network.mail(self.name, self.at, self.door, str(self.number).encode(), frames)
+
+
 class Network:
     """All of them, and time."""
 
@@ -190,7 +275,14 @@ class Network:
         self.nodes: dict[str, Node] = {}
         self.cuts: set[tuple[str, str]] = set()
         """(from, to): nothing arrives."""
+        self.aliases: dict[str, str] = {}
+        """Other names of endpoints."""
         self._mail: deque[tuple[str, str, str, bytes, list[bytes]]] = deque()
+        self.guests: dict[int, Guest] = {}
+        """Clients of ours, by the number of their connection."""
+        self.crowd: list[Guest] = []
+        """All of them, connected or not."""
+        self._post: deque[tuple[str, Guest, list[bytes] | None]] = deque()
         self._numbers = 0
         self._ends: dict[int, tuple[str, str]] = {}
 
@@ -199,9 +291,9 @@ class Network:
         return self._numbers
 
     def add(self, name: str, **config: Any) -> Node:
-        """A broker that starts now."""
+        """A broker that starts now, on a machine of that name."""
         own: dict[str, Any] = {"identity": name, "group": "east", "peers": (), **config}
-        node = self.nodes[name] = Node(self, BrokerConfig(**own))
+        node = self.nodes[name] = Node(self, name, BrokerConfig(**own))
         node.start()
         return node
 
@@ -218,7 +310,8 @@ class Network:
         """Put a message on its way; False: the socket knows that nobody is there."""
         if peer.door == DIALED:
             endpoint = peer.routing_id.decode()
-            there = next((one for one in self.nodes.values() if place_of(one.name) == endpoint), None)
+            place = self.aliases.get(endpoint, endpoint)
+            there = next((one for one in self.nodes.values() if place_of(one.name) == place), None)
             if there is None or not there.up:
                 return False
             number = sender.dialed.setdefault(endpoint, self.next_number())
@@ -232,27 +325,46 @@ class Network:
         self._mail.append((sender.name, name, DIALED, endpoint.encode(), frames))
         return True
 
+    def mail(self, sender: str, node: Node, door: str, routing_id: bytes, frames: list[bytes]) -> None:
+        """From a client of ours."""
+        self._mail.append((sender, node.name, door, routing_id, frames))
+
+    def post(self, sender: str, guest: Guest, frames: list[bytes] | None) -> None:
+        """To a client of ours; None: the connection broke."""
+        self._post.append((sender, guest, frames))
+
     def run(self, seconds: float) -> None:
         """Time goes by; whoever is frozen does nothing, and its mail waits."""
         end = self.time + seconds
         self._deliver()
         while True:
-            due = [
+            due: list[tuple[float, str | int]] = [
                 (deadline - node.skew, node.name)
                 for node in self.nodes.values()
                 if node.up and not node.frozen and (deadline := node.broker.deadline()) is not None
             ]
-            if not due or min(due)[0] > end:
+            for place, guest in enumerate(self.crowd):
+                if (deadline := guest.session.deadline()) is not None:
+                    due.append((deadline - guest.skew, place))
+            if not due or min(due, key=lambda one: one[0])[0] > end:
                 break
-            when, name = min(due)
+            when, name = min(due, key=lambda one: one[0])
             self.time = max(self.time, when + 1e-9)
-            self.nodes[name].ring()
+            if isinstance(name, int):
+                self.crowd[name].ring()
+            else:
+                self.nodes[name].ring()
             self._deliver()
         self.time = end
 
     def _deliver(self) -> None:
         waiting: list[Any] = []
-        while self._mail:
+        while self._mail or self._post:
+            if not self._mail:
+                name, guest, parcel = self._post.popleft()
+                if (name, guest.name) not in self.cuts:
+                    guest.take(name, parcel)
+                continue
             sender, receiver, door, routing_id, frames = self._mail.popleft()
             node = self.nodes[receiver]
             if not node.up or (sender, receiver) in self.cuts:

@@ -94,6 +94,8 @@ class Bench:
 
     def _perform(self, out: LineStep) -> None:
         if out.close:
+            if out.parts and self.open_now:
+                self.said.append(("DISCONNECT", {}))
             self.open_now = False
             if out.open is None:
                 self.session.unsent(out.sends)

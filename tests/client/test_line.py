@@ -1,7 +1,11 @@
-"""A line, with a clock that the test moves: backoff, negotiation, heartbeats, and what ends it."""
+"""A line, with a clock that the test moves: backoff, negotiation, heartbeats, other brokers, and what ends it.
+
+Promise: NEGO-5
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +14,7 @@ import pytest
 
 from scale0.broker.backend import BackendSession
 from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import MAX_ENDPOINTS, Ended, LineStep, Lost, Up
+from scale0.broker.line import Ended, LineStep, Lost, Up
 from tests.client.bench import HASH, WALL, Bench
 
 PLACE = "tcp://127.0.0.1:5701"
@@ -164,11 +168,19 @@ def test_an_idle_frontend_expects_nothing() -> None:
 
 def test_change_broker_goes_there_after_the_time_it_names() -> None:
     bench = up(backend())
-    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER, "frontend": PLACE}, after=5.0)
-    assert bench.take(Lost)
-    bench.pass_time(4.9)
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER, "frontend": PLACE}, after=2.0)
+    bench.pass_time(1.9)
     assert bench.opened == [PLACE]
+    assert not bench.take(Lost), "until then it works where it is"
+    bench.hear("HEARTBEAT")
+    bench.hush()
     bench.pass_time(0.2)
+    assert [(command, said.services) for command, said in bench.hush()] == [("READY", [])]
+    assert not bench.take(Lost), "something may be on its way"
+    bench.ready_ok()
+    bench.pass_time(0)
+    assert bench.take(Lost)
+    assert bench.words == ["DISCONNECT", "CHECKCONFIG"]
     assert bench.opened == [PLACE, OTHER]
     bench.act("closed", "refused")
     bench.pass_time(1.0)
@@ -186,14 +198,110 @@ def test_change_broker_to_a_place_that_cannot_be_is_ignored(place: str) -> None:
 
 
 @pytest.mark.parametrize("after", [-1.0, 1e9])
-def test_change_broker_waits_a_minute_at_the_most_and_remembers_few(after: float) -> None:
+def test_change_broker_waits_a_minute_at_the_most(after: float) -> None:
+    bench = backend()
+    bench.ack()
+    bench.hear("CHANGEBROKER", broker="b", endpoints={"backend": OTHER}, after=after)
+    bench.pass_time(59)
+    assert bench.opened == [PLACE]
+    bench.pass_time(2)
+    assert bench.opened == [PLACE, OTHER]
+
+
+def test_who_is_told_to_go_ends_its_work_first() -> None:
     bench = up(backend())
-    for number in range(3 * MAX_ENDPOINTS):
-        place = f"tcp://127.0.0.1:{10_000 + number}"
-        bench.hear("CHANGEBROKER", broker="b", endpoints={"backend": place}, after=after)
-        bench.pass_time(60)
-        assert bench.opened[-1] == place
-    assert len(bench.session.line._endpoints) == MAX_ENDPOINTS
+    bench.hear("REQUEST", b"1", service="a", id="r1", timeout=90)
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER})
+    bench.pass_time(0)
+    assert [(command, said.services) for command, said in bench.hush()] == [("READY", [])], "it takes nothing new"
+    bench.ready_ok()
+    bench.act("reply", "r1", [b"one"])
+    bench.pass_time(0)
+    assert bench.words == ["REPLY", "DISCONNECT", "CHECKCONFIG"]
+    assert bench.opened == [PLACE, OTHER]
+
+
+def test_who_cannot_end_its_work_stays() -> None:
+    bench = up(backend())
+    bench.hear("REQUEST", b"1", service="a", id="r1", timeout=900)
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER})
+    for _ in range(60):
+        bench.pass_time(1)
+        bench.hear("HEARTBEAT")
+    readies = [said.services for command, said, *_ in bench.hush() if command == "READY"]
+    assert readies == [[], ["a"]]
+    bench.act("reply", "r1", [b"one"])
+    bench.pass_time(1)
+    assert bench.opened == [PLACE]
+
+
+def told_of_brokers(bench: Bench) -> None:
+    """CONFIG: `b1` is here, `b2` is elsewhere."""
+    rows = [
+        {"identity": "b1", "endpoints": {"backend": PLACE, "frontend": PLACE}},
+        {"identity": "b2", "endpoints": {"backend": OTHER, "frontend": OTHER}},
+    ]
+    body = json.dumps({"group_config": [{"name": "g", "brokers": rows}], "preferred_broker": "b1"}).encode()
+    bench.hear("CONFIG", body, identity="me", config_type="json", config_version=3, config_hash=HASH)
+    if isinstance(bench.session, BackendSession):
+        bench.ready_ok()
+
+
+def test_one_address_is_enough_to_learn_the_others() -> None:
+    bench = backend()
+    told_of_brokers(bench)
+    bench.act("closed", "the cable")
+    bench.hush()
+    bench.reopen()
+    assert bench.opened == [PLACE, OTHER]
+    assert bench.hush() == [("NEEDBROKER", {"preferred_broker": "b1", "services": ["a"], "identity": "me"})]
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER}, after=1.0)
+    bench.pass_time(0.9)
+    assert bench.words == [], "it goes when it was told to go"
+    bench.pass_time(0.2)
+    assert bench.words == ["CHECKCONFIG"]
+    assert bench.opened == [PLACE, OTHER], "on the same connection"
+
+
+def test_who_is_sent_to_its_own_broker_in_vain_asks_the_same_one_again() -> None:
+    bench = backend()
+    told_of_brokers(bench)
+    bench.act("closed", "the cable")
+    bench.reopen()
+    bench.hear("CHANGEBROKER", broker="b1", endpoints={"backend": PLACE}, after=0.5)
+    bench.reopen()
+    assert bench.opened == [PLACE, OTHER, PLACE]
+    bench.hush()
+    at = bench.mono
+    bench.act("closed", "refused")
+    bench.reopen()
+    assert bench.mono - at <= 0.2, "at once"
+    assert bench.opened[-1] == OTHER
+    assert bench.words == ["NEEDBROKER"]
+
+
+@pytest.mark.parametrize(("code", "words"), [(503, "NEEDBROKER"), (501, "CHECKCONFIG"), (403, "CHECKCONFIG")])
+def test_a_broker_that_knows_no_other_is_used_itself(code: int, words: str) -> None:
+    bench = backend()
+    told_of_brokers(bench)
+    bench.act("closed", "the cable")
+    bench.reopen()
+    bench.hush()
+    bench.hear("DISCONNECTERROR", code=code, message="no")
+    while bench.opened.count(OTHER) < 2:
+        bench.hush()
+        bench.reopen()
+        if bench.opened[-1] == PLACE:
+            bench.act("closed", "refused")
+    assert bench.words == [words]
+
+
+def test_a_configuration_with_wrong_brokers_tells_nothing() -> None:
+    bench = backend()
+    rows = [{"identity": "b", "endpoints": {"backend": place}} for place in ("ipc:///x", "tcp://", "", PLACE)]
+    body = json.dumps({"group_config": [{"name": "g", "brokers": rows}]}).encode()
+    bench.hear("CONFIG", body, identity="me", config_type="json", config_version=3, config_hash=HASH)
+    assert not bench.session.line.book.has_others
 
 
 def test_409_ends_the_line_for_good() -> None:

@@ -257,6 +257,60 @@ def test_a_job_does_not_keep_its_whole_message_in_memory():
     assert type(job.params) is bytes
 
 
+def test_a_result_waits_for_its_owner_and_is_told_to_nobody_else():
+    tasks = TasksInHand()
+    tasks.meet("b1")
+    done, runs, waits = give(tasks, handed("done"), handed("runs"), handed("waits"))
+    tasks.begin([done, runs])
+    tasks.finish(done, b"1")
+    tasks.meet("b2")
+    tasks.come_up()
+    assert say(tasks) == [], "they are b1's"
+    assert tasks.holds(1_000) == []
+    assert tasks.is_idle, "nothing of b2's is in hand"
+    (own,) = give(tasks, handed("own", owner="b2"))
+    assert tasks.begin([own]) == [own]
+    tasks.progress(runs, 0.5, "half")
+    assert say(tasks) == [running(("own", 1))]
+    hear(tasks, "TASKSOK", ["done", 1, 404])
+    tasks.finish(runs, b"2")
+    assert say(tasks) == []
+    tasks.meet("b1")
+    assert sorted(tasks.holds(1_000)) == [("done", 1), ("runs", 1), ("waits", 1)]
+    tasks.come_up()
+    ((command, said),) = say(tasks)
+    assert (command, {one["id"]: one["result"] for one in said}) == ("TASKSDONE", {"done": 1, "runs": 2})
+    hear(tasks, "TASKSOK", ["done", 1, 200], ["runs", 1, 200])
+    assert tasks.holds(1_000) == [("waits", 1)]
+    assert waits.state == WAITING
+
+
+def test_results_of_brokers_that_stay_away_stop_nobody_and_are_bounded():
+    tasks = TasksInHand(max_kept_bytes=10)
+    tasks.meet("b1")
+    jobs = give(tasks, *(handed(str(number)) for number in range(5)))
+    tasks.begin(jobs)
+    tasks.meet("b2")
+    for job in jobs:
+        tasks.finish(job, b'"abc"')
+    assert not tasks.is_full, "work for b2 may begin"
+    tasks.meet("b1")
+    tasks.come_up()
+    ((_, said),) = say(tasks)
+    assert [one["id"] for one in said] == ["3", "4"], "the newest that fit"
+
+
+@pytest.mark.parametrize(("owner", "broker"), [("", "b2"), ("b1", ""), (None, "b2")])
+def test_what_belongs_to_nobody_known_is_told_to_anybody(owner: str | None, broker: str):
+    tasks = TasksInHand()
+    tasks.meet("b1")
+    (job,) = give(tasks, handed("a", owner=owner))
+    tasks.begin([job])
+    tasks.meet(broker)
+    tasks.finish(job, b"1")
+    assert [command for command, _ in say(tasks)] == ["TASKSDONE"]
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Whatever the order of hand-outs, results, cancellations, reconnects and acknowledgements, no result is lost."""
 

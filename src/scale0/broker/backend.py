@@ -51,6 +51,15 @@ class Tasks(Protocol):
         """The line is up anew."""
         ...
 
+    def meet(self, broker: str) -> None:
+        """Whom the line leads to from now on; empty: nobody knows."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """True while nothing of the broker that we have met is in hand."""
+        ...
+
     def holds(self, room: int) -> Sequence[tuple[str, int]]:
         """What is in hand, as far as it fits into so many bytes; the rest is let go."""
         ...
@@ -107,7 +116,9 @@ class BackendSession:
         """Answers with parts that ended in this very step: they have left `_begun`, but not yet the house."""
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._waiting_bytes = 0
-        self.line = Line(BACKEND, endpoints, identity, chance, services=lambda: self._services, ready=self._ready)
+        self.line = Line(
+            BACKEND, endpoints, identity, chance, lambda: self._services, self._ready, is_idle=lambda: self.is_idle
+        )
 
     def start(self, now: Now, out: LineStep) -> None:
         """Connect."""
@@ -136,6 +147,11 @@ class BackendSession:
     def error(self, id_: str, code: int, message: str, now: Now, out: LineStep) -> None:
         """It could not be done."""
         self._say(("ERROR", {"id": id_, "code": code, "message": fit_message(message)}), now, out)
+
+    @property
+    def is_idle(self) -> bool:
+        """True while nothing of this broker's is in hand."""
+        return not self.in_hand and (self._tasks is None or self._tasks.is_idle)
 
     @property
     def is_up(self) -> bool:
@@ -217,7 +233,7 @@ class BackendSession:
 
     def _ready(self, now: Now) -> options.Ready:
         ready = options.Ready(
-            services=self._services,
+            services=[] if self.line.leaving else self._services,
             heartbeat_interval=self._asked_interval,
             time=now.wall,
             config_version=self.line.config_version,
@@ -227,6 +243,8 @@ class BackendSession:
         if self.line.state == UP:
             # The broker knows what we have in hand, and would not heed it.
             return ready
+        if self._tasks is not None:
+            self._tasks.meet(self.line.book.name)
         holds = self._hold(len(_to_json(ready)))
         return msgspec.structs.replace(ready, holds=holds) if holds else ready
 

@@ -35,6 +35,8 @@ MIN_TIMEOUT_SECONDS: Final = 0.001
 HEAD_PARTS: Final = 3
 """Frames of a message before its bodies: SCALE0/1, command and options."""
 PING_ID: Final = "~"
+BOUND_SECONDS: Final = 30.0
+"""How long a broker that is gone is waited for because of what only it knows, before another one is looked for."""
 STALE_SECONDS: Final = 30.0
 """After this long in silence the broker may have forgotten us: negotiate again before asking."""
 
@@ -109,18 +111,21 @@ class FrontendSession:
         self._cut_bytes = 2 * self._limits.max_message_bytes
         """Up to this the broker itself says that it is too big; libzmq takes no larger frame, and hangs up."""
         self._codec = wire.Codec(TOLD, TOLD_HOT, (), self._limits)
-        self.line = Line(FRONTEND, endpoints, identity, chance, services=lambda: None, ready=None)
+        self.line = Line(
+            FRONTEND, endpoints, identity, chance, lambda: None, None, is_idle=lambda: self.is_idle, stays=self._stays
+        )
         self._calls: dict[str, Call] = {}
         self._commands: dict[str, Call] = {}
         self._rider = rider
         self._timers: LazyWheel[Call] = LazyWheel()
         self._prefix = f"{chance.getrandbits(32):x}."
         self._next = 0
-        self._boot: str | None = None
+        self._boot: Pong | None = None
         self._connection = 0
         self._patience = patience
         self._down_since: float | None = None
         self._pinged = 0.0
+        self._bound_since: float | None = None
 
     @property
     def waiting(self) -> bool:
@@ -128,9 +133,25 @@ class FrontendSession:
         return bool(self._calls) or bool(self._commands) or (self._rider is not None and self._rider.waiting)
 
     @property
+    def is_idle(self) -> bool:
+        """True while nobody expects anything that left for this broker."""
+        calls = (call for table in (self._calls, self._commands) for call in table.values())
+        return not any(call.sent for call in calls) and (self._rider is None or not self._rider.bound)
+
+    @property
     def _live(self) -> bool:
-        """True while there is a connection, taken in or not."""
-        return self.line.state not in (DOWN, ENDED)
+        """True while there is a connection, taken in or not, to a broker that we use."""
+        return self.line.is_live
+
+    def _stays(self, now: Now) -> bool:
+        """What another protocol asked this broker, no other can answer: it is waited for, but not for ever."""
+        rider = self._rider
+        if rider is None or not rider.bound:
+            self._bound_since = None
+            return False
+        if self._bound_since is None:
+            self._bound_since = now.mono
+        return now.mono < self._bound_since + BOUND_SECONDS
 
     def start(self, now: Now, out: LineStep) -> None:
         """Connect."""
@@ -156,7 +177,7 @@ class FrontendSession:
         self._next += 1
         call = Call(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
         self._open(call, self._calls, now, out)
-        if self.line.state != DOWN:
+        if self._live:
             self._send(call, now, out)
 
     def ride(self, do: Callable[[Now], None], now: Now, out: LineStep) -> None:
@@ -183,7 +204,7 @@ class FrontendSession:
         call = Call(f"{self._prefix}{self._next:x}", "", (body,) if body else (), timeout, False, tag)
         call.said = {**said, "id": call.id}
         self._open(call, self._commands, now, out)
-        if self.line.state != DOWN:
+        if self._live and self.line.book.was_given:
             self._send(call, now, out)
 
     def closed(self, reason: str, now: Now, out: LineStep) -> None:
@@ -217,7 +238,7 @@ class FrontendSession:
         """One message from the broker."""
         line = self.line
         line.heard = now.mono
-        if not frames or not self._live:
+        if not frames or line.state in (DOWN, ENDED):
             return
         if frames[0] != wire.MAGIC:
             if self._rider is not None and len(frames) == 1 and frames[0][:1] in (b"{", b"["):
@@ -240,8 +261,11 @@ class FrontendSession:
                 call.spoke = True
                 out.news.append(Partial(call.tag, bodies))
         elif command == "ERROR":
-            call = self._close(self._calls, said.id)
-            if call is not None:
+            call = self._calls.get(said.id)
+            if call is not None and said.code == codes.NOT_SERVING and not call.spoke and self.line.is_moving:
+                call.sent = 0  # it was not taken; we are about to go where it is
+            elif call is not None:
+                self._close(self._calls, said.id)
                 out.news.append(Failed(call.tag, said.code, said.message))
         elif command == "MANAGEMENTREP":
             call = self._close(self._commands, said.id)
@@ -252,7 +276,9 @@ class FrontendSession:
             self.line.refusal = f"{said.code} {said.message}"
         else:
             self.line.receive(command, said, bodies, now, out)
-            if self.line.state == ENDED:
+            if self.line.state == UP:
+                self._bound_since = None
+            elif self.line.state == ENDED:
                 self._fail_all(*self._why_ended(), now, out)
 
     def tick(self, now: Now, out: LineStep) -> None:
@@ -270,9 +296,9 @@ class FrontendSession:
         if line.state == UP and self._pinged <= line.heard:
             # Silence counts from the question: a caller may start calls, and look for the answers much later.
             line.heard = max(line.heard, now.mono - line.interval)
-        was_down = line.state == DOWN
+        was_live = self._live
         line.tick(self.waiting, now, out)
-        if was_down and out.open is not None:
+        if not was_live and self._live:
             self._resume(now, out)
         elif self.waiting and line.state == UP and now.mono >= self._probe_at():
             self._ping(now, out)
@@ -357,30 +383,33 @@ class FrontendSession:
         out.sends.append(("REQUEST", {"service": "scale0.ping", "id": PING_ID}))
 
     def _met(self, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
-        """The broker told its boot: another than before has never heard of our requests."""
+        """The broker told who it is, and since when: another than before has never heard of our requests."""
         try:
-            boot = msgspec.json.decode(bodies[0], type=Pong).boot if bodies else ""
+            pong = msgspec.json.decode(bodies[0], type=Pong) if bodies else Pong()
         except (msgspec.DecodeError, RecursionError, ValueError):
             return
-        known, self._boot = self._boot, boot
-        if known is None or known == boot:
+        known, self._boot = self._boot, pong
+        if self._rider is not None:
+            self._rider.meet(pong.broker)
+        if known is None or known == pong:
             return
         for call in list(self._calls.values()):
             if 0 < call.sent < self._connection and (not call.retry or call.spoke):
                 self._close(self._calls, call.id)
-                message = "the broker was restarted: it may or may not have been done"
+                message = "the broker died or was restarted: it may or may not have been done"
                 out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
 
     def _resume(self, now: Now, out: LineStep) -> None:
         """A new connection: ask who is there, send what never left, and again what may run twice."""
         self._connection += 1
         self._ping(now, out)
-        for table in (self._commands, self._calls):
+        # What an administrator says is for the broker that they named.
+        for table in (self._commands, self._calls) if self.line.book.was_given else (self._calls,):
             for call in table.values():
                 if not call.sent or (call.retry and not call.spoke):
                     self._send(call, now, out)
         if self._rider is not None:
-            self._rider.resume(now, out)
+            self._rider.resume(self.line.book.name, now, out)
 
     def _why_ended(self) -> tuple[int, str]:
         ended = self.line.ended
@@ -407,4 +436,5 @@ class FrontendSession:
 class Pong(msgspec.Struct, frozen=True):
     """What `scale0.ping` tells."""
 
+    broker: str = ""
     boot: str = ""

@@ -1,16 +1,16 @@
 """A line: a client's end of one connection to a broker, without the socket.
 
-Lives here: connecting with backoff, negotiation, heartbeats, and judging the broker. Never here: requests or work (see
-`frontend` and `backend`). Invariants: every wait has a deadline; every attempt to connect, the first after a loss
-included, waits a random time; a configuration never goes back to an older one; 409 ends the line for good.
+Lives here: connecting with backoff, negotiation, heartbeats, judging the broker, and going to another one. Never here:
+requests or work (see `frontend` and `backend`), or which broker is the next (see `book`). Invariants: every wait has a
+deadline; every attempt to connect, the first after a loss included, waits a random time; a configuration never goes
+back to an older one; 409 ends the line for good; nobody leaves a broker that answers before what is in hand is done.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from scale0.base import codes
 from scale0.base.now import Now
 from scale0.base.step import Message
 from scale0.broker import options
+from scale0.broker.book import PLACE, Book, KnownGroup
 
 if TYPE_CHECKING:
     import random
@@ -26,12 +27,14 @@ FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 3.0
 """How long a broker may take to answer CHECKCONFIG or READY, at least."""
-MAX_ENDPOINTS: Final = 64
-"""Brokers that a client remembers; those that it was told of last are kept."""
-PLACE: Final = re.compile(r"tcp://[^\s/:]+:[0-9]{1,5}|tcp://\[[0-9A-Fa-f:.%]+\]:[0-9]{1,5}", re.ASCII)
-"""What a broker may call an endpoint: anything else would only break when it is used."""
+NEXT_SECONDS: Final = 0.2
+"""How long the next address waits, at most, when nobody is at one: only a round of them all is a reason to wait."""
+MOVE_SECONDS: Final = 30.0
+"""How long a client that was told to leave waits, at most, for its work to end; then it stays."""
 
 DOWN: Final = "down"
+ASKING: Final = "asking"
+"""Connected to a broker that is not ours, and waiting to hear whom to use."""
 CHECKING: Final = "checking"
 READYING: Final = "readying"
 UP: Final = "up"
@@ -41,10 +44,12 @@ ENDED: Final = "ended"
 class LineStep:
     """What a session wants done, in this order: close, open, send; and what it tells its owner."""
 
-    __slots__ = ("close", "news", "open", "sends")
+    __slots__ = ("close", "news", "open", "parts", "sends")
 
     def __init__(self) -> None:
         self.close = False
+        self.parts = False
+        """DISCONNECT is the last word on the connection that closes."""
         self.open: str | None = None
         self.sends: list[Message] = []
         self.news: list[Any] = []
@@ -80,13 +85,17 @@ class Line:
         chance: random.Random,
         services: Callable[[], list[str] | None],
         ready: Callable[[Now], options.Ready] | None,
+        is_idle: Callable[[], bool],
+        stays: Callable[[Now], bool] = lambda _: False,
     ) -> None:
+        """`is_idle`: nothing would be lost with the connection. `stays`: no other broker will do for now."""
         self._role = role
-        self._endpoints = list(endpoints)
-        self._turn = 0
+        self.book = Book(role, endpoints, chance)
         self._chance = chance
         self._services = services
         self._ready = ready
+        self._is_idle = is_idle
+        self._stays = stays
         self.identity = identity
         self.state = DOWN
         self.config_version: int | None = None
@@ -105,11 +114,32 @@ class Line:
         self._failures = 0
         self._retry_at: float | None = None
         self._asked = 0.0
+        self._was_sent = False
+        """A broker sent us to where we are: it need not be asked again."""
+        self._has_asked = False
+        """On this connection, whom to use."""
+        self._stay_at: float | None = None
+        """When to negotiate, with the broker that we asked."""
+        self._move: Move | None = None
+        self.leaving = False
+        """We take nothing new, because we are about to move."""
+        self._is_drained = False
+        """The broker knows that: whatever it gave us before has come."""
 
     @property
     def endpoint(self) -> str:
         """Where it is, or tries to be."""
-        return self._endpoints[self._turn % len(self._endpoints)]
+        return self.book.at
+
+    @property
+    def is_moving(self) -> bool:
+        """True once a broker has sent us elsewhere, until we are there."""
+        return self._move is not None
+
+    @property
+    def is_live(self) -> bool:
+        """True while there is a connection to a broker that we use."""
+        return self.state in (CHECKING, READYING, UP)
 
     def start(self, now: Now, out: LineStep) -> None:
         """Connect at once: a program that starts is no herd."""
@@ -127,16 +157,25 @@ class Line:
         """The connection is gone, or never came to be."""
         if self.state in (DOWN, ENDED):
             return
-        self.state = DOWN
-        self._turn += 1
+        was_up = self.state == UP
+        self._drop(reason, out)
+        self._was_sent = False
         ceiling = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 16))
-        self._failures += 1
+        if (self.book.has_others and self._stays(now)) or self.book.fail():
+            self._failures += 1
+        elif not was_up:
+            ceiling = NEXT_SECONDS
         self._retry_at = now.mono + self._chance.random() * ceiling
+
+    def _drop(self, reason: str, out: LineStep) -> None:
+        self.state = DOWN
+        self._move, self._stay_at, self.leaving, self._is_drained = None, None, False, False
         out.close = True
         out.news.append(Lost(reason))
 
     def negotiate(self, now: Now, out: LineStep) -> None:
         """CHECKCONFIG."""
+        self._has_asked = self._has_asked and self.state != UP  # it may have forgotten whose we are
         self.state = CHECKING
         self._asked = now.mono
         said: dict[str, Any] = {"config_type": "json", "batch": True}
@@ -177,6 +216,7 @@ class Line:
             case "READYOK":
                 if 0 < said.heartbeat_interval < math.inf:
                     self.interval = said.heartbeat_interval
+                self._is_drained = self.leaving
                 if self.state == READYING:
                     self._come_up(now, out)
             case "FORCENEGOTIATE":
@@ -195,26 +235,44 @@ class Line:
         if self.state == DOWN:
             if self._retry_at is not None and now.mono >= self._retry_at:
                 self._connect(now, out)
-        elif self.state in (CHECKING, READYING):
+        elif self.state == ASKING and self._stay_at is not None:
+            if now.mono >= self._stay_at:
+                self._stay_at = None
+                self.negotiate(now, out)
+        elif self.state in (ASKING, CHECKING, READYING):
             if now.mono >= self._asked + self._patience():
                 self.closed("the broker did not answer", now, out)
-        elif self.state == UP and (waiting or self._ready is not None):
-            if now.mono >= self.heard + self.interval * self.liveness:
-                self.closed("the broker's heartbeats stopped", now, out)
-            elif now.mono >= self._beat_at() and self._ready is not None:
-                out.sends.append(("HEARTBEAT", {"time": now.wall, "config_version": self.config_version}))
-                self.sent = self._beat = now.mono
+        elif self.state == UP:
+            if self._move is not None and now.mono >= self._move.at:
+                self._leave(self._move, now, out)
+            if self.state == UP and (waiting or self._ready is not None):
+                self._look(now, out)
+
+    def _look(self, now: Now, out: LineStep) -> None:
+        """Is the broker alive, and does it know that we are?"""
+        if now.mono >= self.heard + self.interval * self.liveness:
+            self.closed("the broker's heartbeats stopped", now, out)
+        elif now.mono >= self._beat_at() and self._ready is not None:
+            out.sends.append(("HEARTBEAT", {"time": now.wall, "config_version": self.config_version}))
+            self.sent = self._beat = now.mono
 
     def deadline(self, waiting: bool) -> float | None:
         """When `tick` has something to do."""
         if self.state == DOWN:
             return self._retry_at
-        if self.state in (CHECKING, READYING):
-            return self._asked + self._patience()
-        if self.state != UP or not (waiting or self._ready is not None):
+        if self.state in (ASKING, CHECKING, READYING):
+            return self._asked + self._patience() if self._stay_at is None else self._stay_at
+        if self.state != UP:
             return None
-        dead = self.heard + self.interval * self.liveness
-        return min(dead, self._beat_at()) if self._ready is not None else dead
+        times = []
+        if self._move is not None:
+            late = self.leaving and not self._may_go()
+            times.append(self._move.at + MOVE_SECONDS if late else self._move.at)
+        if waiting or self._ready is not None:
+            times.append(self.heard + self.interval * self.liveness)
+        if self._ready is not None:
+            times.append(self._beat_at())
+        return min(times, default=None)
 
     def _beat_at(self) -> float:
         """An interval after we spoke last, or after we heard or asked for a sign of life last."""
@@ -226,14 +284,37 @@ class Line:
     def _connect(self, now: Now, out: LineStep) -> None:
         self._retry_at = None
         self.heard = now.mono
+        self._has_asked = False
         out.open = self.endpoint
-        self.negotiate(now, out)
+        if self._is_astray() and not self._was_sent:
+            self.state = ASKING
+            self._asked = now.mono
+            self._ask(now, out)
+        else:
+            self.negotiate(now, out)
+
+    def _is_astray(self) -> bool:
+        return self.book.home != "" and not self.book.is_home
+
+    def _ask(self, now: Now, out: LineStep) -> None:
+        """NEEDBROKER: whom to use, since ours does not answer."""
+        self._has_asked = True
+        said: dict[str, Any] = {"preferred_broker": self.book.home, "services": self._services() or []}
+        if self.identity is not None:
+            said["identity"] = self.identity
+        out.sends.append(("NEEDBROKER", said))
+        self.sent = now.mono
 
     def _come_up(self, now: Now, out: LineStep) -> None:
         self.state = UP
         self._failures = 0
         self.refusal = ""
+        self._was_sent = False
+        self.book.succeed()
         out.news.append(Up(self.identity or ""))
+        if self._is_astray() and not self._has_asked:
+            # So that it knows whose we are, and calls when that one is back.
+            self._ask(now, out)
 
     def _take_config(self, said: options.Config, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
         """Never older: a CONFIG that is not newer by (version, hash) is ignored."""
@@ -253,24 +334,47 @@ class Line:
             return
         if self._ready is None and 0 < document.heartbeat_interval < math.inf:
             self.interval = document.heartbeat_interval
+        self.book.learn(document.group_config, document.preferred_broker)
 
     def _change_broker(self, said: options.ChangeBroker, now: Now, out: LineStep) -> None:
-        place = said.endpoints.get(self._role)
-        if place is None or PLACE.fullmatch(place) is None:
-            return
-        if place in self._endpoints:
-            self._endpoints.remove(place)
-        self._endpoints.insert(0, place)
-        del self._endpoints[MAX_ENDPOINTS:]
-        if self.state not in (DOWN, ENDED):
-            self.state = DOWN
-            self._failures = 0
-            out.close = True
-            out.news.append(Lost(f"told to use {said.broker}"))
-        if self.state == DOWN:
-            self._turn = 0
-            after = said.after if 0 <= said.after <= MAX_BACKOFF_SECONDS else MAX_BACKOFF_SECONDS
-            self._retry_at = now.mono + after
+        place = said.endpoints.get(self._role, "")
+        after = said.after if 0 <= said.after <= MAX_BACKOFF_SECONDS else MAX_BACKOFF_SECONDS
+        if place == self.book.at:
+            if self.state == ASKING:
+                self._stay_at = now.mono + after
+            self._move = None
+        elif self.state in (CHECKING, UP):
+            self._move = Move(place, said.broker, now.mono + after) if PLACE.fullmatch(place) else self._move
+        elif self.book.go(place, said.broker):
+            out.parts = self.state == READYING
+            self._go(said.broker, now.mono + after, out)
+
+    def _go(self, broker: str, at: float, out: LineStep) -> None:
+        self._drop(f"told to use {broker}", out)
+        self._was_sent = True
+        self._failures = 0
+        self._retry_at = at
+
+    def _leave(self, move: Move, now: Now, out: LineStep) -> None:
+        """Take nothing new, let what is in hand end, and go; or stay, if that takes too long."""
+        if self._may_go():
+            self.book.go(move.place, move.broker)
+            out.parts = True
+            self._go(move.broker, now.mono, out)
+        elif not self.leaving:
+            self.leaving = True
+            self._offer_again(now, out)
+        elif now.mono >= move.at + MOVE_SECONDS:
+            self._move, self.leaving, self._is_drained = None, False, False
+            self._offer_again(now, out)
+
+    def _may_go(self) -> bool:
+        """Nothing is in hand, and nothing can be on its way to us."""
+        return (self._is_drained or self._ready is None) and self._is_idle()
+
+    def _offer_again(self, now: Now, out: LineStep) -> None:
+        if self._ready is not None:
+            self.say_ready(now, out)
 
     def _refused(self, said: options.DisconnectError, now: Now, out: LineStep) -> None:
         self.refusal = f"{said.code} {said.message}"
@@ -279,11 +383,26 @@ class Line:
             self.ended = Ended(said.code, said.message)
             out.close = True
             out.news.append(self.ended)
+        elif self.state == ASKING and said.code != codes.NOT_SERVING:
+            # It knows nobody else: then it is our broker for now.
+            self._drop(self.refusal, out)
+            self._was_sent = True
+            self._retry_at = now.mono + self._chance.random() * NEXT_SECONDS
         else:
             self.closed(self.refusal, now, out)
+
+
+class Move(NamedTuple):
+    """Where to go, and when."""
+
+    place: str
+    broker: str
+    at: float
 
 
 class OwnPart(msgspec.Struct, frozen=True):
     """What a line itself needs of its configuration."""
 
     heartbeat_interval: float = 1.0
+    preferred_broker: str = ""
+    group_config: list[KnownGroup] = []

@@ -20,12 +20,21 @@ class Rider(Protocol):
         """True while it expects an answer: silence then means something."""
         ...
 
+    @property
+    def bound(self) -> bool:
+        """True while it expects something that only the broker which it asked can tell."""
+        ...
+
     def receive(self, frame: bytes, now: Now, out: LineStep) -> None:
         """One frame for it."""
         ...
 
-    def resume(self, now: Now, out: LineStep) -> None:
-        """There is a new connection."""
+    def resume(self, broker: str, now: Now, out: LineStep) -> None:
+        """There is a new connection, to this broker; empty: nobody knows."""
+        ...
+
+    def meet(self, broker: str) -> None:
+        """The broker says who it is."""
         ...
 
     def flush(self, now: Now, out: LineStep) -> None:

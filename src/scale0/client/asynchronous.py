@@ -162,6 +162,10 @@ class AsyncClient:
         """Every client of the broker."""
         return [row async for row in self._pages("scale0.clients")]
 
+    async def brokers(self) -> list[dict[str, Any]]:
+        """Every broker that the broker knows, itself included, with its state."""
+        return [row async for row in self._pages("scale0.brokers")]
+
     async def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """A sign of life from the broker."""
         answer: dict[str, Any] = await self.call("scale0.ping", timeout=timeout)

@@ -184,6 +184,10 @@ class Client:
         """Every client of the broker."""
         return list(self._pages("scale0.clients"))
 
+    def brokers(self) -> list[dict[str, Any]]:
+        """Every broker that the broker knows, itself included, with its state."""
+        return list(self._pages("scale0.brokers"))
+
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """A sign of life from the broker."""
         answer: dict[str, Any] = self.call("scale0.ping", timeout=timeout)

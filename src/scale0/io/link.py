@@ -36,6 +36,8 @@ BREAKS: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RE
 DRAIN_MESSAGES: Final = 1_000_000
 """More than any broker has for one client: what came is always taken in whole, because libzmq may signal only once."""
 MAX_WAIT_SECONDS: Final = 3_600.0
+GOODBYE_MS: Final = 200
+"""How long a socket that closes in order waits for its last words to leave."""
 IDLE_SECONDS: Final = 0.01
 """After this long without a look, whoever sends looks first."""
 PLAIN_IPV4: Final = re.compile(r"tcp://[0-9.]+:[0-9]+")
@@ -207,7 +209,7 @@ class Link:
                 self._perform(out)
             finally:
                 self._closed = True
-                self._drop_socket(linger=200)
+                self._drop_socket(linger=GOODBYE_MS)
                 os.eventfd_write(self._wake, 1)
                 if out.news:
                     self._deliver(out.news)
@@ -268,7 +270,8 @@ class Link:
                 if out.open is None:
                     self._session.unsent(out.sends)
                     out.sends.clear()
-                self._drop_socket(linger=0)
+                self._drop_socket(linger=self._say_goodbye() if out.parts else 0)
+                out.parts = False
             if out.open is not None:
                 self._open_socket(out.open)
                 out.open = None
@@ -276,6 +279,14 @@ class Link:
             self._send(sends, out)
             if self._socket is not None and readable(self._socket):
                 self._take_in(read_now(), out)
+
+    def _say_goodbye(self) -> int:
+        """DISCONNECT, if there is anybody; how long the socket shall wait for it to leave, in milliseconds."""
+        if self._socket is not None and self._connected:
+            with contextlib.suppress(zmq.Again):
+                send_frames(self._socket, encode(("DISCONNECT", {})))
+                return GOODBYE_MS
+        return 0
 
     def _send(self, messages: list[Message], out: LineStep) -> None:
         socket = self._socket

@@ -178,6 +178,8 @@ class SimLink:
             if out.open is None:
                 self.session.unsent(out.sends)
                 out.sends.clear()
+            if out.parts and self.wire is not None:
+                self.wire.to_broker(encode(("DISCONNECT", {})))
             self._drop()
         if out.open is not None:
             self._drop()

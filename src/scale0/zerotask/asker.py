@@ -10,17 +10,16 @@ All calls may be sent again: a submission carries its own id, so that a second o
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from scale0.base.limits import Limits
 from scale0.base.now import Now
-from scale0.base.step import Message
 from scale0.base.wheel import LazyWheel
 from scale0.zerotask import answers, tickets
 from scale0.zerotask.answers import COMPLETE, Error, Said
 from scale0.zerotask.tickets import OWN_QUESTIONS, Order, Question, Receipt, Ticket, Told, Trouble, Watch
-from scale0.zerotask.watching import Watching
+from scale0.zerotask.watching import Call, Out, Watching, Why
 from scale0.zerotask.words import BAD_CLIENT, BAD_TASK, NOT_SERVING
 
 if TYPE_CHECKING:
@@ -38,16 +37,6 @@ GRACE_SECONDS: Final = 5.0
 
 NOT_NOW: Final = frozenset({BAD_CLIENT, NOT_SERVING})
 """Errors that may be over in a moment: our id still counts as taken, or the broker does not serve yet."""
-
-Call = Ticket | Question
-Why = Callable[[], tuple[int, str]]
-
-
-class Out(Protocol):
-    """What a turn of the line leaves behind, as far as we add to it."""
-
-    sends: list[Message]
-    news: list[Any]
 
 
 class TaskAsker:
@@ -124,7 +113,9 @@ class TaskAsker:
         """STATUS or CANCEL; the question is told when it has its answer, or trouble."""
         if kind not in (tickets.STATUS, tickets.CANCEL):
             raise ValueError(f"nobody asks {kind!r}")
-        return self._question(kind, kind, [self.client_id, id_], timeout, now, tag)
+        question = self._question(kind, kind, [self.client_id, id_], timeout, now, tag)
+        question.at = self._watching.place_of(id_)
+        return question
 
     def watch(self, watch: Watch, of: Iterable[Ticket], now: Now) -> None:
         """Let `watch` be told when these end; those that have ended are there at once."""
@@ -150,6 +141,15 @@ class TaskAsker:
         """True while an answer or an end is expected."""
         return bool(self._calls) or bool(self._watching.watched)
 
+    @property
+    def bound(self) -> bool:
+        """True while something is expected that only the broker which has our tasks can tell."""
+        return self._watching.is_bound(self._calls.values())
+
+    def meet(self, broker: str) -> None:
+        """The broker says who it is."""
+        self._watching.meet(broker)
+
     def deadline(self, live: bool) -> float | None:
         """When `tick` or (`live`: there is a connection) `flush` has something to do."""
         due = self._timers.deadline()
@@ -166,17 +166,17 @@ class TaskAsker:
                 times.append(self._hello_at)
         return min(times, default=None)
 
-    def resume(self, now: Now, out: Out) -> None:
-        """A new connection: say who we are, and again all that was not answered."""
+    def resume(self, broker: str, now: Now, out: Out) -> None:
+        """A new connection: say who we are, and again all that was not answered, except what is another broker's."""
         self._connection += 1
         self._hello_at = now.mono
         for number, one in list(self._calls.items()):
             if isinstance(one, Question) and one.kind in OWN_QUESTIONS:
                 del self._calls[number]
                 self._close(one)
+        self._watching.reconnected(self._connection, broker, now.mono)
         self._again = []
         self._queue = list(self._calls.values())
-        self._watching.reconnected(self._connection, now.mono)
         self.flush(now, out)
 
     def unsent(self, frame: bytes) -> None:
@@ -195,7 +195,7 @@ class TaskAsker:
         if self._again and now.mono >= self._again_at:
             self._queue += self._again
             self._again = []
-        queue, self._queue = self._queue, []
+        queue, self._queue = self._watching.here(self._queue), []
         for some in self._watching.take_waits(now.mono):
             self._wait_for(tickets.WAIT, some, WAIT_SECONDS, now)
         waits, self._queue = self._queue, []
@@ -210,11 +210,11 @@ class TaskAsker:
         for wait in waits:
             # Alone: a wait inside an array does not wait.
             out.sends.append([wait.part])
-        connection = self._connection
+        connection, broker = self._connection, self._watching.broker
         for calls in (queue, waits):
             for one in calls:
                 one.tries += 1
-                one.sent = connection
+                one.sent, one.at = connection, broker
 
     def tick(self, why: Why, now: Now, out: Out) -> None:
         """Give up what is over, and look for ends that nobody told."""
@@ -339,8 +339,8 @@ class TaskAsker:
 
     def _keep_back(self, one: Call) -> None:
         if one.sent and one.sent == self._connection:
-            one.sent = 0
-            one.tries -= 1
+            one.sent, one.tries = 0, one.tries - 1
+            one.at = one.at if one.tries else ""
 
     # Questions.
 

@@ -2,10 +2,10 @@
 
 Lives here: what a native backend has been given, what of it runs, and results that no broker has taken yet. Never here:
 the line, or running a task. Invariants: a result is kept until TASKSOK names it, whatever code it carries, and is not
-said any more after that; whatever connection comes, each kept result is said on it; a task that was cancelled says
-nothing more; no task begins while more than `max_kept_bytes` of results wait for their TASKSOK: work that cannot be
-handed in is not begun, and what was begun is not lost. Every body that is made here is whole JSON, because every result
-that comes in is.
+said any more after that; whatever connection comes, each kept result is said on it if it leads to the result's owner,
+and to nobody else; a task that was cancelled says nothing more; no task begins while more than `max_kept_bytes` of
+results wait for their TASKSOK: work that cannot be handed in is not begun, and what was begun is not lost. Every body
+that is made here is whole JSON, because every result that comes in is.
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ class Kept(msgspec.Struct):
 
     said: Finished | Failed
     size: int
+    owner: str
     round: int
     """The stretch of AGAIN_SECONDS in which it was last said, or to be said."""
 
@@ -150,6 +151,9 @@ class TasksInHand:
         self._jobs: dict[TaskKey, Job] = {}
         self._kept: dict[TaskKey, Kept] = {}
         self._kept_bytes = 0
+        """Of those whose owner is here."""
+        self._broker = ""
+        """Whom the line leads to; empty: nobody knows, and it may be anybody's owner."""
         self._started: list[Started] = []
         self._progressed: dict[TaskKey, Progressed] = {}
         """The latest of each: it waits for a line."""
@@ -203,8 +207,9 @@ class TasksInHand:
         was_full = self.is_full
         kept = self._kept
         for id_, attempt, _ in acknowledged:
-            entry = kept.pop((id_, attempt), None)
-            if entry is not None:
+            entry = kept.get((id_, attempt))
+            if entry is not None and self._is_here(entry.owner):
+                del kept[id_, attempt]
                 self._kept_bytes -= entry.size
                 entry.round = FORGOTTEN
             elif (id_, attempt) in self._jobs:
@@ -233,23 +238,24 @@ class TasksInHand:
         begun = [job for job in jobs if job.state == WAITING]
         for job in begun:
             job.state = RUNNING
-            self._started.append(Started(job.id, job.attempt))
+            if self._is_here(job.owner):
+                self._started.append(Started(job.id, job.attempt))
         return begun
 
     def progress(self, job: Job, done: float, note: str) -> None:
         """It gets on."""
-        if job.state == RUNNING:
+        if job.state == RUNNING and self._is_here(job.owner):
             self._progressed[job.id, job.attempt] = Progressed(job.id, job.attempt, "running", done, note)
 
     def finish(self, job: Job, result: bytes) -> None:
         """It is done; `result` is one JSON value."""
         if self._end(job):
-            self._keep(Finished(job.id, job.attempt, msgspec.Raw(result)), len(result))
+            self._keep(Finished(job.id, job.attempt, msgspec.Raw(result)), len(result), job.owner)
 
     def fail(self, job: Job, error: bytes) -> None:
         """It failed; `error` is an error object in JSON."""
         if self._end(job):
-            self._keep(Failed(job.id, job.attempt, msgspec.Raw(error)), len(error))
+            self._keep(Failed(job.id, job.attempt, msgspec.Raw(error)), len(error), job.owner)
 
     def _end(self, job: Job) -> bool:
         """False if nobody wants to hear of it."""
@@ -259,10 +265,43 @@ class TasksInHand:
         del self._jobs[job.id, job.attempt]
         return True
 
-    def _keep(self, said: Finished | Failed, size: int) -> None:
-        entry = self._kept[said.id, said.attempt] = Kept(said, size, self._round)
-        self._kept_bytes += size
-        self._unsaid.append(entry)
+    def _keep(self, said: Finished | Failed, size: int, owner: str) -> None:
+        entry = self._kept[said.id, said.attempt] = Kept(said, size, owner, self._round)
+        if self._is_here(owner):
+            self._kept_bytes += size
+            self._unsaid.append(entry)
+        else:
+            self._bound_away()
+
+    def _is_here(self, owner: str) -> bool:
+        return not owner or not self._broker or owner == self._broker
+
+    def _bound_away(self) -> None:
+        """Results for brokers that are not here: the oldest go first, if they are too many."""
+        away = {key: entry for key, entry in self._kept.items() if not self._is_here(entry.owner)}
+        size = sum(entry.size for entry in away.values())
+        for key, entry in away.items():
+            if size <= self._max_kept_bytes:
+                break
+            size -= entry.size
+            del self._kept[key]
+            entry.round = FORGOTTEN
+
+    def meet(self, broker: str) -> None:
+        """The line leads to this broker from now on: others' results wait until they are met again."""
+        if broker == self._broker:
+            return
+        self._broker = broker
+        self._started, self._progressed, self._unsaid = [], {}, []
+        self._kept_bytes = sum(entry.size for entry in self._kept.values() if self._is_here(entry.owner))
+        self._bound_away()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while nothing of the broker that is here is in hand."""
+        return not any(self._is_here(job.owner) for job in self._jobs.values()) and not any(
+            self._is_here(entry.owner) for entry in self._kept.values()
+        )
 
     # What is said to the broker.
 
@@ -283,10 +322,10 @@ class TasksInHand:
 
     def come_up(self) -> None:
         """A broker has taken us in: it may know nothing of what was said before."""
-        self._unsaid = list(self._kept.values())
+        self._unsaid = [entry for entry in self._kept.values() if self._is_here(entry.owner)]
         for entry in self._unsaid:
             entry.round = self._round
-        running = [job for job in self._jobs.values() if job.state == RUNNING]
+        running = [job for job in self._jobs.values() if job.state == RUNNING and self._is_here(job.owner)]
         self._started = [Started(job.id, job.attempt) for job in running]
 
     def holds(self, room: int) -> list[TaskKey]:
@@ -296,14 +335,16 @@ class TasksInHand:
         be done elsewhere as well: it has been begun.
         """
         held: list[TaskKey] = []
-        running = [key for key, job in self._jobs.items() if job.state == RUNNING]
-        waiting = [key for key, job in self._jobs.items() if job.state == WAITING]
-        for key in (*running, *self._kept, *waiting):
+        here = {key: job for key, job in self._jobs.items() if self._is_here(job.owner)}
+        kept = [key for key, entry in self._kept.items() if self._is_here(entry.owner)]
+        running = [key for key, job in here.items() if job.state == RUNNING]
+        waiting = [key for key, job in here.items() if job.state == WAITING]
+        for key in (*running, *kept, *waiting):
             room -= len(_to_json(key)) + 1
             if room < 0:
                 break
             held.append(key)
-        for key in waiting[max(0, len(held) - len(running) - len(self._kept)) :]:
+        for key in waiting[max(0, len(held) - len(running) - len(kept)) :]:
             job = self._jobs.pop(key)
             job.state, job.stop = ENDED, True
         return held
@@ -314,7 +355,7 @@ class TasksInHand:
             return
         unsaid = {id(entry) for entry in self._unsaid}
         for entry in self._kept.values():
-            if entry.round < self._round and id(entry) not in unsaid:
+            if entry.round < self._round and id(entry) not in unsaid and self._is_here(entry.owner):
                 entry.round = self._round
                 self._unsaid.append(entry)
         self._round += 1

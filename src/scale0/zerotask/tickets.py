@@ -67,7 +67,7 @@ class Ticket:
     """One task, as its client knows it."""
 
     __slots__ = (
-        *("__weakref__", "ended", "id", "order", "part", "receipt", "sent", "status"),
+        *("__weakref__", "at", "ended", "id", "order", "part", "receipt", "sent", "status"),
         *("told_by", "tries", "trouble", "twin", "value", "watches"),
     )
 
@@ -88,6 +88,8 @@ class Ticket:
         self.watches: list[Watch] | None = None
         self.twin: Ticket | None = None
         """Its key was used before: the task that it stands for."""
+        self.at = ""
+        """The broker that has it, or may have it; empty: nobody knows."""
         self.tries = 0
         """How often it may have left."""
         self.sent = 0
@@ -137,7 +139,7 @@ class Question:
     """One call about tasks that are there already."""
 
     __slots__ = (
-        *("answer", "bucket", "deadline", "ended", "kind", "number", "part", "sent", "tag", "tickets", "tries"),
+        *("answer", "at", "bucket", "deadline", "ended", "kind", "number", "part", "sent", "tag", "tickets", "tries"),
         "trouble",
     )
 
@@ -147,6 +149,8 @@ class Question:
         self.kind = kind
         self.number = number
         """The id of its call."""
+        self.at = ""
+        """The broker that it is for; empty: any."""
         self.part = part
         self.deadline = deadline
         self.tag = tag

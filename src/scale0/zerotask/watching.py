@@ -7,13 +7,15 @@ told to each watch once.
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from scale0.base.step import Message
 from scale0.store.tasks import CANCELLED, FAILED, FINISHED
 from scale0.zerotask.answers import Completed
-from scale0.zerotask.tickets import ACCEPTED, UNKNOWN, Ticket, Told, Trouble, Watch
+from scale0.zerotask.tickets import ACCEPTED, UNKNOWN, Question, Ticket, Told, Trouble, Watch
 
 MAX_WAIT_IDS: Final = 1_000
 """Tasks in one wait: what is left of a wait is asked for again."""
@@ -24,10 +26,21 @@ SWEEP_TICKETS: Final = 1_000
 ENDS: Final = {"finished": FINISHED, "failed": FAILED, "cancelled": CANCELLED}
 
 
+Call = Ticket | Question
+Why = Callable[[], tuple[int, str]]
+"""A code, and a message."""
+
+
 class News(Protocol):
     """What a turn tells its owner."""
 
     news: list[Any]
+
+
+class Out(News, Protocol):
+    """What a turn of the line leaves behind, as far as tasks add to it."""
+
+    sends: list[Message]
 
 
 class Watching:
@@ -42,9 +55,40 @@ class Watching:
         self.ask_at = 0.0
         self.look_at = 0.0
         self.connection = 0
+        self.broker = ""
+        """Where we are; empty: nobody knows."""
+        self._moved = False
+        """There may be something that is another broker's."""
         self._watched_at_last_look: frozenset[str] = frozenset()
         self._sweep_at = SWEEP_TICKETS
         self._touched: dict[Watch, None] = {}
+
+    def is_here(self, one: Call) -> bool:
+        """True unless only another broker can tell anything about it."""
+        return not self._moved or not one.at or not self.broker or one.at == self.broker
+
+    def here(self, calls: list[Call]) -> list[Call]:
+        """Those of these that are for the broker where we are."""
+        return [one for one in calls if self.is_here(one)] if self._moved else calls
+
+    def place_of(self, id_: str) -> str:
+        """The broker that has this task; empty: nobody knows."""
+        ticket = self.find(id_)
+        return "" if ticket is None else ticket.at
+
+    def meet(self, broker: str) -> None:
+        """We learn where we are: what left on this connection is there."""
+        if broker and not self.broker:
+            self.broker = broker
+            for found in self.known.values():
+                ticket = found()
+                if ticket is not None and ticket.sent == self.connection:
+                    ticket.at = broker
+
+    def is_bound(self, calls: Iterable[Call]) -> bool:
+        """True while a call is under way, or somebody holds a task, that only the broker where we are can tell of."""
+        held = (ticket for found in self.known.values() if (ticket := found()) is not None and not ticket.ended)
+        return any(one.tries > 0 and self.is_here(one) for one in itertools.chain(calls, held))
 
     def find(self, id_: str) -> Ticket | None:
         """The ticket of this id, if somebody holds it and it has not ended."""
@@ -101,15 +145,17 @@ class Watching:
     def put_back(self, tickets: Iterable[Ticket], when: float) -> None:
         """Ask for those of these that are still watched, at `when` or with those who are asked for before."""
         for ticket in tickets:
-            if ticket.watches is not None and not ticket.ended:
+            if ticket.watches is not None and not ticket.ended and self.is_here(ticket):
                 if not self.to_ask:
                     self.ask_at = when
                 self.to_ask[ticket.id] = ticket
 
-    def reconnected(self, connection: int, now: float) -> None:
-        """What was to be told on the old connection must be asked for on the new one."""
-        self.connection = connection
-        self.to_ask = {id_: ticket for id_, ticket in self.watched.items() if ticket.status == ACCEPTED}
+    def reconnected(self, connection: int, broker: str, now: float) -> None:
+        """What was to be told on the old connection must be asked for on the new one, if that is the same broker."""
+        self._moved = self._moved or broker != self.broker
+        self.connection, self.broker = connection, broker
+        accepted = (ticket for ticket in self.watched.values() if ticket.status == ACCEPTED)
+        self.to_ask = {ticket.id: ticket for ticket in accepted if self.is_here(ticket)}
         self.ask_at = now
 
     def take_waits(self, now: float) -> Iterator[Sequence[Ticket]]:

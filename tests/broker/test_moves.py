@@ -1,0 +1,290 @@
+"""Clients of ours among brokers that die, drain and come back: they are served, and they come home.
+
+Promise: NEGO-4, NEGO-5
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from scale0.broker.backend import BackendSession, Work
+from scale0.broker.frontend import Answered, Failed, FrontendSession
+from scale0.broker.state import BACKEND, FRONTEND
+from tests.broker.network import Guest, Network, Node, place_of
+
+INTERVAL = 1.0
+
+
+def town(*names: str, **of: dict[str, Any]) -> tuple[Network, dict[str, Node]]:
+    """Brokers of one group; `a` may change the configuration. `of` has more for one of them."""
+    network = Network()
+    nodes: dict[str, Node] = {}
+    for name in names:
+        peers = () if name == "a" else (place_of("a"),)
+        nodes[name] = network.add(name, peers=peers, config_service=name == "a", **of.get(name, {}))
+    network.run(5)
+    return network, nodes
+
+
+def worker(network: Network, *brokers: str, name: str = "w", services: tuple[str, ...] = ("paint",)) -> Guest:
+    chance = random.Random(network.dice.random())
+    places = [place_of(broker, "backend") for broker in brokers]
+    return Guest(network, name, BACKEND, BackendSession(places, name, services, 4, chance))
+
+
+def caller(network: Network, *brokers: str, name: str = "f") -> Guest:
+    chance = random.Random(network.dice.random())
+    places = [place_of(broker, "frontend") for broker in brokers]
+    return Guest(network, name, FRONTEND, FrontendSession(places, name, chance))
+
+
+def answer(guest: Guest) -> int:
+    """It does all that it was given; how much that was."""
+    works = guest.told(Work)
+    guest.news.clear()
+    for work in works:
+        guest.act("reply", work.id, [b"done"])
+    return len(works)
+
+
+def ask(guest: Guest, tag: str, timeout: float = 20.0, retry: bool = False) -> None:
+    guest.act("request", "paint", [b"red"], timeout, retry, tag)
+
+
+def until_served(network: Network, guest: Guest, most: float) -> float:
+    """How long it takes until some broker serves it."""
+    begun = network.time
+    while not guest.place:
+        network.run(0.05)
+        assert network.time - begun <= most, f"nobody serves it after {most} s"
+    return network.time - begun
+
+
+@pytest.mark.parametrize("make", [worker, caller])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_client_with_one_address_is_served_by_another_within_seconds(make: Any, seed: int):
+    network, nodes = town("a", "b", "c")
+    network.dice.seed(seed)
+    guest = make(network, "a")
+    network.run(2)
+    assert guest.place == "a"
+    network.run(network.dice.random() * 2)
+    nodes["a"].kill()
+    network.run(0)
+    if make is caller:
+        ask(guest, "x")  # an idle frontend expects nothing, and looks for nobody
+    until_served(network, guest, 5.0)
+    assert guest.place in ("b", "c")
+
+
+@pytest.mark.parametrize("make", [worker, caller])
+def test_it_comes_home_when_its_broker_is_back(make: Any):
+    network, nodes = town("a", "b", "c")
+    guest = make(network, "a")
+    network.run(2)
+    nodes["a"].kill()
+    network.run(10)
+    assert guest.place in ("b", "c")
+    nodes["a"].start()
+    network.run(6)
+    assert guest.place == "a"
+
+
+def test_it_comes_home_though_nobody_noticed_that_its_broker_was_away():
+    network, nodes = town("a", "b", "c")
+    guest = worker(network, "a")
+    network.run(2)
+    nodes["a"].kill()
+    until_served(network, guest, 5.0)
+    nodes["a"].start()
+    network.run(5)
+    assert guest.place == "a"
+
+
+@pytest.mark.parametrize("make", [worker, caller])
+def test_the_first_one_is_down_at_the_start(make: Any):
+    network, nodes = town("a", "b")
+    nodes["a"].kill()
+    network.run(6)
+    guest = make(network, "a", "b")
+    until_served(network, guest, 5.0)
+    assert guest.place == "b"
+    nodes["a"].start()
+    network.run(6)
+    assert guest.place == "a", "the first address is where it belongs"
+
+
+@pytest.mark.parametrize("make", [worker, caller])
+def test_a_then_b_then_back_to_a(make: Any):
+    network, nodes = town("a", "b")
+    guest = make(network, "a", "b")
+    network.run(2)
+    nodes["a"].kill()
+    network.run(8)
+    assert guest.place == "b"
+    nodes["b"].kill()
+    nodes["a"].start()
+    network.run(8)
+    assert guest.place == "a"
+
+
+@pytest.mark.parametrize("make", [worker, caller])
+def test_all_are_down_for_minutes(make: Any):
+    network, nodes = town("a", "b", "c")
+    guest = make(network, "a")
+    network.run(2)
+    for node in nodes.values():
+        node.kill()
+    network.run(600)
+    assert guest.place == ""
+    nodes["c"].start()
+    until_served(network, guest, 61.0)
+    assert guest.place == "c"
+
+
+def test_a_crowd_is_spread_over_those_who_are_left():
+    network, nodes = town("a", "b", "c")
+    guests = [worker(network, "a", name=f"w{number}") for number in range(40)]
+    network.run(3)
+    assert {guest.place for guest in guests} == {"a"}
+    nodes["a"].kill()
+    network.run(8)
+    counts = [sum(guest.place == name for guest in guests) for name in "bc"]
+    assert sum(counts) == 40
+    assert min(counts) >= 12, counts
+    nodes["a"].start()
+    network.run(8)
+    assert {guest.place for guest in guests} == {"a"}
+
+
+def test_who_drains_sends_its_clients_away_and_fails_nothing():
+    network, nodes = town("a", "b")
+    backend, frontend = worker(network, "a"), caller(network, "a")
+    network.run(2)
+    ask(frontend, "begun before")
+    network.run(0)
+    assert backend.told(Work)
+    assert nodes["a"].manage("drain")[0] == 200
+    network.run(0)
+    ask(frontend, "asked meanwhile")
+    network.run(3)
+    assert backend.place == "a", "it has something in hand"
+    answer(backend)
+    network.run(3)
+    assert frontend.told(Answered)[0].tag == "begun before"
+    assert (backend.place, frontend.place) == ("b", "b")
+    answer(backend)
+    network.run(0)
+    assert [one.tag for one in frontend.told(Answered)] == ["begun before", "asked meanwhile"]
+    assert frontend.told(Failed) == []
+    assert nodes["a"].manage("enable")[0] == 200
+    network.run(6)
+    assert (backend.place, frontend.place) == ("a", "a")
+
+
+def test_nobody_leaves_in_the_middle_of_its_work():
+    network, nodes = town("a", "b")
+    backend, frontend = worker(network, "a"), caller(network, "a", "b")
+    network.run(2)
+    nodes["a"].kill()
+    network.run(8)
+    assert (backend.place, frontend.place) == ("b", "b")
+    ask(frontend, "x", timeout=25)
+    network.run(0)
+    nodes["a"].start()
+    network.run(8)
+    assert (backend.place, frontend.place) == ("b", "b"), "both have something to end"
+    answer(backend)
+    network.run(3)
+    assert [one.tag for one in frontend.told(Answered)] == ["x"]
+    assert (backend.place, frontend.place) == ("a", "a")
+
+
+def test_a_request_that_may_run_twice_outlives_its_broker():
+    network, nodes = town("a", "b")
+    worker_b, frontend = worker(network, "b", name="wb"), caller(network, "a")
+    network.run(3)
+    ask(frontend, "once")
+    ask(frontend, "twice", retry=True)
+    network.run(0)
+    nodes["a"].kill()
+    answer(worker_b)
+    network.run(8)
+    answer(worker_b)
+    network.run(1)
+    assert [one.tag for one in frontend.told(Answered)] == ["twice"]
+    assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("once", 502)]
+
+
+def test_a_broker_that_does_not_serve_it_is_no_home():
+    network, nodes = town("a", "b", a={"services": ("glue",)})
+    guest = worker(network, "a")
+    network.run(3)
+    assert guest.place == "b", "a does not serve paint"
+    nodes["a"].kill()
+    network.run(6)
+    nodes["a"].start()
+    network.run(6)
+    assert guest.place == "b"
+
+
+def test_what_an_administrator_says_goes_to_no_other_broker():
+    network, nodes = town("a", "b")
+    guest = caller(network, "a")
+    network.run(2)
+    nodes["a"].kill()
+    network.run(0)
+    guest.act("manage", {"command": "status", "auth_token": "s0_test"}, b"", 30.0, "status")
+    network.run(20)
+    assert guest.place == "b"
+    assert guest.told(Failed) == []
+    network.run(20)
+    assert [one.tag for one in guest.told(Failed)] == ["status"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_everybody_is_served_in_the_end(seed: int):
+    """Kills, sleeps and cuts by chance; then all is well, and everybody is at home."""
+    network, nodes = town("a", "b", "c", "d")
+    dice = random.Random(seed)
+    guests = [worker(network, *dice.sample("abcd", dice.randint(1, 3)), name=f"w{n}") for n in range(4)]
+    guests += [caller(network, *dice.sample("abcd", dice.randint(1, 3)), name=f"f{n}") for n in range(4)]
+    homes = {guest.name: guest.session.line.endpoint for guest in guests}
+    network.run(3)
+    for _ in range(40):
+        node = dice.choice(list(nodes.values()))
+        guest = dice.choice(guests)
+        match dice.randrange(5):
+            case 0:
+                node.kill() if node.up else node.start()
+            case 1:
+                node.frozen = not node.frozen
+            case 2:
+                network.cut((node.name, guest.name))
+            case 3:
+                network.heal()
+            case _ if guest.door == FRONTEND:
+                ask(guest, "any", timeout=5.0, retry=True)
+        network.run(dice.random() * 4)
+        for one in guests:
+            answer(one)
+    network.heal()
+    for node in nodes.values():
+        node.frozen = False
+        if not node.up:
+            node.start()
+    network.run(130)
+    for guest in guests:
+        if guest.door == FRONTEND:
+            ask(guest, "last", retry=True)
+    network.run(5)
+    for _ in range(10):
+        for guest in guests:
+            answer(guest)
+        network.run(3)
+    assert {guest.name: guest.place for guest in guests if not guest.place} == {}
+    away = [guest.name for guest in guests if place_of(guest.place, guest.door) != homes[guest.name]]
+    assert away == []
