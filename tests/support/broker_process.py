@@ -49,6 +49,8 @@ class BrokerProcess:
         self.log = folder / "broker.log"
         self.endpoints: dict[str, str] = {}
         """By name: frontend, backend, peer, config_pub, task_pub."""
+        self.prefix: list[str] = []
+        """What comes before the command, such as `ip netns exec NAME`."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -70,7 +72,7 @@ class BrokerProcess:
         self.file.write_text(json.dumps(self.config))
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "scale0", "broker", "--config", str(self.file)],
+                [*self.prefix, sys.executable, "-m", "scale0", "broker", "--config", str(self.file)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -217,9 +217,14 @@ def test_nothing_wrong_is_taken(one):
         assert peer.hear_until("DISCONNECTERROR").code == code, text
     old = json.dumps({**json.loads(first[0]), "version": 1, "heartbeat_liveness": 9}).encode()
     peer = net("peer")
-    assert peer.ask(
-        "CONFIG", {"identity": "x", "config_type": "json", "config_version": 1, "config_hash": ""}, old
-    ).code == (403), "nobody is believed before HELLO"
+    said = {"identity": "x", "config_type": "json", "config_version": 1, "config_hash": ""}
+    assert peer.ask("CONFIG", said, old).command == "FORCENEGOTIATE", "nobody is believed before HELLO"
+    for _ in range(50):
+        peer.say("TABLE", {"seq": 1, "full": True}, b"{}")
+        assert peer.hear().command == "FORCENEGOTIATE", "and nobody is banned for it"
+    peer.say("FORWARD", {"service": "s", "id": "f", "timeout": 5, "hops": 1})
+    back = peer.hear_until("ERROR")
+    assert (back.code, back.options["unrun"]) == (503, True)
     assert admin.manage("get_config", token_of(broker)).body["hash"] == first[2]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scale0.base import codes
-from scale0.base.errors import Refusal
 from scale0.base.identity import is_reserved, is_service_name
 from scale0.base.now import Now
 from scale0.base.step import Step
@@ -98,8 +97,6 @@ class Forwarding:
         self, connection: Connection, said: options.Forward, bodies: Sequence[bytes], now: Now, step: Step
     ) -> None:
         """FORWARD: a request of another broker's client."""
-        if connection.peer is None:
-            raise Refusal(codes.NOT_ALLOWED, "say HELLO first")
         limits = self._state.limits
         wrong = not is_service_name(said.service, limits.max_service_bytes) or is_reserved(said.service)
         if wrong or not 0 < said.timeout <= limits.max_request_timeout or said.hops < 1:

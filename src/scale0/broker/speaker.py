@@ -129,11 +129,11 @@ class Scale0Speaker:
             "FORCENEGOTIATE": self._within_reason(peers.force),
             "DISCONNECTERROR": peers.refused,
             "CHECKCONFIG": self._within_reason(spread.check_config),
-            "CONFIG": self._within_reason(spread.config),
+            "CONFIG": self._within_reason(self._after_hello(spread.config)),
             "CONFIGACK": spread.acknowledged,
-            "TABLE": tables.table,
-            "TABLEREQ": self._within_reason(tables.table_req),
-            "FORWARD": forwarding.forward,
+            "TABLE": self._after_hello(tables.table),
+            "TABLEREQ": self._within_reason(self._after_hello(tables.table_req)),
+            "FORWARD": self._after_hello(forwarding.forward),
             "PARTIAL": self._partial,
             "REPLY": self._reply,
             "ERROR": self._error,
@@ -194,6 +194,20 @@ class Scale0Speaker:
                     packed.extend(wire.encode_batch(some, limits.max_batch_messages, limits.max_message_bytes))
             return packed
         return [wire.encode(message) for message in messages]
+
+    def _after_hello(self, act: Act) -> Act:
+        """The same, from a broker that said who it is. Another may only not know that we lost it: no blame for that."""
+
+        def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+            if connection.peer is not None:
+                act(connection, said, bodies, now, step)
+                return
+            if isinstance(said, options.Forward):
+                error = {"id": said.id, "code": codes.NOT_SERVING, "message": "say HELLO first", "unrun": True}
+                step.send(connection, ("ERROR", error))
+            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="say HELLO first")))
+
+        return known
 
     def _within_reason(self, act: Act) -> Act:
         """The same, unless it comes as a flood."""

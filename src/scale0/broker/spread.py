@@ -142,8 +142,7 @@ class Spread:
     ) -> None:
         """CONFIG of a broker: taken if it is newer, kept if it lost."""
         peer = connection.peer
-        if peer is None:
-            raise Refusal(codes.NOT_ALLOWED, "say HELLO before CONFIG")
+        assert peer is not None  # it said HELLO
         body = bodies[0] if bodies else b""
         document = self._read(said, body)
         peer.asked = None

@@ -147,9 +147,8 @@ class Tables:
 
 
 def known(connection: Connection) -> Peer:
-    """The peer at the other end; nobody is believed before HELLO."""
-    if connection.peer is None:
-        raise Refusal(codes.NOT_ALLOWED, "say HELLO first")
+    """The peer at the other end, which said HELLO."""
+    assert connection.peer is not None
     return connection.peer
 
 
