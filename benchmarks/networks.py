@@ -66,6 +66,18 @@ def scale0_network() -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def scale0_pair() -> Iterator[tuple[str, str, tuple[int, int]]]:
+    """Two brokers, a worker at the second: the front of the first, the front of the second, their processes."""
+    peer = free_port()
+    with (
+        scale0_broker(identity="first", peer_port=peer, config_service=True) as (far, _, first),
+        scale0_broker(identity="second", state="joining", peers=[f"tcp://127.0.0.1:{peer}"]) as (near, back, second),
+        process(*end("scale0-worker", back)),
+    ):
+        yield far, near, (first.pid, second.pid)
+
+
+@contextlib.contextmanager
 def proxy_network() -> Iterator[str]:
     front, back = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
     with process(*end("proxy", front, back)), process(*end("proxy-worker", back)):

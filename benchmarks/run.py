@@ -1,6 +1,6 @@
 """`make bench`: every figure of docs/performance.md, as ratios measured in one run on this machine.
 
-python -m benchmarks.run [requests] [idle] [flat]     without words: all of them
+python -m benchmarks.run [requests] [idle] [flat] [forwarded]     without words: all of them
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.networks import (
     run_client,
     scale0_broker,
     scale0_network,
+    scale0_pair,
 )
 
 ROUNDS = 5
@@ -153,7 +154,35 @@ def flat() -> dict[str, Any]:
     return {"cpu_us_in_thousands": short, "cpu_us_in_a_million": long, "memory_grown_mb": grown / 1e6}
 
 
-PARTS = {"requests": requests, "idle": idle, "flat": flat}
+def forwarded() -> dict[str, Any]:
+    """A request whose worker is at another broker, beside one whose worker is at its own."""
+    p50: dict[str, list[float]] = {"local": [], "forwarded": []}
+    rates: dict[str, list[float]] = {"local": [], "forwarded": []}
+    cost: dict[str, list[float]] = {"local": [], "forwarded": []}
+    with scale0_pair() as (far, near, brokers):
+        places = {"local": near, "forwarded": far}
+        for place in places.values():
+            run_client("scale0-client", place, 2_000, 100)
+        for number in range(ROUNDS):
+            for name, place in places.items():
+                p50[name].append(run_client("scale0-client", place, LATENCY_REQUESTS, 1)["p50"])
+                before = sum(map(cpu_seconds, brokers))
+                rates[name].append(run_client("scale0-client", place, THROUGHPUT_REQUESTS // 2, 100)["rate"])
+                cost[name].append((sum(map(cpu_seconds, brokers)) - before) / (THROUGHPUT_REQUESTS // 2) * 1e6)
+            print(f"  round {number + 1} of {ROUNDS}", file=sys.stderr)
+    latency, rate, spent = (
+        {name: statistics.median(found) for name, found in one.items()} for one in (p50, rates, cost)
+    )
+    return {
+        "one_at_a_time_p50_us": latency,
+        "requests_per_second": rate,
+        "brokers_cpu_us": spent,
+        "p50_ratio": latency["forwarded"] / latency["local"],
+        "cpu_ratio": spent["forwarded"] / spent["local"],
+    }
+
+
+PARTS = {"requests": requests, "idle": idle, "flat": flat, "forwarded": forwarded}
 
 
 def main() -> None:

@@ -300,6 +300,23 @@ def test_what_nobody_there_offers_any_more_comes_back_and_is_done_elsewhere():
     assert [heard(caller) for caller in callers[1:]] == [[("REPLY", [b"done"])]] * 2
 
 
+def test_what_came_back_once_is_tried_there_again_soon():
+    network, nodes = town()
+    backend = worker(nodes["b"], "paint")
+    network.run(2)
+    assert nodes["b"].manage("drain")[0] == 200
+    caller = nodes["a"].client(FRONTEND)
+    caller.request("paint", b"red", timeout=20)
+    network.run(0)
+    assert nodes["b"].manage("enable")[0] == 200
+    network.run(2.5)
+    backend.hears()
+    again = nodes["c"].client(FRONTEND)
+    again.request("paint", b"red", timeout=20)
+    network.run(0)
+    assert nodes["b"].broker.requests.under_way, "its worker did nothing, but its broker serves again"
+
+
 def test_a_backends_own_404_is_not_taken_for_a_broker_that_has_nobody():
     network, nodes = town()
     backend, other = worker(nodes["b"], "paint"), worker(nodes["c"], "paint")

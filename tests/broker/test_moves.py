@@ -219,6 +219,126 @@ def test_a_request_that_may_run_twice_outlives_its_broker():
     assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("once", 502)]
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_request_that_may_not_run_twice_does_not(seed: int):
+    """Its broker dies, and so did the next one that is tried: that nothing left for that one says nothing of before."""
+    network, nodes = town("a", "b", "c")
+    network.dice.seed(seed)
+    backend, frontend = worker(network, "c"), caller(network, "a")
+    network.run(3)
+    ask(frontend, "once")
+    network.run(0)
+    assert len(backend.told(Work)) == 1
+    nodes["b"].kill()
+    nodes["a"].kill()
+    network.run(20)
+    assert frontend.place == "c"
+    assert len(backend.told(Work)) == 1
+    assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("once", 502)]
+
+
+def test_what_was_held_back_for_a_move_is_sent_when_there_is_none():
+    network, nodes = town("a", "b")
+    backend, frontend = worker(network, "a"), caller(network, "a")
+    network.run(2)
+    ask(frontend, "long", timeout=200)
+    network.run(0)
+    assert nodes["a"].manage("drain")[0] == 200
+    network.run(2)
+    ask(frontend, "short", timeout=100)
+    network.run(2)
+    assert nodes["a"].manage("enable")[0] == 200
+    network.run(40)
+    assert len(backend.told(Work)) == 2, "it stays, because of the long one, and the short one is done here"
+    answer(backend)
+    network.run(1)
+    assert sorted(one.tag for one in frontend.told(Answered)) == ["long", "short"]
+
+
+def test_a_backends_own_503_is_its_answer_though_we_are_about_to_go():
+    network, nodes = town("a", "b")
+    backend, frontend = worker(network, "b"), caller(network, "a")
+    network.run(2)
+    nodes["a"].kill()
+    network.run(8)
+    assert frontend.place == "b"
+    ask(frontend, "x")
+    network.run(0)
+    (work,) = backend.told(Work)
+    nodes["a"].start()
+    network.run(3)
+    backend.act("error", work.id, 503, "not today")
+    network.run(8)
+    assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("x", 503)]
+    assert len(backend.told(Work)) == 1
+
+
+def test_who_drains_alone_sends_its_clients_away_once_there_is_another():
+    network, nodes = town("a", "b")
+    backend, frontend = worker(network, "a"), caller(network, "a")
+    network.run(2)
+    nodes["b"].kill()
+    network.run(6)
+    assert nodes["a"].manage("drain")[0] == 200
+    network.run(10)
+    assert (backend.place, frontend.place) == ("a", "a"), "there is nobody else"
+    nodes["b"].start()
+    network.run(10)
+    assert (backend.place, frontend.place) == ("b", "b")
+
+
+def test_who_cannot_come_home_is_called_less_and_less_often():
+    network, _ = town("a", "b")
+    guest = worker(network, "a")
+    network.run(2)
+    network.cut(("w", "a"))
+    network.run(15)
+    assert guest.place == "b"
+    served = 0
+    for _ in range(1_800):
+        network.run(1)
+        served += guest.place == "b"
+    assert served > 0.97 * 1_800, served
+    network.heal()
+    network.run(3_700)
+    assert guest.place == "a"
+
+
+def test_a_worker_is_not_called_away_from_what_waits_for_it():
+    network, nodes = town("a", "b")
+    backend = worker(network, "a")
+    network.run(2)
+    nodes["a"].kill()
+    network.run(8)
+    frontends = [caller(network, "b", name=f"f{number}") for number in range(6)]
+    network.run(1)
+    for frontend in frontends:
+        ask(frontend, "x", timeout=200)
+    network.run(0)
+    assert len(backend.told(Work)) == 4, "it has four slots"
+    nodes["a"].start()
+    network.run(10)
+    answer(backend)
+    network.run(1)
+    answer(backend)
+    network.run(1)
+    assert all(frontend.told(Answered) for frontend in frontends)
+    network.run(130)
+    assert backend.place == "a", "and in the end it comes home"
+
+
+def test_nobody_can_say_for_another_where_it_belongs():
+    network, nodes = town("a", "b")
+    guest = worker(network, "a", name="victim")
+    nodes["a"].ask(BACKEND, ("NEEDBROKER", {"identity": "victim", "preferred_broker": "b"}))
+    network.run(2)
+    nodes["b"].kill()
+    network.run(6)
+    nodes["b"].start()
+    network.run(70)
+    assert guest.place == "a"
+
+
 def test_a_broker_that_does_not_serve_it_is_no_home():
     network, nodes = town("a", "b", a={"services": ("glue",)})
     guest = worker(network, "a")
@@ -277,14 +397,12 @@ def test_whatever_happens_everybody_is_served_in_the_end(seed: int):
         if not node.up:
             node.start()
     network.run(130)
-    for guest in guests:
-        if guest.door == FRONTEND:
-            ask(guest, "last", retry=True)
-    network.run(5)
-    for _ in range(10):
+    for _ in range(30):  # whoever asks for nothing is not looked for
         for guest in guests:
             answer(guest)
-        network.run(3)
+            if guest.door == FRONTEND:
+                ask(guest, "last", retry=True)
+        network.run(10)
     assert {guest.name: guest.place for guest in guests if not guest.place} == {}
     away = [guest.name for guest in guests if place_of(guest.place, guest.door) != homes[guest.name]]
     assert away == []

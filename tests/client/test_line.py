@@ -188,7 +188,8 @@ def test_change_broker_goes_there_after_the_time_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["", "tcp://", "ipc:///tmp/x", "inproc://x", "tcp://host", "tcp://h:1 x", "tcp://h:٣"]
+    "place",
+    ["", "tcp://", "ipc:///tmp/x", "inproc://x", "tcp://host", "tcp://h:1 x", "tcp://h:٣", "tcp://*:5", "tcp://é:5"],
 )
 def test_change_broker_to_a_place_that_cannot_be_is_ignored(place: str) -> None:
     bench = up(backend())
@@ -294,6 +295,27 @@ def test_a_broker_that_knows_no_other_is_used_itself(code: int, words: str) -> N
         if bench.opened[-1] == PLACE:
             bench.act("closed", "refused")
     assert bench.words == [words]
+
+
+def test_force_negotiate_while_it_asks_sends_what_waits() -> None:
+    bench = frontend()
+    told_of_brokers(bench)
+    bench.act("closed", "the cable")
+    bench.act("request", "a", [b"1"], 60.0, True, "x")
+    bench.reopen()
+    assert bench.opened[-1] == OTHER
+    bench.hush()
+    bench.hear("FORCENEGOTIATE", reason="I know no such word")
+    assert bench.words == ["CHECKCONFIG", "REQUEST", "REQUEST"], "a ping, and the request"
+
+
+def test_who_is_told_to_stay_after_all_offers_again() -> None:
+    bench = up(backend())
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER})
+    bench.pass_time(0)
+    bench.hear("CHANGEBROKER", broker="b1", endpoints={"backend": PLACE})
+    readies = [said.services for command, said, *_ in bench.hush() if command == "READY"]
+    assert readies == [[], ["a"]]
 
 
 def test_a_configuration_with_wrong_brokers_tells_nothing() -> None:

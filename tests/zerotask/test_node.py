@@ -300,6 +300,21 @@ def test_results_of_brokers_that_stay_away_stop_nobody_and_are_bounded():
     assert [one["id"] for one in said] == ["3", "4"], "the newest that fit"
 
 
+def test_whoever_gave_a_task_is_told_of_it_whatever_its_name():
+    """The address stayed and the broker behind it did not, or a group owns its tasks."""
+    tasks = TasksInHand()
+    tasks.meet("b1")
+    (job,) = give(tasks, handed("a", owner="group"))
+    tasks.begin([job])
+    tasks.finish(job, b"1")
+    assert [command for command, _ in say(tasks)] == ["TASKSDONE", "TASKSTATUS"]
+    tasks.meet("b2")
+    tasks.come_up()
+    assert say(tasks) == []
+    give(tasks, handed("other", owner="group"))
+    assert [command for command, _ in say(tasks)] == ["TASKSDONE"]
+
+
 @pytest.mark.parametrize(("owner", "broker"), [("", "b2"), ("b1", ""), (None, "b2")])
 def test_what_belongs_to_nobody_known_is_told_to_anybody(owner: str | None, broker: str):
     tasks = TasksInHand()

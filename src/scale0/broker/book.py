@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 MAX_ENDPOINTS: Final = 1_024
 """Brokers that a client knows."""
-PLACE: Final = re.compile(r"tcp://[^\s/:]+:[0-9]{1,5}|tcp://\[[0-9A-Fa-f:.%]+\]:[0-9]{1,5}", re.ASCII)
+PLACE: Final = re.compile(
+    r"tcp://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]):[0-9]{1,5}", re.ASCII
+)
 """What a broker may call an endpoint: anything else would only break when it is used."""
 
 

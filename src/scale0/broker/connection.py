@@ -49,6 +49,7 @@ class Connection:
         "outstanding",
         "parts",
         "peer",
+        "prefers",
         "routing_id",
         "speaker",
         "spent",
@@ -69,6 +70,8 @@ class Connection:
         self.member: Member | None = None
         self.peer: Peer | None = None
         """The broker at the other end, once it said HELLO."""
+        self.prefers = ""
+        """Another broker, which it said that it belongs to."""
         self.outstanding: dict[str | int, Any] = {}
         self.parts: dict[str | int, list[bytes]] | None = None
         self.bucket = 0

@@ -59,7 +59,9 @@ class Failover:
         preferred = said.preferred_broker or ""
         identity = said.identity or connection.name
         there = self._peers.by_name.get(preferred)
-        if there is not None and self._is_there(there, said.services, now) and self._first_time(identity, there, now):
+        is_new = connection.member is None  # others are called home in their turn
+        is_there = there is not None and is_new and self._is_there(there, said.services, now)
+        if there is not None and is_there and self._first_time(identity, there, now):
             self.tell(connection, target_of(there), self._wait(), step)
             return
         # Whoever has been taken in here already stays, if it can.

@@ -81,6 +81,7 @@ class Forwarding:
         return (
             peer.state == ACTIVE
             and request.service in peer.table.offered
+            and request.service not in peer.vain
             and peer.link is not None
             and request.origin.peer is not peer  # it would only come back
         )
@@ -112,10 +113,10 @@ class Forwarding:
             )
 
     def not_there(self, backend: Backend, service: str) -> None:
-        """A broker gave a request back: until it tells otherwise, nobody there offers this."""
+        """A broker gave a request back: until it is heard again, nobody there offers this."""
         peer = self._peers.by_name.get(backend.identity)
         if peer is not None:
-            peer.table.offered.pop(service, None)
+            peer.vain.add(service)
 
     def gone(self, connection: Connection, now: Now, step: Step) -> None:
         """A connection to a broker ended: what it had is tried elsewhere, or failed; what came from it is over."""

@@ -20,6 +20,7 @@ from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.wheel import LazyWheel
 from scale0.broker import wire
+from scale0.broker.calls import GRACE_SECONDS, Call
 from scale0.broker.dispatch import TOLD, TOLD_HOT
 from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
 from scale0.broker.rider import Rider
@@ -28,8 +29,6 @@ from scale0.broker.state import FRONTEND
 if TYPE_CHECKING:
     import random
 
-GRACE_SECONDS: Final = 1.0
-"""How much later than the broker the client gives up: the broker's own answer says more."""
 MIN_TIMEOUT_SECONDS: Final = 0.001
 """What is left, at the least, when a request is sent again at its very end."""
 HEAD_PARTS: Final = 3
@@ -39,28 +38,6 @@ BOUND_SECONDS: Final = 30.0
 """How long a broker that is gone is waited for because of what only it knows, before another one is looked for."""
 STALE_SECONDS: Final = 30.0
 """After this long in silence the broker may have forgotten us: negotiate again before asking."""
-
-
-class Call:
-    """One outstanding request. `tag` is the owner's own."""
-
-    __slots__ = ("bodies", "bucket", "deadline", "ended", "id", "retry", "said", "sent", "service", "spoke", "tag")
-
-    def __init__(self, id_: str, service: str, bodies: Sequence[bytes], timeout: float, retry: bool, tag: Any) -> None:
-        self.id = id_
-        self.service = service
-        self.bodies = bodies
-        self.retry = retry
-        self.tag = tag
-        self.deadline = timeout + GRACE_SECONDS
-        """When the client itself gives up: a grace after the broker should have."""
-        self.bucket = 0
-        self.ended = False
-        self.said: dict[str, Any] | None = None
-        """Of a management command: its options."""
-        self.sent = 0
-        """The connection that it last left on, by number; 0: it never left."""
-        self.spoke = False
 
 
 class Partial(msgspec.Struct, frozen=True, gc=False):
@@ -126,6 +103,10 @@ class FrontendSession:
         self._down_since: float | None = None
         self._pinged = 0.0
         self._bound_since: float | None = None
+        self._resumed = False
+        """On the connection that is there, or was last, something may have left."""
+        self._heard_here = False
+        """On that connection somebody was there."""
 
     @property
     def waiting(self) -> bool:
@@ -146,7 +127,7 @@ class FrontendSession:
     def _stays(self, now: Now) -> bool:
         """What another protocol asked this broker, no other can answer: it is waited for, but not for ever."""
         rider = self._rider
-        if rider is None or not rider.bound:
+        if rider is None or not self._heard_here or not rider.bound:
             self._bound_since = None
             return False
         if self._bound_since is None:
@@ -227,6 +208,8 @@ class FrontendSession:
 
     def never_connected(self) -> None:
         """The last connection never came to be: nothing that was sent on it has left."""
+        if not self._resumed:
+            return
         for table in (self._commands, self._calls):
             for call in table.values():
                 if call.sent == self._connection:
@@ -240,6 +223,13 @@ class FrontendSession:
         line.heard = now.mono
         if not frames or line.state in (DOWN, ENDED):
             return
+        self._heard_here = True
+        was_live = self._live
+        self._take(frames, now, out)
+        if not was_live and self._live:
+            self._resume(now, out)
+
+    def _take(self, frames: list[bytes], now: Now, out: LineStep) -> None:
         if frames[0] != wire.MAGIC:
             if self._rider is not None and len(frames) == 1 and frames[0][:1] in (b"{", b"["):
                 self._rider.receive(frames[0], now, out)
@@ -262,7 +252,7 @@ class FrontendSession:
                 out.news.append(Partial(call.tag, bodies))
         elif command == "ERROR":
             call = self._calls.get(said.id)
-            if call is not None and said.code == codes.NOT_SERVING and not call.spoke and self.line.is_moving:
+            if call is not None and said.unrun and not call.spoke and self.line.is_moving:
                 call.sent = 0  # it was not taken; we are about to go where it is
             elif call is not None:
                 self._close(self._calls, said.id)
@@ -296,10 +286,14 @@ class FrontendSession:
         if line.state == UP and self._pinged <= line.heard:
             # Silence counts from the question: a caller may start calls, and look for the answers much later.
             line.heard = max(line.heard, now.mono - line.interval)
-        was_live = self._live
+        was_live, was_moving = self._live, line.is_moving
         line.tick(self.waiting, now, out)
+        if out.open is not None:
+            self._resumed = self._heard_here = False
         if not was_live and self._live:
             self._resume(now, out)
+        elif was_moving and self._live and not line.is_moving:
+            self._send_held(now, out)  # we stay after all
         elif self.waiting and line.state == UP and now.mono >= self._probe_at():
             self._ping(now, out)
 
@@ -399,9 +393,15 @@ class FrontendSession:
                 message = "the broker died or was restarted: it may or may not have been done"
                 out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
 
+    def _send_held(self, now: Now, out: LineStep) -> None:
+        for call in self._calls.values():
+            if not call.sent:
+                self._send(call, now, out)
+
     def _resume(self, now: Now, out: LineStep) -> None:
         """A new connection: ask who is there, send what never left, and again what may run twice."""
         self._connection += 1
+        self._resumed = True
         self._ping(now, out)
         # What an administrator says is for the broker that they named.
         for table in (self._commands, self._calls) if self.line.book.was_given else (self._calls,):
@@ -409,7 +409,7 @@ class FrontendSession:
                 if not call.sent or (call.retry and not call.spoke):
                     self._send(call, now, out)
         if self._rider is not None:
-            self._rider.resume(self.line.book.name, now, out)
+            self._rider.resume(self.line.book.name or self.line.book.at, now, out)
 
     def _why_ended(self) -> tuple[int, str]:
         ended = self.line.ended

@@ -29,6 +29,8 @@ PATIENCE_SECONDS: Final = 3.0
 """How long a broker may take to answer CHECKCONFIG or READY, at least."""
 NEXT_SECONDS: Final = 0.2
 """How long the next address waits, at most, when nobody is at one: only a round of them all is a reason to wait."""
+MAX_AFTER_SECONDS: Final = 600.0
+"""How long a client that is served waits, at most, before it goes where it was told to go."""
 MOVE_SECONDS: Final = 30.0
 """How long a client that was told to leave waits, at most, for its work to end; then it stays."""
 
@@ -338,11 +340,13 @@ class Line:
 
     def _change_broker(self, said: options.ChangeBroker, now: Now, out: LineStep) -> None:
         place = said.endpoints.get(self._role, "")
-        after = said.after if 0 <= said.after <= MAX_BACKOFF_SECONDS else MAX_BACKOFF_SECONDS
+        # Whoever is served may be asked to wait longer.
+        most = MAX_AFTER_SECONDS if self.state == UP else MAX_BACKOFF_SECONDS
+        after = said.after if 0 <= said.after <= most else most
         if place == self.book.at:
             if self.state == ASKING:
                 self._stay_at = now.mono + after
-            self._move = None
+            self._stay(now, out)
         elif self.state in (CHECKING, UP):
             self._move = Move(place, said.broker, now.mono + after) if PLACE.fullmatch(place) else self._move
         elif self.book.go(place, said.broker):
@@ -365,7 +369,12 @@ class Line:
             self.leaving = True
             self._offer_again(now, out)
         elif now.mono >= move.at + MOVE_SECONDS:
-            self._move, self.leaving, self._is_drained = None, False, False
+            self._stay(now, out)
+
+    def _stay(self, now: Now, out: LineStep) -> None:
+        was_leaving, self.leaving = self.leaving, False
+        self._move, self._is_drained = None, False
+        if was_leaving:
             self._offer_again(now, out)
 
     def _may_go(self) -> bool:

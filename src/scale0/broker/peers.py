@@ -45,6 +45,7 @@ class Peer:
         *("asked", "back", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded", "group"),
         *("heard", "heard_wall", "identity", "line", "listed", "load", "lost", "services", "state", "table", "tabled"),
         "told",
+        "vain",
     )
 
     def __init__(self, identity: str) -> None:
@@ -75,6 +76,8 @@ class Peer:
         """The number of the last TABLE that it was sent."""
         self.tabled = False
         """It has our whole table: from now on it is told what changes."""
+        self.vain: set[str] = set()
+        """Services for which a request came back from there, until it is heard again."""
         self.forwarded = 0
         """When it was last handed a request, as a stamp."""
 
@@ -354,6 +357,7 @@ class Peers:
     def _note(self, peer: Peer, state: str, version: int, hash_: str, now: Now) -> None:
         peer.state = state if state in STATES else UNKNOWN
         peer.config_version, peer.config_hash = version, hash_[:64]
+        peer.vain.clear()
         peer.heard, peer.heard_wall = now.mono, now.wall
 
     def _new(self, identity: str) -> Peer:

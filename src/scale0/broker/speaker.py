@@ -244,8 +244,8 @@ class Scale0Speaker:
             return
         message = f"this broker is {self._state.state}"
         if command in ("REQUEST", "FORWARD"):
-            error = {"id": said.id, "code": codes.NOT_SERVING, "message": message}
-            step.send(connection, ("ERROR", {**error, "unrun": True} if command == "FORWARD" else error))
+            error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
+            step.send(connection, ("ERROR", error))
         else:
             step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
 
@@ -278,6 +278,8 @@ class Scale0Speaker:
             if state.draining:
                 self._moves.send_now(connection, step)
             error = {"id": said.id, "code": refusal.code, "message": refusal.message}
+            if refusal.code == codes.NOT_SERVING:
+                error["unrun"] = True
             step.send(connection, ("ERROR", error))
 
     def _why_not(self, service: str, timeout: float) -> Refusal | None:

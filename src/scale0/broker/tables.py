@@ -136,6 +136,7 @@ class Tables:
             raise Refusal(codes.MALFORMED, f"TABLE: {error}") from error
         table, before = peer.table, peer.table.seq
         table.merge(body.clients)
+        peer.vain.clear()
         if said.seq > before:  # otherwise it came late, or twice
             table.seq, table.work = said.seq, body.work
             if said.full:

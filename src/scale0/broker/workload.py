@@ -37,6 +37,10 @@ class Workload(Protocol):
         """A TASKS message never left for it."""
         ...
 
+    def waits(self, service: str) -> bool:
+        """True while a task of this service waits for somebody."""
+        ...
+
     def forget(self, line: Connection) -> None:
         """A connection is gone."""
         ...
@@ -71,6 +75,11 @@ class NoTasks:
 
     def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
         """Nothing."""
+
+    def waits(self, service: str) -> bool:
+        """Never."""
+        del service
+        return False
 
     def forget(self, line: Connection) -> None:
         """Nothing."""

@@ -70,7 +70,7 @@ def compose_broker(
     skew = Skew(state, members)
     blame = Blame(state, connections, members)
     failover = Failover(state, documents, members, peers)
-    moves = Moves(state, members, peers, failover)
+    moves = Moves(state, members, peers, requests, failover)
     negotiation = Negotiation(state, connections, members, documents, skew, blame, failover, moves)
     views = Views(state, connections, members, peers, roster, requests, documents)
     access = Access(state, opened.tokens, local_digest)

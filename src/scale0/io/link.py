@@ -273,8 +273,8 @@ class Link:
                 self._drop_socket(linger=self._say_goodbye() if out.parts else 0)
                 out.parts = False
             if out.open is not None:
-                self._open_socket(out.open)
-                out.open = None
+                place, out.open = out.open, None
+                self._try_open(place, out)
             sends, out.sends = out.sends, []
             self._send(sends, out)
             if self._socket is not None and readable(self._socket):
@@ -315,6 +315,17 @@ class Link:
             self._drain(now, out)
             self._session.closed("the connection broke", now, out)
 
+    def _try_open(self, endpoint: str, out: LineStep) -> None:
+        try:
+            self._open_socket(endpoint)
+        except zmq.ZMQError as error:
+            # Others told us of this address: that it is none must cost us no more than another try.
+            self._session.never_connected()
+            self._session.unsent(out.sends)
+            out.sends.clear()
+            self._drop_socket(linger=0)
+            self._session.closed(f"cannot connect to {endpoint}: {error}", read_now(), out)
+
     def _open_socket(self, endpoint: str) -> None:
         self._drop_socket(linger=0)
         socket = shared_context().socket(zmq.DEALER)
@@ -334,8 +345,8 @@ class Link:
         self._monitor_descriptor = int(self._monitor.get(zmq.FD))
         self._monitor_spoke = True
         self._connected = False
-        socket.connect(endpoint)
         self._socket = socket
+        socket.connect(endpoint)
         self._poll = None
         self.generation += 1
         os.eventfd_write(self._wake, 1)

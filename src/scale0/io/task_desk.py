@@ -159,6 +159,10 @@ class TaskWork:
         leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[Lease])}
         self._tasks.leases.unsent(backend, leases, now, step)
 
+    def waits(self, service: str) -> bool:
+        """True while a task of this service waits for somebody."""
+        return self._tasks.waits(service)
+
     def forget(self, line: Connection) -> None:
         """A connection is gone."""
         self._tasks.forget(line)

@@ -109,14 +109,26 @@ class TaskSafe:
 class TitanicWork:
     """What the task room hears of backends, and the runs with it."""
 
-    __slots__ = ("_feed", "_offer", "_runs", "_settle", "claim", "deadline", "forget", "lose", "tick", "unsent")
+    __slots__ = (
+        "_feed",
+        "_offer",
+        "_runs",
+        "_settle",
+        "claim",
+        "deadline",
+        "forget",
+        "lose",
+        "tick",
+        "unsent",
+        "waits",
+    )
 
     def __init__(self, work: Workload, runs: Runs) -> None:
         self._runs = runs
         self._offer, self._feed, self._settle = work.offer, work.feed, work.settle
         # The rest is the task room's alone.
         self.claim, self.lose, self.unsent = work.claim, work.lose, work.unsent
-        self.forget, self.tick, self.deadline = work.forget, work.tick, work.deadline
+        self.forget, self.tick, self.deadline, self.waits = work.forget, work.tick, work.deadline, work.waits
 
     def offer(self, backend: Backend, now: Now, step: Step) -> None:
         """It offers its services from now on."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scale0.broker.backend import Work
-from scale0.broker.frontend import GRACE_SECONDS
+from scale0.broker.calls import GRACE_SECONDS
 from scale0.testing.agenda import Agenda
 from scale0.testing.calls import HANDLER_ERROR, Call, Calls
 from scale0.testing.client_nodes import BackendNode, FrontendNode

@@ -116,6 +116,10 @@ class Tasks:
         if line.number:
             self.watchers.forget(line)
 
+    def waits(self, method: str) -> bool:
+        """True while a task of this method waits for somebody."""
+        return bool(self.queue.lanes.waiting(method, 1))
+
     def counts(self) -> dict[str, int]:
         """For the broker's status."""
         queue = self.queue

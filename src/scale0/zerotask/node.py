@@ -154,6 +154,8 @@ class TasksInHand:
         """Of those whose owner is here."""
         self._broker = ""
         """Whom the line leads to; empty: nobody knows, and it may be anybody's owner."""
+        self._owners: set[str] = set()
+        """Whose tasks came on this line: whatever the broker is called, their results go there."""
         self._started: list[Started] = []
         self._progressed: dict[TaskKey, Progressed] = {}
         """The latest of each: it waits for a line."""
@@ -190,6 +192,8 @@ class TasksInHand:
         newest: dict[str, int] = {}
         for handed in read_tasks(body):
             key = handed.id, handed.attempt
+            if handed.owner and handed.owner not in self._owners:
+                self._meet_owner(handed.owner)
             if key in self._jobs or key in self._kept:
                 continue  # it was handed out twice; once is enough
             job = self._jobs[key] = job_of(handed)
@@ -274,7 +278,7 @@ class TasksInHand:
             self._bound_away()
 
     def _is_here(self, owner: str) -> bool:
-        return not owner or not self._broker or owner == self._broker
+        return not owner or not self._broker or owner == self._broker or owner in self._owners
 
     def _bound_away(self) -> None:
         """Results for brokers that are not here: the oldest go first, if they are too many."""
@@ -289,12 +293,17 @@ class TasksInHand:
 
     def meet(self, broker: str) -> None:
         """The line leads to this broker from now on: others' results wait until they are met again."""
-        if broker == self._broker:
-            return
+        self._owners.clear()
         self._broker = broker
         self._started, self._progressed, self._unsaid = [], {}, []
         self._kept_bytes = sum(entry.size for entry in self._kept.values() if self._is_here(entry.owner))
         self._bound_away()
+
+    def _meet_owner(self, owner: str) -> None:
+        were_away = [] if self._is_here(owner) else [one for one in self._kept.values() if one.owner == owner]
+        self._owners.add(owner)
+        self._unsaid += were_away
+        self._kept_bytes += sum(entry.size for entry in were_away)
 
     @property
     def is_idle(self) -> bool:

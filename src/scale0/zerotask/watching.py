@@ -56,7 +56,7 @@ class Watching:
         self.look_at = 0.0
         self.connection = 0
         self.broker = ""
-        """Where we are; empty: nobody knows."""
+        """Where we are: its name, or its address as long as nobody told the name; empty: nobody knows."""
         self._moved = False
         """There may be something that is another broker's."""
         self._watched_at_last_look: frozenset[str] = frozenset()
@@ -76,19 +76,20 @@ class Watching:
         ticket = self.find(id_)
         return "" if ticket is None else ticket.at
 
-    def meet(self, broker: str) -> None:
-        """We learn where we are: what left on this connection is there."""
-        if broker and not self.broker:
-            self.broker = broker
-            for found in self.known.values():
-                ticket = found()
-                if ticket is not None and ticket.sent == self.connection:
-                    ticket.at = broker
+    def meet(self, broker: str, calls: Iterable[Call]) -> None:
+        """We learn the name of the broker where we are: what left on this connection is there."""
+        if broker and broker != self.broker:
+            before, self.broker = self.broker, broker
+            for one in itertools.chain(calls, self._held()):
+                if one.sent == self.connection or (before and one.at == before and "://" in before):
+                    one.at = broker
+
+    def _held(self) -> Iterator[Ticket]:
+        return (ticket for found in self.known.values() if (ticket := found()) is not None and not ticket.ended)
 
     def is_bound(self, calls: Iterable[Call]) -> bool:
         """True while a call is under way, or somebody holds a task, that only the broker where we are can tell of."""
-        held = (ticket for found in self.known.values() if (ticket := found()) is not None and not ticket.ended)
-        return any(one.tries > 0 and self.is_here(one) for one in itertools.chain(calls, held))
+        return any(one.tries > 0 and self.is_here(one) for one in itertools.chain(calls, self._held()))
 
     def find(self, id_: str) -> Ticket | None:
         """The ticket of this id, if somebody holds it and it has not ended."""
@@ -163,6 +164,8 @@ class Watching:
         if self.to_ask and now >= self.ask_at:
             tickets = list(self.to_ask.values())
             self.to_ask = {}
+            for ticket in tickets:
+                ticket.at = ticket.at or self.broker
             yield from handfuls(tickets)
 
     def take_looks(self, now: float) -> Iterator[Sequence[Ticket]]:
