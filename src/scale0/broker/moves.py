@@ -75,13 +75,16 @@ class Moves:
         homes = {peer.identity for peer in self._peers.alive() if peer.serves}
         self._call([one for one in self._members.by_name.values() if one.home in homes], False, now)
 
-    def prefers(self, connection: Connection, broker: str) -> None:
-        """A client said which broker it belongs to."""
+    def prefers(self, connection: Connection, broker: str, now: Now) -> None:
+        """A client said which broker it belongs to. If that is there, it is called home like any other."""
         if broker == self._state.identity or not is_identity(broker):
             return
         connection.prefers = broker
-        if connection.member is not None:
-            connection.member.home = broker
+        member, peer = connection.member, self._peers.by_name.get(broker)
+        if member is not None:
+            member.home = broker
+            if peer is not None and peer.serves:
+                self._call([member], False, now)
 
     def met(self, member: Member) -> None:
         """A client negotiates here. It may be one that another broker lost: it says so, or that one told of it."""

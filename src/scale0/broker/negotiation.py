@@ -142,7 +142,7 @@ class Negotiation:
         """NEEDBROKER: my broker does not answer."""
         if said.identity is not None and connection.member is not None:
             self._named(connection, said.identity, now, step)
-        self._moves.prefers(connection, said.preferred_broker or "")
+        self._moves.prefers(connection, said.preferred_broker or "", now)
         self._failover.need_broker(connection, said, bodies, now, step)
 
     def force(self, connection: Connection, reason: str, now: Now, step: Step) -> None:
