@@ -99,6 +99,26 @@ def test_the_own_backends_come_first_then_the_group_then_the_fallback():
     assert far.hears() == near.hears() == []
 
 
+def test_a_newcomers_fallback_groups_count_unless_somebody_wrote_others():
+    network = Network()
+    network.add("a", config_service=True)
+    away = network.add("w", group="west", peers=(FIRST,), config_service=True, fallback_groups=("east", "nowhere"))
+    network.run(6)
+    groups = {group.name: group.fallback_groups for group in away.broker.documents.document.group_config}
+    assert groups == {"east": (), "west": ("east",)}
+    backend = worker(network.nodes["a"], "paint")
+    network.run(2)
+    caller = away.client(FRONTEND)
+    caller.request("paint", b"red", timeout=5)
+    network.run(0)
+    answer(backend)
+    network.run(0)
+    assert heard(caller) == [("REPLY", [b"done"])]
+    version = away.rank[0]
+    network.run(30)
+    assert away.rank[0] == version
+
+
 def test_the_own_backends_come_first_even_if_they_are_busy():
     network, nodes = town()
     own, other = worker(nodes["a"], "paint"), worker(nodes["b"], "paint")
