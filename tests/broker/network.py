@@ -283,6 +283,9 @@ class Network:
         self.crowd: list[Guest] = []
         """All of them, connected or not."""
         self._post: deque[tuple[str, Guest, list[bytes] | None]] = deque()
+        self.echo = 0.0
+        """How likely it is that what one broker told another arrives again, a while later."""
+        self._echoes: list[tuple[float, tuple[str, str, str, bytes, list[bytes]]]] = []
         self._numbers = 0
         self._ends: dict[int, tuple[str, str]] = {}
 
@@ -316,14 +319,19 @@ class Network:
                 return False
             number = sender.dialed.setdefault(endpoint, self.next_number())
             self._ends[number] = (sender.name, endpoint)
-            self._mail.append((sender.name, there.name, PEER, str(number).encode(), frames))
+            self._carry(sender.name, there.name, PEER, str(number).encode(), frames)
             return True
         name, endpoint = self._ends[int(peer.routing_id)]
         there = self.nodes[name]
         if not there.up or there.dialed.get(endpoint) != int(peer.routing_id):
             return False
-        self._mail.append((sender.name, name, DIALED, endpoint.encode(), frames))
+        self._carry(sender.name, name, DIALED, endpoint.encode(), frames)
         return True
+
+    def _carry(self, *parcel: Any) -> None:
+        self._mail.append(parcel)  # type: ignore[arg-type]
+        if self.echo and self.dice.random() < self.echo:
+            self._echoes.append((self.time + self.dice.random() * 5, parcel))  # type: ignore[arg-type]
 
     def mail(self, sender: str, node: Node, door: str, routing_id: bytes, frames: list[bytes]) -> None:
         """From a client of ours."""
@@ -359,6 +367,8 @@ class Network:
 
     def _deliver(self) -> None:
         waiting: list[Any] = []
+        self._mail.extend(parcel for when, parcel in self._echoes if when <= self.time)
+        self._echoes = [(when, parcel) for when, parcel in self._echoes if when > self.time]
         while self._mail or self._post:
             if not self._mail:
                 name, guest, parcel = self._post.popleft()

@@ -5,8 +5,6 @@ Promise: CONF-3, CONF-7
 
 from __future__ import annotations
 
-import random
-
 import msgspec
 import pytest
 
@@ -239,45 +237,3 @@ def test_for_a_new_broker_the_one_that_was_lost_longest_ago_is_forgotten(monkeyp
     network.add("f", peers=(FIRST,))
     network.run(3)
     assert states(a) == {"d": "active", "e": "active"}, "nobody who is alive has to go"
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_after_any_weather_all_have_the_newest(seed: int):
-    """Kills, sleeps, cuts and changes by chance; then all is well, and everybody agrees."""
-    dice = random.Random(seed)
-    network = Network(seed)
-    nodes = [network.add("a", config_service=True)]
-    nodes += [network.add(name, peers=(FIRST,), config_service=dice.random() < 0.5) for name in "bcde"]
-    network.run(5)
-    made: set[tuple[int, str]] = set()
-    highest = {node.name: (0, "") for node in nodes}
-    for _ in range(60):
-        node = dice.choice(nodes)
-        match dice.randrange(6):
-            case 0:
-                node.kill() if node.up else node.start()
-            case 1:
-                node.frozen = not node.frozen
-            case 2:
-                network.cut(tuple(dice.sample("abcde", 2)), both=dice.random() < 0.5)  # type: ignore[arg-type]
-            case 3:
-                network.heal()
-            case _ if node.up and not node.frozen and node.broker.state.state == "active":
-                code, said = node.manage("patch_config", set={"default_heartbeat_interval": 1 + dice.random() / 10})
-                made |= {(said["version"], said["hash"])} if code == 200 else set()
-        network.run(dice.random() * 3)
-        for each in nodes:
-            if each.up and each.broker.state.state == "active":
-                assert each.rank >= highest[each.name], "it went back"
-                highest[each.name] = each.rank
-    network.heal()
-    for node in nodes:
-        node.frozen = False
-        if not node.up:
-            node.start()
-    network.run(12)
-    assert len({node.rank for node in nodes}) == 1
-    assert nodes[0].rank >= max(made, default=(0, ""))
-    for node in nodes:
-        assert set(states(node).values()) == {"active"}
-        assert set(states(node)) == {other.name for other in nodes if other is not node}
