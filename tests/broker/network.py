@@ -329,9 +329,9 @@ class Network:
         return True
 
     def _carry(self, *parcel: Any) -> None:
-        self._mail.append(parcel)  # type: ignore[arg-type]
+        self._mail.append(parcel)
         if self.echo and self.dice.random() < self.echo:
-            self._echoes.append((self.time + self.dice.random() * 5, parcel))  # type: ignore[arg-type]
+            self._echoes.append((self.time + self.dice.random() * 5, parcel))
 
     def mail(self, sender: str, node: Node, door: str, routing_id: bytes, frames: list[bytes]) -> None:
         """From a client of ours."""
