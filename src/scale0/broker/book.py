@@ -99,6 +99,11 @@ class Book:
         if here:
             self._names[self.at] = here
 
+    def met(self, identity: str) -> None:
+        """Whoever is where we are told its name."""
+        if identity:
+            self._names[self.at] = identity
+
     def go(self, place: str, identity: str) -> bool:
         """A broker sends us there; False: that is no address."""
         if PLACE.fullmatch(place) is None:

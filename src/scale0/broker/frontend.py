@@ -383,6 +383,7 @@ class FrontendSession:
         except (msgspec.DecodeError, RecursionError, ValueError):
             return
         known, self._boot = self._boot, pong
+        self.line.book.met(pong.broker)
         if self._rider is not None:
             self._rider.meet(pong.broker)
         if known is None or known == pong:

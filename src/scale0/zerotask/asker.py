@@ -148,7 +148,7 @@ class TaskAsker:
 
     def meet(self, broker: str) -> None:
         """The broker says who it is."""
-        self._watching.meet(broker, self._calls.values())
+        self._again += self._watching.meet(broker, self._calls.values())
 
     def deadline(self, live: bool) -> float | None:
         """When `tick` or (`live`: there is a connection) `flush` has something to do."""

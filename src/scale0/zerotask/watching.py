@@ -76,13 +76,21 @@ class Watching:
         ticket = self.find(id_)
         return "" if ticket is None else ticket.at
 
-    def meet(self, broker: str, calls: Iterable[Call]) -> None:
-        """We learn the name of the broker where we are: what left on this connection is there."""
-        if broker and broker != self.broker:
-            before, self.broker = self.broker, broker
-            for one in itertools.chain(calls, self._held()):
-                if one.sent == self.connection or (before and one.at == before and "://" in before):
-                    one.at = broker
+    def meet(self, broker: str, calls: Iterable[Call]) -> list[Call]:
+        """We learn the name of the broker where we are: what left on this connection is there.
+
+        Calls that seemed to be for another broker and are for this one: they are to be said again.
+        """
+        if not broker or broker == self.broker:
+            return []
+        away = [one for one in calls if not self.is_here(one)]
+        unasked = [one for one in self.watched.values() if one.status == ACCEPTED and not self.is_here(one)]
+        before, self.broker = self.broker, broker
+        for one in itertools.chain(calls, self._held()):
+            if one.sent == self.connection or (one.at == before and "://" in before):
+                one.at = broker
+        self.put_back(unasked, self.ask_at)
+        return [one for one in away if self.is_here(one)]
 
     def _held(self) -> Iterator[Ticket]:
         return (ticket for found in self.known.values() if (ticket := found()) is not None and not ticket.ended)
@@ -153,10 +161,10 @@ class Watching:
 
     def reconnected(self, connection: int, broker: str, now: float) -> None:
         """What was to be told on the old connection must be asked for on the new one, if that is the same broker."""
-        self._moved = self._moved or broker != self.broker
+        self._moved = self._moved or self.broker not in ("", broker)
         self.connection, self.broker = connection, broker
-        accepted = (ticket for ticket in self.watched.values() if ticket.status == ACCEPTED)
-        self.to_ask = {ticket.id: ticket for ticket in accepted if self.is_here(ticket)}
+        self.to_ask = {id_: ticket for id_, ticket in self.watched.items() if ticket.status == ACCEPTED}
+        self.to_ask = {id_: ticket for id_, ticket in self.to_ask.items() if self.is_here(ticket)}
         self.ask_at = now
 
     def take_waits(self, now: float) -> Iterator[Sequence[Ticket]]:
