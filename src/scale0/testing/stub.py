@@ -275,6 +275,10 @@ class StubNetwork:
             for number, worker in enumerate(self._workers, start=1)
         ]
 
+    def brokers(self) -> list[dict[str, Any]]:
+        """The one broker that there seems to be."""
+        return [{"broker": self.ping()["broker"], "group": "", "state": "active"}]
+
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """A sign of life."""
         return {"broker": BROKER, "boot": "0", "state": "active", "time": 0.0, "config_version": 1}

@@ -81,6 +81,10 @@ class AsyncStub:
         """The workers."""
         return self._network.clients()
 
+    async def brokers(self) -> list[dict[str, Any]]:
+        """The one broker that there seems to be."""
+        return self._network.brokers()
+
     async def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """A sign of life."""
         return self._network.ping(timeout)
