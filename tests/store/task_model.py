@@ -160,8 +160,10 @@ class Model:
         match write:
             case PutFollow(after_seq, seq):
                 self.follows.add((after_seq, seq))
-            case DropFollow(after_seq):
-                self.follows = {each for each in self.follows if each[0] != after_seq}
+            case DropFollow(after_seq, seqs):
+                self.follows = {
+                    each for each in self.follows if each[0] != after_seq or (seqs is not None and each[1] not in seqs)
+                }
             case PutTaskClient(name, owner, heard_us):
                 known = self.clients.get(name)
                 self.clients[name] = TaskClient(name, known.owner if known else owner, heard_us)

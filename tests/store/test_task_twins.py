@@ -136,7 +136,8 @@ class TaskTwins(Twins):
             case "follow":
                 return PutFollow(draw(st.sampled_from(sorted(self.model.open))), seq)
             case "unfollow":
-                return DropFollow(seq)
+                some = draw(st.none() | st.lists(seqs, max_size=3).map(tuple))
+                return DropFollow(seq, some)
             case "client":
                 return PutTaskClient(draw(clients), draw(st.sampled_from(["", "key"])), draw(times))
             case _:

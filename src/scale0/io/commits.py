@@ -104,7 +104,7 @@ class Commits:
         """On the writer's thread: commit, then read."""
         if writes:
             self._store.commit(writes)
-        return [self._store.read(ask) for ask in asks]
+        return self._store.read_all(asks)
 
     def _committed(
         self, done: asyncio.Future[list[Any]], releases: list[Release], questions: list[tuple[Any, Then]]

@@ -45,6 +45,25 @@ class StoreFailed(StoreError):
     """A commit failed, so nobody knows what is on disk: the process must end, and must not try again."""
 
 
+class StoreFenced(StoreFailed):
+    """Of a shared store: others took this broker for dead, and went on without it. It must begin anew."""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What a broker of a shared store must know of its place there."""
+
+    slot: int
+    """Its number among the brokers that ever used the store, 0 to MAX_SLOT: part of the seq of its tasks."""
+    epoch: int
+    """Of this life: each commit is fenced by it."""
+
+
+SLOT_BITS: Final = 10
+MAX_SLOT: Final = 2**SLOT_BITS - 1
+"""A seq in a shared store is a counter, then the slot of the broker that made it. The counter is not below the time of
+the wall clock in microseconds, so that tasks of several brokers are in order, nearly."""
+
+
 class Opened(msgspec.Struct, frozen=True):
     """What a store remembers, as a broker needs it to start."""
 
@@ -66,6 +85,9 @@ class Opened(msgspec.Struct, frozen=True):
     """The tasks that are ASSIGNED or RUNNING, by seq. Opening puts all that are QUEUED on the shelf."""
     open_tasks: int = 0
     """How many tasks have not ended."""
+    shared: Shared | None = None
+    """The store is shared with other brokers. Then `leased` is empty: what its predecessor held are orphans; and
+    `next_task_seq` is the next counter of its own."""
 
 
 class Store(Protocol):
@@ -85,6 +107,10 @@ class Store(Protocol):
 
     def read(self, ask: Ask) -> Answer:
         """Answer from what is committed, all of it from one moment."""
+        ...
+
+    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+        """`read` for each, in their order; a store that is far away may need fewer trips for them."""
         ...
 
     def look(self, ask: Ask) -> Answer:

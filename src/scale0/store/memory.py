@@ -178,6 +178,9 @@ class MemoryStore:
             case _:
                 return self._tasks.answer(ask)
 
+    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+        return [self.read(ask) for ask in asks]
+
     def look(self, ask: Ask) -> Answer:
         return self.read(ask)
 

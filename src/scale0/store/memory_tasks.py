@@ -24,6 +24,8 @@ from scale0.store.tasks import (
     RUNNING,
     SCHEDULED,
     ChangeTask,
+    Claimed,
+    ClaimTasks,
     CountTasks,
     DropFollow,
     DropTaskClient,
@@ -197,9 +199,14 @@ class MemoryTasks:
             case PutFollow(after_seq, seq):
                 self._set(self._follows, (after_seq, seq), True)
                 self._followers.setdefault(after_seq, Ordered()).add(seq)
-            case DropFollow(after_seq):
-                for seq in self._followers.pop(after_seq, Ordered()).after(-1):
-                    self._set(self._follows, (after_seq, seq), None)
+            case DropFollow(after_seq, seqs):
+                followers = self._followers.get(after_seq, Ordered())
+                for seq in list(followers.after(-1)):
+                    if seqs is None or seq in seqs:
+                        self._set(self._follows, (after_seq, seq), None)
+                        followers.drop(seq)
+                if followers.last() is None:
+                    self._followers.pop(after_seq, None)
             case PutTaskClient(name, owner, heard_us):
                 known = self._clients.get(name)
                 self._set(self._clients, name, TaskClient(name, known.owner if known else owner, heard_us))
@@ -301,6 +308,8 @@ class MemoryTasks:
         match ask:
             case FindTasks(ids):
                 return tuple(map(self._by_id, ids))
+            case ClaimTasks(ids):
+                return tuple(Claimed(self._by_id(name)) for name in ids)
             case FindNew(client, ids, key, series):
                 keyed = None if key is None else self._by_seq(self._keys.get((client, key)))
                 last = "" if series is None else max(filter(_starts(f"{series}."), self._ids), default="")
@@ -326,6 +335,8 @@ class MemoryTasks:
                 return dict(Counter(task.status for task in self._open.values()))
             case ListTasks():
                 return self._list(ask)
+            case _:
+                raise TypeError(f"{type(ask).__name__}: this store is not shared")
 
     def _by_id(self, name: str) -> OpenTask | EndedTask | None:
         return self._by_seq(self._ids.get(name))

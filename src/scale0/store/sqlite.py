@@ -202,6 +202,9 @@ class SqliteStore:
     def read(self, ask: Ask) -> Answer:
         return self._ask(self._reader, ask)
 
+    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+        return [self.read(ask) for ask in asks]
+
     def look(self, ask: Ask) -> Answer:
         return self._ask(self._looker, ask)
 

@@ -22,6 +22,8 @@ from scale0.store.interface import StoreFailed
 from scale0.store.sqlite_pages import OPEN_STATUSES, list_tasks, open_task
 from scale0.store.tasks import (
     ChangeTask,
+    Claimed,
+    ClaimTasks,
     CountTasks,
     DropFollow,
     DropTaskClient,
@@ -51,7 +53,7 @@ from scale0.store.writes import MAX_INTEGER, TaskAnswer, Write, bounded, fit
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     Other = Callable[[sqlite3.Connection, type, Any], None]
 
@@ -99,12 +101,14 @@ _CHANGE: Final = """
         waits = ?, shelved = ?, followed = ?, info = ?, history = ?
     WHERE seq = ?"""
 
+_DROP_FOLLOW: Final = "DELETE FROM follows WHERE after_seq = ? AND seq = ?"
+_DROP_FOLLOWS: Final = "DELETE FROM follows WHERE after_seq = ?"
+
 ROWS_AT_ONCE: Final = (200, 20, 1)
 """How many rows one statement takes: as many as there are, in as few statements as these allow."""
 
 TASK_STATEMENTS: Final[dict[type, str]] = {
     PutFollow: "INSERT OR IGNORE INTO follows VALUES (?, ?)",
-    DropFollow: "DELETE FROM follows WHERE after_seq = ?",
     PutTaskClient: """
         INSERT INTO task_clients VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET heard_us = excluded.heard_us""",
     DropTaskClient: "DELETE FROM task_clients WHERE id = ?",
@@ -182,7 +186,18 @@ def _flush(
         else:
             at_once(writer, _DROP_OPEN, _DROP_OPEN_ROW, [(seq,) for seq in seqs])
     for kind, group in itertools.groupby(rest, type):
-        other(writer, kind, group)
+        if kind is DropFollow:
+            _drop_follows(writer, group)
+        else:
+            other(writer, kind, group)
+
+
+def _drop_follows(writer: sqlite3.Connection, group: Iterable[DropFollow]) -> None:
+    for drop in group:
+        if drop.seqs is None:
+            writer.execute(_DROP_FOLLOWS, (drop.after_seq,))
+        else:
+            writer.executemany(_DROP_FOLLOW, [(drop.after_seq, seq) for seq in drop.seqs])
 
 
 def at_once(writer: sqlite3.Connection, statement: str, row: str, rows: list[tuple[Any, ...]]) -> int:
@@ -346,6 +361,8 @@ def _answer(reader: sqlite3.Connection, ask: TaskAsk) -> TaskAnswer:
     match ask:
         case FindTasks(ids):
             return tuple(_by_name(reader, _FIND, (name,)) for name in ids)
+        case ClaimTasks(ids):
+            return tuple(Claimed(_by_name(reader, _FIND, (name,))) for name in ids)
         case FindNew():
             return _find_new(reader, ask)
         case ReadQueue():
@@ -369,6 +386,8 @@ def _answer(reader: sqlite3.Connection, ask: TaskAsk) -> TaskAnswer:
             return {status: count for status, count in counts if count}
         case ListTasks():
             return list_tasks(reader, ask)
+        case _:
+            raise TypeError(f"{type(ask).__name__}: this store is not shared")
 
 
 def _by_name(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> OpenTask | EndedTask | None:

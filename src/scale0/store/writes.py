@@ -12,7 +12,7 @@ import msgspec
 
 from scale0.events.journal import JournalRow
 from scale0.store.checks import CheckAnswer, CheckAsk, CheckWrite
-from scale0.store.tasks import EndedTask, Found, OpenTask, TaskAsk, TaskPage, TaskWrite
+from scale0.store.tasks import Beaten, Claimed, EndedTask, Found, OpenTask, PutErrand, TaskAsk, TaskPage, TaskWrite
 
 MAX_INTEGER: Final = 2**63 - 1
 """The largest number that every store can keep. Versions from outside must be refused above it before they get here."""
@@ -121,6 +121,11 @@ TaskAnswer = (
     | tuple[OpenTask, ...]
     | tuple[EndedTask, ...]
     | tuple[tuple[int, int], ...]
+    | tuple[tuple[str, int], ...]
+    | tuple[str, ...]
+    | tuple[Claimed, ...]
+    | tuple[PutErrand, ...]
+    | Beaten
     | dict[int, int]
     | Found
     | TaskPage

@@ -3,8 +3,8 @@
 Lives here: what becomes of them when one ends. Never here: the end itself. Followers are in the store; those that a
 round is about are in memory while it lasts, so that whoever else changes one changes the same. Invariants: rounds are
 done one after another, each read behind the writes of the one before, so that a count is never taken down from an old
-value; the rows that say who waits go only when all of them were told; a broker that dies in between finds the rest at
-its next start (`ReadSettled`).
+value; the row that says who waits goes with the write that tells it, so that nobody is told twice; a broker that dies
+in between finds the rest at its next start (`ReadSettled`).
 """
 
 from __future__ import annotations
@@ -97,11 +97,15 @@ class Followers:
     def _tell(self, telling: Telling, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Step) -> None:
         shelf = self._queue.shelf
         again: list[str] = []
+        told: list[int] = []
         for row in rows:
             if row.id not in shelf.tasks and shelf.is_stale(row.seq, mark):
                 again.append(row.id)
             else:
                 self._step_on(telling, row, now, step)
+                told.append(row.seq)
+        if told:
+            step.write(DropFollow(telling.seq, tuple(told)))
         if again:
             telling.open += 1
             shelf.find(tuple(again), lambda found, at, out: self._tell_again(telling, found, at, out), step)
@@ -115,6 +119,7 @@ class Followers:
         for row in found:
             if isinstance(row, Task | OpenTask):
                 self._step_on(telling, row, now, step)
+                step.write(DropFollow(telling.seq, (row.seq,)))
         self._done(telling, step)
 
     def _done(self, telling: Telling, step: Step) -> None:
