@@ -107,7 +107,7 @@ def compose_broker(
 
 def join_tasks(broker: Broker, views: Views, opened: Opened) -> None:
     """The queue, and the broker that it lives in."""
-    tasks = Tasks(broker.state, TaskDesk(broker), broker.roster, opened.next_task_seq)
+    tasks = Tasks(broker.state, TaskDesk(broker), broker.roster, opened.next_task_seq, opened.shared)
     broker.requests.tasks = TaskWork(tasks)
     broker.rpc = tasks.rpc
     broker.subscribe = tasks.announcer.subscribe

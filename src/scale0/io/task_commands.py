@@ -91,7 +91,7 @@ class TaskCommands:
         self._tasks.announcer.ask_nodes(call.step)
         return Done({})
 
-    def _with_task(self, call: Call, act: Callable[[Call, Row], Done]) -> Outcome:
+    def _with_task(self, call: Call, act: Callable[[Call, Row], Outcome]) -> Outcome:
         id_ = call.said.task_id
         if not id_:
             raise Refusal(codes.MALFORMED, "task_id is missing")
@@ -100,7 +100,7 @@ class TaskCommands:
             later = call._replace(now=now, step=step)
             row = rows[0]
 
-            def do(at: Call) -> Done:
+            def do(at: Call) -> Outcome:
                 if row is None:
                     raise Refusal(codes.NO_SUCH_SERVICE, f"unknown task {id_[:128]}")
                 return act(at, row)
@@ -110,13 +110,24 @@ class TaskCommands:
         self._tasks.shelf.find((id_,), found, call.step)
         return None
 
-    def _end(self, call: Call, row: Row) -> Done:
+    def _end(self, call: Call, row: Row) -> Outcome:
         before = STATUS_NAMES[row.status]
-        error = error_object(CANCELLED_ERROR, f"cancelled by {call.admin.name}")
-        done = self._tasks.client_methods.cancel_row(row, error, call.now, call.step)
-        return Done({"task_id": row.id, "cancelled": done}, before, "cancelled" if done else before, done)
+        if isinstance(row, EndedTask):
+            return Done({"task_id": row.id, "cancelled": False}, before, before)
 
-    def _reopen(self, call: Call, row: Row) -> Done:
+        def ended(known: bool, now: Now, step: Step) -> None:
+            self._management.later(call._replace(now=now, step=step), lambda _: outcome(known))
+
+        def outcome(known: bool) -> Outcome:
+            if not known:
+                raise Refusal(codes.NO_ANSWER, f"the broker that holds {row.id} has not answered: ask again")
+            return Done({"task_id": row.id, "cancelled": True}, before, "cancelled", True)
+
+        error = error_object(CANCELLED_ERROR, f"cancelled by {call.admin.name}")
+        self._tasks.client_methods.cancel_row(row, error, ended, call.now, call.step)
+        return None
+
+    def _reopen(self, call: Call, row: Row) -> Outcome:
         if not isinstance(row, EndedTask):
             raise Refusal(codes.IN_USE, f"the task {row.id} has not ended: it is {STATUS_NAMES[row.status]}")
         if row.expires_us <= of_seconds(call.now.wall):

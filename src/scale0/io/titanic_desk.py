@@ -20,7 +20,7 @@ from scale0.broker.roster import Backend
 from scale0.broker.workload import Workload
 from scale0.io.titanic_runs import METHOD_PREFIX, OWN_NAME, Runs
 from scale0.majordomo.titanic import DONE, FAILED, PENDING, TITANIC_CLOSE, UNKNOWN, Then, pack_frames, read_frames
-from scale0.store.tasks import CANCELLED, FINISHED, EndedTask, OpenTask
+from scale0.store.tasks import CANCELLED, FINISHED, EndedTask, FindNew, Found, OpenTask
 from scale0.zerotask.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, USUAL, TaskOptions
 from scale0.zerotask.machine import Tasks
 from scale0.zerotask.queue import OWN_IDS
@@ -83,6 +83,11 @@ class TaskSafe:
 
         def found(rows: tuple[Row | None, ...], later: Now, out: Step) -> None:
             row, closed = rows
+            if isinstance(row, OpenTask) and self._tasks.sharing is not None:
+                self._tasks.client_methods.cancel_row(
+                    row, CLOSED, lambda known, at, more: then(DONE if known else FAILED, (), at, more), later, out
+                )
+                return
             if isinstance(row, EndedTask):
                 if closed is None and row.status != CANCELLED:
                     self._close(row, uuid, later, out)
@@ -99,11 +104,23 @@ class TaskSafe:
 
     def _close(self, row: EndedTask, uuid: str, now: Now, step: Step) -> None:
         """A task beside it, ended at once: the store forgets ended tasks by their time only, and this one later."""
-        queue = self._tasks.queue
+        id_ = task_ids(uuid)[1]
+
+        def put(at: Now, out: Step) -> None:
+            closing = self._tasks.queue.accept(id_, OWN_NAME, TITANIC_CLOSE, b"null", USUAL, 0, 1, at, out)
+            self._tasks.queue.end(closing, FINISHED, b"true", None, at, out)
+
+        def reserved(found: Found, _mark: int, at: Now, out: Step) -> None:
+            if found.tasks[0] is None and not found.busy:
+                put(at, out)
+
         # Whoever else closes it in this turn must read again.
         self._tasks.shelf.touch(row.seq)
-        closing = queue.accept(task_ids(uuid)[1], OWN_NAME, TITANIC_CLOSE, b"null", USUAL, 0, 1, now, step)
-        queue.end(closing, FINISHED, b"true", None, now, step)
+        if self._tasks.sharing is None:
+            put(now, step)
+        else:
+            # Another broker may be closing it, too.
+            self._tasks.shelf.ask(FindNew(OWN_NAME, (id_,), None, None, id_), reserved, step)
 
 
 class TitanicWork:

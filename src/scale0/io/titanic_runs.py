@@ -127,7 +127,8 @@ class Runs:
 
     def start(self, _: None, now: Now, step: Step) -> None:
         """The first turn: what the predecessor had under way is queued again."""
-        self._tasks.leases.claim(self.node, None, now, step)
+        if self._tasks.sharing is None:
+            self._tasks.leases.claim(self.node, None, now, step)
         for task in list(self.node.tasks.values()):
             self._put_back(task, now, step)
         self._tasks.shelf.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, step)

@@ -7,9 +7,9 @@ makes sure of that before it writes, so a store that meets a repetition has met 
 
 A store may be **shared** by the brokers of a group (`Opened.shared`). Then each open task is held by one broker, or by
 nobody. It is held while it is ASSIGNED or RUNNING, or QUEUED and not shelved, by the broker that last wrote it or took
-it; on the shelf and while it is SCHEDULED nobody holds it. What a broker that died held, nobody holds: a lease without a
-holder is an *orphan*. A broker writes only what it holds, and takes what nobody holds by an ask: those that take say so.
-A store that is not shared belongs to one broker, who holds all of it; such asks only read there.
+it; on the shelf and while it is SCHEDULED nobody holds it. What a broker that died held, nobody holds: a lease without
+a holder is an *orphan*. A broker writes only what it holds, and takes what nobody holds by an ask: those that take say
+so. A store that is not shared belongs to one broker, who holds all of it; such asks only read there.
 """
 
 from __future__ import annotations
@@ -335,8 +335,8 @@ class Found(msgspec.Struct, frozen=True):
 class ReadQueue(msgspec.Struct, frozen=True):
     """The shelf of one method and priority, in order: OpenTasks that are QUEUED and shelved, with a larger seq.
 
-    At most `limit` of them, and no more once their params reach `max_bytes`; at least one if there is any. A shared store
-    gives what nobody holds, and they are taken: this broker holds them, and they are off the shelf.
+    At most `limit` of them, and no more once their params reach `max_bytes`; at least one if there is any. A shared
+    store gives what nobody holds, and they are taken: this broker holds them, and they are off the shelf.
     """
 
     method: str
@@ -363,7 +363,7 @@ class ReadSchedule(msgspec.Struct, frozen=True):
 class ReadFollowers(msgspec.Struct, frozen=True):
     """The OpenTasks that wait for `after_seq`, by seq, after `seq`; at most `limit`.
 
-    A shared store gives those that nobody holds, and they are taken.
+    A shared store gives those that no other broker holds, and those that are SCHEDULED are taken.
     """
 
     after_seq: int
@@ -384,7 +384,7 @@ class PeekShelf(msgspec.Struct, frozen=True):
 
 
 class PeekQueue(msgspec.Struct, frozen=True):
-    """Of a shared store: the ids of the first tasks on the shelf of a method: a tuple of at most `limit`, in no order."""
+    """Of a shared store: the ids of the first tasks on the shelf of a method: a tuple, of at most `limit`."""
 
     method: str
     limit: int
@@ -418,6 +418,12 @@ class Claimed(msgspec.Struct, frozen=True):
     """The other broker that holds it; empty: this one does, or it is not open."""
 
 
+class FindEnded(msgspec.Struct, frozen=True):
+    """Of a shared store: the EndedTasks among these, in no order: a tuple."""
+
+    ids: tuple[str, ...]
+
+
 class TakeOrphans(msgspec.Struct, frozen=True):
     """Of a shared store: OpenTasks that have been orphans for so long, by the store's clock: taken. At most `limit`."""
 
@@ -435,7 +441,8 @@ class Beat(msgspec.Struct, frozen=True):
     """Of a shared store: this broker is alive, and means to say so again within `lease_us`: a `Beaten`.
 
     Brokers that have not said so in time are dead: their epoch ends, so that no commit of theirs can follow, and nobody
-    holds what they held. A broker whose own time was over when it says this judges nobody: perhaps all were kept waiting.
+    holds what they held. A broker whose own time was over when it says this judges nobody: perhaps all were kept
+    waiting.
     """
 
     lease_us: int
@@ -497,6 +504,7 @@ TaskAsk = (
     | PeekQueue
     | TakeDue
     | ClaimTasks
+    | FindEnded
     | TakeOrphans
     | TakeErrands
     | Beat

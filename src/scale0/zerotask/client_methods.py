@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.store.tasks import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, FindNew, Found, OpenTask
+from scale0.store.tasks import CANCELLED, FINISHED, STATUS_NAMES, Claimed, EndedTask, FindNew, Found, OpenTask
 from scale0.zerotask.arguments import (
     DEFAULT_WAIT_SECONDS,
     MAX_WAIT_SECONDS,
@@ -26,6 +26,7 @@ from scale0.zerotask.desk import House
 from scale0.zerotask.leases import Leases
 from scale0.zerotask.queue import Queue
 from scale0.zerotask.rpc import Asked, Method
+from scale0.zerotask.sharing import Sharing, Then
 from scale0.zerotask.submissions import Submissions
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
 from scale0.zerotask.watchers import Watchers, entry_of
@@ -43,7 +44,7 @@ CANCEL_ERROR: Final = error_object(CANCELLED_ERROR, "cancelled by its client")
 class ClientMethods:
     """The methods, one function each."""
 
-    __slots__ = ("_clients", "_house", "_leases", "_queue", "_submissions", "_watchers")
+    __slots__ = ("_clients", "_house", "_leases", "_queue", "_sharing", "_submissions", "_watchers")
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class ClientMethods:
         clients: Clients,
         watchers: Watchers,
         submissions: Submissions,
+        sharing: Sharing | None,
     ) -> None:
         self._house = house
         self._queue = queue
@@ -60,6 +62,7 @@ class ClientMethods:
         self._clients = clients
         self._watchers = watchers
         self._submissions = submissions
+        self._sharing = sharing
 
     @property
     def table(self) -> Mapping[str, Method]:
@@ -127,20 +130,44 @@ class ClientMethods:
         args = _of_task.read(asked.params)
         self._check_room()
 
+        def ended(known: bool, _now: Now, out: Step) -> None:
+            if known:
+                asked.answer(b"true", out)
+            else:
+                asked.refuse(NOT_STORED, "the broker that holds the task has not answered: ask again", out)
+
         def found(rows: list[Row | None], later: Now, out: Step) -> None:
-            self.cancel_row(the_one(rows, args.task_id), CANCEL_ERROR, later, out)
-            asked.answer(b"true", out)
+            self.cancel_row(the_one(rows, args.task_id), CANCEL_ERROR, ended, later, out)
 
         self._look(asked, args.client_id, (args.task_id,), found, now, step)
 
-    def cancel_row(self, row: Row, error: bytes, now: Now, step: Step) -> bool:
-        """End a task that has not ended; False if it has."""
-        if isinstance(row, EndedTask):
-            return False
+    def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, step: Step) -> None:
+        """End a task, unless it has ended; `then` hears whether it has."""
+        if isinstance(row, OpenTask) and self._sharing is not None:
+            self._take_and_cancel(self._sharing, row.id, error, then, step)
+            return
+        if not isinstance(row, EndedTask):
+            self._cancel(row, error, now, step)
+        then(True, now, step)
+
+    def _take_and_cancel(self, sharing: Sharing, id_: str, error: bytes, then: Then, step: Step) -> None:
+        """It is in a store that brokers share: it is ours to end only once we hold it."""
+
+        def taken(found: tuple[Claimed, ...], now: Now, out: Step) -> None:
+            row, where = self._queue.shelf.tasks.get(id_) or found[0].task, found[0].holder
+            if isinstance(row, OpenTask) and where:
+                sharing.end_elsewhere(id_, where, error, then, now, out)
+                return
+            if isinstance(row, Task | OpenTask):
+                self._cancel(row, error, now, out)
+            then(True, now, out)
+
+        self._queue.shelf.claim((id_,), taken, step)
+
+    def _cancel(self, row: Task | OpenTask, error: bytes, now: Now, step: Step) -> None:
         task = from_store(row) if isinstance(row, OpenTask) else row
         self._leases.cancel(task)
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, step)
-        return True
 
     def wait(self, asked: Asked, now: Now, step: Step) -> None:
         """Those of some tasks that are complete, as soon as one is."""

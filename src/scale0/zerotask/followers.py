@@ -62,7 +62,9 @@ class Followers:
         """Followers that this round has in memory."""
 
     def start(self, step: Step) -> None:
-        """Finish what a predecessor left."""
+        """Finish what a predecessor left, or another broker that shares the store."""
+        if self._open or self._ended:
+            return
         self._queue.shelf.ask(ReadSettled(PAGE_TASKS), self._settled, step)
 
     def _settled(self, rows: tuple[EndedTask, ...], _mark: int, _now: Now, step: Step) -> None:
@@ -77,6 +79,8 @@ class Followers:
 
     def settle(self, step: Step) -> None:
         """The turn ends: begin a round, if none is under way."""
+        if self._touched and self._queue.shared is not None:
+            self._let_go()  # others may take them once this turn is stored
         if self._open or not self._ended:
             return
         round_, self._ended = self._ended[:ROUND_TASKS], self._ended[ROUND_TASKS:]
@@ -106,6 +110,10 @@ class Followers:
                 told.append(row.seq)
         if told:
             step.write(DropFollow(telling.seq, tuple(told)))
+        if again and self._queue.shared is not None:
+            # The rows that say who waits are still there: they are read anew.
+            self._ask(telling, 0, step)
+            return
         if again:
             telling.open += 1
             shelf.find(tuple(again), lambda found, at, out: self._tell_again(telling, found, at, out), step)
@@ -126,13 +134,17 @@ class Followers:
         telling.open -= 1
         if telling.open:
             return
-        step.write(DropFollow(telling.seq))
+        if self._queue.shared is None:
+            step.write(DropFollow(telling.seq))
         self._open -= 1
         if not self._open:
-            touched, self._touched = self._touched, {}
-            for task in touched.values():
-                if task.status == SCHEDULED and task.waits > 0:
-                    self._queue.shelf.tasks.pop(task.id, None)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        touched, self._touched = self._touched, {}
+        for task in touched.values():
+            if task.status == SCHEDULED and task.waits > 0:
+                self._queue.shelf.let_go(task)
 
     def _step_on(self, telling: Telling, row: Task | OpenTask, now: Now, step: Step) -> None:
         shelf = self._queue.shelf

@@ -1,9 +1,9 @@
 """Lanes: the queue of each method, of which only a window is in memory.
 
-Lives here: the order of tasks that wait to be handed out, and which part of it is loaded. Never here: who gets one.
-Invariants: within a method and priority tasks come out in the order of acceptance; every queued task of a lane whose
-seq is at most `position` is in memory, and all others are on the store's shelf; a method that nobody offers has no
-lane, so that its tasks cost no memory at all.
+Lives here: the order of tasks that wait to be handed out. Never here: who gets one, or which part of the queue is
+loaded (see `Supply`). Invariants: within a method and priority tasks come out in the order of acceptance; a task that
+waits is in memory or on the store's shelf, never both; a method that nobody offers has no lane, so that its tasks cost
+no memory at all.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.store.tasks import OpenTask, ReadPriorities, ReadQueue
-from scale0.zerotask.shelf import Shelf
 from scale0.zerotask.task import Task
 from scale0.zerotask.words import quoted
 
@@ -32,7 +30,7 @@ UNOFFERED_SECONDS: Final = 60.0
 class Level:
     """One method and priority."""
 
-    __slots__ = ("back", "bytes", "fresh", "loading", "newest", "position")
+    __slots__ = ("back", "bytes", "fresh", "loading", "newest", "position", "pushed")
 
     def __init__(self) -> None:
         self.fresh: deque[Task] = deque()
@@ -43,6 +41,7 @@ class Level:
         """The largest seq that may be on the shelf."""
         self.bytes = 0
         self.loading = False
+        self.pushed = 0
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.back)
@@ -56,6 +55,16 @@ class Level:
     def has_room(self) -> bool:
         """True if one more task may be held in memory."""
         return len(self.fresh) < WINDOW_TASKS and self.bytes < WINDOW_BYTES
+
+    def push(self, task: Task) -> None:
+        """Put a task at its place among those that are older than others."""
+        self.pushed += 1
+        heapq.heappush(self.back, (task.seq, self.pushed, task))
+
+    def append(self, task: Task) -> None:
+        """Put a task behind all others."""
+        self.fresh.append(task)
+        self.bytes += len(task.params)
 
     def head(self) -> Task | None:
         """The next task; cancelled ones are dropped on the way."""
@@ -79,7 +88,7 @@ class Level:
 class Lane:
     """One method."""
 
-    __slots__ = ("hungry", "known", "leased", "levels", "method", "needed", "quoted")
+    __slots__ = ("flow", "hungry", "known", "leased", "levels", "method", "needed", "quoted", "window")
 
     def __init__(self, method: str, mono: float) -> None:
         self.method = method
@@ -93,6 +102,9 @@ class Lane:
         """The backend that had room left when the lane ran empty."""
         self.needed = mono
         """When somebody last offered it, or asked for it."""
+        self.window = 0
+        self.flow = 0
+        """Of a shared store's supply: how many tasks are held at the most, and how many were taken in this second."""
 
     def level(self, priority: int) -> Level:
         """The level of a priority, made if it is new."""
@@ -117,19 +129,38 @@ class Lane:
         return None
 
 
+class Supply(Protocol):
+    """Where the tasks of a lane come from: a shelf of this broker's own (`supply`), or a shared one (`sharing`)."""
+
+    def begin(self, lane: Lane, step: Step) -> None:
+        """A lane is new: learn what the shelf holds."""
+        ...
+
+    def place(self, lane: Lane, level: Level, task: Task) -> str:
+        """Where a task waits: `here` (and it is put there), `shelf` or `later`."""
+        ...
+
+    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+        """Have the window filled again, if it is half empty and there is more."""
+        ...
+
+    def hunger(self, services: frozenset[str], step: Step) -> None:
+        """Somebody who offers these has room, and there is nothing in memory for it."""
+        ...
+
+
 class Lanes:
     """All lanes of one broker."""
 
-    __slots__ = ("_lanes", "_limit", "_pushed", "_shelf", "ready")
+    __slots__ = ("_lanes", "_limit", "ready", "supply")
 
-    def __init__(self, shelf: Shelf, limit: Callable[[str], int]) -> None:
+    def __init__(self, limit: Callable[[str], int]) -> None:
         self._lanes: dict[str, Lane] = {}
-        self._shelf = shelf
-        self._pushed = 0
         self._limit = limit
         """How many tasks of a method may be handed out at once."""
         self.ready: dict[str, Lane] = {}
         """Lanes with tasks in memory, perhaps."""
+        self.supply: Supply
 
     def find(self, method: str) -> Lane | None:
         """The lane of a method, if it has one."""
@@ -139,8 +170,8 @@ class Lanes:
         """The lane of a method that somebody offers or asks for; a new one learns what the shelf holds."""
         lane = self._lanes.get(method)
         if lane is None:
-            self._lanes[method] = made = lane = Lane(method, now.mono)
-            self._shelf.ask(ReadPriorities(method), lambda found, _mark, _now, out: self._learn(made, found, out), step)
+            self._lanes[method] = lane = Lane(method, now.mono)
+            self.supply.begin(lane, step)
         lane.needed = now.mono
         return lane
 
@@ -149,43 +180,26 @@ class Lanes:
         lane = self._lanes.get(task.method)
         if lane is None:
             return "shelf"
-        level = lane.levels.get(task.priority)
-        if level is None:
-            level = lane.level(task.priority)
-        if task.seq <= level.position or (level.loading and task.seq <= level.newest):
-            # It is older than what is here, or than what is just being read: the shelf would not give it any more.
-            if len(level.back) >= WINDOW_TASKS:
-                return "later"
-            self._push(level, task)
-        elif not lane.known or level.newest > level.position or not level.has_room:
-            level.newest = max(level.newest, task.seq)
-            return "shelf"
-        else:
-            level.newest = level.position = task.seq
-            level.fresh.append(task)
-            level.bytes += len(task.params)
-        self.ready[task.method] = lane
-        return "here"
+        where = self.supply.place(lane, lane.levels.get(task.priority) or lane.level(task.priority), task)
+        if where == "here":
+            self.ready[task.method] = lane
+        return where
 
     def put_back(self, task: Task, now: Now, step: Step) -> None:
         """A task that was handed out waits again, where it was."""
         lane = self.need(task.method, now, step)
-        self._push(lane.level(task.priority), task)
+        lane.level(task.priority).push(task)
         self.ready[task.method] = lane
-
-    def _push(self, level: Level, task: Task) -> None:
-        self._pushed += 1
-        heapq.heappush(level.back, (task.seq, self._pushed, task))
 
     def top_up(self, lane: Lane, step: Step) -> None:
         """Have the shelf read where a window ran empty by other ways than being handed out."""
         for priority, level in list(lane.levels.items()):
             if level.newest > level.position and level.head() is None:
-                self.refill(lane, priority, level, step)
+                self.supply.refill(lane, priority, level, step)
 
     def top_up_all(self, step: Step) -> None:
         """The same for every lane: a safeguard."""
-        for lane in list(self._lanes.values()):
+        for lane in self.all():
             self.top_up(lane, step)
 
     def best(self, services: Any) -> Lane | None:
@@ -231,9 +245,10 @@ class Lanes:
                         continue
                 taken.append(task)
             if level.newest > level.position:
-                self.refill(lane, priority, level, step)
+                self.supply.refill(lane, priority, level, step)
             if len(taken) >= most:
                 break
+        lane.flow += len(taken)
         return taken
 
     def withdraw(self, task: Task) -> None:
@@ -248,23 +263,6 @@ class Lanes:
         else:
             level.back = [entry for entry in level.back if entry[2] is not task]
             heapq.heapify(level.back)
-
-    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
-        """Have the window filled again, if it is half empty and there is more."""
-        if level.loading or not level.more or 2 * len(level.fresh) > WINDOW_TASKS or 2 * level.bytes > WINDOW_BYTES:
-            return
-        level.loading = True
-        newest = level.newest
-        ask = ReadQueue(
-            method=lane.method,
-            priority=priority,
-            after_seq=level.position,
-            limit=WINDOW_TASKS - len(level.fresh),
-            max_bytes=max(1, WINDOW_BYTES - level.bytes),
-        )
-        self._shelf.ask(
-            ask, lambda rows, mark, _now, out: self._load(lane, priority, level, newest, rows, mark, out), step
-        )
 
     def drop_unneeded(self, offered: Callable[[str], bool], now: Now) -> Iterable[Task]:
         """Forget lanes that nobody has needed for a while; their tasks must go on the shelf."""
@@ -288,6 +286,10 @@ class Lanes:
         waiting = [(-task.priority, task.seq, method) for task, method in heads if task is not None]
         return [method for _, _, method in sorted(waiting)]
 
+    def all(self) -> list[Lane]:
+        """Every lane."""
+        return list(self._lanes.values())
+
     def methods(self) -> list[str]:
         """The methods that have a lane."""
         return list(self._lanes)
@@ -307,33 +309,3 @@ class Lanes:
                 if not task.ended:
                     found.append(task)
         return found
-
-    def _learn(self, lane: Lane, found: Any, step: Step) -> None:
-        """What the shelf holds of a method."""
-        lane.known = True
-        for priority, newest in found:
-            level = lane.level(priority)
-            level.newest = max(level.newest, newest)
-        for priority, level in list(lane.levels.items()):
-            self.refill(lane, priority, level, step)
-
-    def _load(
-        self, lane: Lane, priority: int, level: Level, newest: int, rows: tuple[OpenTask, ...], mark: int, step: Step
-    ) -> None:
-        """What came from the shelf goes behind what is there."""
-        level.loading = False
-        for row in rows:
-            if self._shelf.is_stale(row.seq, mark):
-                # Something happened to it while it was being read: read it again.
-                break
-            task = self._shelf.load(row)
-            if task is not None:
-                level.fresh.append(task)
-                level.bytes += len(task.params)
-                self.ready[lane.method] = lane
-            level.position = max(level.position, row.seq)
-        else:
-            if not rows:
-                level.position = max(level.position, newest)
-        self._shelf.loaded(lane.method)
-        self.refill(lane, priority, level, step)

@@ -9,7 +9,7 @@ than slots + prefetch in hand; a slot taken for a task is given back exactly onc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from scale0.base.now import Now
@@ -33,7 +33,7 @@ class Leases:
 
     __slots__ = (
         *("_awaiting", "_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "leased"),
+        *("_unsaved", "adopt", "leased"),
     )
 
     def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
@@ -41,7 +41,10 @@ class Leases:
         self._desk = desk
         self._slots = slots
         self._queue = queue
-        self._owner = quoted(house.identity)
+        # A result may be told to whoever has the task then: this broker, or any of those that share its store.
+        self._owner = quoted(house.identity if queue.shared is None else house.group)
+        self.adopt: Callable[[Any, Mapping[str, int] | None, Now, Step], None] | None = None
+        """In a shared store: finds out what is to become of the leases that a node says it has."""
         self._out: dict[Any, list[Task]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
         self._hungry: dict[Any, Lane | None] = {}
@@ -72,7 +75,7 @@ class Leases:
         for tasks in awaiting.values():
             for task in tasks.values():
                 self._await_no_more(task, now, step)
-                self._lost(task, now, step)
+                self.lost(task, now, step)
 
     def _await_no_more(self, task: Task, now: Now, step: Step) -> None:
         self._queue.lanes.need(task.method, now, step).leased -= 1
@@ -96,27 +99,39 @@ class Leases:
 
     def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
         """It says what it has in hand (None: it cannot say), on a new connection or to a new broker."""
+        if self.adopt is not None:
+            self.adopt(holder, holds, now, step)
+            return
         awaiting = self._awaiting.pop(holder.identity, {})
         for id_, task in awaiting.items():
             self._await_no_more(task, now, step)
             if holds is None or holds.get(id_) == task.attempt:
-                self._take_up(task, holder, now, step)
+                self.take_up(task, holder, now, step)
             else:
-                self._lost(task, now, step)
+                self.lost(task, now, step)
         # They hold slots from now on: nobody may be given these before the turn ends.
         self._absorb(holder)
         if holds and holder.pushes:
             for id_, attempt in holds.items():
                 held = holder.tasks.get(id_)
                 if held is None or held.attempt != attempt:
-                    self._cancel_at(holder, id_, attempt)
+                    self.refuse(holder, id_, attempt)
         self.feed(holder, now, step)
+
+    def fetch(self, row: Any, holder: Any, attempt: int | None, now: Now, step: Step) -> bool:
+        """True if a node's lease is nobody's, or another broker's of a shared store: then it is on its way to us."""
+        if self.adopt is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
+            return False
+        if row.node != holder.identity or attempt not in (None, row.attempt):
+            return False
+        self.adopt(holder, {row.id: row.attempt}, now, step)
+        return True
 
     def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Step) -> None:
         """It no longer has what it held, except `keep`."""
         for task in [task for task in holder.tasks.values() if keep.get(task.id) != task.attempt]:
             self.release(task)
-            self._lost(task, now, step)
+            self.lost(task, now, step)
 
     def unsent(self, holder: Any, leases: Mapping[str, int], now: Now, step: Step) -> None:
         """These never left for it: they are done elsewhere."""
@@ -126,12 +141,13 @@ class Leases:
                 self.release(task)
                 self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, step=step)
 
-    def _lost(self, task: Task, now: Now, step: Step) -> None:
+    def lost(self, task: Task, now: Now, step: Step) -> None:
+        """Whoever had it is lost. The lease is given back already."""
         counted = task.status == RUNNING or not task.native
         self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, step=step)
 
-    def _take_up(self, task: Task, holder: Any, now: Now, step: Step) -> None:
-        """A lease from before this broker's start goes on."""
+    def take_up(self, task: Task, holder: Any, now: Now, step: Step) -> None:
+        """A lease from before this broker's start, or of another broker, goes on."""
         self._bind(task, holder, now, step)
         task.restored = True
         if task.status == RUNNING or not task.native:
@@ -213,8 +229,11 @@ class Leases:
             self._hand(lanes.take(lane, room, step), lane, holder, now, step)
             if others > 1:
                 return
-        if lane is not None and self._pacing.room(holder) > 0:
+        room = self._pacing.room(holder)
+        if lane is not None and room > 0:
             lane.hungry = holder
+        if room > 0 or holder.busy < holder.slots:
+            lanes.supply.hunger(holder.services, step)
 
     def _hand(self, tasks: list[Task], lane: Lane, holder: Any, now: Now, step: Step) -> None:
         """Push some tasks of one lane."""
@@ -381,7 +400,7 @@ class Leases:
         holder = task.holder
         if holder is not None:
             if task.native:
-                self._cancel_at(holder, task.id, task.attempt)
+                self.refuse(holder, task.id, task.attempt)
             self.release(task)
         else:
             awaiting = self._awaiting.get(task.node)
@@ -390,7 +409,8 @@ class Leases:
                 lane.leased -= 1
                 self._queue.dirty[task.method] = None
 
-    def _cancel_at(self, holder: Any, id_: str, attempt: int) -> None:
+    def refuse(self, holder: Any, id_: str, attempt: int) -> None:
+        """Whatever it does of this attempt is done for nothing."""
         if holder.pushes:
             self._cancels.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
 
@@ -424,7 +444,7 @@ class Leases:
                 continue
             holder = task.holder
             if task.native:
-                self._cancel_at(holder, task.id, task.attempt)
+                self.refuse(holder, task.id, task.attempt)
             self._count_start(task)
             self.release(task)
             self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, step=step)
@@ -437,6 +457,6 @@ class Leases:
         spare = len(holder.tasks) - holder.slotted
         for task in list(reversed(holder.tasks.values()))[:spare]:
             if not task.said and not task.restored:
-                self._cancel_at(holder, task.id, task.attempt)
+                self.refuse(holder, task.id, task.attempt)
                 self.release(task)
                 self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, step=step)

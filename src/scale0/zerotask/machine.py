@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from scale0.base.identity import is_reserved
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
+from scale0.store.interface import Shared
 from scale0.store.tasks import QUEUED, ListTasks, OpenTask, ReadExpiry, SweepTasks
 from scale0.zerotask.announcer import Announcer
 from scale0.zerotask.client_methods import ClientMethods
@@ -20,6 +22,7 @@ from scale0.zerotask.native import Native
 from scale0.zerotask.node_methods import NodeMethods
 from scale0.zerotask.queue import Queue
 from scale0.zerotask.rpc import Rpc
+from scale0.zerotask.sharing import Sharing
 from scale0.zerotask.shelf import Shelf
 from scale0.zerotask.submissions import Submissions
 from scale0.zerotask.task import MICRO, Task, of_seconds
@@ -57,23 +60,28 @@ class Tasks:
             "native",
             "queue",
         ),
-        *("queue", "rpc", "shelf", "watchers"),
+        *("rpc", "sharing", "shelf", "watchers"),
     )
 
-    def __init__(self, house: House, desk: Desk, slots: Slots, next_seq: int) -> None:
+    def __init__(self, house: House, desk: Desk, slots: Slots, next_seq: int, shared: Shared | None) -> None:
         self._house = house
         self._desk = desk
         self._slots = slots
         self.shelf = Shelf()
         self.announcer = Announcer(house)
         self.watchers = Watchers(house, self.announcer)
-        self.queue = Queue(house, self.shelf, next_seq)
+        self.queue = Queue(house, self.shelf, next_seq, shared, self._has_room)
         self.leases = Leases(house, desk, slots, self.queue)
         self.clients = Clients(house, desk)
         self.followers = Followers(self.queue)
+        self.sharing: Sharing | None = None
+        if shared is not None:
+            self.sharing = Sharing(house, slots, self.queue, self.leases, self.followers, self.watchers)
         self.native = Native(house, desk, self.queue, self.leases)
         submissions = Submissions(house, desk, self.queue, self.clients, self.watchers)
-        self.client_methods = ClientMethods(house, self.queue, self.leases, self.clients, self.watchers, submissions)
+        self.client_methods = ClientMethods(
+            house, self.queue, self.leases, self.clients, self.watchers, submissions, self.sharing
+        )
         nodes = NodeMethods(house, desk, self.queue, self.leases)
         self.rpc = Rpc(house, desk, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
         self.queue.on_end = self._ended
@@ -87,6 +95,8 @@ class Tasks:
         self.leases.start(leased, now, step)
         self.queue.schedule.start(now, step)
         self.followers.start(step)
+        if self.sharing is not None:
+            self.sharing.start(now, step)
         self.announcer.start(now)
         self._house.timers.add((self._nudge, None), now.mono + NUDGE_SECONDS)
         self._house.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
@@ -108,6 +118,8 @@ class Tasks:
             if self.announcer.topics:
                 self._announce(now, step)
             self.queue.settle(step)
+        if self.sharing is not None:
+            self.queue.flush(step)
         self.watchers.settle(step)
         self.native.settle(step)
 
@@ -132,6 +144,10 @@ class Tasks:
             "failed": queue.total_failed,
             "waits": self.watchers.waiting,
         }
+
+    def _has_room(self, method: str) -> bool:
+        """True if somebody here could begin with a task of this method now: requests that are stored find out later."""
+        return is_reserved(method) or self._slots.has_room(method)
 
     def _ended(self, task: Task, status: int, body: bytes, now: Now, step: Step) -> None:
         self.watchers.ended(task, status, body, now, step)
@@ -165,6 +181,9 @@ class Tasks:
 
     def _nudge(self, _: None, now: Now, step: Step) -> None:
         self.queue.dirty.update(dict.fromkeys(self.queue.lanes.ready))
+        if self.queue.supply is not None:
+            for lane in self.queue.lanes.all():
+                self.queue.put_away(self.queue.supply.spare(lane), step)
         self.queue.lanes.top_up_all(step)
         if not self._house.full:
             self.native.ask_again(now, step)
@@ -176,9 +195,7 @@ class Tasks:
         for task in self.queue.lanes.drop_unneeded(
             lambda method: offered(method) or wanted.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")), now
         ):
-            task.shelved = True
-            self.queue.changed(task, step)
-            self.shelf.tasks.pop(task.id, None)
+            self.queue.put_away((task,), step)
         self._house.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
 
     def _look_for_old(self, _: None, now: Now, step: Step) -> None:

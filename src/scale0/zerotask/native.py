@@ -115,7 +115,7 @@ class Native:
             else:
                 strangers.append(entry)
         if strangers:
-            self._late(line, holder.identity, strangers, step)
+            self._late(line, holder, strangers, step)
         if ended:
             self._leases.measured(holder, ended, before, now)
 
@@ -134,12 +134,21 @@ class Native:
         else:
             self._leases.finish(task, result, now, step)
 
-    def _late(self, line: Any, name: str, entries: list[Done], step: Step) -> None:
+    def _late(self, line: Any, holder: Any, entries: list[Done], step: Step) -> None:
         """No lease waits for these: they were stored before, or come too late, or nobody knows them."""
+        name = holder.identity
 
-        def found(rows: tuple[Any, ...], _now: Now, out: Step) -> None:
+        def found(rows: tuple[Any, ...], now: Now, out: Step) -> None:
             oks = self._oks.setdefault(line, [])
             for entry, row in zip(entries, rows, strict=True):
+                held = holder.tasks.get(entry.id)
+                if held is not None and held.attempt == entry.attempt:
+                    # Its lease came to us meanwhile, from another broker that shares the store.
+                    self._end(held, entry, now, out)
+                    oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
+                    continue
+                if self._leases.fetch(row, holder, entry.attempt, now, out):
+                    continue  # its lease is on the way: the backend says it again
                 code = late(row, name, entry.attempt)
                 answer = codes.OK if not code else codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
                 if code:

@@ -17,7 +17,7 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.events.columns import clip_int
 from scale0.events.tasks import TaskRefused
-from scale0.store.tasks import FAILED, FINISHED, QUEUED, EndedTask, OpenTask
+from scale0.store.tasks import FAILED, FINISHED, QUEUED, Claimed, EndedTask, OpenTask
 from scale0.zerotask.arguments import (
     MAX_NODE_METHODS,
     MAX_PULL,
@@ -55,6 +55,9 @@ from scale0.zerotask.words import (
 
 MAX_STATUS_BYTES: Final = 16 * 1024
 """Of what a node says of itself, or of a task."""
+FETCH_SECONDS: Final = 0.25
+MAX_FETCHES: Final = 60
+"""How often, and how many times, a result waits for its lease to come from another broker of a shared store."""
 LOST_ERROR: Final = b'{"code":%d,' % ATTEMPTS_LOST
 """How the error of a task begins whose attempts were lost."""
 FINAL: Final = frozenset({"finished", "failed", "cancelled"})
@@ -155,12 +158,33 @@ class NodeMethods:
                 asked.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
             elif row.status != QUEUED or self._leases.is_closed or self._queue.at_limit(row.method):
                 asked.answer(b"{}", out)
+            elif isinstance(row, OpenTask) and self._queue.shared is not None:
+                self._take_and_pull(asked, row.id, out)
             else:
                 task = self._take_out(row)
                 self._leases.pull(task, holder, later, out)
                 asked.answer(task_json(task), out)
 
         self._find(args.task_id, found, now, step)
+
+    def _take_and_pull(self, asked: Asked, id_: str, step: Step) -> None:
+        """It is in a store that brokers share: it can be handed out only once we hold it."""
+
+        def taken(found: tuple[Claimed, ...], now: Now, out: Step) -> None:
+            row, theirs = self._queue.shelf.tasks.get(id_) or found[0].task, bool(found[0].holder)
+            holder = self._desk.holder_of(asked.line)
+            if not isinstance(row, Task) and (not isinstance(row, OpenTask) or theirs):
+                asked.answer(b"{}", out)
+            elif row.status != QUEUED or holder is None or self._leases.is_closed:
+                if isinstance(row, OpenTask):
+                    self._queue.put_down(row, now, out)
+                asked.answer(b"{}", out)
+            else:
+                task = self._take_out(row)
+                self._leases.pull(task, holder, now, out)
+                asked.answer(task_json(task), out)
+
+        self._queue.shelf.claim((id_,), taken, step)
 
     def _take_out(self, row: Task | OpenTask) -> Task:
         """A queued task leaves its place: its lane finds it ended there, or the store knows."""
@@ -175,8 +199,9 @@ class NodeMethods:
         self._check_room()
         holder = self._node(asked, args.node_id, now, step)
         limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
-        for method in sorted(holder.services):
-            self._queue.lanes.need(method, now, step)
+        needed = [self._queue.lanes.need(method, now, step) for method in sorted(holder.services)]
+        if self._queue.supply is not None:
+            self._queue.supply.look([lane for lane in needed if lane.head() is None], limit, step)
         self._pull(asked, limit, MAX_LOOKS, now, step)
 
     def _pull(self, asked: Asked, limit: int, looks: int, now: Now, step: Step) -> None:
@@ -223,7 +248,7 @@ class NodeMethods:
         result = bytes(args.task_result)
         if result.count(b"[") + result.count(b"{") > 64 and not self._desk.is_shallow(result):
             raise RpcError(INVALID_PARAMS, f"a result nests at most {self._house.limits.max_json_depth} deep")
-        self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), now, step)
+        self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, step)
 
     def failed(self, asked: Asked, now: Now, step: Step) -> None:
         """A task's error."""
@@ -233,9 +258,9 @@ class NodeMethods:
         def fail(task: Task, at: Now, out: Step) -> None:
             self._leases.fail(task, said.code, said.error, said.retry, at, out, said.after)
 
-        self._end(asked, args, fail, now, step)
+        self._end(asked, args, fail, 0, now, step)
 
-    def _end(self, asked: Asked, args: Any, do: Any, now: Now, step: Step) -> None:
+    def _end(self, asked: Asked, args: Any, do: Any, tries: int, now: Now, step: Step) -> None:
         self._check_room()
         holder = self._node(asked, getattr(args, "node_id", None), now, step)
         attempt = getattr(args, "attempt", None)
@@ -245,7 +270,17 @@ class NodeMethods:
             asked.answer(b"true", step)
             return
 
-        def found(rows: tuple[Any, ...], _later: Now, out: Step) -> None:
+        def found(rows: tuple[Any, ...], later: Now, out: Step) -> None:
+            held = holder.tasks.get(args.task_id)
+            if held is not None and (attempt is None or attempt == held.attempt):
+                # Its lease came to us meanwhile, from another broker that shares the store.
+                do(held, later, out)
+                asked.answer(b"true", out)
+                return
+            if tries < MAX_FETCHES and self._leases.fetch(rows[0], holder, attempt, later, out):
+                again = (asked, args, do, tries + 1)
+                self._house.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
+                return
             code = late(rows[0], holder.identity, attempt)
             if not code:
                 asked.answer(b"true", out)
@@ -255,6 +290,13 @@ class NodeMethods:
             asked.refuse(code, f"{message}: {args.task_id[:128]}", out)
 
         self._find(args.task_id, found, now, step)
+
+    def _end_again(self, what: tuple[Asked, Any, Any, int], now: Now, step: Step) -> None:
+        asked = what[0]
+        try:
+            self._end(*what, now, step)
+        except RpcError as error:
+            asked.refuse(error.code, error.message, step)
 
     def _find(self, id_: str, found: Any, now: Now, step: Step) -> None:
         task = self._queue.shelf.tasks.get(id_)

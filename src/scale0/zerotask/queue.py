@@ -7,7 +7,7 @@ exactly once; only the newest attempt can end it; within one turn all that happe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -17,13 +17,18 @@ from scale0.base.step import Step
 from scale0.base.wheel import LazyWheel
 from scale0.events.columns import clip_int
 from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
+from scale0.store.interface import SLOT_BITS, Shared
 from scale0.store.tasks import (
+    ASSIGNED,
     FAILED,
     FINISHED,
     QUEUED,
+    RUNNING,
     SCHEDULED,
     STATUS_NAMES,
     EndTask,
+    OpenTask,
+    ReleaseTask,
 )
 from scale0.zerotask.arguments import (
     DEFAULT_MAX_ATTEMPTS,
@@ -35,8 +40,11 @@ from scale0.zerotask.arguments import (
 from scale0.zerotask.desk import House
 from scale0.zerotask.lanes import Lanes
 from scale0.zerotask.schedule import Schedule
+from scale0.zerotask.shared_schedule import SharedSchedule
+from scale0.zerotask.shared_supply import SharedSupply
 from scale0.zerotask.shelf import Shelf
-from scale0.zerotask.task import MICRO, Task, of_seconds, pack_kept, remember_attempt
+from scale0.zerotask.supply import OwnSupply
+from scale0.zerotask.task import MICRO, Task, from_store, of_seconds, pack_kept, remember_attempt
 from scale0.zerotask.words import ATTEMPTS_LOST, error_object
 
 OWN_IDS: Final = "s0:"
@@ -59,16 +67,24 @@ class Queue:
     """All open tasks of one broker."""
 
     __slots__ = (
-        *("_house", "_next", "_usual", "dirty", "fresh", "lanes", "on_end", "open", "schedule", "shelf"),
-        *("timers", "total_failed", "total_finished", "total_submitted"),
+        *("_changed", "_house", "_next", "_usual", "dirty", "fresh", "lanes", "on_end", "open", "schedule", "shared"),
+        *("shelf", "supply", "timers", "total_failed", "total_finished", "total_submitted"),
     )
 
-    def __init__(self, house: House, shelf: Shelf, next_seq: int) -> None:
+    def __init__(
+        self, house: House, shelf: Shelf, next_seq: int, shared: Shared | None, has_room: Callable[[str], bool]
+    ) -> None:
         self._house = house
         self.shelf = shelf
         self._next = next_seq
-        self.lanes = Lanes(shelf, self._limit)
-        self.schedule = Schedule(house, shelf, self._release)
+        self.shared = shared
+        self.lanes = Lanes(self._limit)
+        self.supply = SharedSupply(shelf, self.lanes.ready, has_room) if shared else None
+        """Of a store that brokers share."""
+        self.lanes.supply = self.supply or OwnSupply(shelf, self.lanes.ready)
+        self.schedule = (SharedSchedule if shared else Schedule)(house, shelf, self._release)
+        self._changed: dict[Task, None] = {}
+        """In a shared store: what this turn changed. It is written once, as it is when the turn ends."""
         self.timers: LazyWheel[Task] = LazyWheel()
         """When attempts have lasted too long."""
         self.fresh: list[Task] = []
@@ -103,7 +119,17 @@ class Queue:
 
     def next_id(self) -> str:
         """An id for a task whose client gives none: never used again."""
-        return f"{OWN_IDS}{self._next:x}"
+        return f"{OWN_IDS}{self._next:x}" + ("" if self.shared is None else f".{self.shared.slot:x}")
+
+    def _number(self, wall_us: int) -> int:
+        """The seq of a new task. Those of several brokers are in the order of their clocks."""
+        shared = self.shared
+        if shared is None:
+            self._next += 1
+            return self._next - 1
+        counter = max(self._next, wall_us)
+        self._next = counter + 1
+        return counter << SLOT_BITS | shared.slot
 
     def accept(
         self,
@@ -127,10 +153,8 @@ class Queue:
         else:
             kept = self._kept(method, options, notify)
             packed = pack_kept(kept)
-        seq = self._next
-        self._next = seq + 1
         task = Task(
-            seq,
+            self._number(wall_us),
             id_,
             client,
             method,
@@ -195,7 +219,7 @@ class Queue:
             self.dirty[task.method] = None
         elif where == "shelf":
             task.shelved = True
-            self.shelf.tasks.pop(task.id, None)
+            self.shelf.let_go(task)
         else:
             return False
         return True
@@ -212,8 +236,42 @@ class Queue:
     def changed(self, task: Task, step: Step) -> None:
         """Store what has changed."""
         self.shelf.touch(task.seq)
-        if not task.fresh:
+        if self.shared is not None:
+            self._changed[task] = None
+        elif not task.fresh:
             step.write(task.change_write())
+
+    def put_away(self, tasks: Iterable[Task], step: Step) -> None:
+        """These go back to the shelf: nobody here takes them."""
+        for task in tasks:
+            task.shelved = True
+            self.changed(task, step)
+            self.shelf.let_go(task)
+
+    def hand_over(self, task: Task, step: Step) -> None:
+        """A lease is nobody's from now on: its node is with another broker."""
+        self.shelf.let_go(task)
+        self.shelf.touch(task.seq)
+        self._changed.pop(task, None)
+        step.write(task.change_write())
+        step.write(ReleaseTask(task.seq))
+
+    def put_down(self, row: OpenTask, now: Now, step: Step) -> None:
+        """A task that was taken from a shared store by its name goes on as it was."""
+        if row.status in (ASSIGNED, RUNNING):
+            step.write(ReleaseTask(row.seq))
+            return
+        task = from_store(row)
+        if row.status == QUEUED:
+            self._wait(task, now, step)
+        self.changed(task, step)
+
+    def flush(self, step: Step) -> None:
+        """The turn ends: what changed in a shared store is written, each task once: then others may take it."""
+        changed, self._changed = self._changed, {}
+        for task in changed:
+            if not task.fresh and not task.ended:
+                step.write(task.change_write())
 
     def runnable(self, task: Task, now: Now, step: Step) -> None:
         """All that it waited for has finished."""
@@ -232,7 +290,10 @@ class Queue:
         """An ended task waits again; the store has it on the shelf."""
         self.open += 1
         self.shelf.touch(task.seq)
-        if self.lanes.find(task.method) is not None:
+        lane = self.lanes.find(task.method)
+        if lane is not None and self.supply is not None:
+            self.supply.there_is(lane, task.priority, False, step)
+        elif lane is not None:
             self.shelf.tasks[task.id] = task
             self.lanes.put_back(task, now, step)
             self.dirty[task.method] = None
@@ -242,6 +303,7 @@ class Queue:
         fresh, self.fresh = self.fresh, []
         for task in fresh:
             task.fresh = False
+            self._changed.pop(task, None)
         # In front: what ends or changes one of them in this very turn must come behind.
         step.writes[:0] = [task.put_write() for task in fresh]
 
@@ -324,6 +386,9 @@ class Queue:
     def end(self, task: Task, status: int, body: bytes, code: int | None, now: Now, step: Step) -> None:
         """For good. The lease is given back already."""
         task.ended = True
+        if task.fresh:
+            # It is put as one that is held: nobody else may take it before it ends.
+            task.status, task.shelved = QUEUED, False
         if task.bucket:
             self.timers.remove(task)
         self.shelf.tasks.pop(task.id, None)

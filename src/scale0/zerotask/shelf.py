@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
-from scale0.store.tasks import EndedTask, FindTasks, OpenTask
+from scale0.store.tasks import Claimed, ClaimTasks, EndedTask, FindTasks, OpenTask
 from scale0.zerotask.task import Task, from_store
 
 MAX_LOOKS: Final = 100
@@ -25,7 +25,7 @@ Then = Callable[[Any, int, Now, Step], None]
 class Shelf:
     """The way to the stored tasks of one broker."""
 
-    __slots__ = ("_asked", "_marks", "_next", "on_loaded", "tasks")
+    __slots__ = ("_asked", "_marks", "_next", "on_leaving", "on_loaded", "tasks")
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -37,6 +37,8 @@ class Shelf:
         """When a task was last changed, while there are questions."""
         self.on_loaded: Callable[[str], None] = lambda _: None
         """Told of a method that has more tasks in memory now."""
+        self.on_leaving: Callable[[Task], None] = lambda _: None
+        """Told of a task that leaves memory and has not ended."""
 
     def ask(self, ask: Any, then: Then, step: Step) -> None:
         """Have the store asked; `then` gets the answer and the mark to judge it by."""
@@ -71,6 +73,25 @@ class Shelf:
         task = from_store(row)
         self.tasks[row.id] = task
         return task
+
+    def let_go(self, task: Task) -> None:
+        """A task is in the store only, from now on."""
+        self.tasks.pop(task.id, None)
+        self.on_leaving(task)
+
+    def claim(
+        self,
+        ids: tuple[str, ...],
+        then: Callable[[tuple[Claimed, ...], Now, Step], None],
+        step: Step,
+        node: str | None = None,
+    ) -> None:
+        """Tasks by id, and those that nobody holds are ours from now on: whoever asks must load them, or write them."""
+
+        def answered(found: tuple[Claimed, ...], _mark: int, now: Now, out: Step) -> None:
+            then(found, now, out)
+
+        self.ask(ClaimTasks(ids, node), answered, step)
 
     def loaded(self, method: str) -> None:
         """More tasks of a method are in memory."""

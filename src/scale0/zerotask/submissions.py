@@ -17,7 +17,7 @@ import msgspec
 from scale0.base.identity import is_identity, is_reserved
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.store.tasks import FAILED, FINISHED, STATUS_NAMES, EndedTask, FindNew, Found, OpenTask, PutFollow
+from scale0.store.tasks import FAILED, FINISHED, STATUS_NAMES, EndedTask, FindNew, Found, FreeId, OpenTask, PutFollow
 from scale0.zerotask.arguments import USUAL, Form, NewTask, TaskOptions
 from scale0.zerotask.clients import Clients
 from scale0.zerotask.desk import Desk, House
@@ -43,6 +43,9 @@ COUNTER_CHARS: Final = 12
 """Of an id in a series, after its last dot."""
 MAX_SERIES: Final = 100_000
 """Series that are remembered."""
+AGAIN_SECONDS: Final = 0.02
+BUSY_SECONDS: Final = 5.0
+"""How often, and how long, a submission is asked again while another broker is just taking the same."""
 ROOM_BYTES: Final = 4_096
 """What else travels in a message with a task's params."""
 
@@ -57,7 +60,7 @@ def is_plain(counter: str) -> bool:
 class New:
     """A submission that the store must be asked about."""
 
-    __slots__ = ("after", "args", "asked", "options", "params")
+    __slots__ = ("after", "args", "asked", "options", "params", "until")
 
     def __init__(self, asked: Asked, args: Any, params: bytes, options: TaskOptions) -> None:
         self.asked = asked
@@ -65,6 +68,8 @@ class New:
         self.params = params
         self.options = options
         self.after = tuple(dict.fromkeys(options.after))
+        self.until = 0.0
+        """How long it is asked again while another broker is just taking the same; 0: it was not asked yet."""
 
 
 class Submissions:
@@ -125,8 +130,11 @@ class Submissions:
     def _is_new(self, id_: str) -> bool:
         """True if its counter says that it was never used; it counts as used from now on.
 
-        A series that is known was part of a valid id, so only the counter has to be looked at.
+        A series that is known was part of a valid id, so only the counter has to be looked at. In a shared store nobody
+        knows without asking: another broker may be taking the same.
         """
+        if self._queue.shared is not None:
+            return False
         series, _, counter = id_.rpartition(".")
         last = self._series.get(series)
         if last is None or len(counter) != COUNTER_CHARS or counter <= last or not is_plain(counter):
@@ -157,11 +165,12 @@ class Submissions:
     def _ask(self, new: New, step: Step) -> None:
         id_ = new.args.task_id
         series = None
-        if id_ is not None:
+        shared = self._queue.shared is not None
+        if id_ is not None and not shared:
             prefix, _, counter = id_.rpartition(".")
             series = prefix if prefix and len(counter) == COUNTER_CHARS else None
         ids = new.after if id_ is None else (id_, *new.after)
-        ask = FindNew(new.args.client_id, ids, new.options.key, series)
+        ask = FindNew(new.args.client_id, ids, new.options.key, series, (id_ or "") if shared else None)
         self._queue.shelf.ask(ask, lambda found, mark, now, out: self._found(new, series, found, mark, now, out), step)
 
     def _found(self, new: New, series: str | None, found: Found, mark: int, now: Now, step: Step) -> None:
@@ -169,6 +178,8 @@ class Submissions:
         shelf = self._queue.shelf
         if any(row is not None and row.id not in shelf.tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
             self._ask(new, step)
+            return
+        if found.busy and self._wait_for(new, now):
             return
         id_, key, asked = new.args.task_id, new.options.key, new.asked
         others = [] if id_ is None else self._claimed.pop(id_, [])
@@ -178,6 +189,8 @@ class Submissions:
             answer = self._decide(new, found, now, step)
         except RpcError as error:
             asked.refuse(error.code, error.message, step, error.data)
+            if self._queue.shared is not None and not found.busy:
+                self._free(new, found, step)
             if error.code in BAD_INPUT:
                 self._desk.blame(asked.line, 400, error.message, now, step)
         else:
@@ -189,6 +202,24 @@ class Submissions:
                 self._look(other, step)
             except RpcError as error:
                 other.asked.refuse(error.code, error.message, step)
+
+    def _wait_for(self, new: New, now: Now) -> bool:
+        """Another broker is just taking the same: ask again in a moment. False: it takes too long."""
+        new.until = new.until or now.mono + BUSY_SECONDS
+        if now.mono >= new.until:
+            return False
+        self._house.timers.add((self._again, new), now.mono + AGAIN_SECONDS)
+        return True
+
+    def _again(self, new: New, now: Now, step: Step) -> None:
+        self._ask(new, step)
+
+    def _free(self, new: New, found: Found, step: Step) -> None:
+        """What the store reserved for a submission that is refused."""
+        id_, key = new.args.task_id, new.options.key
+        taken = id_ is not None and found.tasks[0] is not None
+        if found.keyed is None and not taken and (id_ is not None or key is not None):
+            step.write(FreeId(id_, new.args.client_id, key))
 
     def _learn_series(self, series: str, last: str) -> None:
         name, _, counter = last.rpartition(".")
@@ -211,6 +242,8 @@ class Submissions:
         self._clients.learn(line, found.client, args.client_id)
         if found.keyed is not None:
             return found.keyed.id
+        if found.busy:
+            raise RpcError(NOT_STORED, "another broker is just taking a task with this id or key: try again")
         self._check_room()
         id_ = args.task_id
         rows = found.tasks
@@ -240,7 +273,8 @@ class Submissions:
 
     def _follow(self, before: Task | OpenTask, task: Task, step: Step) -> None:
         step.write(PutFollow(before.seq, task.seq))
-        if before.followed:
+        if before.followed or (isinstance(before, OpenTask) and self._queue.shared is not None):
+            # Another broker may hold it, and end it: in a shared store those who wait are looked for every second.
             return
         if isinstance(before, OpenTask):
             before = from_store(before)

@@ -21,6 +21,8 @@ from scale0.zerotask.words import QUEUE_FULL, RpcError, notification
 TASK_COMPLETE: Final = b"zerotask.client.task_complete"
 MAX_LINE_WAITS: Final = 1_000
 """Calls of client_task_wait of one connection that are not answered yet."""
+MAX_AWAY: Final = 100_000
+"""Tasks that others may end, of which a connection here is told at once; of more it must ask."""
 MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
 """Of notifications that travel as one array."""
 
@@ -49,7 +51,7 @@ class Wait:
 class Watchers:
     """All that is waited for at one broker."""
 
-    __slots__ = ("_announcer", "_house", "_lines", "_next_line", "_notes", "_per_line", "_waits", "waiting")
+    __slots__ = ("_announcer", "_away", "_house", "_lines", "_next_line", "_notes", "_per_line", "_waits", "waiting")
 
     def __init__(self, house: House, announcer: Announcer) -> None:
         self._house = house
@@ -59,6 +61,8 @@ class Watchers:
         self._notes: dict[Any, list[bytes]] = {}
         self._waits: dict[str, dict[Wait, None]] = {}
         self._per_line: dict[Any, int] = {}
+        self._away: dict[str, int] = {}
+        """Tasks that are not in memory, by id: the number of the connection that is told of their end."""
         self.waiting = 0
 
     def number(self, line: Any) -> int:
@@ -78,7 +82,25 @@ class Watchers:
 
     def ended(self, task: Task, status: int, body: bytes, now: Now, step: Step) -> None:
         """A task has ended: tell whoever wants to know, once it is stored."""
+        if self._away:
+            self._away.pop(task.id, None)
+        self._tell(task, task.kept.notify, status, body, now, step)
+
+    def leaves(self, task: Task) -> None:
+        """A task of a shared store leaves memory: another broker may end it."""
         number = task.kept.notify
+        if number in self._lines and len(self._away) < MAX_AWAY:
+            self._away[task.id] = number
+
+    def wanted(self) -> tuple[str, ...]:
+        """Tasks whose end somebody waits for, wherever they are."""
+        return (*self._waits, *self._away)
+
+    def told(self, row: EndedTask, now: Now, step: Step) -> None:
+        """A task has ended at another broker that shares the store."""
+        self._tell(row, self._away.pop(row.id, 0), row.status, row.result, now, step)
+
+    def _tell(self, task: Task | EndedTask, number: int, status: int, body: bytes, now: Now, step: Step) -> None:
         if number:
             line = self._lines.get(number)
             if line is not None:

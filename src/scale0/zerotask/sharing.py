@@ -1,0 +1,285 @@
+"""A broker among others on one store: signs of life, and what passes from one to the other.
+
+Lives here: telling the store that we live, work whose broker or node is lost, leases that come to us with their node,
+and what others want of us. Never here: the order of the queue, or how the store keeps it (`store/tasks.py` says what
+holding, taking and orphans are). Invariants: whatever we take we load, end or write, so that nothing is held by a
+broker that does not know of it; of each kind one question at a time is under way, so that a store that is away costs
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.store.tasks import (
+    ASSIGNED,
+    CANCEL,
+    CANCELLED,
+    RELEASE,
+    RUNNING,
+    Beat,
+    Beaten,
+    Claimed,
+    FindEnded,
+    OpenTask,
+    PutErrand,
+    TakeErrands,
+    TakeOrphans,
+)
+from scale0.zerotask.desk import House, Slots
+from scale0.zerotask.followers import Followers
+from scale0.zerotask.leases import Leases
+from scale0.zerotask.queue import Queue
+from scale0.zerotask.task import Task, from_store, of_seconds
+from scale0.zerotask.watchers import Watchers
+from scale0.zerotask.words import CANCELLED_ERROR
+
+LOOK_SECONDS: Final = 0.25
+"""How often the store is asked for what others left for us, and for work while somebody here is idle."""
+ENDS_SECONDS: Final = 0.1
+"""How often it is asked for ends that somebody here waits for, of tasks that others hold."""
+MAX_ERRANDS: Final = 1_000
+MAX_ORPHANS: Final = 1_000
+MAX_ENDS: Final = 1_000
+"""In one question."""
+ERRAND_SECONDS: Final = 5.0
+"""How long another broker may take to do what is asked of it, while it is alive."""
+
+LEASED: Final = (ASSIGNED, RUNNING)
+Then = Callable[[bool, Now, Step], None]
+
+
+class Moving:
+    """A lease that another broker holds, and whose node is here."""
+
+    __slots__ = ("attempt", "holder", "until")
+
+    def __init__(self, holder: Any, attempt: int, until: float) -> None:
+        self.holder = holder
+        self.attempt = attempt
+        self.until = until
+
+
+class Ending:
+    """A task that another broker shall end."""
+
+    __slots__ = ("then", "until")
+
+    def __init__(self, then: Then, until: float) -> None:
+        self.then = then
+        self.until = until
+
+
+class Sharing:
+    """One broker's part in a shared store."""
+
+    __slots__ = (
+        *(
+            "_endings",
+            "_followers",
+            "_house",
+            "_leases",
+            "_moving",
+            "_queue",
+            "_silent",
+            "_slots",
+            "_turn",
+            "_watchers",
+        ),
+        "others",
+    )
+
+    def __init__(
+        self, house: House, slots: Slots, queue: Queue, leases: Leases, followers: Followers, watchers: Watchers
+    ) -> None:
+        self._house = house
+        self._slots = slots
+        self._queue = queue
+        self._leases = leases
+        self._followers = followers
+        self._watchers = watchers
+        self._moving: dict[str, Moving] = {}
+        self._endings: dict[str, list[Ending]] = {}
+        self._turn = 0
+        self._silent: dict[str, Any] = {}
+        """Nodes that cannot say what they have in hand, by name: whatever was theirs at a broker that dies is."""
+        self.others: tuple[str, ...] = ()
+        """The other brokers that are alive."""
+        leases.adopt = self.claim
+        queue.shelf.on_leaving = watchers.leaves
+
+    def start(self, now: Now, step: Step) -> None:
+        """The first turn."""
+        self._beat(None, now, step)
+        self._look(None, now, step)
+        self._look_for_ends(None, now, step)
+
+    def _later(self, seconds: float, do: Callable[[None, Now, Step], None], now: Now) -> None:
+        self._house.timers.add((do, None), now.mono + seconds)
+
+    # We live; others may not.
+
+    def _beat(self, _: None, now: Now, step: Step) -> None:
+        self._queue.shelf.ask(Beat(of_seconds(self._house.interval * self._house.liveness)), self._beaten, step)
+
+    def _beaten(self, told: Beaten, _mark: int, now: Now, step: Step) -> None:
+        self._queue.open = told.open_tasks
+        self.others = told.alive
+        patience = 2 * self._house.liveness * self._house.interval
+        self._queue.shelf.ask(TakeOrphans(of_seconds(patience), MAX_ORPHANS), self._orphans, step)
+        self._followers.start(step)
+        if told.died:
+            self._silent = {name: holder for name, holder in self._silent.items() if holder.alive}
+            for holder in tuple(self._silent.values()):
+                self.claim(holder, None, now, step)
+        self._later(self._house.interval, self._beat, now)
+
+    def _orphans(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Step) -> None:
+        """Nobody came back with these: whoever had them is lost."""
+        for row in rows:
+            self._leases.lost(as_leased(row), now, step)
+
+    # What is for us.
+
+    def _look(self, _: None, now: Now, step: Step) -> None:
+        supply = self._queue.supply
+        if supply is not None and not self._leases.is_closed:
+            supply.peek(self._queue.lanes.all(), step)
+        ids = tuple(self._moving)
+        if ids:
+            self._queue.shelf.claim(ids, lambda rows, later, out: self._moved(ids, rows, later, out), step)
+        self._queue.shelf.ask(TakeErrands(MAX_ERRANDS), self._run_errands, step)
+
+    def _run_errands(self, errands: tuple[PutErrand, ...], _mark: int, now: Now, step: Step) -> None:
+        for errand in errands:
+            task = self._queue.shelf.tasks.get(errand.id)
+            if task is None:
+                continue  # it has ended, or is on the shelf: whoever wants it looks again
+            if errand.kind == CANCEL:
+                self._leases.cancel(task)
+                self._queue.end(task, CANCELLED, errand.body, CANCELLED_ERROR, now, step)
+            elif errand.kind == RELEASE and task.status in LEASED:
+                self._leases.release(task)
+                self._queue.hand_over(task, step)
+        self._later(LOOK_SECONDS, self._look, now)
+
+    # Leases that come with their node.
+
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+        """A node says what it has in hand (None: it cannot say): what is nobody's, or another broker's, comes to us."""
+        own = self._queue.shelf.tasks
+        ids = tuple(id_ for id_ in holds or () if id_ not in own or own[id_].holder is not holder)
+        if holds is None:
+            self._silent[holder.identity] = holder
+        # What it has in hand fills its slots: nobody may be given these before we know.
+        reserved = sum(self._slots.take_from(holder) for _ in ids)
+
+        def found(rows: tuple[Claimed, ...], later: Now, out: Step) -> None:
+            for _ in range(reserved):
+                self._slots.give_back(holder)
+            behind = (row.task.id for row in rows[len(ids) :] if row.task is not None)
+            for id_, row in zip((*ids, *behind), rows, strict=True):
+                self._settle_claim(id_, row, holder, holds, later, out)
+            self._leases.feed(holder, later, out)
+
+        self._queue.shelf.claim(ids, found, step, holder.identity)
+
+    def _settle_claim(
+        self, id_: str, row: Claimed, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step
+    ) -> None:
+        task = row.task
+        attempt = None if holds is None else holds.get(id_)
+        if not isinstance(task, OpenTask):
+            self._leases.refuse(holder, id_, attempt or 0)
+        elif id_ in self._queue.shelf.tasks:
+            held = holder.tasks.get(id_)
+            if attempt is not None and (held is None or held.attempt != attempt):
+                self._leases.refuse(holder, id_, attempt)
+        elif task.status in LEASED and task.node == holder.identity and (holds is None or attempt == task.attempt):
+            if row.holder:
+                self._move(task, row.holder, holder, now, step)
+            else:
+                self._take_up(task, holder, now, step)
+        else:
+            if not row.holder:
+                self._put_down(task, holder, now, step)
+            if attempt is not None:
+                self._leases.refuse(holder, id_, attempt)
+
+    def _take_up(self, row: OpenTask, holder: Any, now: Now, step: Step) -> None:
+        task = as_leased(row)
+        if holder.alive:
+            self._queue.shelf.tasks[task.id] = task
+            self._leases.take_up(task, holder, now, step)
+        else:
+            self._leases.lost(task, now, step)
+
+    def _put_down(self, row: OpenTask, holder: Any, now: Now, step: Step) -> None:
+        """It was taken by its name, and is not what its node says."""
+        if row.status in LEASED and row.node == holder.identity:
+            self._leases.lost(as_leased(row), now, step)  # its node does not have it
+        else:
+            self._queue.put_down(row, now, step)
+
+    def _move(self, task: OpenTask, where: str, holder: Any, now: Now, step: Step) -> None:
+        if task.id not in self._moving:
+            patience = 2 * self._house.liveness * self._house.interval
+            self._moving[task.id] = Moving(holder, task.attempt, now.mono + patience)
+        step.write(PutErrand(where, RELEASE, task.id, b""))
+
+    def _moved(self, ids: tuple[str, ...], rows: tuple[Claimed, ...], now: Now, step: Step) -> None:
+        """Have these come, or where are they now?"""
+        for id_, row in zip(ids, rows, strict=True):
+            want, task = self._moving[id_], row.task
+            patient = want.holder.alive and now.mono < want.until
+            if isinstance(task, OpenTask) and row.holder and task.attempt == want.attempt and patient:
+                continue
+            del self._moving[id_]
+            if row.holder and not patient:
+                self._leases.refuse(want.holder, id_, want.attempt)
+            else:
+                self._settle_claim(id_, row, want.holder, {id_: want.attempt}, now, step)
+
+    # Tasks that others end.
+
+    def end_elsewhere(self, id_: str, where: str, error: bytes, then: Then, now: Now, step: Step) -> None:
+        """Have the broker that holds a task cancel it; `then` hears whether it has ended."""
+        step.write(PutErrand(where, CANCEL, id_, error))
+        self._endings.setdefault(id_, []).append(Ending(then, now.mono + ERRAND_SECONDS))
+
+    def _look_for_ends(self, _: None, now: Now, step: Step) -> None:
+        """Ask for the ends of some of those that are waited for, and of others the next time."""
+        own = self._queue.shelf.tasks
+        wanted = [id_ for id_ in (*self._endings, *self._watchers.wanted()) if id_ not in own]
+        first = self._turn % len(wanted) if wanted else 0
+        self._turn += MAX_ENDS
+        some = tuple(dict.fromkeys((*wanted[first:], *wanted[:first])))[:MAX_ENDS]
+        if some:
+            self._queue.shelf.ask(FindEnded(some), self._ends, step)
+        else:
+            self._later(ENDS_SECONDS, self._look_for_ends, now)
+
+    def _ends(self, rows: tuple[Any, ...], _mark: int, now: Now, step: Step) -> None:
+        for row in rows:
+            self._watchers.told(row, now, step)
+            for ending in self._endings.pop(row.id, ()):
+                ending.then(True, now, step)
+        for id_, endings in list(self._endings.items()):
+            for ending in [each for each in endings if each.until <= now.mono]:
+                endings.remove(ending)
+                ending.then(False, now, step)
+            if not endings:
+                del self._endings[id_]
+        self._later(ENDS_SECONDS, self._look_for_ends, now)
+
+
+def as_leased(row: OpenTask) -> Task:
+    """A stored lease in memory: how far it is, only its node knows."""
+    task = from_store(row)
+    task.said = row.status == RUNNING
+    # Whoever pulled a task was counted as its starter at once.
+    task.native = task.said or not row.started_us
+    return task
