@@ -8,6 +8,7 @@ import pytest
 
 from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
+from tests.store.group import MemoryGroup
 
 if TYPE_CHECKING:
     from scale0.store.interface import Store
@@ -33,3 +34,11 @@ def make(request, tmp_path):
     yield one
     if made:
         made[-1].close()
+
+
+@pytest.fixture
+def group():
+    """A database for several brokers."""
+    made = MemoryGroup()
+    yield made
+    made.close()

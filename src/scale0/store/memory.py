@@ -105,6 +105,11 @@ class MemoryStore:
             open_tasks=len(self._tasks),
         )
 
+    @property
+    def next_seq(self) -> int:
+        """Of the next event."""
+        return self._next_seq
+
     def commit(self, writes: Sequence[Write]) -> None:
         if self._state != "open":
             raise StoreFailed("the store is not open, or an earlier commit failed")

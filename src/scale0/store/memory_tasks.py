@@ -153,6 +153,23 @@ class MemoryTasks:
         """How many have not ended."""
         return len(self._open)
 
+    def __iter__(self) -> Iterator[OpenTask]:
+        """Those that have not ended, in no order."""
+        return iter(self._open.values())
+
+    def open(self, seq: int) -> OpenTask | None:
+        """One that has not ended."""
+        return self._open.get(seq)
+
+    def has_ended(self, seq: int) -> bool:
+        """It has, and is not forgotten."""
+        return seq in self._ended
+
+    def shelve(self, seq: int, shelved: bool) -> None:
+        """Put an open one on the shelf, or take it off, between two commits."""
+        self._set_open(seq, msgspec.structs.replace(self._open[seq], shelved=shelved))
+        self._undo.clear()
+
     def begin(self) -> tuple[OpenTask, ...]:
         """A process begins, and holds nothing: all that is queued goes on the shelf. What is handed out."""
         for task in list(self._open.values()):
@@ -307,13 +324,13 @@ class MemoryTasks:
         """As the SQLite twin says it."""
         match ask:
             case FindTasks(ids):
-                return tuple(map(self._by_id, ids))
+                return tuple(map(self.by_id, ids))
             case ClaimTasks(ids):
-                return tuple(Claimed(self._by_id(name)) for name in ids)
+                return tuple(Claimed(self.by_id(name)) for name in ids)
             case FindNew(client, ids, key, series):
                 keyed = None if key is None else self._by_seq(self._keys.get((client, key)))
                 last = "" if series is None else max(filter(_starts(f"{series}."), self._ids), default="")
-                return Found(self._clients.get(client), tuple(map(self._by_id, ids)), keyed, last)
+                return Found(self._clients.get(client), tuple(map(self.by_id, ids)), keyed, last)
             case ReadQueue():
                 return tuple(self._queue(ask))
             case ReadPriorities(method):
@@ -338,7 +355,8 @@ class MemoryTasks:
             case _:
                 raise TypeError(f"{type(ask).__name__}: this store is not shared")
 
-    def _by_id(self, name: str) -> OpenTask | EndedTask | None:
+    def by_id(self, name: str) -> OpenTask | EndedTask | None:
+        """Open or ended."""
         return self._by_seq(self._ids.get(name))
 
     def _by_seq(self, seq: int | None) -> OpenTask | EndedTask | None:
