@@ -14,35 +14,37 @@ from scale0.base.now import Now
 from scale0.events.journal import Journal
 from scale0.events.sources import SourceAlive
 from scale0.store.interface import Shared, StoreFailed, StoreFenced, StoreRefused
-from scale0.store.tasks import (
-    ASSIGNED,
+from scale0.store.sharing import (
     CANCEL,
-    FAILED,
-    FINISHED,
-    QUEUED,
     RELEASE,
-    RUNNING,
-    SCHEDULED,
     Beat,
     Beaten,
     Claimed,
     ClaimTasks,
-    FindNew,
-    FindTasks,
     FreeId,
     PeekQueue,
     PeekShelf,
     PutErrand,
+    ReleaseTask,
+    TakeDue,
+    TakeErrands,
+    TakeOrphans,
+)
+from scale0.store.tasks import (
+    ASSIGNED,
+    FAILED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    SCHEDULED,
+    FindNew,
+    FindTasks,
     PutFollow,
     ReadFollowers,
     ReadQueue,
     ReadSettled,
-    ReleaseTask,
     ReopenTask,
     SweepTasks,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
 )
 from scale0.store.writes import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
 from tests.store.group import Seat
@@ -179,12 +181,13 @@ def test_followers_are_taken_by_one_and_an_ended_one_waits_for_nobody(ann, bob):
     ann.commit(put(1, shelved=False, followed=True), *(put(seq, status=SCHEDULED, waits=1) for seq in (2, 3, 4)))
     ann.commit(*(PutFollow(1, seq) for seq in (2, 3, 4)), put(5, shelved=False), PutFollow(1, 5))
     assert seqs(bob.read(ReadFollowers(1, 0, 1))) == [2]
-    assert seqs(ann.read(ReadFollowers(1, 0, 9))) == [3, 4]
-    assert ann.read(ReadFollowers(1, 0, 9)) == ()
+    assert seqs(ann.read(ReadFollowers(1, 0, 9))) == [3, 4, 5]  # what she holds, too
+    assert seqs(ann.read(ReadFollowers(1, 0, 9))) == [3, 4, 5]
+    assert seqs(bob.read(ReadFollowers(1, 0, 9))) == [2]
     ann.commit(end(3, FAILED), end(1), change(4, status=SCHEDULED, waits=1))
     bob.commit(end(2, FAILED))
     assert seqs(ann.read(ReadSettled(9))) == [1]
-    assert seqs(bob.read(ReadFollowers(1, 0, 9))) == [4]
+    assert seqs(bob.read(ReadFollowers(1, 0, 9))) == [4]  # and not 5, which is hers
     bob.commit(end(4))
     assert seqs(ann.read(ReadSettled(9))) == [1]
     ann.commit(end(5))

@@ -9,7 +9,8 @@ from scale0.events.journal import Journal
 from scale0.events.sources import SourceAlive
 from scale0.store.interface import MAX_SLOT, Shared, StoreFenced, StoreRefused
 from scale0.store.shared_memory import OPENING_LEASE_US, StoreAway
-from scale0.store.tasks import Beat, CountTasks, FindTasks
+from scale0.store.sharing import Beat
+from scale0.store.tasks import CountTasks, FindTasks
 from tests.store.group import MemoryGroup, Seat
 from tests.store.task_model import put
 

@@ -14,6 +14,7 @@ AFTER_FAILED = -32091
 PAGE = 3
 
 
+@pytest.mark.own_store
 def test_a_task_that_is_waited_for_in_the_moment_of_its_release_is_still_released():
     scene = Scene()
     node = scene.node("n", "m")
@@ -81,6 +82,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> tuple[Scene, str]:
     return scene, worker
 
 
+@pytest.mark.own_store
 def test_a_follower_that_is_cancelled_between_two_pages_stays_cancelled(monkeypatch):
     scene, worker = pages(monkeypatch)
     scene.world.hold()
@@ -106,6 +108,7 @@ def test_a_follower_of_two_pages_begins_once_and_after_both(monkeypatch):
     assert scene.handed(worker) == ["last"]
 
 
+@pytest.mark.own_store
 def test_a_failure_fails_all_that_wait_for_it_and_those_behind_them(monkeypatch):
     scene, worker = pages(monkeypatch)
     scene.submit("behind", after=["last"])

@@ -144,6 +144,7 @@ def test_a_pull_in_the_same_breath_as_node_connect_gets_what_waits():
     assert [row["id"] for row in answers[2]] == [task]
 
 
+@pytest.mark.own_store
 def test_a_chain_that_grows_while_its_head_ends_is_not_forgotten():
     made = world()
     head = submit(made)

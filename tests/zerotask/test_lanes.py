@@ -24,6 +24,7 @@ def ids(count: int) -> list[str]:
     return [f"t.{number:012x}" for number in range(count)]
 
 
+@pytest.mark.own_store
 def test_a_task_that_is_released_while_its_lane_is_read_is_handed_out():
     scene = Scene()
     scene.submit("old", delay=1.0)
@@ -36,6 +37,7 @@ def test_a_task_that_is_released_while_its_lane_is_read_is_handed_out():
     assert scene.handed(worker) == ["old", *ids(2)]
 
 
+@pytest.mark.own_store
 def test_what_is_behind_a_window_of_cancelled_tasks_is_handed_out():
     scene = Scene()
     worker = scene.worker("w", "m")
@@ -98,6 +100,7 @@ def both(scene: Scene) -> None:
     scene.submit("high", "b", priority=9)
 
 
+@pytest.mark.own_store
 def test_of_two_methods_in_one_turn_the_higher_priority_goes_first():
     scene = Scene()
     worker = scene.worker("w", "a", "b")
@@ -110,6 +113,7 @@ def test_of_two_methods_in_one_turn_the_higher_priority_goes_first():
     assert scene.handed(worker) == [low]
 
 
+@pytest.mark.own_store
 def test_of_two_methods_that_wait_for_a_slot_the_higher_priority_goes_first():
     scene = Scene()
     worker = scene.worker("w", "a", "b")
@@ -151,6 +155,7 @@ def test_a_request_that_waits_comes_before_the_tasks_of_a_limited_method():
     assert scene.handed(worker) == []
 
 
+@pytest.mark.own_store
 def test_tasks_whose_holder_is_awaited_after_a_restart_count_as_handed_out():
     scene = limited()
     first = scene.worker("a", "m")
@@ -167,6 +172,7 @@ def test_tasks_whose_holder_is_awaited_after_a_restart_count_as_handed_out():
     assert scene.handed(first) + scene.handed(second) == [ids(2)[1]]
 
 
+@pytest.mark.own_store
 @pytest.mark.parametrize("ending", ["cancelled", "lost"])
 def test_an_awaited_task_that_ends_makes_room_for_the_next(ending):
     scene = limited()

@@ -42,6 +42,7 @@ def test_more_tasks_than_fit_into_memory_come_at_their_time():
     assert scene.handed(worker) == ids("late", 2 * SCHEDULED)
 
 
+@pytest.mark.own_store
 def test_a_task_that_is_scheduled_while_a_full_page_is_read_comes_at_its_time():
     scene = Scene()
     worker = crowd(scene, LONG)

@@ -23,7 +23,10 @@ from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.compose import compose_broker, start_broker
 from scale0.store.memory import MemoryStore
+from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
 
+STORES = ["own"]
+"""Which store a new world gets: one of the broker's `own`, or one that is `shared`."""
 MAGIC = b"SCALE0/1"
 WALL = 1_900_000_000.0
 BROKER = "zerotask.broker."
@@ -120,7 +123,7 @@ class World:
         self.gone: set[str] = set()
         """Connections that are cut: what is sent to them comes back."""
         self.lives = 0
-        self._start(store or MemoryStore(), held)
+        self._start(store or self._new_store(), held)
 
     def _start(self, store: MemoryStore, held: bool = False) -> None:
         self.lives += 1
@@ -133,6 +136,12 @@ class World:
         step = Step()
         start_broker(self.broker, opened, self.now, step)
         self._finish(step)
+
+    def _new_store(self) -> Any:
+        """A store of its own, or one that it could share."""
+        if STORES[0] == "own":
+            return MemoryStore()
+        return SharedMemoryStore(SharedMemory(lambda: int(self.mono * 1_000_000)), self.config.identity)
 
     @property
     def now(self) -> Now:

@@ -15,6 +15,7 @@ import msgspec
 
 from scale0.store import writes as limits
 from scale0.store.interface import FIRST_TASK_SEQ, StoreFailed
+from scale0.store.sharing import Claimed, ClaimTasks
 from scale0.store.tasks import (
     ASSIGNED,
     CANCELLED,
@@ -24,8 +25,6 @@ from scale0.store.tasks import (
     RUNNING,
     SCHEDULED,
     ChangeTask,
-    Claimed,
-    ClaimTasks,
     CountTasks,
     DropFollow,
     DropTaskClient,

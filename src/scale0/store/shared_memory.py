@@ -25,9 +25,10 @@ from scale0.store.interface import (
     check_writes,
     reach,
 )
-from scale0.store.memory import PLENTY_BYTES, MemoryStore
+from scale0.store.memory import PLENTY_BYTES, MemoryStore, Snapshot
 from scale0.store.shared_tasks import SharedTasks, takes
-from scale0.store.tasks import Beat, Beaten, PutTask
+from scale0.store.sharing import Beat, Beaten
+from scale0.store.tasks import PutTask
 from scale0.store.writes import Answer, Ask, ReadDocument, ReadDocuments, ReadJournal, Write
 
 if TYPE_CHECKING:
@@ -243,6 +244,10 @@ class SharedMemoryStore:
         if self._state in ("open", "failed") and not self.away and self._member.epoch == self._epoch:
             self.database.end(self.identity)
         self._state = "closed"
+
+    def snapshot(self) -> Snapshot:
+        """All that is committed now: what is this broker's own, and the tasks of all."""
+        return msgspec.structs.replace(self._member.own.snapshot(), tasks=self.database.tasks.snapshot())
 
     def crash(self) -> SharedMemoryStore:
         """The process died, and nobody knows it yet: a store for the next one. This one ends."""

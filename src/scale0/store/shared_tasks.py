@@ -15,36 +15,40 @@ import msgspec
 
 from scale0.store.interface import StoreFailed
 from scale0.store.memory_tasks import MemoryTasks, TasksSnapshot
+from scale0.store.sharing import (
+    Claimed,
+    ClaimTasks,
+    FindEnded,
+    FreeId,
+    PeekQueue,
+    PeekShelf,
+    PutErrand,
+    ReleaseTask,
+    TakeDue,
+    TakeErrands,
+    TakeOrphans,
+)
 from scale0.store.tasks import (
     ASSIGNED,
     QUEUED,
     RUNNING,
+    SCHEDULED,
     ChangeTask,
-    Claimed,
-    ClaimTasks,
     DropFollow,
     EndedTask,
     EndTask,
     FindNew,
     FindTasks,
     Found,
-    FreeId,
     LeaseTask,
     OpenTask,
-    PeekQueue,
-    PeekShelf,
-    PutErrand,
     PutFollow,
     PutTask,
     ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReleaseTask,
     ReopenTask,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
     TaskAsk,
     TaskWrite,
 )
@@ -160,7 +164,12 @@ class SharedTasks:
                 return self._take(life, rows)
             case ReadFollowers(after_seq, seq, limit):
                 rows = self._tasks.answer(ReadFollowers(after_seq, seq, MAX_READ_ROWS))
-                return self._take(life, [row for row in rows if row.seq not in self._holders][: bounded(limit)])
+                ours = [row for row in rows if not self._other(life, row)][: bounded(limit)]
+                self._take(life, [row for row in ours if row.status == SCHEDULED])
+                return tuple(ours)
+            case FindEnded(ids):
+                found: Any = self._tasks.answer(FindTasks(ids))
+                return tuple(row for row in found if isinstance(row, EndedTask))
             case TakeDue(now_us, limit):
                 return self._take(life, list(islice(self._due(now_us), bounded(limit))))
             case TakeOrphans(patience_us, limit):

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.store.interface import StoreFailed
+from scale0.store.sharing import Claimed, ClaimTasks
 from scale0.store.sqlite_pages import OPEN_STATUSES, list_tasks, open_task
 from scale0.store.tasks import (
     ChangeTask,
-    Claimed,
-    ClaimTasks,
     CountTasks,
     DropFollow,
     DropTaskClient,

@@ -12,7 +12,15 @@ import msgspec
 
 from scale0.events.journal import JournalRow
 from scale0.store.checks import CheckAnswer, CheckAsk, CheckWrite
-from scale0.store.tasks import Beaten, Claimed, EndedTask, Found, OpenTask, PutErrand, TaskAsk, TaskPage, TaskWrite
+from scale0.store.sharing import Beaten, Claimed, PutErrand
+from scale0.store.tasks import (
+    EndedTask,
+    Found,
+    OpenTask,
+    TaskAsk,
+    TaskPage,
+    TaskWrite,
+)
 
 MAX_INTEGER: Final = 2**63 - 1
 """The largest number that every store can keep. Versions from outside must be refused above it before they get here."""

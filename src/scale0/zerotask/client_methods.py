@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.store.tasks import CANCELLED, FINISHED, STATUS_NAMES, Claimed, EndedTask, FindNew, Found, OpenTask
+from scale0.store.sharing import Claimed
+from scale0.store.tasks import (
+    CANCELLED,
+    FINISHED,
+    STATUS_NAMES,
+    EndedTask,
+    FindNew,
+    Found,
+    OpenTask,
+)
 from scale0.zerotask.arguments import (
     DEFAULT_WAIT_SECONDS,
     MAX_WAIT_SECONDS,

@@ -126,6 +126,8 @@ class Lane:
             task = level.head()
             if task is not None:
                 return task
+            if self.window and level.more:
+                return None  # what comes first is on its way
         return None
 
 
@@ -244,9 +246,10 @@ class Lanes:
                     if task.ended:
                         continue
                 taken.append(task)
-            if level.newest > level.position:
+            more = level.newest > level.position
+            if more:
                 self.supply.refill(lane, priority, level, step)
-            if len(taken) >= most:
+            if len(taken) >= most or (more and lane.window):
                 break
         lane.flow += len(taken)
         return taken

@@ -18,14 +18,13 @@ from scale0.store.tasks import ASSIGNED, FINISHED, RUNNING, OpenTask
 from scale0.zerotask.desk import Desk, Holder, House, Slots
 from scale0.zerotask.lanes import Lane
 from scale0.zerotask.pacing import Pacing
+from scale0.zerotask.pushes import bodies_of
 from scale0.zerotask.queue import Queue
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
 from scale0.zerotask.words import quoted
 
 SAVE_SECONDS: Final = 1.0
 """When it is stored that a task runs, unless it has ended by then."""
-MAX_PUSH_BYTES: Final = 4 * 1024 * 1024
-"""Params in one TASKS message, unless a single task is larger."""
 
 
 class Leases:
@@ -33,7 +32,7 @@ class Leases:
 
     __slots__ = (
         *("_awaiting", "_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "adopt", "leased"),
+        *("_unsaved", "adopt", "fetch_lease", "leased", "measured"),
     )
 
     def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
@@ -45,10 +44,12 @@ class Leases:
         self._owner = quoted(house.identity if queue.shared is None else house.group)
         self.adopt: Callable[[Any, Mapping[str, int] | None, Now, Step], None] | None = None
         """In a shared store: finds out what is to become of the leases that a node says it has."""
+        self.fetch_lease: Callable[[Any, str, int, Now, Step], None] = lambda *_: None
         self._out: dict[Any, list[Task]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
         self._hungry: dict[Any, Lane | None] = {}
         self._pacing = Pacing(house, slots, self.recall, self._time_slotted)
+        self.measured = self._pacing.measured
         self._unsaved: dict[Task, None] = {}
         """Tasks that run, which the store does not know yet."""
         self._awaiting: dict[str, dict[str, Task]] = {}
@@ -124,7 +125,7 @@ class Leases:
             return False
         if row.node != holder.identity or attempt not in (None, row.attempt):
             return False
-        self.adopt(holder, {row.id: row.attempt}, now, step)
+        self.fetch_lease(holder, row.id, row.attempt, now, step)
         return True
 
     def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Step) -> None:
@@ -318,25 +319,15 @@ class Leases:
                 self._queue.dirty[task.method] = None
 
     def _push(self, step: Step) -> None:
-        out: dict[Any, list[Task]] = self._out
-        self._out = {}
-        lanes, owner = self._queue.lanes, self._owner
+        out, self._out = self._out, {}
         for holder, tasks in out.items():
-            parts: list[bytes] = []
-            size = 0
-            for task in [each for each in tasks if each.holder is holder]:
-                lane = lanes.find(task.method)
-                method = lane.quoted if lane is not None else quoted(task.method)
-                parts.append(
-                    b'{"id":"%b","method":%b,"params":%b,"attempt":%d,"timeout":%a,"owner":%b}'
-                    % (task.id.encode(), method, task.params, task.attempt, task.kept.timeout, owner)
-                )
-                size += len(task.params)
-                if size > MAX_PUSH_BYTES:
-                    step.promise(holder.peer, ("TASKS", {}, b"[%b]" % b",".join(parts)))
-                    parts, size = [], 0
-            if parts:
-                step.promise(holder.peer, ("TASKS", {}, b"[%b]" % b",".join(parts)))
+            still = [task for task in tasks if task.holder is holder]
+            for body in bodies_of(still, self._quoted, self._owner):
+                step.promise(holder.peer, ("TASKS", {}, body))
+
+    def _quoted(self, method: str) -> bytes:
+        lane = self._queue.lanes.find(method)
+        return lane.quoted if lane is not None else quoted(method)
 
     # What is said of a task.
 
@@ -413,10 +404,6 @@ class Leases:
         """Whatever it does of this attempt is done for nothing."""
         if holder.pushes:
             self._cancels.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
-
-    def measured(self, holder: Any, count: int, before: int, now: Now) -> None:
-        """It has ended so many of those that it had in hand."""
-        self._pacing.measured(holder, count, before, now)
 
     # Time.
 

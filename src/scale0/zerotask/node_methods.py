@@ -17,7 +17,14 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.events.columns import clip_int
 from scale0.events.tasks import TaskRefused
-from scale0.store.tasks import FAILED, FINISHED, QUEUED, Claimed, EndedTask, OpenTask
+from scale0.store.sharing import Claimed
+from scale0.store.tasks import (
+    FAILED,
+    FINISHED,
+    QUEUED,
+    EndedTask,
+    OpenTask,
+)
 from scale0.zerotask.arguments import (
     MAX_NODE_METHODS,
     MAX_PULL,

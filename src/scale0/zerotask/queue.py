@@ -18,6 +18,7 @@ from scale0.base.wheel import LazyWheel
 from scale0.events.columns import clip_int
 from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
 from scale0.store.interface import SLOT_BITS, Shared
+from scale0.store.sharing import ReleaseTask
 from scale0.store.tasks import (
     ASSIGNED,
     FAILED,
@@ -28,7 +29,6 @@ from scale0.store.tasks import (
     STATUS_NAMES,
     EndTask,
     OpenTask,
-    ReleaseTask,
 )
 from scale0.zerotask.arguments import (
     DEFAULT_MAX_ATTEMPTS,

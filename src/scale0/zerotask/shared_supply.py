@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from scale0.base.step import Step
-from scale0.store.tasks import OpenTask, PeekShelf, ReadQueue
+from scale0.store.sharing import PeekShelf
+from scale0.store.tasks import OpenTask, ReadQueue
 from scale0.zerotask import lanes
 from scale0.zerotask.lanes import Lane, Level
 from scale0.zerotask.shelf import Shelf

@@ -14,20 +14,12 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.base.step import Step
+from scale0.store.sharing import CANCEL, RELEASE, Beat, Beaten, Claimed, FindEnded, PutErrand, TakeErrands, TakeOrphans
 from scale0.store.tasks import (
     ASSIGNED,
-    CANCEL,
     CANCELLED,
-    RELEASE,
     RUNNING,
-    Beat,
-    Beaten,
-    Claimed,
-    FindEnded,
     OpenTask,
-    PutErrand,
-    TakeErrands,
-    TakeOrphans,
 )
 from scale0.zerotask.desk import House, Slots
 from scale0.zerotask.followers import Followers
@@ -77,19 +69,8 @@ class Sharing:
     """One broker's part in a shared store."""
 
     __slots__ = (
-        *(
-            "_endings",
-            "_followers",
-            "_house",
-            "_leases",
-            "_moving",
-            "_queue",
-            "_silent",
-            "_slots",
-            "_turn",
-            "_watchers",
-        ),
-        "others",
+        *("_endings", "_followers", "_holds", "_house", "_leases", "_moving", "_queue", "_silent", "_slots"),
+        *("_turn", "_watchers", "others"),
     )
 
     def __init__(
@@ -104,11 +85,13 @@ class Sharing:
         self._moving: dict[str, Moving] = {}
         self._endings: dict[str, list[Ending]] = {}
         self._turn = 0
+        self._holds: dict[str, Mapping[str, int] | None] = {}
+        """By node, what it said last, until the store has answered."""
         self._silent: dict[str, Any] = {}
         """Nodes that cannot say what they have in hand, by name: whatever was theirs at a broker that dies is."""
         self.others: tuple[str, ...] = ()
         """The other brokers that are alive."""
-        leases.adopt = self.claim
+        leases.adopt, leases.fetch_lease = self.claim, self.fetch
         queue.shelf.on_leaving = watchers.leaves
 
     def start(self, now: Now, step: Step) -> None:
@@ -140,7 +123,13 @@ class Sharing:
     def _orphans(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Step) -> None:
         """Nobody came back with these: whoever had them is lost."""
         for row in rows:
-            self._leases.lost(as_leased(row), now, step)
+            self._lose(row, now, step)
+
+    def _lose(self, row: OpenTask, now: Now, step: Step) -> None:
+        """A lease that is ours now, and whose node does not have it any more."""
+        task = as_leased(row)
+        self._queue.shelf.tasks[task.id] = task
+        self._leases.lost(task, now, step)
 
     # What is for us.
 
@@ -170,22 +159,52 @@ class Sharing:
 
     def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
         """A node says what it has in hand (None: it cannot say): what is nobody's, or another broker's, comes to us."""
-        own = self._queue.shelf.tasks
-        ids = tuple(id_ for id_ in holds or () if id_ not in own or own[id_].holder is not holder)
+        name = holder.identity
+        self._holds[name] = holds
         if holds is None:
-            self._silent[holder.identity] = holder
+            self._silent[name] = holder
+        else:
+            gone = [id_ for id_, want in self._moving.items() if want.holder.identity == name and id_ not in holds]
+            for id_ in gone:
+                del self._moving[id_]
+
+        def said() -> Mapping[str, int] | None:
+            """What it said last: it may have come again before the store answered."""
+            last = self._holds.get(name, holds)
+            if last is holds:
+                self._holds.pop(name, None)
+            return last
+
+        self._take_over(holder, holds or {}, said, name, step)
+
+    def fetch(self, holder: Any, id_: str, attempt: int, now: Now, step: Step) -> None:
+        """A node has a result of a lease that is not ours."""
+        holds = {id_: attempt}
+        self._take_over(holder, holds, lambda: holds, None, step)
+
+    def _take_over(
+        self,
+        holder: Any,
+        holds: Mapping[str, int],
+        said: Callable[[], Mapping[str, int] | None],
+        node: str | None,
+        step: Step,
+    ) -> None:
+        own = self._queue.shelf.tasks
+        ids = tuple(id_ for id_ in holds if id_ not in own or own[id_].holder is not holder)
         # What it has in hand fills its slots: nobody may be given these before we know.
         reserved = sum(self._slots.take_from(holder) for _ in ids)
 
-        def found(rows: tuple[Claimed, ...], later: Now, out: Step) -> None:
+        def found(rows: tuple[Claimed, ...], now: Now, out: Step) -> None:
             for _ in range(reserved):
                 self._slots.give_back(holder)
+            last = said()
             behind = (row.task.id for row in rows[len(ids) :] if row.task is not None)
             for id_, row in zip((*ids, *behind), rows, strict=True):
-                self._settle_claim(id_, row, holder, holds, later, out)
-            self._leases.feed(holder, later, out)
+                self._settle_claim(id_, row, holder, last, now, out)
+            self._leases.feed(holder, now, out)
 
-        self._queue.shelf.claim(ids, found, step, holder.identity)
+        self._queue.shelf.claim(ids, found, step, node)
 
     def _settle_claim(
         self, id_: str, row: Claimed, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step
@@ -210,17 +229,17 @@ class Sharing:
                 self._leases.refuse(holder, id_, attempt)
 
     def _take_up(self, row: OpenTask, holder: Any, now: Now, step: Step) -> None:
+        if not holder.alive:
+            self._lose(row, now, step)
+            return
         task = as_leased(row)
-        if holder.alive:
-            self._queue.shelf.tasks[task.id] = task
-            self._leases.take_up(task, holder, now, step)
-        else:
-            self._leases.lost(task, now, step)
+        self._queue.shelf.tasks[task.id] = task
+        self._leases.take_up(task, holder, now, step)
 
     def _put_down(self, row: OpenTask, holder: Any, now: Now, step: Step) -> None:
         """It was taken by its name, and is not what its node says."""
         if row.status in LEASED and row.node == holder.identity:
-            self._leases.lost(as_leased(row), now, step)  # its node does not have it
+            self._lose(row, now, step)
         else:
             self._queue.put_down(row, now, step)
 

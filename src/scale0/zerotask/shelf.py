@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
-from scale0.store.tasks import Claimed, ClaimTasks, EndedTask, FindTasks, OpenTask
+from scale0.store.sharing import Claimed, ClaimTasks
+from scale0.store.tasks import EndedTask, FindTasks, OpenTask
 from scale0.zerotask.task import Task, from_store
 
 MAX_LOOKS: Final = 100
@@ -85,10 +86,16 @@ class Shelf:
         then: Callable[[tuple[Claimed, ...], Now, Step], None],
         step: Step,
         node: str | None = None,
+        looks: int = 0,
     ) -> None:
         """Tasks by id, and those that nobody holds are ours from now on: whoever asks must load them, or write them."""
 
-        def answered(found: tuple[Claimed, ...], _mark: int, now: Now, out: Step) -> None:
+        def answered(found: tuple[Claimed, ...], mark: int, now: Now, out: Step) -> None:
+            rows = [row.task for row in found if row.task is not None]
+            stale = any(row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)
+            if stale and looks < MAX_LOOKS:
+                self.claim(ids, then, out, node, looks + 1)
+                return
             then(found, now, out)
 
         self.ask(ClaimTasks(ids, node), answered, step)
