@@ -43,7 +43,7 @@ class Scene:
     """One broker, a client that is known to it, and whoever joins."""
 
     def __init__(self, **config: Any) -> None:
-        self.world = World(config_service=True, **config)
+        self.world = World(**{"config_service": True, **config})
         self.world.store.commit([PutToken(digest_of(TOKEN), "root", ADMIN, FOREVER_US)])
         self.workers: dict[str, str] = {}
         """By connection: backends that speak TASKS."""
@@ -51,6 +51,13 @@ class Scene:
         """By connection: nodes that ask."""
         self.world.crash()  # tokens are read at the start
         assert self.call("client_connect", CLIENT) == CLIENT
+
+    def beat(self) -> None:
+        """Everybody who joined gives a sign of life."""
+        for line in self.workers:
+            self.world.say(line, "HEARTBEAT", {"config_version": self.version})
+        for line, name in self.nodes.items():
+            self.world.ask(line, "node_heartbeat", name)
 
     def restart(self) -> None:
         """The broker ends with all that it has stored, and starts again; nobody has come back yet."""
@@ -191,10 +198,7 @@ class Scene:
         """Time passes; everybody who joined lives on."""
         end = self.world.mono + seconds
         while self.world.mono < end - 1e-9:
-            for line in self.workers:
-                self.world.say(line, "HEARTBEAT", {"config_version": self.version})
-            for line, name in self.nodes.items():
-                self.world.ask(line, "node_heartbeat", name)
+            self.beat()
             self.wait(min(BEAT, end - self.world.mono))
 
     def wait(self, seconds: float) -> None:

@@ -111,9 +111,11 @@ class Disk:
 class World:
     """One broker over all its lives, its clock and its disk."""
 
-    def __init__(self, seed: int = 7, store: MemoryStore | None = None, held: bool = False, **config: Any) -> None:
+    disk_class = Disk
+
+    def __init__(self, seed: int = 7, store: Any = None, held: bool = False, **config: Any) -> None:
         """`held`: no commit returns, from the first one on."""
-        self.config = BrokerConfig(identity="broker-1", **config)
+        self.config = BrokerConfig(**{"identity": "broker-1", **config})
         self._chance = random.Random(seed)
         self._ids = itertools.count(1)
         self.mono, self.wall = 100.0, WALL
@@ -127,12 +129,12 @@ class World:
 
     def _start(self, store: MemoryStore, held: bool = False) -> None:
         self.lives += 1
-        self.disk = Disk(store, self._hear)
+        self.disk = self.disk_class(store, self._hear)
         self.disk.held = held
         opened = store.open()
         boot = max(int(self.wall * 1_000_000), opened.last_boot_us + 1)
         self.broker: Broker = compose_broker(self.config, Endpoints(), opened, boot, self._chance, None)
-        self._journal = Journal("broker-1", boot, opened.next_seq, opened.last_time_us)
+        self._journal = Journal(self.config.identity, boot, opened.next_seq, opened.last_time_us)
         step = Step()
         start_broker(self.broker, opened, self.now, step)
         self._finish(step)

@@ -79,6 +79,18 @@ _failed: Final = EitherForm(ShortTaskFailed, TaskFailed)
 _error: Final = msgspec.json.Decoder(ErrorObject)
 
 
+class Again:
+    """A result that waits for its lease."""
+
+    __slots__ = ("args", "asked", "do", "tries")
+
+    def __init__(self, asked: Asked, args: Any, do: Any, tries: int) -> None:
+        self.asked = asked
+        self.args = args
+        self.do = do
+        self.tries = tries
+
+
 class NodeMethods:
     """The methods, one function each."""
 
@@ -285,7 +297,7 @@ class NodeMethods:
                 asked.answer(b"true", out)
                 return
             if tries < MAX_FETCHES and self._leases.fetch(rows[0], holder, attempt, later, out):
-                again = (asked, args, do, tries + 1)
+                again = Again(asked, args, do, tries + 1)
                 self._house.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
                 return
             code = late(rows[0], holder.identity, attempt)
@@ -298,12 +310,11 @@ class NodeMethods:
 
         self._find(args.task_id, found, now, step)
 
-    def _end_again(self, what: tuple[Asked, Any, Any, int], now: Now, step: Step) -> None:
-        asked = what[0]
+    def _end_again(self, again: Again, now: Now, step: Step) -> None:
         try:
-            self._end(*what, now, step)
+            self._end(again.asked, again.args, again.do, again.tries, now, step)
         except RpcError as error:
-            asked.refuse(error.code, error.message, step)
+            again.asked.refuse(error.code, error.message, step)
 
     def _find(self, id_: str, found: Any, now: Now, step: Step) -> None:
         task = self._queue.shelf.tasks.get(id_)
