@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
-from tests.store.group import MemoryGroup
+from tests.store.group import MemoryGroup, PostgresGroup
 
 if TYPE_CHECKING:
     from scale0.store.interface import Store
+
+
+from tests.support.postgres import postgres_database, postgres_server, postgres_url
+
+__all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -36,9 +41,12 @@ def make(request, tmp_path):
         made[-1].close()
 
 
-@pytest.fixture
-def group():
+@pytest.fixture(params=["memory", "postgres"])
+def group(request, tmp_path):
     """A database for several brokers."""
-    made = MemoryGroup()
+    if request.param == "memory":
+        made: Any = MemoryGroup()
+    else:
+        made = PostgresGroup(request.getfixturevalue("postgres_url"), tmp_path)
     yield made
     made.close()

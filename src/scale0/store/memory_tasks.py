@@ -160,9 +160,9 @@ class MemoryTasks:
         """One that has not ended."""
         return self._open.get(seq)
 
-    def has_ended(self, seq: int) -> bool:
-        """It has, and is not forgotten."""
-        return seq in self._ended
+    def can_reopen(self, seq: int) -> bool:
+        """It has ended, and was not finished."""
+        return seq in self._ended and self._ended[seq].status != FINISHED
 
     def shelve(self, seq: int, shelved: bool) -> None:
         """Put an open one on the shelf, or take it off, between two commits."""

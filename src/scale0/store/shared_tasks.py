@@ -300,7 +300,7 @@ class _Commit:
                         yield DropFollow(after_seq, (seq,))
                     continue
                 case ReopenTask(seq=seq):
-                    if self._tasks.open(seq) is not None or not self._tasks.has_ended(seq):
+                    if not self._tasks.can_reopen(seq):
                         continue  # another broker was first, or it was swept
                     self.held[seq] = False
                 case ReleaseTask(seq):
@@ -321,7 +321,7 @@ class _Commit:
 
     def _use(self, write: PutTask) -> None:
         """The reservation of a new task's id and key: it must be there, and it is used up."""
-        if write.id in self._reserved or not write.id.startswith(OWN_IDS):
+        if not write.id.startswith(OWN_IDS):
             self._use_name(write.id)
         if write.key is not None:
             self._use_name((write.client, write.key))

@@ -7,7 +7,7 @@ stopped for that, the next page goes on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -28,6 +28,10 @@ from scale0.store.tasks import (
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
+
+Way = Literal["open", "ended", "method", "status"]
+"""Through the open tasks, or through the ended ones: all of them, or by an index."""
 
 OPEN_STATUSES: Final = (SCHEDULED, QUEUED, ASSIGNED, RUNNING)
 _ENDED_STATUSES: Final = (FINISHED, FAILED, CANCELLED)
@@ -61,16 +65,33 @@ class Walk(msgspec.Struct, frozen=True):
         )
 
 
-_WALK_OPEN: Final = Walk.of(_OPEN, "open_tasks NOT INDEXED WHERE true")
-_WALK_ENDED: Final = Walk.of(_ENDED, "ended_tasks NOT INDEXED WHERE true")
-_WALK_METHOD: Final = Walk.of(_ENDED, "ended_tasks INDEXED BY ended_method WHERE method = :method")
-_WALK_STATUS: Final = Walk.of(
-    _ENDED, "ended_tasks INDEXED BY ended_unfinished WHERE status <> 7000 AND status = :status"
-)
+_WALKS: Final[dict[Way, Walk]] = {
+    "open": Walk.of(_OPEN, "open_tasks NOT INDEXED WHERE true"),
+    "ended": Walk.of(_ENDED, "ended_tasks NOT INDEXED WHERE true"),
+    "method": Walk.of(_ENDED, "ended_tasks INDEXED BY ended_method WHERE method = :method"),
+    "status": Walk.of(_ENDED, "ended_tasks INDEXED BY ended_unfinished WHERE status <> 7000 AND status = :status"),
+}
 
 
 def list_tasks(reader: sqlite3.Connection, ask: ListTasks) -> TaskPage:
     """A page, from one moment: the caller holds a transaction."""
+
+    def walk(way: Way, filtered: bool, values: dict[str, Any]) -> tuple[list[tuple[Any, ...]], int | None]:
+        return _walk(reader, _WALKS[way], filtered, values)
+
+    def task(way: Way, row: tuple[Any, ...]) -> OpenTask | EndedTask:
+        return open_task(row) if way == "open" else EndedTask(*row)
+
+    return compose_page(ask, walk, task, str)
+
+
+def compose_page(
+    ask: ListTasks,
+    walk: Callable[[Way, bool, dict[str, Any]], tuple[list[tuple[Any, ...]], int | None]],
+    task: Callable[[Way, tuple[Any, ...]], OpenTask | EndedTask],
+    text: Callable[[str], str],
+) -> TaskPage:
+    """A page of whatever store can walk; PostgreSQL's does, too."""
     limit = max(1, writes.bounded(ask.limit))
     before = writes.MAX_INTEGER if ask.before_seq is None else ask.before_seq
     values = {
@@ -78,24 +99,23 @@ def list_tasks(reader: sqlite3.Connection, ask: ListTasks) -> TaskPage:
         "limit": limit,
         "scan": writes.LIST_SCAN_ROWS,
         "status": None if ask.status is None else writes.fit(ask.status),
-        "method": ask.method,
-        "client": ask.client,
+        "method": None if ask.method is None else text(ask.method),
+        "client": None if ask.client is None else text(ask.client),
     }
+    ways: list[tuple[Way, bool]] = []
+    if ask.status is None or ask.status in OPEN_STATUSES:
+        ways.append(("open", ask.status is not None or ask.method is not None or ask.client is not None))
+    if ask.status is None or ask.status in _ENDED_STATUSES:
+        ways.append(_choose(ask))
     tasks: list[OpenTask | EndedTask] = []
     low: int | None = None
-    if ask.status is None or ask.status in OPEN_STATUSES:
-        filtered = ask.status is not None or ask.method is not None or ask.client is not None
-        rows, stopped = _walk(reader, _WALK_OPEN, filtered, values)
-        tasks += map(open_task, rows)
-        low = stopped
-    if ask.status is None or ask.status in _ENDED_STATUSES:
-        walk, filtered = _choose(ask)
-        rows, stopped = _walk(reader, walk, filtered, values)
-        tasks += [EndedTask(*row) for row in rows]
+    for way, filtered in ways:
+        rows, stopped = walk(way, filtered, values)
+        tasks += [task(way, row) for row in rows]
         if stopped is not None:
             low = stopped if low is None else max(low, stopped)
     # Below the place where one table's walk stopped, the other's rows would stand alone.
-    whole = sorted((task for task in tasks if low is None or task.seq >= low), key=lambda task: -task.seq)
+    whole = sorted((each for each in tasks if low is None or each.seq >= low), key=lambda each: -each.seq)
     if len(whole) > limit:
         return TaskPage(tuple(whole[:limit]), whole[limit - 1].seq)
     return TaskPage(tuple(whole), low)
@@ -109,13 +129,13 @@ def open_task(row: tuple[Any, ...]) -> OpenTask:
     return OpenTask(*values)
 
 
-def _choose(ask: ListTasks) -> tuple[Walk, bool]:
+def _choose(ask: ListTasks) -> tuple[Way, bool]:
     """The way through the ended tasks, and whether it passes rows that are not wanted."""
     if ask.status is not None and ask.status != FINISHED:
-        return _WALK_STATUS, ask.method is not None or ask.client is not None
+        return "status", ask.method is not None or ask.client is not None
     if ask.method is not None:
-        return _WALK_METHOD, ask.status is not None or ask.client is not None
-    return _WALK_ENDED, ask.status is not None or ask.client is not None
+        return "method", ask.status is not None or ask.client is not None
+    return "ended", ask.status is not None or ask.client is not None
 
 
 def _walk(

