@@ -30,6 +30,8 @@ CALM_SECONDS = 120.0
 class FarDisk(Disk):
     """Commits to a database that may be away: what cannot be done now is done later."""
 
+    store: Any
+
     def _end(self) -> None:
         try:
             super()._end()
@@ -54,6 +56,13 @@ class FarWorld(World):
     """A broker whose store is far away."""
 
     disk_class = FarDisk
+
+    @property
+    def far(self) -> SharedMemoryStore:
+        """Its store."""
+        store: Any = self.store
+        assert isinstance(store, SharedMemoryStore)
+        return store
 
 
 class Storm:
@@ -106,7 +115,7 @@ class Storm:
         world = self.worlds[name]
         world.heard.clear()
         world.disk.held = False
-        world.store.away = False  # a broker that cannot reach the database does not start
+        world.far.away = False  # a broker that cannot reach the database does not start
         self.up.add(name)
         self.asleep.pop(name, None)
         world.crash()
@@ -117,6 +126,9 @@ class Storm:
         number = self.act(name, lambda world: world.ask(line, method, *params))
         if number is not None:
             self.asked[name, number] = (what, about)
+
+    def say(self, name: str, line: str, command: str, body: list[dict[str, Any]]) -> None:
+        self.act(name, lambda world: world.say(line, command, {}, body))
 
     # What is done.
 
@@ -175,10 +187,10 @@ class Storm:
                     self.ask(name, line, "finish", (id_, attempt), "node_task_finished", NODE, id_, value, attempt)
                 elif self.chance.random() < 0.2:
                     said = [{"id": id_, "attempt": attempt, "status": "running"}]
-                    self.act(name, lambda world, s=said, li=line: world.say(li, "TASKSTATUS", {}, s))
+                    self.say(name, line, "TASKSTATUS", said)
                 else:
                     said = [{"id": id_, "attempt": attempt, "result": value}]
-                    self.act(name, lambda world, s=said, li=line: world.say(li, "TASKSDONE", {}, s))
+                    self.say(name, line, "TASKSDONE", said)
 
     def die(self) -> None:
         who = self.chance.choice(WORKERS)
@@ -203,14 +215,14 @@ class Storm:
         self.asleep[self.chance.choice(BROKERS)] = self.time + self.chance.choice([1.0, 4.0, 12.0])
 
     def cut(self) -> None:
-        self.worlds[self.chance.choice(BROKERS)].store.away = True
+        self.worlds[self.chance.choice(BROKERS)].far.away = True
 
     def mend(self) -> None:
         for world in self.worlds.values():
-            world.store.away = False
+            world.far.away = False
 
     def lose_answer(self) -> None:
-        self.worlds[self.chance.choice(BROKERS)].store.lose_answer(away=False)
+        self.worlds[self.chance.choice(BROKERS)].far.lose_answer(away=False)
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK)):

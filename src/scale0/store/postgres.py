@@ -45,7 +45,14 @@ from scale0.store.postgres_schema import migrate
 from scale0.store.postgres_tasks import answer_tasks, take_tasks
 from scale0.store.postgres_writes import Commit
 from scale0.store.shared_tasks import takes
-from scale0.store.tasks import Beat, EndTask, FindNew, Found, ListTasks, PutTask
+from scale0.store.sharing import Beat
+from scale0.store.tasks import (
+    EndTask,
+    FindNew,
+    Found,
+    ListTasks,
+    PutTask,
+)
 from scale0.store.writes import Answer, Ask, ReadDocument, ReadDocuments, ReadJournal, Write
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import msgspec
 
 from scale0.store.interface import MAX_SLOT, StoreFailed, StoreFenced, StoreRefused
 from scale0.store.postgres_schema import LOCK_MIGRATE
-from scale0.store.tasks import Beaten
+from scale0.store.sharing import Beaten
 
 if TYPE_CHECKING:
     import psycopg

@@ -12,25 +12,28 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.store.postgres_pages import list_tasks
 from scale0.store.postgres_rows import ENDED, JOINED, NAMED, OPEN, Named, ended_task, named, open_task
 from scale0.store.postgres_text import clean
-from scale0.store.tasks import (
+from scale0.store.sharing import (
     Claimed,
     ClaimTasks,
+    FindEnded,
+    PeekQueue,
+    PeekShelf,
+    PutErrand,
+    TakeDue,
+    TakeErrands,
+    TakeOrphans,
+)
+from scale0.store.tasks import (
     CountTasks,
     FindTasks,
     ListTasks,
     OpenTask,
-    PeekQueue,
-    PeekShelf,
-    PutErrand,
     ReadExpiry,
     ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
     ReadSettled,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
     TaskAsk,
 )
 from scale0.store.writes import TaskAnswer, bounded, fit
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 _SHELF: Final = "shelved AND status = 1000 AND method = {method}"
 
+_FIND_ENDED: Final = f"""
+    SELECT {ENDED} FROM task_ids n JOIN ended_tasks e ON e.seq = n.seq WHERE n.id = ANY(%s::text[])"""
 _FIND: Final = f"SELECT n.id, {NAMED} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
 
 _NEXT_PRIORITY: Final = """
@@ -91,9 +96,10 @@ _TAKE_QUEUE: Final = f"""
     {_TAKE}"""
 _TAKE_FOLLOWERS: Final = f"""
     WITH t AS (SELECT o.seq FROM follows f JOIN open_tasks o ON o.seq = f.seq
-        WHERE f.after_seq = %(after)s AND f.seq > %(seq)s AND o.holder IS NULL
-        ORDER BY f.seq LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED)
-    {_TAKE}"""
+        WHERE f.after_seq = %(after)s AND f.seq > %(seq)s AND (o.holder IS NULL OR o.holder = %(slot)s)
+        ORDER BY f.seq LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED),
+    u AS (UPDATE open_tasks SET holder = %(slot)s FROM t WHERE open_tasks.seq = t.seq AND status = 500)
+    SELECT {OPEN} FROM open_tasks o JOIN t ON t.seq = o.seq"""
 _TAKE_DUE: Final = f"""
     WITH t AS (SELECT seq FROM open_tasks
         WHERE status = 500 AND waits = 0 AND runnable_us <= %(now)s AND holder IS NULL
@@ -123,6 +129,9 @@ def answer_tasks(connection: Connection, ask: TaskAsk) -> TaskAnswer:
         case FindTasks(ids):
             found = find(connection, ids)
             return tuple(found[name].task if name in found else None for name in ids)
+        case FindEnded(ids):
+            rows = connection.execute(_FIND_ENDED, (list(map(clean, ids)),), binary=True)
+            return tuple(map(ended_task, rows))
         case ReadPriorities(method):
             return tuple(connection.execute(_PRIORITIES, {"method": clean(method)}).fetchall())
         case PeekShelf(methods):

@@ -18,18 +18,16 @@ from scale0.store.interface import StoreFailed
 from scale0.store.postgres_own import apply_own
 from scale0.store.postgres_text import clean, integers, truths
 from scale0.store.shared_tasks import OWN_IDS
+from scale0.store.sharing import FreeId, PutErrand, ReleaseTask
 from scale0.store.tasks import (
     ChangeTask,
     DropFollow,
     DropTaskClient,
     EndTask,
-    FreeId,
     LeaseTask,
-    PutErrand,
     PutFollow,
     PutTask,
     PutTaskClient,
-    ReleaseTask,
     ReopenTask,
     SweepTasks,
 )
