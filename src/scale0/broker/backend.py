@@ -244,7 +244,7 @@ class BackendSession:
             # The broker knows what we have in hand, and would not heed it.
             return ready
         if self._tasks is not None:
-            self._tasks.meet(self.line.book.name)
+            self._tasks.meet(self.line.book.owner)
         holds = self._hold(len(_to_json(ready)))
         return msgspec.structs.replace(ready, holds=holds) if holds else ready
 

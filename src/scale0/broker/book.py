@@ -41,7 +41,7 @@ class KnownGroup(msgspec.Struct, frozen=True):
 class Book:
     """The addresses of one client."""
 
-    __slots__ = ("_asker", "_chance", "_given", "_learnt", "_names", "_role", "_tried", "at")
+    __slots__ = ("_asker", "_chance", "_given", "_learnt", "_names", "_owners", "_role", "_tried", "at")
 
     def __init__(self, role: str, given: Sequence[str], chance: random.Random) -> None:
         self._role = role
@@ -51,6 +51,8 @@ class Book:
         """Told by the configuration: the own group's, then those of each fallback group."""
         self._names: dict[str, str] = {}
         """By endpoint: who is there."""
+        self._owners: dict[str, str] = {}
+        """By endpoint: the group whose brokers share the store there, if they do."""
         self._tried: set[str] = set()
         """In this round."""
         self._asker: str | None = None
@@ -66,6 +68,16 @@ class Book:
     def name(self) -> str:
         """The identity of the broker where we are; empty while nobody told."""
         return self._names.get(self.at, "")
+
+    @property
+    def owner(self) -> str:
+        """Whose tasks are told where we are: a group's that shares a store, or that one broker's; empty: unknown."""
+        return self._owners.get(self.at) or self.name
+
+    @property
+    def is_shared(self) -> bool:
+        """True where others of the group could tell of the same tasks."""
+        return self.at in self._owners
 
     @property
     def is_home(self) -> bool:
@@ -103,6 +115,14 @@ class Book:
         """Whoever is where we are told its name."""
         if identity:
             self._names[self.at] = identity
+
+    def told_owner(self, owner: object) -> None:
+        """Whoever is where we are says whose tasks it tells of; nothing: its own alone."""
+        if isinstance(owner, str) and owner not in ("", self.name):
+            if self.at in self._owners or len(self._owners) < MAX_ENDPOINTS:
+                self._owners[self.at] = owner
+        else:
+            self._owners.pop(self.at, None)
 
     def go(self, place: str, identity: str) -> bool:
         """A broker sends us there; False: that is no address."""

@@ -83,6 +83,7 @@ class Documents:
             config_type=member.config_type,
             config_version=self.version,
             config_hash=self.hash,
+            owner=self._owner,
         )
         step.promise(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
 
@@ -139,9 +140,14 @@ class Documents:
             self.document, member.identity, sorted(member.services), config.group, self._state.identity, interval
         )
 
+    @property
+    def _owner(self) -> str | msgspec.UnsetType:
+        """Told only where several brokers share a store."""
+        return msgspec.UNSET if self._state.owner == self._state.identity else self._state.owner
+
     def _ack(self, member: Member, version: int, hash_: str, step: Step) -> None:
         member.config_version = version
-        said = options.ConfigAck(identity=member.identity, config_version=version, config_hash=hash_)
+        said = options.ConfigAck(identity=member.identity, config_version=version, config_hash=hash_, owner=self._owner)
         step.promise(member.connection, ("CONFIGACK", said))
 
     def _push(self, _: None, now: Now, step: Step) -> None:

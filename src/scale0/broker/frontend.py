@@ -383,9 +383,11 @@ class FrontendSession:
         except (msgspec.DecodeError, RecursionError, ValueError):
             return
         known, self._boot = self._boot, pong
-        self.line.book.met(pong.broker)
+        book = self.line.book
+        book.met(pong.broker)
+        book.told_owner(pong.owner)
         if self._rider is not None:
-            self._rider.meet(pong.broker)
+            self._rider.meet(book.owner, book.is_shared)
         if known is None or known == pong:
             return
         for call in list(self._calls.values()):
@@ -410,7 +412,8 @@ class FrontendSession:
                 if not call.sent or (call.retry and not call.spoke):
                     self._send(call, now, out)
         if self._rider is not None:
-            self._rider.resume(self.line.book.name or self.line.book.at, now, out)
+            book = self.line.book
+            self._rider.resume(book.owner or book.at, now, out)
 
     def _why_ended(self) -> tuple[int, str]:
         ended = self.line.ended
@@ -439,3 +442,4 @@ class Pong(msgspec.Struct, frozen=True):
 
     broker: str = ""
     boot: str = ""
+    owner: str = ""

@@ -211,6 +211,7 @@ class Line:
                 self._take_config(said, bodies, now, out)
             case "CONFIGACK":
                 self.identity = said.identity
+                self.book.told_owner(said.owner)
                 if said.config_version >= (self.config_version or 0):
                     self.config_version, self.config_hash = said.config_version, said.config_hash or self.config_hash
                 if self.state == CHECKING:
@@ -321,6 +322,7 @@ class Line:
     def _take_config(self, said: options.Config, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
         """Never older: a CONFIG that is not newer by (version, hash) is ignored."""
         self.identity = said.identity
+        self.book.told_owner(said.owner)
         ours = (self.config_version or 0, self.config_hash or "")
         if (said.config_version, said.config_hash) > ours:
             self.config_version, self.config_hash = said.config_version, said.config_hash

@@ -46,6 +46,8 @@ class ConfigAck(msgspec.Struct, frozen=True):
     identity: str
     config_version: int
     config_hash: str = ""
+    owner: str | msgspec.UnsetType = msgspec.UNSET
+    """Whose tasks are told here, where that is not the broker alone: the group that shares a store."""
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ class Config(msgspec.Struct, frozen=True):
     config_type: str
     config_version: int
     config_hash: str
+    owner: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Ready(msgspec.Struct, frozen=True):

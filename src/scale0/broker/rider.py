@@ -30,11 +30,11 @@ class Rider(Protocol):
         ...
 
     def resume(self, broker: str, now: Now, out: LineStep) -> None:
-        """There is a new connection, to this broker; empty: nobody knows."""
+        """There is a new connection, to this broker, or one that shares a store with others; empty: nobody knows."""
         ...
 
-    def meet(self, broker: str) -> None:
-        """The broker says who it is."""
+    def meet(self, owner: str, shared: bool) -> None:
+        """The broker says whose tasks it tells of: its own, or those of a group that shares a store."""
         ...
 
     def flush(self, now: Now, out: LineStep) -> None:

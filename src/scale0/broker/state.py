@@ -47,6 +47,7 @@ class BrokerState:
         "interval",
         "limits",
         "liveness",
+        "owner",
         "policies",
         "started",
         "state",
@@ -57,6 +58,8 @@ class BrokerState:
         self.identity = identity
         self.config = config
         self.limits: Limits = config.limits()
+        self.owner = identity
+        """To whom a result may be told: this broker, or the group whose brokers share its store."""
         self.boot = boot
         self.chance = chance
         self.state = state

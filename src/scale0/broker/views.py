@@ -66,6 +66,7 @@ class Views:
         """A sign of life."""
         return {
             "broker": self._state.identity,
+            "owner": self._state.owner,
             "boot": f"{self._state.boot:x}",
             "state": self._state.state,
             "time": now.wall,

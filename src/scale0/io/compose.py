@@ -58,6 +58,8 @@ def compose_broker(
     stored = opened.document
     document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
     state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
+    if opened.shared is not None:
+        state.owner = config.group
     state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
     roster = Roster()

@@ -32,7 +32,7 @@ MAX_TOPICS: Final = 100_000
 class Announcer:
     """All subscriptions of one broker."""
 
-    __slots__ = ("_everything", "_house", "_lengths", "on_method", "on_prefix", "topics", "waiting")
+    __slots__ = ("_everything", "_house", "_lengths", "look", "on_method", "on_prefix", "topics", "waiting")
 
     def __init__(self, house: House) -> None:
         self._house = house
@@ -45,6 +45,8 @@ class Announcer:
         """Told of a subscription to several methods."""
         self.waiting: Callable[[int], Iterable[Task]] = lambda _: ()
         """The first tasks of each method that nobody has."""
+        self.look: Callable[[Step], None] = lambda _: None
+        """Has those announced that are not in memory."""
 
     def start(self, now: Now) -> None:
         """Begin to repeat."""
@@ -88,7 +90,7 @@ class Announcer:
     def taken(self, tasks: Iterable[Task], step: Step) -> None:
         """New tasks that nobody has yet."""
         for task in tasks:
-            self._announce(task, step)
+            self._announce(task.method, task.id, step)
 
     def ended(self, client: str, id_: str, status: str, step: Step) -> None:
         """A task has ended."""
@@ -103,10 +105,15 @@ class Announcer:
             params = b'{"heartbeat_interval":%a}' % self._house.interval
             step.publish(TASK_PUB, [NODE_TOPIC, notification(b"zerotask.node.broker_node_status", params)])
 
-    def _announce(self, task: Task, step: Step) -> None:
-        topic = TASK_PREFIX + task.method.encode("utf-8", "surrogatepass")
-        if self.is_wanted(topic) and not is_reserved(task.method):
-            params = b'{"method":%b,"task_id":"%b"}' % (quoted(task.method), task.id.encode())
+    def repeat(self, method: str, ids: Iterable[str], step: Step) -> None:
+        """These wait, wherever they are."""
+        for id_ in ids:
+            self._announce(method, id_, step)
+
+    def _announce(self, method: str, id_: str, step: Step) -> None:
+        topic = TASK_PREFIX + method.encode("utf-8", "surrogatepass")
+        if self.is_wanted(topic) and not is_reserved(method):
+            params = b'{"method":%b,"task_id":"%b"}' % (quoted(method), id_.encode())
             step.publish(TASK_PUB, [topic, notification(b"zerotask.node.broker_new_task", params)])
 
     def _ask_nodes(self, _: None, now: Now, step: Step) -> None:
@@ -117,5 +124,6 @@ class Announcer:
     def _repeat(self, _: None, now: Now, step: Step) -> None:
         if (self.topics or self._everything) and self._house.serving and not self._house.draining:
             for task in self.waiting(REPEATED_TASKS):
-                self._announce(task, step)
+                self._announce(task.method, task.id, step)
+            self.look(step)
         self._house.timers.add((self._repeat, None), now.mono + self._house.interval)

@@ -146,9 +146,9 @@ class TaskAsker:
         """True while something is expected that only the broker which has our tasks can tell."""
         return self._watching.is_bound(self._calls.values())
 
-    def meet(self, broker: str) -> None:
-        """The broker says who it is."""
-        self._again += self._watching.meet(broker, self._calls.values())
+    def meet(self, owner: str, shared: bool) -> None:
+        """The broker says whose tasks it tells of: its own, or those of a group that shares a store."""
+        self._again += self._watching.meet(owner, shared, self._calls.values())
 
     def deadline(self, live: bool) -> float | None:
         """When `tick` or (`live`: there is a connection) `flush` has something to do."""

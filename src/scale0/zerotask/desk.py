@@ -102,6 +102,8 @@ class House(Protocol):
     """The broker's shared state."""
 
     identity: str
+    owner: str
+    """To whom a result may be told: this broker, or the group whose brokers share its store."""
     limits: Limits
     chance: Any
     full: bool

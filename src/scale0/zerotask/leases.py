@@ -40,8 +40,7 @@ class Leases:
         self._desk = desk
         self._slots = slots
         self._queue = queue
-        # A result may be told to whoever has the task then: this broker, or any of those that share its store.
-        self._owner = quoted(house.identity if queue.shared is None else house.group)
+        self._owner = quoted(house.owner)
         self.adopt: Callable[[Any, Mapping[str, int] | None, Now, Step], None] | None = None
         """In a shared store: finds out what is to become of the leases that a node says it has."""
         self.fetch_lease: Callable[[Any, str, int, Now, Step], None] = lambda *_: None

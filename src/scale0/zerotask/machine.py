@@ -11,8 +11,9 @@ from scale0.base.identity import is_reserved
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.store.interface import Shared
+from scale0.store.sharing import PeekQueue
 from scale0.store.tasks import QUEUED, ListTasks, OpenTask, ReadExpiry, SweepTasks
-from scale0.zerotask.announcer import Announcer
+from scale0.zerotask.announcer import REPEATED_TASKS, Announcer
 from scale0.zerotask.client_methods import ClientMethods
 from scale0.zerotask.clients import Clients
 from scale0.zerotask.desk import Desk, House, Slots
@@ -88,6 +89,8 @@ class Tasks:
         self.announcer.on_method = self._listen
         self.announcer.on_prefix = self._listen_wide
         self.announcer.waiting = self._waiting
+        if self.sharing is not None:
+            self.announcer.look = self._look_on_the_shelf
 
     def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, step: Step) -> None:
         """The first turn: what a predecessor left is taken up."""
@@ -174,6 +177,18 @@ class Tasks:
                     self.queue.lanes.need(method, later, out)
 
         step.ask(Question(ListTasks(limit=1_000, status=QUEUED), listed, aside=True))
+
+    def _look_on_the_shelf(self, step: Step) -> None:
+        """In a shared store, tasks that nobody takes are nobody's: those that somebody listens for are looked up."""
+        for method in self.queue.lanes.methods():
+            if self.announcer.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")):
+                self._repeat(method, step)
+
+    def _repeat(self, method: str, step: Step) -> None:
+        def found(ids: tuple[str, ...], _mark: int, _now: Now, out: Step) -> None:
+            self.announcer.repeat(method, ids, out)
+
+        self.shelf.ask(PeekQueue(method, REPEATED_TASKS), found, step)
 
     def _waiting(self, most: int) -> list[Task]:
         lanes = self.queue.lanes

@@ -252,7 +252,12 @@ class Sharing:
     def _moved(self, ids: tuple[str, ...], rows: tuple[Claimed, ...], now: Now, step: Step) -> None:
         """Have these come, or where are they now?"""
         for id_, row in zip(ids, rows, strict=True):
-            want, task = self._moving[id_], row.task
+            want, task = self._moving.get(id_), row.task
+            if want is None:
+                # Its node came again meanwhile, and does not have it.
+                if isinstance(task, OpenTask) and not row.holder and id_ not in self._queue.shelf.tasks:
+                    self._queue.put_down(task, now, step)
+                continue
             patient = want.holder.alive and now.mono < want.until
             if isinstance(task, OpenTask) and row.holder and task.attempt == want.attempt and patient:
                 continue

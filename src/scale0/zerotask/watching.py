@@ -56,7 +56,9 @@ class Watching:
         self.look_at = 0.0
         self.connection = 0
         self.broker = ""
-        """Where we are: its name, or its address as long as nobody told the name; empty: nobody knows."""
+        """Where we are: its name or its group's, or its address as long as nobody told; empty: nobody knows."""
+        self.shared = False
+        """Others of its group could tell us the same."""
         self._moved = False
         """There may be something that is another broker's."""
         self._watched_at_last_look: frozenset[str] = frozenset()
@@ -76,11 +78,12 @@ class Watching:
         ticket = self.find(id_)
         return "" if ticket is None else ticket.at
 
-    def meet(self, broker: str, calls: Iterable[Call]) -> list[Call]:
+    def meet(self, broker: str, shared: bool, calls: Iterable[Call]) -> list[Call]:
         """We learn the name of the broker where we are: what left on this connection is there.
 
         Calls that seemed to be for another broker and are for this one: they are to be said again.
         """
+        self.shared = shared
         if not broker or broker == self.broker:
             return []
         away = [one for one in calls if not self.is_here(one)]
@@ -97,7 +100,9 @@ class Watching:
 
     def is_bound(self, calls: Iterable[Call]) -> bool:
         """True while a call is under way, or somebody holds a task, that only the broker where we are can tell of."""
-        return any(one.tries > 0 and self.is_here(one) for one in itertools.chain(calls, self._held()))
+        return not self.shared and any(
+            one.tries > 0 and self.is_here(one) for one in itertools.chain(calls, self._held())
+        )
 
     def find(self, id_: str) -> Ticket | None:
         """The ticket of this id, if somebody holds it and it has not ended."""
