@@ -5,15 +5,20 @@ Promise: TASK-15, TASK-16.
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from scale0.store.interface import StoreFenced
+from scale0.store.interface import StoreFailed, StoreFenced, check_writes
 from scale0.store.shared_memory import SharedMemory, SharedMemoryStore, StoreAway
+from scale0.store.shared_tasks import SharedTasks, _Commit
 from scale0.store.tasks import EndedTask, FindTasks
+from scale0.zerotask.sharing import Sharing
 from tests.zerotask.world import Disk, Heard, World
 
 BROKERS = ("ann", "bob", "cat")
@@ -21,7 +26,9 @@ WORKERS = ("w0", "w1", "w2")
 NODE = "n0"
 METHODS = ("a", "b")
 CLIENT = "c"
-SEEDS = 30
+SEEDS = int(os.environ.get("NETWORK_SEEDS", "30"))
+PLANTED_SEEDS = 60
+"""In so many a planted bug must show."""
 STEPS = 150
 TICK = 0.25
 CALM_SECONDS = 120.0
@@ -145,7 +152,15 @@ class Storm:
         options |= {"delay": 1.0} if self.chance.random() < 0.2 else {}
         # All brokers serve one client: its id is valid at each.
         said = (f"{CLIENT}-ann", self.chance.choice(METHODS), [self.made], id_, options)
+        twice = self.chance.random() < 0.3
+        if twice:
+            self.act(name, World.hold)
         self.ask(name, self.fronts[name], "submit", key, "client_new_task", *said)
+        if twice:
+            # It heard nothing, and asks another while the first is at it.
+            self.act(name, lambda world: world.disk.end_one())
+            other = self.chance.choice(BROKERS)
+            self.ask(other, self.fronts[other], "submit", key, "client_new_task", *said)
 
     def about(self) -> None:
         if self.taken:
@@ -254,7 +269,7 @@ class Storm:
             lambda: self.pass_time(4.0),
         ]
         name = self.chance.choice(BROKERS)
-        acts += [lambda: self.act(name, World.hold), lambda: self.act(name, World.let_go)]
+        acts += [lambda: self.act(name, World.hold)] + [lambda: self.act(name, World.let_go)] * 3
         self.chance.choice(acts)()
         self.listen()
 
@@ -352,15 +367,104 @@ class Storm:
         raise AssertionError(f"stuck: {self.database.tasks.snapshot().open}")
 
 
+def blow(seed: int) -> None:
+    """One storm, and the calm after it."""
+    storm = Storm(seed)
+    for _ in range(STEPS):
+        storm.step()
+        storm.check()
+    storm.finish()
+
+
 @pytest.mark.own_store  # it brings its own
 @pytest.mark.parametrize("part", range(3))
 def test_whatever_happens_nothing_is_lost_and_nothing_ends_twice(part):
     for seed in range(part, SEEDS, 3):
-        storm = Storm(seed)
         try:
-            for _ in range(STEPS):
-                storm.step()
-                storm.check()
-            storm.finish()
+            blow(seed)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+# Bugs that are planted, and what they break.
+
+
+def two_hold_one_task(patch: pytest.MonkeyPatch) -> str:
+    """Whoever takes a task leaves it where it is; and nobody asks whose it is."""
+    patch.setattr(SharedTasks, "_take", lambda _self, _life, rows: tuple(rows))
+    patch.setattr(_Commit, "_must_hold", lambda _self, _seq: None)
+    return "handed out twice|two results|not there to be changed"
+
+
+def nobody_is_fenced(patch: pytest.MonkeyPatch) -> str:
+    """A broker that others took for dead goes on, and writes what is theirs."""
+    patch.setattr(SharedMemoryStore, "_fence", lambda _self: None)
+    patch.setattr(_Commit, "_must_hold", lambda _self, _seq: None)
+    return "handed out twice|two results|not there to be changed|not reserved"
+
+
+def nothing_is_reserved(patch: pytest.MonkeyPatch) -> str:
+    """Two brokers may use one id or key."""
+    patch.setattr(_Commit, "_use", lambda _self, _write: None)
+    found = SharedTasks._find_new
+
+    def never_busy(self: Any, life: Any, ask: Any, is_alive: Any) -> Any:
+        return found(self, life, msgspec.structs.replace(ask, reserve=None), is_alive)
+
+    patch.setattr(SharedTasks, "_find_new", never_busy)
+    return "has two tasks|given twice|there already|is taken"
+
+
+def orphans_are_forgotten(patch: pytest.MonkeyPatch) -> str:
+    """What a dead broker's dead worker had stays theirs for ever."""
+    patch.setattr(Sharing, "_orphans", lambda _self, _rows, _mark, _now, _step: None)
+    return "stuck"
+
+
+def leases_stay_behind(patch: pytest.MonkeyPatch) -> str:
+    """Work that its node brings along is cancelled, and nobody does it."""
+    patch.setattr(Sharing, "_take_up", lambda _self, _row, _holder, _now, _step: None)
+    return "stuck"
+
+
+def lost_answers_count_as_no(patch: pytest.MonkeyPatch) -> str:
+    """A commit whose answer got lost is done again."""
+    patch.setattr(SharedMemoryStore, "lose_answer", do_twice)
+    return "journal row|there already|not held|not there"
+
+
+def do_twice(self: Any, away: bool = True) -> None:
+    commit = self._apply
+
+    def twice(writes: Any) -> None:
+        self._apply = commit
+        commit(writes)
+        check_writes(writes, self._member.own.next_seq)
+        commit(writes)
+
+    self._apply = twice
+
+
+@pytest.mark.own_store
+@pytest.mark.parametrize(
+    "plant",
+    [
+        two_hold_one_task,
+        nobody_is_fenced,
+        nothing_is_reserved,
+        orphans_are_forgotten,
+        leases_stay_behind,
+        lost_answers_count_as_no,
+    ],
+)
+def test_a_planted_bug_is_seen(plant: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = plant(monkeypatch)
+    for seed in range(PLANTED_SEEDS):
+        try:
+            blow(seed)
+        except (AssertionError, StoreFailed, ValueError) as error:
+            seen = str(error)
+            break
+    else:
+        seen = f"nothing in {PLANTED_SEEDS} seeds"
+    assert re.search(wanted, seen), seen

@@ -151,8 +151,7 @@ class TaskWork:
 
     def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Step) -> None:
         """It no longer has what it held, except `keep`."""
-        if backend.tasks:
-            self._tasks.leases.lose(backend, keep, now, step)
+        self._tasks.leases.lose(backend, keep, now, step)
 
     def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
         """A TASKS message never left for it."""

@@ -32,7 +32,7 @@ class Leases:
 
     __slots__ = (
         *("_awaiting", "_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "adopt", "fetch_lease", "leased", "measured"),
+        *("_unsaved", "adopt", "fetch_lease", "leased", "measured", "restate"),
     )
 
     def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
@@ -44,6 +44,7 @@ class Leases:
         self.adopt: Callable[[Any, Mapping[str, int] | None, Now, Step], None] | None = None
         """In a shared store: finds out what is to become of the leases that a node says it has."""
         self.fetch_lease: Callable[[Any, str, int, Now, Step], None] = lambda *_: None
+        self.restate: Callable[[str, Mapping[str, int]], None] = lambda *_: None
         self._out: dict[Any, list[Task]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
         self._hungry: dict[Any, Lane | None] = {}
@@ -129,6 +130,7 @@ class Leases:
 
     def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Step) -> None:
         """It no longer has what it held, except `keep`."""
+        self.restate(holder.identity, keep)
         for task in [task for task in holder.tasks.values() if keep.get(task.id) != task.attempt]:
             self.release(task)
             self.lost(task, now, step)

@@ -37,8 +37,10 @@ MAX_ERRANDS: Final = 1_000
 MAX_ORPHANS: Final = 1_000
 MAX_ENDS: Final = 1_000
 """In one question."""
-ERRAND_SECONDS: Final = 5.0
-"""How long another broker may take to do what is asked of it, while it is alive."""
+ERRAND_SECONDS: Final = 1.0
+"""When another broker is asked once more."""
+CANCEL_SECONDS: Final = 5.0
+"""How long another broker may take to cancel a task, before whoever wants it is told to ask again."""
 
 LEASED: Final = (ASSIGNED, RUNNING)
 Then = Callable[[bool, Now, Step], None]
@@ -47,12 +49,23 @@ Then = Callable[[bool, Now, Step], None]
 class Moving:
     """A lease that another broker holds, and whose node is here."""
 
-    __slots__ = ("attempt", "holder", "until")
+    __slots__ = ("again", "attempt", "holder")
 
-    def __init__(self, holder: Any, attempt: int, until: float) -> None:
+    def __init__(self, holder: Any, attempt: int, again: float) -> None:
         self.holder = holder
         self.attempt = attempt
-        self.until = until
+        self.again = again
+        """When that broker is asked once more."""
+
+
+class Said:
+    """What a node said that it has in hand, while the store is asked about it."""
+
+    __slots__ = ("asked", "holds")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.holds: Mapping[str, int] | None = None
 
 
 class Ending:
@@ -69,7 +82,7 @@ class Sharing:
     """One broker's part in a shared store."""
 
     __slots__ = (
-        *("_endings", "_followers", "_holds", "_house", "_leases", "_moving", "_queue", "_silent", "_slots"),
+        *("_endings", "_followers", "_house", "_leases", "_moving", "_queue", "_said", "_silent", "_slots"),
         *("_turn", "_watchers", "others"),
     )
 
@@ -85,13 +98,13 @@ class Sharing:
         self._moving: dict[str, Moving] = {}
         self._endings: dict[str, list[Ending]] = {}
         self._turn = 0
-        self._holds: dict[str, Mapping[str, int] | None] = {}
-        """By node, what it said last, until the store has answered."""
+        self._said: dict[str, Said] = {}
+        """By node, until the store has answered."""
         self._silent: dict[str, Any] = {}
         """Nodes that cannot say what they have in hand, by name: whatever was theirs at a broker that dies is."""
         self.others: tuple[str, ...] = ()
         """The other brokers that are alive."""
-        leases.adopt, leases.fetch_lease = self.claim, self.fetch
+        leases.adopt, leases.fetch_lease, leases.restate = self.claim, self.fetch, self.restate
         queue.shelf.on_leaving = watchers.leaves
 
     def start(self, now: Now, step: Step) -> None:
@@ -160,22 +173,29 @@ class Sharing:
     def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
         """A node says what it has in hand (None: it cannot say): what is nobody's, or another broker's, comes to us."""
         name = holder.identity
-        self._holds[name] = holds
         if holds is None:
             self._silent[name] = holder
-        else:
+        said = self._said.setdefault(name, Said())
+        said.asked += 1
+        self.restate(name, holds)
+
+        def last() -> Mapping[str, int] | None:
+            """What it said last: it may have come again before the store answered."""
+            said.asked -= 1
+            if not said.asked:
+                del self._said[name]
+            return said.holds
+
+        self._take_over(holder, holds or {}, last, name, step)
+
+    def restate(self, name: str, holds: Mapping[str, int] | None) -> None:
+        """A node has this in hand now, and nothing else: what is asked or waited for is judged by that."""
+        if name in self._said:
+            self._said[name].holds = holds
+        if holds is not None:
             gone = [id_ for id_, want in self._moving.items() if want.holder.identity == name and id_ not in holds]
             for id_ in gone:
                 del self._moving[id_]
-
-        def said() -> Mapping[str, int] | None:
-            """What it said last: it may have come again before the store answered."""
-            last = self._holds.get(name, holds)
-            if last is holds:
-                self._holds.pop(name, None)
-            return last
-
-        self._take_over(holder, holds or {}, said, name, step)
 
     def fetch(self, holder: Any, id_: str, attempt: int, now: Now, step: Step) -> None:
         """A node has a result of a lease that is not ours."""
@@ -244,10 +264,9 @@ class Sharing:
             self._queue.put_down(row, now, step)
 
     def _move(self, task: OpenTask, where: str, holder: Any, now: Now, step: Step) -> None:
-        if task.id not in self._moving:
-            patience = 2 * self._house.liveness * self._house.interval
-            self._moving[task.id] = Moving(holder, task.attempt, now.mono + patience)
-        step.write(PutErrand(where, RELEASE, task.id, b""))
+        if task.id not in self._moving or self._moving[task.id].attempt != task.attempt:
+            self._moving[task.id] = Moving(holder, task.attempt, now.mono + ERRAND_SECONDS)
+            step.write(PutErrand(where, RELEASE, task.id, b""))
 
     def _moved(self, ids: tuple[str, ...], rows: tuple[Claimed, ...], now: Now, step: Step) -> None:
         """Have these come, or where are they now?"""
@@ -258,21 +277,21 @@ class Sharing:
                 if isinstance(task, OpenTask) and not row.holder and id_ not in self._queue.shelf.tasks:
                     self._queue.put_down(task, now, step)
                 continue
-            patient = want.holder.alive and now.mono < want.until
-            if isinstance(task, OpenTask) and row.holder and task.attempt == want.attempt and patient:
+            if isinstance(task, OpenTask) and row.holder and task.attempt == want.attempt and want.holder.alive:
+                # That broker lives: it lets go of it, or dies, and then it is nobody's.
+                if now.mono >= want.again:
+                    want.again = now.mono + ERRAND_SECONDS
+                    step.write(PutErrand(row.holder, RELEASE, id_, b""))
                 continue
             del self._moving[id_]
-            if row.holder and not patient:
-                self._leases.refuse(want.holder, id_, want.attempt)
-            else:
-                self._settle_claim(id_, row, want.holder, {id_: want.attempt}, now, step)
+            self._settle_claim(id_, row, want.holder, {id_: want.attempt}, now, step)
 
     # Tasks that others end.
 
     def end_elsewhere(self, id_: str, where: str, error: bytes, then: Then, now: Now, step: Step) -> None:
         """Have the broker that holds a task cancel it; `then` hears whether it has ended."""
         step.write(PutErrand(where, CANCEL, id_, error))
-        self._endings.setdefault(id_, []).append(Ending(then, now.mono + ERRAND_SECONDS))
+        self._endings.setdefault(id_, []).append(Ending(then, now.mono + CANCEL_SECONDS))
 
     def _look_for_ends(self, _: None, now: Now, step: Step) -> None:
         """Ask for the ends of some of those that are waited for, and of others the next time."""
