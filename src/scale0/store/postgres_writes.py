@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 _HOLDER: Final = "CASE WHEN {status} IN (3000, 5000) OR ({status} = 1000 AND NOT {shelved}) THEN %(slot)s::smallint END"
 _ORPHANED: Final = "orphaned_us = NULL"
 # What this commit itself wrote is this broker's, though it may be nobody's by now.
-_HELD: Final = "(o.holder = %(slot)s OR (o.holder IS NULL AND o.seq = ANY(%(ours)s::bigint[])))"
+# Written so that no index but that of the seq fits: the one of the holder would lead through all that it holds.
+_HELD: Final = "coalesce(o.holder = %(slot)s, o.seq = ANY(%(ours)s::bigint[]))"
 
 _PUT: Final = f"""
     INSERT INTO open_tasks (seq, id, client, method, params, priority, status, attempt, starts, node, submitted_us,
@@ -85,19 +86,18 @@ _CHANGE: Final = f"""
         %(followed)s::boolean[], %(info)b::bytea[], %(history)b::bytea[], %(seq)s::bigint[])
         AS v (status, attempt, starts, node, runnable_us, started_us, waits, shelved, followed, info, history, seq)
     WHERE o.seq = v.seq AND {_HELD}"""
+# The CTE returns what both sides have: a second join would compare each with each.
 _END: Final = f"""
-    WITH v AS (SELECT * FROM unnest(%(status)s::smallint[], %(attempt)s::bigint[], %(starts)s::bigint[],
-        %(node)s::text[], %(started_us)s::bigint[], %(ended_us)s::bigint[], %(expires_us)s::bigint[],
-        %(result)b::bytea[], %(info)b::bytea[], %(history)b::bytea[], %(seq)s::bigint[])
-        AS v (status, attempt, starts, node, started_us, ended_us, expires_us, result, info, history, seq)),
-    o AS (DELETE FROM open_tasks o USING v WHERE o.seq = v.seq AND {_HELD}
-        RETURNING o.seq, o.id, o.client, o.method, o.params, o.priority, o.submitted_us, o.key, o.options)
+    WITH e AS (DELETE FROM open_tasks o USING unnest(%(status)s::smallint[], %(attempt)s::bigint[],
+            %(starts)s::bigint[], %(node)s::text[], %(started_us)s::bigint[], %(ended_us)s::bigint[],
+            %(expires_us)s::bigint[], %(result)b::bytea[], %(info)b::bytea[], %(history)b::bytea[], %(seq)s::bigint[])
+            AS v (status, attempt, starts, node, started_us, ended_us, expires_us, result, info, history, seq)
+        WHERE o.seq = v.seq AND {_HELD}
+        RETURNING o.seq, o.id, o.client, o.method, CASE WHEN v.status = 7000 THEN ''::bytea ELSE o.params END,
+            o.priority, v.status, v.attempt, v.starts, v.node, o.submitted_us, v.started_us, v.ended_us, v.expires_us,
+            o.key, o.options, v.result, v.info, v.history)
     INSERT INTO ended_tasks (seq, id, client, method, params, priority, status, attempt, starts, node, submitted_us,
-        started_us, ended_us, expires_us, key, options, result, info, history)
-    SELECT o.seq, o.id, o.client, o.method, CASE WHEN v.status = 7000 THEN ''::bytea ELSE o.params END, o.priority,
-        v.status, v.attempt, v.starts, v.node, o.submitted_us, v.started_us, v.ended_us, v.expires_us, o.key,
-        o.options, v.result, v.info, v.history
-    FROM o JOIN v ON v.seq = o.seq"""
+        started_us, ended_us, expires_us, key, options, result, info, history) SELECT * FROM e"""
 _WAIT_NO_MORE: Final = "DELETE FROM follows WHERE seq = ANY(%s::bigint[])"
 
 _RELEASE: Final = f"""
