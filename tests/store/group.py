@@ -70,6 +70,10 @@ class PostgresGroup:
         store._state = "closed"
         store.close()
 
+    def holders(self) -> dict[int, int | None]:
+        """By seq, the slot of who holds it."""
+        return dict(self._connection.execute("SELECT seq, holder FROM scale0.open_tasks").fetchall())
+
     def close(self) -> None:
         for store in self._made:
             store.close()

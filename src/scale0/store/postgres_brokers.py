@@ -95,7 +95,7 @@ def join(connection: psycopg.Connection[Any], identity: str) -> tuple[Life, Tail
         if found is None:
             raise StoreRefused(f"{MAX_SLOT + 1} brokers have used this database; start with another")
         slot, epoch, alive_until_us, left_us = found
-        if alive_until_us is not None and left_us >= 0:
+        if alive_until_us is not None and left_us > 0:
             return Predecessor(epoch, alive_until_us, left_us)
         connection.execute(_LET_GO, ([slot],))
         row = connection.execute(_BEGIN, (OPENING_LEASE_US, slot)).fetchone()
