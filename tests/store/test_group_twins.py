@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -64,7 +64,7 @@ LEASE_US = 1_000
 BROKERS = ("ann", "bob", "cyd")
 
 brokers = st.sampled_from(BROKERS)
-names = st.sampled_from(["x", "y", "z\0", "s.1", "s.2"])
+names = st.sampled_from(["x", "y", "z", "s.1", "s.2"])
 keys = st.sampled_from([None, None, "k", "k\0", "\x01"])
 clients = st.sampled_from(["c", "d"])
 methods = st.sampled_from(["noop", "a.b"])
@@ -82,7 +82,7 @@ takes = st.one_of(
     st.builds(ClaimTasks, st.lists(names, max_size=3).map(tuple), st.none() | nodes),
 )
 reads = st.one_of(
-    st.builds(FindTasks, st.lists(names, max_size=3).map(tuple)),
+    st.builds(FindTasks, st.lists(names | st.just("\0"), max_size=3).map(tuple)),
     st.builds(FindNew, clients, st.lists(names, max_size=2).map(tuple), keys, st.none() | st.just("s")),
     st.builds(ReadPriorities, methods),
     st.builds(PeekQueue, methods, st.just(99)),
@@ -276,4 +276,4 @@ class GroupTwins(RuleBasedStateMachine):
 @pytest.mark.timeout(300)
 def test_three_brokers_are_told_the_same_by_both(postgres_url):
     GroupTwins.url = postgres_url
-    run_state_machine_as_test(GroupTwins, settings=settings(max_examples=20, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(GroupTwins, settings=settings(max_examples=20, stateful_step_count=25, deadline=None, phases=(Phase.generate,)))

@@ -348,16 +348,15 @@ class PostgresStore:
     def _try_take(self, connection: Connection, ask: Any, number: int) -> Answer:
         """Within a transaction that is left open: COMMIT is said when the answer has arrived."""
         place = {"number": number, "slot": self._life.slot, "epoch": self._life.epoch}
+        fence = connection.cursor()
         with connection.pipeline():
             connection.execute("BEGIN")
             if isinstance(ask, Beat):
-                answer: Answer = beat(connection, self._life, number, ask.lease_us)
-                fenced = answer is None
+                answer: Answer = beat(connection, fence, self._life, number, ask.lease_us)
             else:
-                fence = connection.execute(_FENCE_ASK, place)
+                fence.execute(_FENCE_ASK, place)
                 answer = take_tasks(connection, self._life.slot, self._identity, ask)
-                fenced = fence.rowcount != 1
-        if fenced:
+        if fence.rowcount != 1:
             connection.rollback()
             is_done(connection, self._life, ask=number)
             raise StoreFailed("the database is ahead of this broker: please report this")

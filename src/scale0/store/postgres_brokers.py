@@ -132,10 +132,12 @@ def count_open(connection: psycopg.Connection[Any]) -> int:
     return 0 if row is None else int(row[0])
 
 
-def beat(connection: psycopg.Connection[Any], life: Life, number: int, lease_us: int) -> Beaten | None:
-    """Within a transaction: who is alive; None if this epoch is over, or this was done before."""
+def beat(
+    connection: psycopg.Connection[Any], fence: psycopg.Cursor[Any], life: Life, number: int, lease_us: int
+) -> Beaten | None:
+    """Within a transaction: who is alive; None if this epoch is over, and `fence` changed no row."""
     place = {"slot": life.slot, "epoch": life.epoch, "number": number, "lease": lease_us}
-    row = connection.execute(_BEAT, place).fetchone()
+    row = fence.execute(_BEAT, place).fetchone()
     if row is None:
         return None
     late, now = row
