@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -10,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from psycopg import conninfo
@@ -51,8 +53,9 @@ class Server:
     def kill(self) -> None:
         """kill -9 of the whole server."""
         process = self._server._postmaster_info.process
-        for each in [*process.children(recursive=True), process]:
-            each.kill()
+        for each in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         process.wait(10)
 
     def start(self) -> None:

@@ -5,6 +5,8 @@ Lives here: what is asked before anything is opened, and again when the file is 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from scale0.base.errors import ConfigError
 from scale0.config import BrokerConfig, check_broker
 
@@ -23,6 +25,21 @@ def not_yet(config: BrokerConfig) -> list[str]:
         faults.append("curve: keys are not built yet; listen on loopback, or say insecure = true on a trusted network")
     if config.management.enabled:
         faults.append("management.enabled: the HTTP server is not built yet; use the command line")
-    if config.store.startswith("postgresql:"):
-        faults.append("store: PostgreSQL is not built yet; use sqlite")
+    return [*faults, *_store_faults(config)]
+
+
+def _store_faults(config: BrokerConfig) -> list[str]:
+    """What PostgreSQL needs. Its URL is a secret: no fault tells it."""
+    if not is_postgres(config):
+        return []
+    faults = []
+    if not config.group:
+        faults.append("store: brokers that share a database are a group: set group, or use sqlite")
+    if find_spec("psycopg") is None:
+        faults.append("store: PostgreSQL needs psycopg: pip install 'scale0[postgres]'")
     return faults
+
+
+def is_postgres(config: BrokerConfig) -> bool:
+    """The store is a database that brokers share."""
+    return config.store.startswith(("postgresql:", "postgres:"))

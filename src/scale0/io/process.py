@@ -31,7 +31,7 @@ from scale0.broker.state import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEN
 from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.answers import Answers
-from scale0.io.checks import check_runnable
+from scale0.io.checks import check_runnable, is_postgres
 from scale0.io.clock import read_now
 from scale0.io.commits import Commits
 from scale0.io.compose import compose_broker, start_broker
@@ -41,12 +41,16 @@ from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
 from scale0.io.segments.settings import settings_of
-from scale0.store.interface import Store
+from scale0.store.interface import Store, StoreFenced
 from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
 
 log = logging.getLogger("scale0.broker")
 
+FENCED: Final = -1
+"""As a status: this process goes on, in another epoch."""
+FLUSH_SECONDS: Final = 10.0
+"""How long a broker that ends waits for its store."""
 DISK_LOOK_SECONDS: Final = 0.5
 """How often the free space is looked at."""
 WANTED_FILES: Final = 1_048_576
@@ -70,14 +74,38 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> 
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
-    store = choose_store(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(config, config_file, store, ready))
+        while True:
+            try:
+                return runner.run(serve(config, config_file, choose_store(config), ready))
+            except BeginAgain as again:
+                config = at_ports(config, again.endpoints)
+
+
+class BeginAgain(Exception):
+    """The brokers of its group took this one for dead: it serves again from the start, at the same endpoints."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        super().__init__("taken for dead")
+        self.endpoints = endpoints
+
+
+def at_ports(config: BrokerConfig, endpoints: Endpoints) -> BrokerConfig:
+    """The same file, with the ports that were found free: those who know this broker look for it there."""
+    found = msgspec.structs.asdict(endpoints)
+    ports = {f"{name}_port": int(place.rpartition(":")[2]) for name, place in found.items() if place}
+    return msgspec.structs.replace(config, **ports)
 
 
 def choose_store(config: BrokerConfig) -> Store:
     """The store that a file asks for."""
-    return MemoryStore() if config.store == "memory" else SqliteStore(Path(config.data_dir))
+    if config.store == "memory":
+        return MemoryStore()
+    if is_postgres(config):
+        from scale0.store.postgres import PostgresStore  # noqa: PLC0415  # an extra: only for who asks for it
+
+        return PostgresStore(config.store, config.identity, Path(config.data_dir))
+    return SqliteStore(Path(config.data_dir))
 
 
 async def serve(config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready) -> int:
@@ -86,15 +114,18 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
     stop: asyncio.Future[int] = loop.create_future()
 
     def fail(error: BaseException) -> None:
-        log.critical("the store failed, nothing more is promised: %s", error)
+        if isinstance(error, StoreFenced):
+            log.critical("%s: it begins anew", error)
+        else:
+            log.critical("the store failed, nothing more is promised: %s", error)
         if not stop.done():
-            stop.set_result(1)
+            stop.set_result(FENCED if isinstance(error, StoreFenced) else 1)
 
     def end() -> None:
         if not stop.done():
             stop.set_result(0)
 
-    settings = settings_of(config) if config.store != "memory" else None
+    settings = settings_of(config, config.store if is_postgres(config) else "") if config.store != "memory" else None
     opened = store.open()
     commits = Commits(store, loop, fail)
     scribe = Scribe(settings, commits)
@@ -125,11 +156,13 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         if status == 0:
             broker.stop("stopped", now, last)
         runner.stop(last, now)
-        await commits.flush()
+        await flush(commits, store)
         for door in doors:
             door.close()
         for publisher in publishers:
             publisher.close()
+        if status == FENCED:
+            raise BeginAgain(endpoints)
         await scribe.finish(status)
         return status
     finally:
@@ -138,6 +171,15 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         with contextlib.suppress(Exception):
             commits.close()
         context.destroy(linger=200)
+
+
+async def flush(commits: Commits, store: Store) -> None:
+    """Wait until everything is stored; a database that is away is not waited for for ever."""
+    try:
+        await asyncio.wait_for(commits.flush(), FLUSH_SECONDS)
+    except TimeoutError:
+        log.critical("the last writes could not be stored in %g s: they were not acknowledged", FLUSH_SECONDS)
+        store.close()
 
 
 def open_doors(
@@ -166,15 +208,18 @@ def open_doors(
 
 async def watch_disk(broker: Broker, store: Store) -> None:
     """Refuse writes early, and take them again once there is room."""
+    was = ""
     while True:
         try:
             full = store.free_bytes() < broker.state.limits.min_free_bytes
+            why = "the disk is almost full" if full else ""
         except (StoreError, OSError) as error:
-            log.warning("the free space cannot be read, so writes are refused: %s", error)
-            full = True
-        if full != broker.state.full:
-            log.warning("the disk is almost full: writes are refused" if full else "there is room on the disk again")
-        broker.state.full = full
+            full, why = True, str(error)
+        if why and why != was:
+            log.warning("writes are refused: %s", why)
+        elif was and not why:
+            log.warning("writes are taken again")
+        broker.state.full, was = full, why
         await asyncio.sleep(DISK_LOOK_SECONDS)
 
 

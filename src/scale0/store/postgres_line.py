@@ -80,21 +80,8 @@ class Line:
         """The connection; one try, if it has to be made."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
-        # Every BEGIN is said.
-        connection = psycopg.connect(self._complete(), autocommit=True)
-        try:
-            connection.execute("; ".join((*_SESSION, *(_OWN_PLANS if self._own_plans else ()))).encode())
-            found = connection.execute("SHOW synchronous_commit").fetchone()
-            if found is not None and found[0] in _ASYNCHRONOUS:
-                connection.execute("SET synchronous_commit = on")
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
-
-    def _complete(self) -> str:
-        return conninfo.make_conninfo(self._url, **{**_NETWORK, **conninfo.conninfo_to_dict(self._url)})
+        self._connection = connect(self._url, self._own_plans)
+        return self._connection
 
     def run(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Do this; if the connection is lost, or the database gives up on it, do it again until it is done."""
@@ -146,6 +133,21 @@ class Line:
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
+
+
+def connect(url: str, own_plans: bool) -> psycopg.Connection[Any]:
+    """A connection as this store wants it; every BEGIN is said."""
+    whole = conninfo.make_conninfo(url, **{**_NETWORK, **conninfo.conninfo_to_dict(url)})
+    connection = psycopg.connect(whole, autocommit=True)
+    try:
+        connection.execute("; ".join((*_SESSION, *(_OWN_PLANS if own_plans else ()))).encode())
+        found = connection.execute("SHOW synchronous_commit").fetchone()
+        if found is not None and found[0] in _ASYNCHRONOUS:
+            connection.execute("SET synchronous_commit = on")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def passes(error: psycopg.Error) -> bool:

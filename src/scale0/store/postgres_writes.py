@@ -237,6 +237,7 @@ class Commit:
                 ours = integers(self._ours.intersection((seq,)))
                 values = {"seq": integers((seq,)), "slot": self._life.slot, "ours": ours}
                 self._must(_RELEASE, values, 1, "release")
+                self._ours.add(seq)
             case SweepTasks(before_us, limit):
                 integers((before_us,))
                 self._connection.execute(_SWEEP, {"before": before_us, "limit": bounded(limit)})

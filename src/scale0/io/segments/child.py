@@ -29,6 +29,8 @@ LOOK_SECONDS: Final = 1.0
 """How often the journal is looked at."""
 LOAD_SECONDS: Final = 5.0
 """How long after the start pyarrow is loaded, unless something is due before."""
+LEFT_SECONDS: Final = 30.0
+"""How often is looked for what dead brokers of a group left."""
 FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 60.0
 DAMAGED_BACKOFF_SECONDS: Final = 600.0
@@ -82,6 +84,7 @@ def serve(parent: Parent) -> None:
     from scale0.io.segments.writer import Writer  # noqa: PLC0415  # pyarrow: not before it is needed
 
     writer: Writer | None = None
+    left_due = time.monotonic() + LEFT_SECONDS
     look = min(LOOK_SECONDS, settings.seconds / 2)
     backoff = FIRST_BACKOFF_SECONDS
     while True:
@@ -93,6 +96,9 @@ def serve(parent: Parent) -> None:
                 backoff = FIRST_BACKOFF_SECONDS
             if not finishing and (removed := writer.keep()):
                 parent.say(Removed(tuple(map(str, removed))))
+            if not finishing and settings.database and time.monotonic() >= left_due:
+                left_due = time.monotonic() + LEFT_SECONDS
+                _export_left(settings)
         except ParentGone:
             raise
         except Exception as error:
@@ -107,6 +113,13 @@ def serve(parent: Parent) -> None:
             return
         gc.collect()
         finishing = parent.hear(pause) == FINISH
+
+
+def _export_left(settings: Settings) -> None:
+    from scale0.io.segments.estate import export_left  # noqa: PLC0415  # psycopg is an extra
+
+    for _ in export_left(settings):
+        pass
 
 
 def die_with_parent() -> None:

@@ -53,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     events: int
     keep_days: int
     """0: for ever."""
+    database: str = ""
+    """The URL of the database that has the journal; blank: it is in the data folder."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +67,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """The folder that it wrote to last."""
 
 
-def settings_of(config: Configured) -> Settings | None:
+def settings_of(config: Configured, database: str = "") -> Settings | None:
     """What the file says; None if no segments are wanted. ConfigError if there cannot be any."""
     if config.segments == OFF:
         return None
@@ -79,6 +81,7 @@ def settings_of(config: Configured) -> Settings | None:
         seconds=config.segment_seconds,
         events=config.segment_events,
         keep_days=config.segments_keep_days,
+        database=database,
     )
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -28,6 +28,14 @@ KEEP_LOOK_SECONDS: Final = 600.0
 FAILPOINTS: Final = (*STEPS, "after_note")
 
 
+class Journal(Protocol):
+    """Where rows are read, whatever the store is."""
+
+    def ends(self) -> tuple[int, int]: ...
+    def after(self, seq: int) -> list[JournalRow]: ...
+    def close(self) -> None: ...
+
+
 class Exported(NamedTuple):
     """Events that stand in segments for good."""
 
@@ -35,6 +43,15 @@ class Exported(NamedTuple):
     last_seq: int
     name: str
     """Of the segment; blank: an earlier process wrote it."""
+
+
+def open_journal(settings: Settings) -> Journal:
+    """Where the store keeps it."""
+    if not settings.database:
+        return JournalFile(Path(settings.data_dir))
+    from scale0.store.postgres_journal import JournalTable  # noqa: PLC0415  # an extra: only for who asks for it
+
+    return JournalTable(settings.database, settings.source)
 
 
 def pass_by(_name: str) -> None:
@@ -51,11 +68,14 @@ class Writer:
         wall: Callable[[], float] = time.time,
         mono: Callable[[], float] = time.monotonic,
         reach: Reach = pass_by,
+        journal: Journal | None = None,
+        takes_notes: bool = True,
     ) -> None:
         self._settings = settings
         self._folder = Path(settings.data_dir)
         self._place = place or open_place(settings.place, settings.source, self._folder)
-        self._journal = JournalFile(self._folder)
+        self._journal = journal or open_journal(settings)
+        self._takes_notes = takes_notes
         self._wall = wall
         self._mono = mono
         self._reach = reach
@@ -199,7 +219,7 @@ class Writer:
     def _note(self, day: date) -> None:
         """Before the first segment of a day: where to look for it after a kill."""
         name = folder_of(day)
-        if name != self._day or read_note(self._folder) is None:
+        if self._takes_notes and (name != self._day or read_note(self._folder) is None):
             write_note(self._folder, Note(source=self._settings.source, place=self._settings.place, day=name))
             self._day = name
         self._reach("after_note")
