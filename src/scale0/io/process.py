@@ -114,12 +114,9 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
     stop: asyncio.Future[int] = loop.create_future()
 
     def fail(error: BaseException) -> None:
-        if isinstance(error, StoreFenced):
-            log.critical("%s: it begins anew", error)
-        else:
-            log.critical("the store failed, nothing more is promised: %s", error)
+        status = status_of(error)
         if not stop.done():
-            stop.set_result(FENCED if isinstance(error, StoreFenced) else 1)
+            stop.set_result(status)
 
     def end() -> None:
         if not stop.done():
@@ -171,6 +168,15 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         with contextlib.suppress(Exception):
             commits.close()
         context.destroy(linger=200)
+
+
+def status_of(error: BaseException) -> int:
+    """What a store's failure means for the process; and say so."""
+    if isinstance(error, StoreFenced):
+        log.critical("%s: it begins anew", error)
+        return FENCED
+    log.critical("the store failed, nothing more is promised: %s", error)
+    return 1
 
 
 async def flush(commits: Commits, store: Store) -> None:
