@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from scale0.store.interface import Opened
+from scale0.store.sharing import ClaimTasks, TakeOrphans
 from scale0.store.tasks import (
+    SCHEDULED,
     ChangeTask,
-    ClaimTasks,
     EndTask,
     FindNew,
     FindTasks,
@@ -22,7 +23,6 @@ from scale0.store.tasks import (
     PutTask,
     ReadFollowers,
     ReadQueue,
-    TakeOrphans,
 )
 
 
@@ -80,7 +80,8 @@ class Alone:
         before = {task.id: task for task in self.inner.read(FindTasks(tuple(self._memo.names.values()))) if task}
         rows = [before[task.id] for task in read(ask)]
         names = ChangeTask.__struct_fields__
-        self.inner.commit([ChangeTask(**{name: getattr(row, name) for name in names}) for row in rows])
+        taken = [row for row in rows if isinstance(ask, ReadQueue) or row.status == SCHEDULED]
+        self.inner.commit([ChangeTask(**{name: getattr(row, name) for name in names}) for row in taken])
         return tuple(rows)
 
     def trim_journal(self, up_to_seq: int) -> None:

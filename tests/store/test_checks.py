@@ -42,6 +42,12 @@ EVERY_ASK: tuple[CheckAsk, ...] = (
 )
 
 
+def pytest_generate_tests(metafunc):
+    """What a Helen keeps is hers alone: no store that brokers share has it."""
+    if "make" in metafunc.fixturenames:
+        metafunc.parametrize("make", ["memory", "sqlite"], indirect=True)
+
+
 def opened(make):
     store = make()
     store.open()

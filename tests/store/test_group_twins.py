@@ -18,28 +18,34 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from scale0.store.interface import SLOT_BITS, StoreFailed, StoreFenced
+from scale0.store.sharing import (
+    CANCEL,
+    RELEASE,
+    Beat,
+    ClaimTasks,
+    FreeId,
+    PeekQueue,
+    PeekShelf,
+    PutErrand,
+    ReleaseTask,
+    TakeDue,
+    TakeErrands,
+    TakeOrphans,
+)
 from scale0.store.tasks import (
     ASSIGNED,
-    CANCEL,
     CANCELLED,
     FAILED,
     FINISHED,
     QUEUED,
-    RELEASE,
     RUNNING,
     SCHEDULED,
-    Beat,
-    ClaimTasks,
     CountTasks,
     DropFollow,
     FindNew,
     FindTasks,
-    FreeId,
     ListTasks,
     OpenTask,
-    PeekQueue,
-    PeekShelf,
-    PutErrand,
     PutFollow,
     PutTaskClient,
     ReadExpiry,
@@ -48,12 +54,8 @@ from scale0.store.tasks import (
     ReadQueue,
     ReadSchedule,
     ReadSettled,
-    ReleaseTask,
     ReopenTask,
     SweepTasks,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
 )
 from scale0.store.writes import PutSetting
 from tests.store.group import MemoryGroup, PostgresGroup

@@ -15,7 +15,8 @@ from psycopg import conninfo
 
 from scale0.store.interface import StoreFailed, StoreFenced, StoreRefused
 from scale0.store.postgres import PostgresStore
-from scale0.store.tasks import Beat, CountTasks, FindNew, ReadQueue, TakeErrands
+from scale0.store.sharing import Beat, TakeErrands
+from scale0.store.tasks import CountTasks, FindNew, ReadQueue
 from scale0.store.writes import PutSetting, ReadDocument
 from tests.store.task_model import lease, put
 from tests.support.cutting import Cutter
