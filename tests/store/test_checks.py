@@ -32,6 +32,7 @@ from scale0.store.checks import (
 )
 from scale0.store.sqlite import DATABASE_NAME, SqliteStore
 from scale0.store.sqlite_tasks import ROWS_AT_ONCE
+from tests.store.makers import stores
 
 EVERY_ASK: tuple[CheckAsk, ...] = (
     ReadAgents("", 9),
@@ -42,10 +43,10 @@ EVERY_ASK: tuple[CheckAsk, ...] = (
 )
 
 
-def pytest_generate_tests(metafunc):
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request, tmp_path):
     """What a Helen keeps is hers alone: no store that brokers share has it."""
-    if "make" in metafunc.fixturenames:
-        metafunc.parametrize("make", ["memory", "sqlite"], indirect=True)
+    yield from stores(request, tmp_path / "data")
 
 
 def opened(make):
