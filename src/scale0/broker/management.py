@@ -354,7 +354,9 @@ class Management:
 
     def _must_have_room(self) -> None:
         if self._state.full:
-            raise Refusal(codes.NOT_SERVING, "the disk is almost full: nothing is written until there is room")
+            raise Refusal(
+                codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is away"
+            )
 
     def _listeners(self) -> Iterable[Any]:
         return list(self._members.by_name.values())

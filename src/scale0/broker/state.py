@@ -65,7 +65,7 @@ class BrokerState:
         self.state = state
         self.draining = False
         self.full = False
-        """The disk is almost full: nothing that must be stored is accepted."""
+        """The disk is almost full, or the database is away: nothing that must be stored is accepted."""
         self.endpoints: dict[str, str] = {}
         """Where clients reach this broker: frontend, backend, config_pub, task_pub."""
         self.interval = config.default_heartbeat_interval

@@ -39,7 +39,16 @@ from scale0.zerotask.sharing import Sharing, Then
 from scale0.zerotask.submissions import Submissions
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
 from scale0.zerotask.watchers import Watchers, entry_of
-from scale0.zerotask.words import BAD_TASK, CANCELLED_ERROR, NOT_COMPLETE, NOT_STORED, RpcError, error_object, quoted
+from scale0.zerotask.words import (
+    BAD_TASK,
+    CANCELLED_ERROR,
+    CANNOT_STORE,
+    NOT_COMPLETE,
+    NOT_STORED,
+    RpcError,
+    error_object,
+    quoted,
+)
 
 _connect: Final = Form(ClientConnect)
 _disconnect: Final = Form(ClientDisconnect)
@@ -204,7 +213,7 @@ class ClientMethods:
 
     def _check_room(self) -> None:
         if self._house.full:
-            raise RpcError(NOT_STORED, "the disk is almost full: nothing more is taken until there is room")
+            raise RpcError(NOT_STORED, CANNOT_STORE)
 
     def _look(
         self,

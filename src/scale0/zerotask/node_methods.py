@@ -52,6 +52,7 @@ from scale0.zerotask.words import (
     ATTEMPTS_LOST,
     BAD_NODE,
     BAD_TASK,
+    CANNOT_STORE,
     INVALID_PARAMS,
     NOT_STORED,
     NOT_YOURS,
@@ -345,7 +346,7 @@ class NodeMethods:
 
     def _check_room(self) -> None:
         if self._house.full:
-            raise RpcError(NOT_STORED, "the disk is almost full: nothing more is taken until there is room")
+            raise RpcError(NOT_STORED, CANNOT_STORE)
 
 
 def late(row: Task | OpenTask | EndedTask | None, node: str, attempt: int | None) -> int:

@@ -22,6 +22,7 @@ from scale0.zerotask.words import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     NOT_SERVING,
+    NOT_STORED,
     NULL_ID,
     TOO_BIG,
     Fault,
@@ -41,32 +42,37 @@ MAX_SHOWN_CHARS: Final = 64
 class Reply:
     """The answers to one frame."""
 
-    __slots__ = ("_answers", "_batch", "_line", "_open", "batch")
+    __slots__ = ("_answers", "_line", "_open", "_unstored", "batch")
 
     def __init__(self, line: Any, count: int, batch: bool) -> None:
         self._line = line
-        self._batch = batch
         self.batch = batch
         self._answers: list[bytes | None] = [None] * count
         self._open = count
+        self._unstored = True
 
-    def put(self, place: int, data: bytes | None, step: Step) -> None:
-        """One answer, or none for a notification; the last one sends them all."""
+    def put(self, place: int, data: bytes | None, step: Step, unstored: bool = False) -> None:
+        """One answer, or none for a notification; the last one sends them all.
+
+        `unstored`: it says that nothing can be stored now. Where all do, they do not wait for the store.
+        """
         self._answers[place] = data
+        self._unstored = self._unstored and unstored
         self._open -= 1
         if not self._open:
             self._send(step)
 
     def _send(self, step: Step) -> None:
         line = self._line
+        say = step.send if self._unstored else step.promise
         said = [data for data in self._answers if data is not None]
         if not said:
             if line.delimiter:
-                step.promise(line, [b"null"])
-        elif self._batch:
-            step.promise(line, [b"[%b]" % b",".join(said)])
+                say(line, [b"null"])
+        elif self.batch:
+            say(line, [b"[%b]" % b",".join(said)])
         else:
-            step.promise(line, [said[0]])
+            say(line, [said[0]])
 
 
 class Asked(msgspec.Struct, eq=False, gc=False):
@@ -89,11 +95,11 @@ class Asked(msgspec.Struct, eq=False, gc=False):
 
     def refuse(self, code: int, message: str, step: Step, data: bytes = b"") -> None:
         """Its error."""
-        self.fail(error_object(code, message, data), step)
+        self.fail(error_object(code, message, data), step, code == NOT_STORED)
 
-    def fail(self, error: bytes, step: Step) -> None:
+    def fail(self, error: bytes, step: Step, unstored: bool = False) -> None:
         """Its error, as an object."""
-        self._reply.put(self._place, None if self._id is None else error_answer(self._id, error), step)
+        self._reply.put(self._place, None if self._id is None else error_answer(self._id, error), step, unstored)
 
 
 Method = Callable[[Asked, Now, Step], None]

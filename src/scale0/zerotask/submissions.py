@@ -39,6 +39,7 @@ from scale0.zerotask.words import (
     AFTER_FAILED,
     BAD_INPUT,
     BAD_TASK,
+    CANNOT_STORE,
     INVALID_PARAMS,
     NOT_SERVING,
     NOT_STORED,
@@ -124,7 +125,7 @@ class Submissions:
     def _check_room(self) -> None:
         house = self._house
         if house.full:
-            raise RpcError(NOT_STORED, "the disk is almost full: nothing more is taken until there is room")
+            raise RpcError(NOT_STORED, CANNOT_STORE)
         if self._queue.open >= house.limits.task_queue_limit:
             raise RpcError(QUEUE_FULL, f"the queue is full: {house.limits.task_queue_limit} tasks have not ended")
         if house.draining:

@@ -29,6 +29,8 @@ ATTEMPTS_LOST: Final = -32090
 AFTER_FAILED: Final = -32091
 CANCELLED_ERROR: Final = -32092
 
+CANNOT_STORE: Final = "nothing can be stored now: the disk is almost full, or the database is away; try again later"
+
 MEANINGS: Final[dict[int, str]] = {
     PARSE_ERROR: "not JSON",
     INVALID_REQUEST: "not a JSON-RPC 2.0 request",
@@ -39,7 +41,7 @@ MEANINGS: Final[dict[int, str]] = {
     NOT_YOURS: "another attempt owns the task",
     BAD_NODE: "node id taken, invalid or unknown",
     NOT_COMPLETE: "the task is not complete",
-    NOT_STORED: "could not store: the disk is almost full",
+    NOT_STORED: "could not store: the disk is almost full, or the database is away",
     QUEUE_FULL: "the queue is full",
     TOO_BIG: "too big",
     NOT_SERVING: "this broker does not serve now",
