@@ -38,6 +38,7 @@ class Skew:
         self._readings: dict[Member, tuple[float, float]] = {}
         """When each was read, and how far its clock is from our monotonic one: our wall clock may jump in between."""
         self._offset: float | None = None
+        """From our monotonic clock to our wall clock, when a client last agreed with it, or we began."""
         self._judging = False
         self.suspect = False
 
@@ -61,9 +62,8 @@ class Skew:
             if self.suspect and not self._judging:
                 self._judge_later(now)
             return
-        stepped = self._offset is not None and abs(offset - self._offset) > limit / 2
         self._readings[member] = (now.mono, time - now.mono)
-        if stepped and not self.suspect:
+        if self._stepped(offset) and not self.suspect:
             self._suspect(now, step)
         if self.suspect or len(self._members.by_name) >= QUORUM:
             self._judge_later(now)
@@ -91,20 +91,27 @@ class Skew:
         self._readings = {m: r for m, r in self._readings.items() if not m.gone and r[0] >= since}
         limit, offset = self._state.limits.max_clock_skew, now.wall - now.mono
         wrong = [member for member, reading in self._readings.items() if abs(reading[1] - offset) > limit]
-        if len(self._readings) >= QUORUM and 2 * len(wrong) > len(self._readings):
+        outvoted = len(self._readings) >= QUORUM and 2 * len(wrong) > len(self._readings)
+        # Since they were read our clock may have jumped: then it is not they who are wrong.
+        doubtful = self.suspect or (bool(wrong) and self._stepped(offset))
+        if outvoted or (doubtful and not self._acquitted(wrong, offset)):
             if not self.suspect:
                 self._suspect(now, step)
             self._judge_later(now)
-        elif self.suspect and not self._acquitted(wrong, offset):
-            self._judge_later(now)
-        else:
-            self.suspect = False
-            self._offset = now.wall - now.mono
-            self._expel(wrong, now, step)
+            return
+        self.suspect = False
+        if len(wrong) < len(self._readings):
+            # Only what a client confirms is known to be right: after a jump that nobody saw the next one tells.
+            self._offset = offset
+        self._expel(wrong, now, step)
+
+    def _stepped(self, offset: float) -> bool:
+        """Our clock is not where a client last agreed with it."""
+        return self._offset is not None and abs(offset - self._offset) > self._state.limits.max_clock_skew / 2
 
     def _acquitted(self, wrong: list[Member], offset: float) -> bool:
         """Our clock is back where clients agreed with it, or they agree again. Silence and a tie acquit nobody."""
-        if self._offset is not None and abs(offset - self._offset) <= self._state.limits.max_clock_skew / 2:
+        if self._offset is not None and not self._stepped(offset):
             return True
         most = len(self._readings) >= QUORUM and 2 * len(wrong) < len(self._readings)
         return most or (bool(self._readings) and not wrong)
