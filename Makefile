@@ -18,6 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300
 MINUTES ?= 30
 KILLS ?= 100
+BROKER_KILLS ?= 100
 
 .PHONY: help setup demo test check lint format bench bench-tasks bench-agents bench-pipeline sim soak lock clean
 
@@ -29,7 +30,8 @@ help: ## Say what can be made (this)
 	@printf '    SEED=17             the one seed that `make sim` replays\n'
 	@printf '    SEEDS=1000          how many seeds `make sim` tries without SEED (300)\n'
 	@printf '    MINUTES=5           how long `make soak` soaks networks (30)\n'
-	@printf '    KILLS=20            how many drivers of the pipeline `make soak` kills after that (100)\n'
+	@printf '    BROKER_KILLS=20     how many brokers of a group `make soak` kills after that (100)\n'
+	@printf '    KILLS=20            how many drivers of the pipeline `make soak` kills at its end (100)\n'
 	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts to `make bench`\n'
 
 setup: $(READY) ## Install everything that the other targets need, Spark too; instant when nothing changed
@@ -83,8 +85,8 @@ else
 	@NETWORK_SEEDS=$(SEEDS) $(PYTEST) -q tests/broker/test_weather.py
 endif
 
-soak: setup ## A long simulation, real networks and drivers of the pipeline killed; writes docs/soak.md
-	@$(BIN)/python scripts/soak --minutes $(MINUTES) --kills $(KILLS)
+soak: setup ## A long simulation; real networks, brokers and drivers of the pipeline killed; writes docs/soak.md
+	@$(BIN)/python scripts/soak --minutes $(MINUTES) --broker-kills $(BROKER_KILLS) --kills $(KILLS)
 
 # --universal: one lock for every system and every Python from 3.11 on, with the hash of every file.
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

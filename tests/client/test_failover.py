@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import scale0
 from tests.client.net import client_of, started, until
-from tests.support.broker_process import BrokerProcess, broker_process
+from tests.client.several import brokers, is_there
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -26,36 +22,8 @@ SERVED_SECONDS = 5.0
 KILLS = 10
 
 
-@contextmanager
-def brokers(folder: Path, *names: str, **config: Any) -> Iterator[dict[str, BrokerProcess]]:
-    """One group; the first one may change the configuration."""
-    with ExitStack() as stack:
-        made: dict[str, BrokerProcess] = {}
-        for name in names:
-            first = next(iter(made.values()), None)
-            joins = {} if first is None else {"state": "joining", "peers": [first.endpoints["peer"]]}
-            own = {"identity": name, "group": "east", "config_service": first is None, **joins, **config}
-            made[name] = stack.enter_context(broker_process(folder / name, **own))
-        for broker in made.values():
-            until(partial(all_know, broker, names), "they know each other")
-        yield made
-        for broker in made.values():
-            log = broker.log.read_text(errors="replace")
-            assert "Traceback" not in log, log[-4_000:]
-
-
-def all_know(broker: BrokerProcess, names: Sequence[str]) -> bool:
-    with client_of(broker, timeout=5) as net:
-        return {row["broker"]: row["state"] for row in net.brokers()} == dict.fromkeys(names, "active")
-
-
 def paint(colour: str) -> str:
     return f"it is {colour}"
-
-
-def is_there(broker: BrokerProcess, worker: str) -> bool:
-    with client_of(broker, timeout=5) as net:
-        return any(row["identity"] == worker for row in net.clients())
 
 
 def test_whoever_dies_everybody_is_served_within_five_seconds_and_comes_home(tmp_path: Path) -> None:
