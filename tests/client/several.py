@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scale0.client.errors import NoAnswer, NotServing
 from tests.client.net import client_of, until
 from tests.support.broker_process import BrokerProcess, broker_process
 
@@ -36,8 +37,16 @@ def brokers(folder: Path, *names: str, **config: Any) -> Iterator[dict[str, Brok
 
 def all_know(broker: BrokerProcess, names: Sequence[str]) -> bool:
     """True if this broker hears all of these, and finds them active."""
-    with client_of(broker, timeout=5) as net:
-        return {row["broker"]: row["state"] for row in net.brokers()} == dict.fromkeys(names, "active")
+    return states_of(broker) == dict.fromkeys(names, "active")
+
+
+def states_of(broker: BrokerProcess) -> dict[str, str]:
+    """What this broker says of itself and of the others; nothing while it is joining, and serves nobody."""
+    try:
+        with client_of(broker, timeout=2) as net:
+            return {row["broker"]: row["state"] for row in net.brokers()}
+    except (NoAnswer, NotServing):
+        return {}
 
 
 def is_there(broker: BrokerProcess, worker: str) -> bool:

@@ -117,6 +117,17 @@ def test_what_was_sent_on_a_connection_that_never_came_to_be_was_not_sent() -> N
     assert requests(bench) == []
 
 
+def test_what_a_broker_refused_that_is_joining_is_asked_again() -> None:
+    bench = frontend()
+    ask(bench, "once")
+    (said,) = [said for said in bench.hush() if said[0] == "REQUEST" and said[1]["id"] != "~"]
+    bench.hear("DISCONNECTERROR", code=503, message="this broker is joining")
+    bench.hear("ERROR", id=said[1]["id"], code=503, message="this broker is joining", unrun=True)
+    assert not bench.take(Failed)
+    bench.reopen()
+    assert requests(bench) == ["once"]
+
+
 def test_silence_counts_from_the_question() -> None:
     """Calls were started and nobody looked for a long time: the answer may be waiting in the socket."""
     bench = up(frontend())

@@ -108,6 +108,7 @@ class Broker:
         self._neighbours.tables.start(now)
         self._neighbours.forwarding.start(now)
         self._neighbours.moves.start(now)
+        self._neighbours.pair.start(now)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 

@@ -2,7 +2,7 @@
 
 Lives here: NEEDBROKER, and every CHANGEBROKER. Never here: who is alive (`peers`). Invariants: nobody is sent to a
 broker that is not heard, not active, or does not serve what is wanted; many who ask at once are spread over brokers and
-over time.
+over time; a standby sends everybody to the active broker of its pair.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scale0.base.step import Step
 from scale0.broker import options
 from scale0.broker.connection import Connection
 from scale0.broker.documents import Documents
-from scale0.broker.members import Members
+from scale0.broker.members import DOUBT_SECONDS, Members
 from scale0.broker.peers import Peer, Peers
 from scale0.broker.state import ACTIVE, BrokerState
 
@@ -26,6 +26,8 @@ HEARD_INTERVALS: Final = 1.5
 """A broker that was heard so lately is believed to be there, whatever one client says."""
 ASKED_SECONDS: Final = 30.0
 """Who asks again within this time is believed."""
+LATE_INTERVALS: Final = 0.25
+"""How late a standby may look at the silence of its active broker."""
 MAX_ASKED: Final = 100_000
 """Clients that asked, and are remembered."""
 
@@ -66,10 +68,16 @@ class Failover:
             return
         # Whoever has been taken in here already stays, if it can.
         own = None if connection.member is None else self._own(said.services)
-        target = own or self.choose(said.services, {preferred} - {self._state.identity})
-        if target is None:
+        # Whoever is here although we pass everybody on shall go to the active one, whatever it thinks of it.
+        without = set() if self._state.passes_on and not is_new else {preferred} - {self._state.identity}
+        target = own or self.choose(said.services, without)
+        if target is not None:
+            self.tell(connection, target, self._wait(), step)
+        elif there is not None and self._state.standby and preferred == self._state.config.standby_for:
+            # Soon we know whether it is gone. Then this is the place to be.
+            self.tell(connection, self._ourselves(), self._until_known(there, now), step)
+        else:
             raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
-        self.tell(connection, target, self._wait(), step)
 
     def send_on(self, connection: Connection, services: Sequence[str], spread: float, step: Step) -> bool:
         """CHANGEBROKER to another broker that serves these, within so many seconds; False: there is none."""
@@ -80,6 +88,9 @@ class Failover:
 
     def choose(self, services: Sequence[str], without: set[str]) -> Target | None:
         """The least loaded broker of our group that serves these, then of each fallback group in order."""
+        active = self._active(services) if self._state.passes_on else None
+        if active is not None and active.identity not in without:
+            return target_of(active)
         groups = {group.name: group for group in self._documents.document.group_config}
         own = groups.get(self._state.group)
         for name in (self._state.group, *(own.fallback_groups if own is not None else ())):
@@ -93,6 +104,11 @@ class Failover:
                 return best
         return None
 
+    def _active(self, services: Sequence[str]) -> Peer | None:
+        """The active broker of our pair, if it serves these."""
+        peer = self._peers.by_name.get(self._state.config.standby_for)
+        return peer if peer is not None and peer.serves and serves(peer.services, services) else None
+
     def _candidates(self, group: str, services: Sequence[str]) -> Iterator[Target]:
         own = self._own(services)
         if own is not None and own.group == group:
@@ -104,8 +120,12 @@ class Failover:
     def _own(self, services: Sequence[str]) -> Target | None:
         """Ourselves, if we serve these now."""
         state = self._state
-        if state.state != ACTIVE or state.draining or not serves(state.config.services, services):
+        if state.shown != ACTIVE or state.draining or not serves(state.config.services, services):
             return None
+        return self._ourselves()
+
+    def _ourselves(self) -> Target:
+        state = self._state
         return Target(state.identity, state.group, state.endpoints, float(len(self._members.by_name)))
 
     def _is_there(self, peer: Peer, services: Sequence[str], now: Now) -> bool:
@@ -120,6 +140,12 @@ class Failover:
         if len(self._asked) < MAX_ASKED:
             self._asked[key] = now.mono
         return before is None or now.mono - before >= ASKED_SECONDS
+
+    def _until_known(self, peer: Peer, now: Now) -> float:
+        """How long until its silence is judged, and a little longer: who comes too early is sent round once more."""
+        state, late = self._state, LATE_INTERVALS * self._state.interval
+        known = peer.heard + state.interval * state.liveness + late + DOUBT_SECONDS
+        return max(0.0, known - now.mono) + late * (1.0 + state.chance.random())
 
     def _wait(self) -> float:
         return self._state.chance.random() * self._state.interval

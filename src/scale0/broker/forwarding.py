@@ -19,7 +19,7 @@ from scale0.broker.documents import Documents
 from scale0.broker.peers import Peer, Peers
 from scale0.broker.requests import Request, Requests
 from scale0.broker.roster import Backend
-from scale0.broker.state import ACTIVE, BrokerState
+from scale0.broker.state import BrokerState
 
 
 class Remote(Backend):
@@ -55,7 +55,7 @@ class Forwarding:
         waiting = set(self._requests.waiting_services())
         if waiting:
             self._requests.give_back(waiting, now, step)
-            peers = [peer for peer in self._peers.alive() if peer.state == ACTIVE]
+            peers = [peer for peer in self._peers.alive() if peer.takes_requests]
             self._requests.serve_elsewhere(
                 [service for service in sorted(waiting) if any(service in peer.table.offered for peer in peers)],
                 now,
@@ -79,7 +79,7 @@ class Forwarding:
 
     def _may(self, peer: Peer, request: Request) -> bool:
         return (
-            peer.state == ACTIVE
+            peer.takes_requests
             and request.service in peer.table.offered
             and request.service not in peer.vain
             and peer.link is not None
@@ -103,7 +103,7 @@ class Forwarding:
         if wrong or not 0 < said.timeout <= limits.max_request_timeout or said.hops < 1:
             message = "a FORWARD names a service, a timeout and how many brokers it has passed"
             step.send(connection, ("ERROR", {"id": said.id, "code": codes.MALFORMED, "message": message}))
-        elif self._state.draining:
+        elif self._state.told_to_drain:  # a standby that gives way still does what its backends can
             message = "this broker is draining"
             error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
             step.send(connection, ("ERROR", error))

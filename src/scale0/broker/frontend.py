@@ -222,12 +222,19 @@ class FrontendSession:
         line = self.line
         line.heard = now.mono
         if not frames or line.state in (DOWN, ENDED):
+            self._hear_late(frames)
             return
         self._heard_here = True
         was_live = self._live
         self._take(frames, now, out)
         if not was_live and self._live:
             self._resume(now, out)
+
+    def _hear_late(self, frames: list[bytes]) -> None:
+        """A broker that does not serve refuses all of us, and then each call: those go with the next connection."""
+        for command, said, _ in self._codec.messages(frames) if frames[:1] == [wire.MAGIC] else ():
+            if command == "ERROR" and said.unrun and (call := self._calls.get(said.id)) and not call.spoke:
+                call.sent = 0
 
     def _take(self, frames: list[bytes], now: Now, out: LineStep) -> None:
         if frames[0] != wire.MAGIC:

@@ -263,14 +263,15 @@ class Management:
         return Done(result, changed=True)
 
     def _set_state(self, call: Call, state: str, draining: bool) -> Done:
-        before = "draining" if self._state.draining else self._state.state
-        self._state.state, self._state.draining = state, draining
-        after = "draining" if draining else state
+        before = self._state.shown
+        self._state.state = state
+        self._state.drain(draining)
+        after = self._state.shown
         if before != after:
             call.step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
             call.step.write(PutSetting(STATE_SETTING, state.encode()))
             self._peers.tell_state(call.now, call.step)
-        return Done({"state": state, "draining": draining}, before, after, changed=before != after)
+        return Done({"state": self._state.duty, "draining": draining}, before, after, changed=before != after)
 
     def _disable(self, call: Call) -> Done:
         done = self._set_state(call, DISABLED, draining=False)

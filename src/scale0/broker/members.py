@@ -285,7 +285,7 @@ class Members:
             step.record(
                 ClientReplaced(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
             )
-        member.joined = False
+        member.joined = member.told = False
         member.protocol = SCALE0
         member.connection = newcomer
         member.old_since = None

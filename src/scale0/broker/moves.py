@@ -72,6 +72,8 @@ class Moves:
             return
         if self._state.draining:
             self.send_away(now)
+        if self._state.gives_way:
+            return  # everybody is on the way to one place
         homes = {peer.identity for peer in self._peers.alive() if peer.serves}
         self._call([one for one in self._members.by_name.values() if one.home in homes], False, now)
 
@@ -105,7 +107,12 @@ class Moves:
             if self._state.draining:
                 self.send_away(now)
 
-    def _call(self, members: list[Member], back: bool, now: Now) -> None:
+    def give_way(self, active: str, now: Now) -> None:
+        """The active broker of our pair is back: all who were not told so lately shall go there."""
+        if not self._leaving:
+            self._call(list(self._members.by_name.values()), False, now, active)
+
+    def _call(self, members: list[Member], back: bool, now: Now, to: str = "") -> None:
         """Home; those who were called in vain less and less often, unless their broker was really away."""
         moves: list[tuple[Member, str]] = []
         for member in members:
@@ -117,7 +124,7 @@ class Moves:
                 self._called[key] = Called(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
             else:
                 continue
-            moves.append((member, member.home))
+            moves.append((member, to or member.home))
         self._send(moves, now)
 
     def send_away(self, now: Now) -> None:
@@ -145,7 +152,9 @@ class Moves:
             self._state.timers.add((self._tell_some, None), now.mono)
 
     def _is_wanted(self, service: str) -> bool:
-        return bool(self._requests.waiting(service)) or self._requests.tasks.waits(service)
+        # Of requests that wait at a broker that gives way, the active one finds who does them.
+        waits = bool(self._requests.waiting(service)) and not self._state.gives_way
+        return waits or self._requests.tasks.waits(service)
 
     def _may_be_told(self, member: Member) -> bool:
         return not member.foreign and member.connection.takes_pushes
@@ -159,5 +168,6 @@ class Moves:
         if peer is None or not peer.serves or not serves(peer.services, member.services):
             return
         if member.backend is not None and any(map(self._is_wanted, member.services)):
+            self._called.pop((member.role, member.identity), None)
             return  # it is needed here; another call comes
         self._failover.tell(member.connection, target_of(peer), self._state.chance.random() * self._spread, step)

@@ -82,6 +82,9 @@ class Negotiation:
             return
         if said.identity is not None:
             self._named(connection, said.identity, now, step)
+        if self._state.passes_on and member.backend is None:
+            self._pass_on(member, said.services, now, step)
+            return
         elsewhere = connection.takes_pushes and not serves(self._state.config.services, said.services)
         if elsewhere and self._failover.send_on(connection, said.services, self._state.interval, step):
             self._members.leave(member, now, step)
@@ -100,6 +103,14 @@ class Negotiation:
         self._members.take_work(member, said.services, slots, said.prefetch, said.holds, now, step)
         if said.time is not None:
             self._skew.read(member, said.time, now, step)
+
+    def _pass_on(self, member: Member, services: Sequence[str], now: Now, step: Step) -> None:
+        """This is the standby of a pair: whoever wants to work goes to the active one."""
+        sent = member.connection.takes_pushes
+        if not sent or not self._failover.send_on(member.connection, services, self._state.interval, step):
+            active = self._state.config.standby_for
+            raise Refusal(codes.NOT_SERVING, f"this broker stands by for {active}, which cannot be named now")
+        self._members.leave(member, now, step)
 
     def heartbeat(
         self, connection: Connection, said: options.Heartbeat, _: Sequence[bytes], now: Now, step: Step

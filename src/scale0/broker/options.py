@@ -102,6 +102,8 @@ class Hello(msgspec.Struct, frozen=True):
     time: float | None = None
     batch: bool = False
     """It takes BATCH; ours to add: others may leave it out."""
+    standby_for: str = ""
+    """The broker whose clients it would take over; ours to add, too."""
 
 
 class PeerHeartbeat(msgspec.Struct, frozen=True):

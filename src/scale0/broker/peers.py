@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
-from scale0.base.identity import is_identity, is_service_name
+from scale0.base.identity import MAX_IDENTITY_CHARS, is_identity, is_service_name
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
@@ -21,7 +21,7 @@ from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
 from scale0.broker.peer_table import PeerTable
-from scale0.broker.state import ACTIVE, DIALED, DISABLED, JOINING, PEER, BrokerState
+from scale0.broker.state import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY, BrokerState
 from scale0.config import Endpoints
 from scale0.config.values import is_endpoint
 from scale0.events.sources import PeerJoined, PeerLost
@@ -33,7 +33,7 @@ REST_SECONDS: Final = 60.0
 UNKNOWN: Final = "unknown"
 LOST: Final = "lost"
 """What is shown of a peer that was never heard, and of one that is not heard any more."""
-STATES: Final = frozenset({"joining", "active", "draining", "disabled"})
+STATES: Final = frozenset({JOINING, ACTIVE, DRAINING, STANDBY, DISABLED})
 
 Heard = Callable[["Peer", Connection, Now, Step], None]
 
@@ -44,14 +44,14 @@ class Peer:
     __slots__ = (
         *("asked", "back", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded", "group"),
         *("heard", "heard_wall", "identity", "line", "listed", "load", "lost", "services", "state", "table", "tabled"),
-        "told",
-        "vain",
+        *("standby_for", "told", "vain"),
     )
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
         self.group = ""
         self.state = UNKNOWN
+        self.standby_for = ""
         self.services: tuple[str, ...] | str = "all"
         self.endpoints: dict[str, str] = {}
         self.config_version = 0
@@ -95,6 +95,11 @@ class Peer:
         return not self.lost and self.state == ACTIVE
 
     @property
+    def takes_requests(self) -> bool:
+        """True while its backends may be asked: a standby that gives way still has some."""
+        return not self.lost and self.state in (ACTIVE, STANDBY)
+
+    @property
     def shown(self) -> str:
         """Its state, or that it is lost."""
         return LOST if self.lost else self.state
@@ -113,6 +118,7 @@ class Peers:
         "by_name",
         "on_gone",
         "on_heard",
+        "on_lost",
         "speaker",
     )
 
@@ -130,6 +136,8 @@ class Peers:
         """How connections are packed; the composition root says."""
         self.on_gone: Callable[[Connection, Now, Step], None] = lambda *_: None
         """Told of a connection that leads to nobody any more."""
+        self.on_lost: Callable[[Peer, Now, Step], None] = lambda *_: None
+        """Told of a broker that is not heard any more."""
         self.on_heard: Sequence[Heard] = ()
         """Told of everybody who told something of itself, in this order."""
 
@@ -197,6 +205,7 @@ class Peers:
         peer.group = said.group
         peer.endpoints = {name: said.endpoints[name] for name in Endpoints.__struct_fields__ if name in said.endpoints}
         peer.services = said.services if isinstance(said.services, str) else tuple(said.services)
+        peer.standby_for = said.standby_for[:MAX_IDENTITY_CHARS]
         self._note(peer, said.state, said.config_version, said.config_hash, now)
         if peer.lost:
             peer.lost = False
@@ -243,13 +252,14 @@ class Peers:
         said = options.Hello(
             identity=state.identity,
             group=state.config.group,
-            state=self._shown_state(),
+            state=state.shown,
             services=state.config.services if isinstance(state.config.services, str) else list(state.config.services),
             endpoints=state.endpoints,
             config_version=0 if state.state == JOINING else self._documents.version,
             config_hash="" if state.state == JOINING else self._documents.hash,
             time=now.wall,
             batch=True,
+            standby_for=state.config.standby_for,
         )
         step.send(connection, ("HELLO", said))
 
@@ -286,6 +296,7 @@ class Peers:
                 "broker": peer.identity,
                 "group": peer.group,
                 "state": peer.shown,
+                "standby_for": peer.standby_for,
                 "services": peer.services if isinstance(peer.services, str) else list(peer.services),
                 "endpoints": peer.endpoints,
                 "endpoint": peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, ""),
@@ -304,7 +315,7 @@ class Peers:
     def _beat(self, _: None, now: Now, step: Step) -> None:
         """Every interval: who is missed, and a sign of life for everybody."""
         for peer in list(self.alive()):
-            self._look(peer, now)
+            self.look(peer, now)
         if self._state.state != DISABLED:
             self.dial(now, step)
             for line in self._lines.values():
@@ -317,7 +328,7 @@ class Peers:
                     self._say_alive(peer.calls, now, step)
         self._state.timers.add((self._beat, None), now.mono + self._state.interval)
 
-    def _look(self, peer: Peer, now: Now) -> None:
+    def look(self, peer: Peer, now: Now) -> None:
         """Not heard for too long: doubted, and looked at again a moment later: perhaps it was we who slept."""
         if not self._overdue(peer, now):
             peer.doubted = None
@@ -335,6 +346,7 @@ class Peers:
                 if link.door == PEER:
                     self._connections.let_go(link)
         step.record(PeerLost(identity=peer.identity, last_heard_wall=peer.heard_wall, group=peer.group))
+        self.on_lost(peer, now, step)
 
     def _overdue(self, peer: Peer, now: Now) -> bool:
         return now.mono - peer.heard > self._state.interval * self._state.liveness
@@ -342,15 +354,12 @@ class Peers:
     def _say_alive(self, connection: Connection, now: Now, step: Step) -> None:
         said = options.PeerHeartbeat(
             time=now.wall,
-            state=self._shown_state(),
+            state=self._state.shown,
             config_version=0 if self._state.state == JOINING else self._documents.version,
             config_hash="" if self._state.state == JOINING else self._documents.hash,
             load=float(len(self._members.by_name)),
         )
         step.send(connection, ("HEARTBEAT", said))
-
-    def _shown_state(self) -> str:
-        return "draining" if self._state.draining else self._state.state
 
     # Records.
 

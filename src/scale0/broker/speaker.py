@@ -24,6 +24,7 @@ from scale0.broker.forwarding import Forwarding
 from scale0.broker.management import Management
 from scale0.broker.moves import Moves
 from scale0.broker.negotiation import Negotiation
+from scale0.broker.pair import Pair
 from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.spread import Spread
@@ -42,6 +43,7 @@ class Neighbours(NamedTuple):
     tables: Tables
     forwarding: Forwarding
     moves: Moves
+    pair: Pair
 
 
 class Scale0Speaker:
@@ -122,7 +124,7 @@ class Scale0Speaker:
         }
 
     def _broker_acts(self, neighbours: Neighbours, management: Management) -> Mapping[str, Act]:
-        peers, spread, tables, forwarding, _ = neighbours
+        peers, spread, tables, forwarding, _, _ = neighbours
         return {
             "HELLO": self._within_reason(peers.hello),
             "HEARTBEAT": self._within_reason(peers.heartbeat),
@@ -288,7 +290,7 @@ class Scale0Speaker:
         if not 0 < timeout <= limits.max_request_timeout:
             return Refusal(codes.MALFORMED, f"timeout is above 0 and at most {limits.max_request_timeout:g}")
         if self._state.draining:
-            return Refusal(codes.NOT_SERVING, "this broker is draining")
+            return Refusal(codes.NOT_SERVING, f"this broker is {self._state.shown}")
         if not is_service_name(service, limits.max_service_bytes):
             return Refusal(codes.MALFORMED, "that is no service's name")
         return None

@@ -270,7 +270,7 @@ class Spread:
         """A broker that has a configuration serves."""
         if self._state.state == JOINING:
             self._state.state = ACTIVE
-            step.record(BrokerStateChanged(identity=self._state.identity, before=JOINING, after=ACTIVE))
+            step.record(BrokerStateChanged(identity=self._state.identity, before=JOINING, after=self._state.shown))
 
 
 def name_of(peer: Peer | None) -> str:

@@ -30,6 +30,9 @@ PEER_DOORS: Final = (PEER, DIALED)
 JOINING: Final = "joining"
 ACTIVE: Final = "active"
 DISABLED: Final = "disabled"
+DRAINING: Final = "draining"
+STANDBY: Final = "standby"
+"""Both are shown of a broker that is active, as far as its own state goes: it serves nobody new."""
 
 
 class BrokerState:
@@ -43,15 +46,18 @@ class BrokerState:
         "draining",
         "endpoints",
         "full",
+        "gives_way",
         "identity",
         "interval",
         "limits",
         "liveness",
         "owner",
         "policies",
+        "standby",
         "started",
         "state",
         "timers",
+        "told_to_drain",
     )
 
     def __init__(self, identity: str, config: BrokerConfig, boot: int, chance: random.Random, state: str) -> None:
@@ -63,7 +69,14 @@ class BrokerState:
         self.boot = boot
         self.chance = chance
         self.state = state
-        self.draining = False
+        self.told_to_drain = False
+        """By an administrator."""
+        self.standby = bool(config.standby_for)
+        """Another broker is the active one of the pair, and nobody is served here."""
+        self.gives_way = False
+        """The active one is back: those who are served here still are on their way to it."""
+        self.draining = self.standby
+        """Nothing new is taken, for either reason."""
         self.full = False
         """The disk is almost full, or the database is away: nothing that must be stored is accepted."""
         self.endpoints: dict[str, str] = {}
@@ -86,6 +99,31 @@ class BrokerState:
     def serving(self) -> bool:
         """True unless it is joining or disabled."""
         return self.state == ACTIVE
+
+    @property
+    def passes_on(self) -> bool:
+        """True while clients belong to the active broker of the pair."""
+        return self.standby or self.gives_way
+
+    @property
+    def duty(self) -> str:
+        """What it does for clients, draining aside."""
+        return STANDBY if self.state == ACTIVE and self.passes_on else self.state
+
+    @property
+    def shown(self) -> str:
+        """What others are told of its state."""
+        return DRAINING if self.state == ACTIVE and self.told_to_drain else self.duty
+
+    def drain(self, told: bool) -> None:
+        """An administrator said so, or that it is over."""
+        self.told_to_drain = told
+        self.draining = told or self.standby
+
+    def stand(self, *, standby: bool, gives_way: bool = False) -> None:
+        """What is this broker of its pair?"""
+        self.standby, self.gives_way = standby, gives_way
+        self.draining = standby or self.told_to_drain
 
     def count(self, what: str) -> None:
         """Count something that is worth knowing but not worth an event."""

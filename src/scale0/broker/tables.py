@@ -83,6 +83,8 @@ class Tables:
                 self._tell(peer, link, rows, False, base, step)
 
     def _share(self, peer: Peer) -> str:
+        if peer.standby_for == self._state.identity:
+            return PUSH  # so that it takes over with the table warm
         place = peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, "")
         return self._state.config.share_with(place)
 

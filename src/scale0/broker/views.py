@@ -68,7 +68,7 @@ class Views:
             "broker": self._state.identity,
             "owner": self._state.owner,
             "boot": f"{self._state.boot:x}",
-            "state": self._state.state,
+            "state": self._state.duty,
             "time": now.wall,
             "config_version": self._documents.version,
         }
@@ -83,8 +83,9 @@ class Views:
         return {
             "broker": self._state.identity,
             "version": version,
-            "state": self._state.state,
-            "draining": self._state.draining,
+            "state": self._state.duty,
+            "draining": self._state.told_to_drain,
+            "standby_for": self._state.config.standby_for,
             "group": self._state.config.group,
             "time": now.wall,
             "uptime": now.mono - self._state.started,
@@ -123,7 +124,8 @@ class Views:
         row = {
             "broker": state.identity,
             "group": state.config.group,
-            "state": state.state,
+            "state": state.duty,
+            "standby_for": state.config.standby_for,
             "services": state.config.services,
             "endpoints": state.endpoints,
             "config_version": self._documents.version,

@@ -51,6 +51,7 @@ def port_option(name: str, default: int) -> Callable[[Command], Command]:
     metavar="HOST[:PORT]",
     help="Another broker (its peer port, 5702); may be repeated.",
 )
+@click.option("--standby-for", metavar="BROKER", help="Serve the clients of this one while it does not; needs --join.")
 @click.option("--service", "services", multiple=True, help="Serve only this; may be repeated. Default: all.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys: the net is trusted.")
 def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[str, ...], **flags: Any) -> None:
@@ -64,6 +65,7 @@ def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[st
       scale0 broker --identity east-1 --data-dir var/east-1
       scale0 broker --frontend-port 0 --backend-port 0 --data-dir trial
       scale0 broker --identity east-2 --group east --join 10.0.0.1
+      scale0 broker --identity spare --group east --join 10.0.0.1 --standby-for east-1
     """
     from scale0.config import BrokerConfig
     from scale0.io.files import read_config

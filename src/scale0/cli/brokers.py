@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import output
-from scale0.cli.look import DISCOVERY_SECONDS, counted, json_option, shown_again, watch_option
+from scale0.cli.look import DISCOVERY_SECONDS, counted, json_option, shown_again, state_of, watch_option
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 
@@ -34,7 +34,8 @@ def peers(join: str, wants_json: bool, watch: bool) -> None:
     \b
     With --json, an array of objects:
       broker, group   who it is
-      state           active, joining, draining, disabled, or lost: not heard any more
+      state           active, standby, joining, draining, disabled, or lost: not heard any more
+      standby_for     the broker whose clients it takes over; blank: none
       services        what it serves: all, or a list
       load            how many clients it has, as it told last
       age             seconds since it was last heard
@@ -56,7 +57,7 @@ def show_peers(client: Client, wants_json: bool) -> None:
         (
             row["broker"],
             row["group"] or "-",
-            row["state"],
+            state_of(row),
             f"{row['load']:.0f}",
             row["config_version"],
             f"{output.span(row['age'])} ago" if number else "it was asked",
@@ -135,7 +136,7 @@ def drawing(client: Client) -> Iterator[str]:
             last = number == len(members) - 1
             mark = "  <- asked" if row is rows[0] else ""
             clients = counted(int(row["load"]), "client")
-            state = f"{row['state']}, {clients}, version {row['config_version']}"
+            state = f"{state_of(row)}, {clients}, version {row['config_version']}"
             if row["state"] == "lost":
                 state = f"lost, heard {output.span(row['age'])} ago"
             yield f"{'└' if last else '├'}─ {row['broker']}: {state}{mark}"

@@ -132,13 +132,13 @@ def listed(row: dict[str, Any]) -> str:
 @watch_option
 @authority.commands
 def status(join: str, wants_json: bool, watch: bool, authority: authority.Authority) -> None:
-    """Show how the broker is. Exits with 0 if it serves, with 1 if not, with 3 if it cannot be reached.
+    """Show how the broker is. Exits with 0 if it serves or stands by, with 1 if not, with 3 if it cannot be reached.
 
     With a token (see --data-dir) it shows all; without one, what any client may know, and the rest is null.
 
     \b
     With --json, an object:
-      broker, version, state, draining, group, time, uptime,
+      broker, version, state, draining, standby_for, group, time, uptime,
       config_version, config_hash, heartbeat_interval, connections,
       clients {role: count}, services, error_clients, counters, endpoints,
       requests {waiting, under_way, answered, failed},
@@ -151,7 +151,7 @@ def status(join: str, wants_json: bool, watch: bool, authority: authority.Author
         def show() -> None:
             nonlocal serves
             found = look()
-            serves = found["state"] == "active" and not found["draining"]
+            serves = found["state"] in ("active", "standby") and not found["draining"]
             show_status(found, wants_json)
 
         shown_again(show, watch, wants_json)
@@ -206,6 +206,7 @@ def discovered(client: Client) -> dict[str, Any]:
         "broker": ping["broker"],
         "state": ping["state"],
         "draining": None,
+        "standby_for": broker.get("standby_for", ""),
         "group": broker["group"],
         "time": ping["time"],
         "config_version": ping["config_version"],
@@ -220,12 +221,20 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def state_of(row: dict[str, Any]) -> str:
+    """Its state, and for whom it stands by, or in."""
+    whom = row.get("standby_for")
+    if not whom or row["state"] not in ("active", "standby"):
+        return str(row["state"])
+    return f"standby for {whom}" if row["state"] == "standby" else f"active in place of {whom}"
+
+
 def show_status(found: dict[str, Any], wants_json: bool) -> None:
     """A broker on one screen."""
     if wants_json:
         output.say(output.as_json(found))
         return
-    state = "draining" if found["draining"] else found["state"]
+    state = "draining" if found["draining"] else state_of(found)
     roles = found["clients"]
     lines: list[tuple[str, object]] = [
         ("broker", found["broker"] + (f" (group {found['group']})" if found["group"] else "")),
@@ -246,6 +255,8 @@ def show_status(found: dict[str, Any], wants_json: bool) -> None:
         if found["error_clients"]:
             lines.append(("error clients", found["error_clients"]))
     lines += [(name, place) for name, place in found["endpoints"].items() if place]
-    output.facts(lines, {"state": "green" if state == "active" else "yellow"})
+    output.facts(
+        lines, {"state": "green" if found["state"] in ("active", "standby") and not found["draining"] else "yellow"}
+    )
     if found["requests"] is None:
         output.note("For all of it, give the broker's folder with --data-dir, or --auth-id NAME.")

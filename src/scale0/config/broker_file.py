@@ -82,6 +82,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     heartbeat_share: HeartbeatShare = "push"
     peer_shares: tuple[PeerShare, ...] = ()
     state: Literal["joining", "active", "disabled"] = "joining"
+    standby_for: IdentityOrBlank = ""
+    """The broker whose clients it serves while that one does not; blank: it serves its own."""
     services: Services = "all"
     group: IdentityOrBlank = ""
     fallback_groups: tuple[Identity, ...] = ()
@@ -186,6 +188,10 @@ def check_broker(config: BrokerConfig) -> list[str]:
         out.append(f"bind: {config.bind} is not loopback: set curve, or insecure if the network is trusted")
     if config.bind in _WILDCARDS and config.config_service and not config.advertise:
         out.append(f"bind: nobody can connect to {config.bind}: set advertise to the address that others use")
+    if config.standby_for and config.standby_for == config.identity:
+        out.append("standby_for: a broker cannot stand by for itself")
+    if config.standby_for and not config.peers:
+        out.append(f"standby_for: peers must have the address of {config.standby_for}: its peer_port")
     if config.group in config.fallback_groups:
         out.append(f"fallback_groups: {config.group} is the broker's own group")
     out += repeated("fallback_groups", list(config.fallback_groups))

@@ -38,7 +38,7 @@ class BrokerStopped(msgspec.Struct, frozen=True):
 
 
 class BrokerStateChanged(msgspec.Struct, frozen=True):
-    """joining, active, draining, disabled: what a broker does for its clients."""
+    """joining, active, standby, draining, disabled: what a broker does for its clients."""
 
     kind: ClassVar[str] = "broker.state_changed"
     identity: str

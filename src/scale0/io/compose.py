@@ -26,6 +26,7 @@ from scale0.broker.management import STATE_SETTING, Management
 from scale0.broker.members import Members
 from scale0.broker.moves import Moves
 from scale0.broker.negotiation import Negotiation
+from scale0.broker.pair import Pair
 from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
@@ -82,11 +83,13 @@ def compose_broker(
     discovery = Discovery(views)
     tables = Tables(state, members, peers)
     forwarding = Forwarding(state, documents, peers, requests)
-    neighbours = Neighbours(peers, spread, tables, forwarding, moves)
+    pair = Pair(state, members, peers, requests, moves)
+    neighbours = Neighbours(peers, spread, tables, forwarding, moves, pair)
     scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
     peers.speaker = scale0
     tables.on_told = forwarding.look
-    peers.on_heard = (spread.heard, listing.heard, moves.heard)
+    peers.on_heard = (spread.heard, listing.heard, moves.heard, pair.heard)
+    peers.on_lost = pair.lost
     peers.on_gone, requests.elsewhere, requests.not_there = forwarding.gone, forwarding.elsewhere, forwarding.not_there
     broker = Broker(
         state,
