@@ -133,6 +133,20 @@ def test_it_takes_over_at_once_when_the_active_broker_says_that_it_does_not_serv
     assert shown(nodes["s"]) == "standby"
 
 
+def test_who_asks_in_the_moment_when_the_active_broker_drains_is_sent_to_the_standby():
+    network, nodes = pair()
+    painter, asker = worker(network, "a"), caller(network, "a")
+    network.run(2)
+    network.cut(("a", "s"))
+    assert nodes["a"].manage("drain")[0] == 200
+    ask(asker, "x")
+    network.run(0)
+    network.heal()  # only now the standby hears of it
+    work_on(network, painter, 8)
+    assert asker.told(Failed) == []
+    assert [news.tag for news in asker.told(Answered)] == ["x"]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_it_gives_way_and_nothing_that_was_asked_for_is_lost(seed: int):
     """Calls that must not run twice, one every 0.1 s, while the active broker comes back."""

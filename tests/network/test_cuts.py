@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +21,8 @@ from typing import Any
 import pytest
 
 import scale0
-from tests.client.net import client_of, token_of, until
+from tests.cli.shell import Shell
+from tests.client.net import client_of, started, token_of, until
 from tests.network.lan import Lan, lan
 from tests.segments.folders import journal_events
 from tests.support.broker_process import BrokerProcess
@@ -29,8 +31,12 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 INTERVAL, LIVENESS = 1.0, 3
 NOTICED_SECONDS = INTERVAL * (LIVENESS + 1) + 0.25
+SPREAD_SECONDS = 2 * INTERVAL
+"""After a cut is healed: until all have the newest configuration."""
 BUSY_SECONDS = 1.0
 """How much later than promised a busy machine may be."""
+SLEEPS_SECONDS = INTERVAL * (LIVENESS + 4)
+"""Until a broker that only fell silent is replaced: its silence, a backoff, a wait that was told, and negotiation."""
 GROUPS = {"a": "east", "b": "east", "w": "west"}
 
 
@@ -149,6 +155,22 @@ def test_a_broker_that_slept_takes_nobody_for_dead(town: Town) -> None:
     assert [count(town, "b", whom) for whom in "aw"] == before
 
 
+def test_the_clients_of_a_broker_that_sleeps_are_served_by_another_and_come_home(town: Town) -> None:
+    """Nobody hangs up while it sleeps: silence alone tells."""
+    worker = scale0.Worker(town.brokers["b"].endpoints["backend"], identity="painter")
+    worker.add("paint", lambda colour: f"it is {colour}")
+    with started(worker), client_of(town.brokers["b"], timeout=30) as net:
+        until(lambda: net.ping() and net._session.line.book.has_others)
+        os.kill(town.brokers["b"].pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        try:
+            assert net.call("paint", "red", retry=True) == "it is red"
+            assert time.monotonic() - begun <= SLEEPS_SECONDS + BUSY_SECONDS
+        finally:
+            os.kill(town.brokers["b"].pid, signal.SIGCONT)
+        until(lambda: is_at(town, "b") and net.ping()["broker"] == "b", "both come home")
+
+
 def test_who_hears_nothing_says_so_and_the_others_do_not(town: Town) -> None:
     before, others = count(town, "a", "b"), count(town, "w", "b")
     town.net.cut_one_way("b", "a")
@@ -161,7 +183,18 @@ def test_who_hears_nothing_says_so_and_the_others_do_not(town: Town) -> None:
     until(town.agree)
 
 
-def test_two_administrators_on_two_sides_of_a_cut(town: Town) -> None:
+def marked(town: Town, name: str, folder: Path) -> set[str]:
+    """What `scale0 config history` says has lost since the cut."""
+    place = town.brokers[name].endpoints["frontend"].removeprefix("tcp://")
+    words = ("config", "history", "--join", place, "--data-dir", town.brokers[name].config["data_dir"])
+    said = Shell(folder).run(*words)
+    assert said.returncode == 0, said.stderr
+    rows = [line.split() for line in said.stdout.splitlines() if line.rstrip().endswith(" lost")]
+    newest = max(int(row[0]) for row in rows)
+    return {row[-2] for row in rows if int(row[0]) == newest}
+
+
+def test_two_administrators_on_two_sides_of_a_cut(town: Town, tmp_path: Path) -> None:
     conflicts = {name: len(town.events(name, "config.conflict")) for name in "aw"}
     town.net.cut("a", "w")
     town.net.cut("b", "w")
@@ -170,8 +203,13 @@ def test_two_administrators_on_two_sides_of_a_cut(town: Town) -> None:
     until(lambda: town.rank("b") == ranks[1], "one side has its own")
     assert town.rank("w") == ranks[2]
     town.net.heal()
-    until(town.agree, "they agree")
+    until(lambda: town.states("w")["a"] == "active" == town.states("a")["w"], "they hear each other", seconds=40)
+    until(lambda: len({town.rank(name) for name in GROUPS}) == 1, "all have the newest", SPREAD_SECONDS + BUSY_SECONDS)
     assert town.rank("b") == max(ranks)
+    until(lambda: {ranks[1], ranks[2]} <= town.history("a") & town.history("w"), "both have both")
+    lost = min(ranks[1], ranks[2])
+    for name in "aw":
+        assert marked(town, name, tmp_path) == {lost[1][:12]}, f"{name} does not say which one lost"
     for name in "aw":
         assert {ranks[1], ranks[2]} <= town.history(name), f"{name} has lost one of the two"
         assert len(town.events(name, "config.conflict")) > conflicts[name], f"{name} was not told"

@@ -20,7 +20,7 @@ from scale0.broker.connection import Connection
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
 from scale0.broker.peers import Peer, Peers
-from scale0.broker.state import ACTIVE, BrokerState
+from scale0.broker.state import ACTIVE, STANDBY, BrokerState
 
 HEARD_INTERVALS: Final = 1.5
 """A broker that was heard so lately is believed to be there, whatever one client says."""
@@ -114,8 +114,12 @@ class Failover:
         if own is not None and own.group == group:
             yield own
         for peer in self._peers.alive():
-            if peer.group == group and peer.serves and serves(peer.services, services):
+            if peer.group == group and (peer.serves or self._relieves(peer)) and serves(peer.services, services):
                 yield target_of(peer)
+
+    def _relieves(self, peer: Peer) -> bool:
+        """True if it is our standby, and we drain: it serves as soon as it hears that, before anybody gets there."""
+        return self._state.told_to_drain and peer.standby_for == self._state.identity and peer.state == STANDBY
 
     def _own(self, services: Sequence[str]) -> Target | None:
         """Ourselves, if we serve these now."""

@@ -250,6 +250,8 @@ def tell_change(done: dict[str, Any], wants_json: bool) -> None:
 def history(join: str, wants_json: bool, authority: authority.Authority) -> None:
     """Show the versions of the network document, the newest first.
 
+    Of two that were made at the same time, on two sides of a cut, one lost: it is marked.
+
     \b
     With --json, an array of objects: version, hash, parent, time, author, current
     """
@@ -257,17 +259,32 @@ def history(join: str, wants_json: bool, authority: authority.Authority) -> None
     if wants_json:
         output.say(output.as_json(rows))
         return
+    lost = losers(rows)
     shown = [
         (
             row["version"],
             output.moment(row["time"]),
             row["author"] or "-",
             row["hash"][:12],
-            "current" if row["current"] else "",
+            "current" if row["current"] else "lost" if row["hash"] in lost else "",
         )
         for row in rows
     ]
     output.table(("VERSION", "TIME", "AUTHOR", "HASH", ""), shown, numbers=("VERSION",))
+    if lost:
+        output.note("What lost against another version is not in force: make the change again if it is still wanted.")
+
+
+def losers(rows: list[dict[str, Any]]) -> set[str]:
+    """The hashes of those that the current one does not descend from, as far back as the rows tell."""
+    by_hash = {row["hash"]: row for row in rows}
+    one = next((row for row in rows if row["current"]), None)
+    line: list[dict[str, Any]] = []
+    while one is not None:
+        line.append(one)
+        one = by_hash.get(one["parent"])
+    oldest = min((row["version"] for row in line), default=0)
+    return by_hash.keys() - {row["hash"] for row in line} - {row["hash"] for row in rows if row["version"] < oldest}
 
 
 def managed(join: str, given: authority.Authority, command: str, **arguments: Any) -> Any:
