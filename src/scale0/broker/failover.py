@@ -27,7 +27,7 @@ HEARD_INTERVALS: Final = 1.5
 ASKED_SECONDS: Final = 30.0
 """Who asks again within this time is believed."""
 LATE_INTERVALS: Final = 0.25
-"""How late a standby may look at the silence of its active broker."""
+"""How much later than the silence of its active broker is judged a standby is come to, at most."""
 MAX_ASKED: Final = 100_000
 """Clients that asked, and are remembered."""
 
@@ -147,9 +147,9 @@ class Failover:
 
     def _until_known(self, peer: Peer, now: Now) -> float:
         """How long until its silence is judged, and a little longer: who comes too early is sent round once more."""
-        state, late = self._state, LATE_INTERVALS * self._state.interval
-        known = peer.heard + state.interval * state.liveness + late + DOUBT_SECONDS
-        return max(0.0, known - now.mono) + late * (1.0 + state.chance.random())
+        state = self._state
+        known = peer.heard + state.interval * state.liveness + DOUBT_SECONDS
+        return max(0.0, known - now.mono) + LATE_INTERVALS * state.interval * (1.0 + state.chance.random()) / 2
 
     def _wait(self) -> float:
         return self._state.chance.random() * self._state.interval

@@ -23,6 +23,9 @@ from scale0.broker.requests import Requests
 from scale0.broker.state import ACTIVE, BrokerState
 from scale0.events.sources import BrokerStateChanged
 
+MOMENT_SECONDS: Final = 0.001
+"""After the silence has lasted too long: when it is looked at."""
+
 log: Final = logging.getLogger("scale0.pair")
 
 
@@ -57,10 +60,13 @@ class Pair:
             self._judge(now, step)
 
     def _look(self, _: None, now: Now, step: Step) -> None:
-        self._state.timers.add((self._look, None), now.mono + self._state.interval * LATE_INTERVALS)
+        wait = self._state.interval * LATE_INTERVALS
         active = self._peers.by_name.get(self._state.config.standby_for)
         if active is not None and not active.lost:
             self._peers.look(active, now)
+            overdue = active.heard + self._state.interval * self._state.liveness - now.mono
+            wait = overdue + MOMENT_SECONDS if 0.0 <= overdue < wait else wait
+        self._state.timers.add((self._look, None), now.mono + wait)
         self._judge(now, step)
 
     def _judge(self, now: Now, step: Step) -> None:

@@ -283,7 +283,8 @@ def losers(rows: list[dict[str, Any]]) -> set[str]:
     while one is not None:
         line.append(one)
         one = by_hash.get(one["parent"])
-    oldest = min((row["version"] for row in line), default=0)
+    # A parent is one version older, so the one before the oldest that we have is known by its hash.
+    oldest = min((row["version"] for row in line), default=1) - 1
     return by_hash.keys() - {row["hash"] for row in line} - {row["hash"] for row in rows if row["version"] < oldest}
 
 
