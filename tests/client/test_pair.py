@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,10 +102,10 @@ def test_the_active_broker_is_killed_under_load_and_comes_back_and_nothing_is_lo
                 until(callers.all_know_others, "they know where to turn to")
                 until(lambda: is_there(active, "painter") and callers.all_at("a"), "all are at home")
                 before = list(callers.done)
-                until(lambda then=before: callers.all_served(then), "all are served")
+                until(partial(callers.all_served, before), "all are served")
                 active.kill9()
                 before = list(callers.done)
-                until(lambda then=before: callers.all_served(then), "all are served again")
+                until(partial(callers.all_served, before), "all are served again")
                 assert state_of(standby) == "active"
                 assert is_there(standby, "painter")
                 active.restart()
