@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 GRACE_SECONDS: Final = 1.0
 """How much later than the broker the client gives up: the broker's own answer says more."""
 
@@ -32,3 +34,11 @@ class Call:
         self.sent = 0
         """The connection that it last left on, by number; 0: it never left."""
         self.spoke = False
+
+
+class Pong(msgspec.Struct, frozen=True):
+    """What `scale0.ping` tells."""
+
+    broker: str = ""
+    boot: str = ""
+    owner: str = ""

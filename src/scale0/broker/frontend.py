@@ -20,7 +20,7 @@ from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.wheel import LazyWheel
 from scale0.broker import wire
-from scale0.broker.calls import GRACE_SECONDS, Call
+from scale0.broker.calls import GRACE_SECONDS, Call, Pong
 from scale0.broker.dispatch import TOLD, TOLD_HOT
 from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
 from scale0.broker.rider import Rider
@@ -442,11 +442,3 @@ class FrontendSession:
                 out.news.append(Failed(call.tag, code, message))
         if self._rider is not None:
             self._rider.fail(code, message, out)
-
-
-class Pong(msgspec.Struct, frozen=True):
-    """What `scale0.ping` tells."""
-
-    broker: str = ""
-    boot: str = ""
-    owner: str = ""

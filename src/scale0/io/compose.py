@@ -58,10 +58,7 @@ def compose_broker(
     """A broker's machines, joined. `start_broker` gives it its first turn."""
     stored = opened.document
     document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
-    state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
-    if opened.shared is not None:
-        state.owner = config.group
-    state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}
+    state = new_state(config, endpoints, opened, boot, chance)
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
     roster = Roster()
     requests = Requests(state, roster, Tally())
@@ -108,6 +105,17 @@ def compose_broker(
     join_tasks(broker, views, opened)
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
     return broker
+
+
+def new_state(
+    config: BrokerConfig, endpoints: Endpoints, opened: Opened, boot: int, chance: random.Random
+) -> BrokerState:
+    """What all parts of a broker see."""
+    state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
+    if opened.shared is not None:
+        state.owner = config.group
+    state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}
+    return state
 
 
 def join_tasks(broker: Broker, views: Views, opened: Opened) -> None:
