@@ -17,6 +17,7 @@ from scale0.base.identity import is_identity, is_service_name
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
+from scale0.broker.circle import neighbours_of
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
@@ -91,8 +92,8 @@ class Peer:
 
     @property
     def serves(self) -> bool:
-        """True while it is heard, and active."""
-        return not self.lost and self.state == ACTIVE
+        """True while it is heard, active, and there is a way to it: a socket knows of a death before silence does."""
+        return not self.lost and self.state == ACTIVE and self.link is not None
 
     @property
     def shown(self) -> str:
@@ -154,14 +155,11 @@ class Peers:
             self._hang_up(endpoint, now, step)
 
     def _wanted(self) -> set[str]:
-        """The file's peers; and all of our group and of its fallback groups, unless they are reached already."""
-        config, out = self._state.config, set(self._state.config.peers)
+        """The file's peers; and those whom the document has us know, unless they are reached already."""
+        out = set(self._state.config.peers)
         reached = {line.peer.identity for at, line in self._lines.items() if line.peer is not None and at in out}
-        groups = {group.name: group for group in self._documents.document.group_config}
-        own = groups.get(config.group)
-        near = () if own is None else (own, *(groups[name] for name in own.fallback_groups if name in groups))
         if self._state.state != JOINING:
-            for broker in (broker for group in near for broker in group.brokers):
+            for broker in neighbours_of(self._documents.document, self._state.group, self._state.identity):
                 if broker.endpoints.peer and broker.identity not in reached | {self._state.identity}:
                     out.add(broker.endpoints.peer)
         return out - self._rests.keys() - {self._state.endpoints.get(PEER, "")}
@@ -259,6 +257,12 @@ class Peers:
             if peer.link is not None:
                 self.greet(peer.link, now, step)
 
+    def tell_version(self, now: Now, step: Step) -> None:
+        """There is a newer network document, once it is stored: whoever has an older one asks for it at once."""
+        for peer in self.by_name.values():
+            if peer.link is not None and peer.config_version < self._documents.version:
+                step.promise(peer.link, ("HEARTBEAT", self._alive_words(now)))
+
     def tell_state(self, now: Now, step: Step) -> None:
         """This broker's state has changed: whoever sends clients here shall know it now."""
         for peer in self.by_name.values():
@@ -340,14 +344,16 @@ class Peers:
         return now.mono - peer.heard > self._state.interval * self._state.liveness
 
     def _say_alive(self, connection: Connection, now: Now, step: Step) -> None:
-        said = options.PeerHeartbeat(
+        step.send(connection, ("HEARTBEAT", self._alive_words(now)))
+
+    def _alive_words(self, now: Now) -> options.PeerHeartbeat:
+        return options.PeerHeartbeat(
             time=now.wall,
             state=self._shown_state(),
             config_version=0 if self._state.state == JOINING else self._documents.version,
             config_hash="" if self._state.state == JOINING else self._documents.hash,
             load=float(len(self._members.by_name)),
         )
-        step.send(connection, ("HEARTBEAT", said))
 
     def _shown_state(self) -> str:
         return "draining" if self._state.draining else self._state.state

@@ -35,6 +35,8 @@ JSON: Final = "json"
 MAX_TOLD: Final = 1_000
 """Conflicts that are recorded, and losers that are kept, in one life of a broker."""
 
+ANSWER_INTERVALS: Final = 0.5
+"""Of heartbeats: the next one that tells of it is asked, too, if the first did not answer."""
 AFTER_ALL_HASHES: Final = "~"
 VERSION_FRAMES: Final = 3
 CONFIG_FRAMES: Final = 4
@@ -50,13 +52,15 @@ Rank = tuple[int, str]
 class Spread:
     """The words between brokers that are about configuration."""
 
-    __slots__ = ("_documents", "_members", "_peers", "_state", "_told")
+    __slots__ = ("_asked", "_documents", "_members", "_peers", "_state", "_told")
 
     def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
         self._state = state
         self._documents = documents
         self._members = members
         self._peers = peers
+        self._asked: tuple[float, Rank] | None = None
+        """When somebody was last asked, and for what: many tell of a change at once, and one copy of it is enough."""
         self._told: set[tuple[Rank, Rank]] = set()
         """Conflicts that were recorded: each is told once."""
 
@@ -70,7 +74,15 @@ class Spread:
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
             return
+        if self._asked is not None and self._asked[1] >= theirs and now.mono - self._asked[0] < self._patience:
+            return
+        self._asked = (now.mono, theirs)
         self._ask(peer, connection, now, step)
+
+    @property
+    def _patience(self) -> float:
+        """How long one broker that was asked is waited for before another is."""
+        return ANSWER_INTERVALS * self._state.interval
 
     def _ask(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
         peer.asked = now.mono

@@ -78,11 +78,11 @@ def compose_broker(
         state, connections, members, peers, requests, documents, views, access, blame, moves, __version__
     )
     discovery = Discovery(views)
-    tables = Tables(state, members, peers)
+    tables = Tables(state, documents, members, peers)
     forwarding = Forwarding(state, documents, peers, requests)
     neighbours = Neighbours(peers, spread, tables, forwarding, moves)
     scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
-    peers.speaker = scale0
+    peers.speaker, documents.on_taken = scale0, peers.tell_version
     tables.on_told = forwarding.look
     peers.on_heard = (spread.heard, listing.heard, moves.heard)
     peers.on_gone, requests.elsewhere, requests.not_there = forwarding.gone, forwarding.elsewhere, forwarding.not_there

@@ -52,9 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     if not 1 <= given.groups <= given.brokers <= given.clients:
         parser.error("there are at least as many brokers as groups, and as many clients as brokers")
-    size = Size(
-        brokers=given.brokers, groups=given.groups, clients=given.clients, seed=given.seed, join=given.join
-    )
+    size = Size(brokers=given.brokers, groups=given.groups, clients=given.clients, seed=given.seed, join=given.join)
     began = time.monotonic()
 
     def progress(text: str) -> None:

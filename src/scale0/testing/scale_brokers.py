@@ -149,7 +149,11 @@ class Unread:
 class PeerLine:
     """What one broker dialed: the client's end of a wire, and to its own broker a wire itself."""
 
-    __slots__ = (*("_agenda", "_diary", "_meter", "_node", "_wire", "door", "down", "ended", "endpoint", "name"), "route", "routing_id")
+    __slots__ = (
+        *("_agenda", "_diary", "_meter", "_node", "_wire", "door", "down", "ended", "endpoint", "name"),
+        "route",
+        "routing_id",
+    )
 
     _serial = 0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -83,7 +82,10 @@ class ScaleWorld:
         self._doors = {
             place: (node, door)
             for node in self.nodes.values()
-            for door, place in ((FRONTEND, node.config.endpoints().frontend), (BACKEND, node.config.endpoints().backend))
+            for door, place in (
+                (FRONTEND, node.config.endpoints().frontend),
+                (BACKEND, node.config.endpoints().backend),
+            )
         }
         self.unreachable: set[str] = set()
         """Brokers whose machines are gone: connecting is not even refused."""
