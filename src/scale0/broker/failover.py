@@ -66,7 +66,7 @@ class Failover:
             return
         # Whoever has been taken in here already stays, if it can.
         own = None if connection.member is None else self._own(said.services)
-        target = own or self.choose(said.services, {preferred} - {self._state.identity})
+        target = own or self.choose(said.services, {preferred} - {self._state.identity}, self._group_of(preferred))
         if target is None:
             raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
         self.tell(connection, target, self._wait(), step)
@@ -78,11 +78,12 @@ class Failover:
             self.tell(connection, target, self._state.chance.random() * spread, step)
         return target is not None
 
-    def choose(self, services: Sequence[str], without: set[str]) -> Target | None:
-        """The least loaded broker of our group that serves these, then of each fallback group in order."""
-        groups = {group.name: group for group in self._documents.document.group_config}
-        own = groups.get(self._state.group)
-        for name in (self._state.group, *(own.fallback_groups if own is not None else ())):
+    def choose(self, services: Sequence[str], without: set[str], home: str | None = None) -> Target | None:
+        """The least loaded broker that serves these: of the client's group, then of each fallback group in order."""
+        groups = {group.name: group.fallback_groups for group in self._documents.document.group_config}
+        ours = self._state.group
+        first = ours if home is None else home
+        for name in dict.fromkeys((first, *groups.get(first, ()), ours, *groups.get(ours, ()))):
             found = [one for one in self._candidates(name, services) if one.identity not in without]
             if found:
                 best = min(found, key=lambda one: (one.load, self._state.chance.random()))
@@ -92,6 +93,14 @@ class Failover:
                     peer.load += 1
                 return best
         return None
+
+    def _group_of(self, broker: str) -> str | None:
+        """The group that this broker is in, as far as we know."""
+        peer = self._peers.by_name.get(broker)
+        if peer is not None:
+            return peer.group
+        groups = self._documents.document.group_config
+        return next((group.name for group in groups if any(one.identity == broker for one in group.brokers)), None)
 
     def _candidates(self, group: str, services: Sequence[str]) -> Iterator[Target]:
         own = self._own(services)

@@ -157,6 +157,8 @@ class ScaleWorld:
         wire = Wire(self.agenda, self.diary, link.route, link, node, door, self._serial)
         if node.up:
             node.accept(wire)
+        else:
+            wire.up.dead = True  # nobody is there who could say so
         return wire
 
     # Stories.
