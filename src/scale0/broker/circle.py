@@ -7,7 +7,7 @@ group and of its neighbours, never on how many groups there are; from any group 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from scale0.config import BrokerEntry, GroupConfig, NetworkDocument
 
@@ -23,6 +23,11 @@ def neighbours_of(document: NetworkDocument, group: str, identity: str) -> Itera
     across = across_of(document, own, identity)
     if across is not None:
         yield across
+
+
+def listed_of(document: NetworkDocument, identities: Container[str]) -> Iterator[BrokerEntry]:
+    """Those of these brokers that the document lists."""
+    return (broker for group in document.group_config for broker in group.brokers if broker.identity in identities)
 
 
 def across_of(document: NetworkDocument, own: GroupConfig, identity: str) -> BrokerEntry | None:

@@ -17,7 +17,7 @@ from scale0.base.identity import is_identity, is_service_name
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
-from scale0.broker.circle import neighbours_of
+from scale0.broker.circle import listed_of, neighbours_of
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
@@ -29,6 +29,8 @@ from scale0.events.sources import PeerJoined, PeerLost
 
 MAX_PEERS: Final = 1_000
 """Brokers that one broker knows; for one more, the one that was lost longest ago is forgotten."""
+MAX_SOUGHT: Final = 20
+"""Brokers far away that one broker is connected to at a time."""
 REST_SECONDS: Final = 60.0
 """How long an address is not dialed that leads to ourselves, to a broker with a better line, or to a namesake."""
 UNKNOWN: Final = "unknown"
@@ -110,6 +112,7 @@ class Peers:
         "_lines",
         "_members",
         "_rests",
+        "_sought",
         "_state",
         "by_name",
         "on_gone",
@@ -127,6 +130,8 @@ class Peers:
         """What we dialed, by endpoint."""
         self._rests: dict[str, float] = {}
         """Endpoints that are not dialed, and until when."""
+        self._sought: dict[str, float] = {}
+        """Brokers that are no neighbours, and until when they are known all the same."""
         self.speaker: Speaker | None = None
         """How connections are packed; the composition root says."""
         self.on_gone: Callable[[Connection, Now, Step], None] = lambda *_: None
@@ -143,6 +148,7 @@ class Peers:
     def dial(self, now: Now, step: Step) -> None:
         """Have a connection to everybody whom we should know, and to nobody else."""
         self._rests = {endpoint: until for endpoint, until in self._rests.items() if now.mono < until}
+        self._sought = {identity: until for identity, until in self._sought.items() if now.mono < until}
         wanted = self._wanted()
         for endpoint in sorted(wanted - self._lines.keys()):
             assert self.speaker is not None
@@ -154,12 +160,21 @@ class Peers:
         for endpoint in sorted(self._lines.keys() - wanted):
             self._hang_up(endpoint, now, step)
 
+    def seek(self, identity: str, until: float) -> None:
+        """Know this broker for a while, wherever it is: somebody wants what it offers."""
+        if identity in self._sought or len(self._sought) < MAX_SOUGHT:
+            self._sought[identity] = until
+
     def _wanted(self) -> set[str]:
         """The file's peers; and those whom the document has us know, unless they are reached already."""
         out = set(self._state.config.peers)
         reached = {line.peer.identity for at, line in self._lines.items() if line.peer is not None and at in out}
         if self._state.state != JOINING:
-            for broker in neighbours_of(self._documents.document, self._state.group, self._state.identity):
+            document = self._documents.document
+            for broker in (
+                *neighbours_of(document, self._state.group, self._state.identity),
+                *listed_of(document, self._sought),
+            ):
                 if broker.endpoints.peer and broker.identity not in reached | {self._state.identity}:
                     out.add(broker.endpoints.peer)
         return out - self._rests.keys() - {self._state.endpoints.get(PEER, "")}

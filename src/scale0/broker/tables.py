@@ -21,9 +21,10 @@ from scale0.base.step import Step
 from scale0.broker import options
 from scale0.broker.circle import are_near
 from scale0.broker.connection import Connection
+from scale0.broker.directory import Directory, Offered
 from scale0.broker.documents import Documents
 from scale0.broker.members import Member, Members
-from scale0.broker.peer_table import Body, Key, Row
+from scale0.broker.peer_table import Key, Row, Work
 from scale0.broker.peers import Peer, Peers
 from scale0.broker.state import BACKEND, DISABLED, JOINING, PEER, BrokerState
 
@@ -42,13 +43,36 @@ PULL: Final = "pull"
 OFF: Final = "off"
 
 
+class Body(msgspec.Struct, frozen=True):
+    """What a TABLE carries."""
+
+    clients: tuple[Row, ...] = ()
+    work: Work = {}
+    offers: tuple[Offered, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Ours to add: what brokers offer, the sender or others whom it heard of."""
+
+
 class Tables:
     """Ours goes out, theirs come in."""
 
-    __slots__ = ("_documents", "_kinds", "_members", "_peers", "_rounds", "_state", "_version", "on_told", "work")
+    __slots__ = (
+        "_directory",
+        "_documents",
+        "_kinds",
+        "_members",
+        "_peers",
+        "_rounds",
+        "_state",
+        "_version",
+        "on_told",
+        "work",
+    )
 
-    def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
+    def __init__(
+        self, state: BrokerState, documents: Documents, members: Members, peers: Peers, directory: Directory
+    ) -> None:
         self._state = state
+        self._directory = directory
         self._documents = documents
         self._kinds: dict[tuple[str, ...], int] = {}
         """What those far away were told last: slots by what somebody offers."""
@@ -79,6 +103,8 @@ class Tables:
         base = self._version
         rows = [self._row(key, now) for key in changed]
         anew = bool(rows) and self._offers_changed()
+        self._directory.mourn()
+        news = self._directory.news()
         for peer in self._peers.by_name.values():
             link = peer.link
             if peer.lost or link is None:
@@ -89,8 +115,11 @@ class Tables:
                 continue
             elif again or not peer.tabled or (anew and not self._is_near(peer)):
                 self._tell_all(peer, link, (), now, step)
-            elif rows and self._is_near(peer):
-                self._tell(peer, link, rows, False, base, step)
+            else:
+                offers = tuple(entry for entry, teller in news if teller != peer.identity)
+                told = rows if self._is_near(peer) else ()
+                if told or offers:
+                    self._tell(peer, link, told, False, base, step, offers)
 
     def _is_near(self, peer: Peer) -> bool:
         return are_near(self._documents.document, self._state.group, peer.group)
@@ -102,6 +131,8 @@ class Tables:
             if member.joined and (services := services_of(member)):
                 kinds[services] = kinds.get(services, 0) + member.slots
         before, self._kinds = self._kinds, kinds
+        if kinds.keys() != before.keys():
+            self._directory.offer({service for services in kinds for service in services})
         return kinds != before
 
     def _kind_rows(self, now: Now) -> list[Row]:
@@ -133,13 +164,25 @@ class Tables:
         rows = [self._row(key, now) for key in self._members.by_name] if near else self._kind_rows(now)
         if services:
             rows = [row for row in rows if set(services) & set(row.services)]
+        # The directory is told whole to a newcomer only: it grows with the network, and nothing of it is ever missed.
+        offers = () if peer.tabled or services else tuple(self._directory.entries.values())
         peer.tabled = peer.tabled or not services
-        self._tell(peer, link, rows, not services, base, step)
+        self._tell(peer, link, rows, not services, base, step, offers)
 
-    def _tell(self, peer: Peer, link: Connection, rows: Sequence[Row], full: bool, base: int, step: Step) -> None:
-        for first in range(0, max(1, len(rows)), CHUNK_ROWS):
+    def _tell(
+        self,
+        peer: Peer,
+        link: Connection,
+        rows: Sequence[Row],
+        full: bool,
+        base: int,
+        step: Step,
+        offers: tuple[Offered, ...] = (),
+    ) -> None:
+        for first in range(0, max(1, len(rows), len(offers)), CHUNK_ROWS):
             peer.told += 1
-            body = Body(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work())
+            some = offers[first : first + CHUNK_ROWS] or msgspec.UNSET
+            body = Body(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work(), offers=some)
             said = options.Table(seq=peer.told, full=full and not first, version=base)
             step.send(link, ("TABLE", said, msgspec.json.encode(body)))
 
@@ -179,6 +222,7 @@ class Tables:
             raise Refusal(codes.MALFORMED, f"TABLE: {error}") from error
         table, before = peer.table, peer.table.seq
         table.merge(body.clients)
+        self._directory.merge(body.offers or (), peer.identity)
         peer.vain.clear()
         if said.seq > before:  # otherwise it came late, or twice
             table.seq, table.work = said.seq, body.work

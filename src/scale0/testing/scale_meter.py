@@ -16,7 +16,6 @@ COUNTED: Final = frozenset({"CHECKCONFIG", "NEEDBROKER", "READY"})
 """Of what clients say: the words of a herd."""
 
 _raws: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_first: Final = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 
 
 def spoken(frames: Sequence[bytes]) -> Iterator[tuple[str, int]]:
@@ -64,7 +63,7 @@ class Meter:
     def reset(self) -> None:
         """Count from now."""
         for table in (self.told, self.heard, self.published, self.asked, self.cpu):
-            table.clear()  # type: ignore[attr-defined]  # all of them are dicts
+            table.clear()
 
     def carried(self, sender: str, receiver: str, frames: Sequence[bytes]) -> None:
         """One broker said something to another."""

@@ -241,7 +241,11 @@ class ScaleWorld:
         dead = [node for node in self.nodes.values() if node.config.group == group]
         lost = [client for client in self.crowd.all if client.group == group]
         back: dict[str, float] = {}
-        self.crowd.on_up = lambda client: back.setdefault(client.name, self.agenda.now)
+
+        def note(client: ScaleClient) -> None:
+            back.setdefault(client.name, self.agenda.now)
+
+        self.crowd.on_up = note
         for node in dead:
             if silent:
                 self.unreachable.add(node.name)
