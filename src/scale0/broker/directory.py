@@ -7,14 +7,14 @@ repetition do not matter; nothing is said while nothing changes; the directory i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Final
 
 import msgspec
 
 from scale0.base.identity import MAX_IDENTITY_CHARS, is_identity
 from scale0.broker.peer_table import MAX_SERVICES, Service
-from scale0.broker.peers import Peers
+from scale0.broker.peers import Peer, Peers
 from scale0.broker.state import BrokerState
 
 MAX_BROKERS: Final = 10_000
@@ -70,11 +70,13 @@ class Directory:
             elif is_identity(entry.broker) and (known is not None or len(self.entries) < MAX_BROKERS):
                 self._put(entry, teller)
 
-    def mourn(self) -> None:
-        """A neighbour that is lost offers nothing. All its neighbours say the same of it, so that it counts once."""
+    def mourn(self, is_near: Callable[[Peer], bool]) -> None:
+        """A neighbour that is lost offers nothing. All its neighbours say the same of it, so that it counts once.
+
+        Of those far away we may only have hung up."""
         for peer in self._peers.by_name.values():
             entry = self.entries.get(peer.identity)
-            if peer.lost and entry is not None and entry.services:
+            if peer.lost and entry is not None and entry.services and is_near(peer):
                 self._put(Offered(broker=entry.broker, version=entry.version + 1), "")
 
     def news(self) -> list[tuple[Offered, str]]:

@@ -103,7 +103,7 @@ class Tables:
         base = self._version
         rows = [self._row(key, now) for key in changed]
         anew = bool(rows) and self._offers_changed()
-        self._directory.mourn()
+        self._directory.mourn(self._is_near)
         news = self._directory.news()
         for peer in self._peers.by_name.values():
             link = peer.link
