@@ -237,3 +237,37 @@ def test_for_a_new_broker_the_one_that_was_lost_longest_ago_is_forgotten(monkeyp
     network.add("f", peers=(FIRST,))
     network.run(3)
     assert states(a) == {"d": "active", "e": "active"}, "nobody who is alive has to go"
+
+
+def test_many_tell_of_a_change_and_one_copy_is_pulled():
+    network = Network()
+    nodes = [network.add("a", config_service=True)]
+    nodes += [network.add(name, peers=(place_of("a"),)) for name in "bcdefg"]
+    network.run(8)
+    given = []
+    for node in nodes:
+        spread = node.broker._neighbours.spread
+        node.broker.scale0._acts["peer"]["CHECKCONFIG"] = node.broker.scale0._acts["dialed"]["CHECKCONFIG"] = (
+            lambda *words, take=spread.check_config, name=node.name: (given.append(name), take(*words))
+        )
+    assert nodes[0].manage("patch_config", set={"heartbeat_liveness": 5})[0] == 200
+    network.run(0)
+    assert {node.broker.state.liveness for node in nodes} == {5}
+    assert len(given) == len(nodes) - 1
+
+
+def test_who_tells_of_a_change_and_never_gives_it_keeps_nobody_from_it():
+    for seed in range(10):
+        network = Network(seed)
+        nodes = [network.add("a", config_service=True)]
+        nodes += [network.add(name, peers=(place_of("a"),)) for name in "bc"]
+        network.run(6)
+        for door in ("peer", "dialed"):
+            nodes[2].broker.scale0._acts[door]["CHECKCONFIG"] = lambda *_: None
+        network.cut(("a", "b"))
+        assert nodes[0].manage("patch_config", set={"heartbeat_liveness": 5})[0] == 200
+        network.run(2.5)  # `c` tells of it, and says nothing when it is asked
+        assert nodes[1].rank != nodes[0].rank == nodes[2].rank
+        network.heal()
+        network.run(2.1)
+        assert nodes[1].rank == nodes[0].rank

@@ -74,9 +74,10 @@ class Spread:
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
             return
-        if self._asked is not None and self._asked[1] >= theirs and now.mono - self._asked[0] < self._patience:
+        if self._asked is not None and self._asked[1] == theirs and now.mono - self._asked[0] < self._patience:
             return
-        self._asked = (now.mono, theirs)
+        if peer.asked is None:  # otherwise it did not answer before, and nobody waits for it
+            self._asked = (now.mono, theirs)
         self._ask(peer, connection, now, step)
 
     @property
@@ -156,6 +157,7 @@ class Spread:
         peer = connection.peer
         assert peer is not None  # it said HELLO
         body = bodies[0] if bodies else b""
+        self._asked = None  # that was an answer, whatever it is worth
         document = self._read(said, body)
         peer.asked = None
         self._weigh(peer, document, body, said, now, step)
@@ -258,6 +260,7 @@ class Spread:
     ) -> None:
         """CONFIGACK of a broker: it has nothing newer."""
         del said, now, step
+        self._asked = None
         if connection.peer is not None:
             connection.peer.asked = None
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scale0.testing.scale_world import CALL_WAIT_SECONDS, ScaleWorld, Size, group_name
+from scale0.testing.scale_world import ScaleWorld, Size, group_name
 
 
 def simulate(
@@ -29,8 +29,7 @@ def simulate(
     out["change"] = world.change(progress)
     if size.groups > 1:
         out["loss"] = world.lose_group(group_name(size.groups // 2), silent, progress)
-    world.stop_calls()
-    world.agenda.run(world.agenda.now + CALL_WAIT_SECONDS)
+    world.end_calls()
     out["calls"] = world.calls()
     out["virtual_seconds"] = round(world.agenda.now, 1)
     out["messages"] = world.diary.messages

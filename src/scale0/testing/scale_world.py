@@ -273,9 +273,10 @@ class ScaleWorld:
             **{word: self.meter.peak(word) for word in ("CHECKCONFIG", "NEEDBROKER", "READY")},
         }
 
-    def stop_calls(self) -> None:
-        """Nobody calls any more; what was asked is waited for."""
+    def end_calls(self) -> None:
+        """Nobody calls any more; what was asked is waited for, as long as it may take."""
         self.crowd.calling = False
+        self._until(lambda: not self.crowd.ledger.open, CALL_WAIT_SECONDS, 0.25)
 
     def calls(self) -> dict[str, Any]:
         """What became of the calls, once all of them had time to end."""
