@@ -139,6 +139,29 @@ def test_nothing_is_said_of_it_while_nothing_changes():
         assert node.broker._neighbours.forwarding._directory.news() == []
 
 
+def test_what_was_missed_of_it_is_asked_for():
+    network, nodes = land(9, 1)
+    network.cut(("g4x0", "g5x0"), ("g4x0", "g3x0"), both=False)
+    worker(nodes["g4x0"], "paint")
+    network.run(1)
+    network.heal()
+    worker(nodes["g4x0"], "glue")
+    network.run(3)
+    for node in nodes.values():
+        assert set(node.broker._neighbours.forwarding._directory.services) == {"paint", "glue"}
+
+
+@pytest.mark.parametrize("share", ["push", "pull"])
+def test_it_comes_to_those_who_pull_as_well(share: str):
+    network, nodes = land(4, 1, heartbeat_share=share)
+    worker(nodes["g2x0"], "paint")
+    network.run(20)
+    worker(nodes["g2x0"], "glue")
+    network.run(20)
+    for node in nodes.values():
+        assert set(node.broker._neighbours.forwarding._directory.services) == {"paint", "glue"}
+
+
 class Nobody:
     """No peers."""
 

@@ -114,7 +114,7 @@ class Tables:
             elif self._share(peer) != PUSH:
                 continue
             elif again or not peer.tabled or (anew and not self._is_near(peer)):
-                self._tell_all(peer, link, (), now, step)
+                self._tell_all(peer, link, (), not peer.tabled, now, step)
             else:
                 offers = tuple(entry for entry, teller in news if teller != peer.identity)
                 told = rows if self._is_near(peer) else ()
@@ -158,14 +158,16 @@ class Tables:
         place = peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, "")
         return self._state.config.share_with(place)
 
-    def _tell_all(self, peer: Peer, link: Connection, services: Sequence[str], now: Now, step: Step) -> None:
+    def _tell_all(
+        self, peer: Peer, link: Connection, services: Sequence[str], directory: bool, now: Now, step: Step
+    ) -> None:
         base = self._version
         near = self._is_near(peer)
         rows = [self._row(key, now) for key in self._members.by_name] if near else self._kind_rows(now)
         if services:
             rows = [row for row in rows if set(services) & set(row.services)]
-        # The directory is told whole to a newcomer only: it grows with the network, and nothing of it is ever missed.
-        offers = () if peer.tabled or services else tuple(self._directory.entries.values())
+        # The directory grows with the network: all of it goes to newcomers and to those who ask, never by the clock.
+        offers = tuple(self._directory.entries.values()) if directory else ()
         peer.tabled = peer.tabled or not services
         self._tell(peer, link, rows, not services, base, step, offers)
 
@@ -209,7 +211,7 @@ class Tables:
         """TABLEREQ: everything, or all who offer these; nothing, if nothing is shared: they cannot know."""
         peer = known(connection)
         if self._state.state != JOINING and self._share(peer) != OFF:
-            self._tell_all(peer, connection, said.services, now, step)
+            self._tell_all(peer, connection, said.services, not said.services, now, step)
 
     # Coming in.
 
