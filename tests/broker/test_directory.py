@@ -42,9 +42,9 @@ def document(groups: int, each: int, fallback: int = 1) -> NetworkDocument:
     )
 
 
-def land(groups: int, each: int, **common: Any) -> tuple[Network, dict[str, Node]]:
+def land(groups: int, each: int, fallback: int = 1, **common: Any) -> tuple[Network, dict[str, Node]]:
     """All of them started with that document."""
-    network, listed = Network(), document(groups, each).group_config
+    network, listed = Network(), document(groups, each, fallback).group_config
     nodes = {
         broker.identity: network.add(broker.identity, group=group.name, group_config=listed, state="active", **common)
         for group in listed
@@ -149,6 +149,20 @@ def test_what_was_missed_of_it_is_asked_for():
     network.run(3)
     for node in nodes.values():
         assert set(node.broker._neighbours.forwarding._directory.services) == {"paint", "glue"}
+
+
+def test_groups_that_fall_back_to_nobody_hear_of_it_across_the_circle():
+    network, nodes = land(9, 1, fallback=0)
+    backend = worker(nodes["g4x0"], "paint")
+    network.run(5)
+    for node in nodes.values():
+        assert list(node.broker._neighbours.forwarding._directory.where("paint")) == ["g4x0"]
+    caller = nodes["g0x0"].client("frontend")
+    caller.request("paint", timeout=10)
+    network.run(4)
+    answer(backend)
+    network.run(0)
+    assert heard(caller) == [("REPLY", [b"done"])]
 
 
 @pytest.mark.parametrize("share", ["push", "pull"])

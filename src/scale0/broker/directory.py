@@ -79,6 +79,10 @@ class Directory:
             if peer.lost and entry is not None and entry.services and is_near(peer):
                 self._put(Offered(broker=entry.broker, version=entry.version + 1), "")
 
+    def all(self) -> tuple[Offered, ...]:
+        """Every entry, for a newcomer."""
+        return tuple(self.entries.values())
+
     def news(self) -> list[tuple[Offered, str]]:
         """What changed since this was asked last, each with who told us."""
         fresh, self._fresh = self._fresh, {}

@@ -113,13 +113,15 @@ class Tables:
                 step.send(link, ("TABLEREQ", options.TableReq()))
             elif self._share(peer) != PUSH:
                 continue
-            elif again or not peer.tabled or (anew and not self._is_near(peer)):
-                self._tell_all(peer, link, (), not peer.tabled, now, step)
+            elif not peer.tabled:
+                self._tell_all(peer, link, (), self._directory.all(), now, step)
             else:
                 offers = tuple(entry for entry, teller in news if teller != peer.identity)
-                told = rows if self._is_near(peer) else ()
-                if told or offers:
-                    self._tell(peer, link, told, False, base, step, offers)
+                near = self._is_near(peer)
+                if again or (anew and not near):
+                    self._tell_all(peer, link, (), offers, now, step)
+                elif offers or (rows and near):
+                    self._tell(peer, link, rows if near else (), False, base, step, offers)
 
     def _is_near(self, peer: Peer) -> bool:
         return are_near(self._documents.document, self._state.group, peer.group)
@@ -159,15 +161,20 @@ class Tables:
         return self._state.config.share_with(place)
 
     def _tell_all(
-        self, peer: Peer, link: Connection, services: Sequence[str], directory: bool, now: Now, step: Step
+        self,
+        peer: Peer,
+        link: Connection,
+        services: Sequence[str],
+        offers: tuple[Offered, ...],
+        now: Now,
+        step: Step,
     ) -> None:
+        """All rows; the directory grows with the network, so all of it goes to newcomers and to those who ask only."""
         base = self._version
         near = self._is_near(peer)
         rows = [self._row(key, now) for key in self._members.by_name] if near else self._kind_rows(now)
         if services:
             rows = [row for row in rows if set(services) & set(row.services)]
-        # The directory grows with the network: all of it goes to newcomers and to those who ask, never by the clock.
-        offers = tuple(self._directory.entries.values()) if directory else ()
         peer.tabled = peer.tabled or not services
         self._tell(peer, link, rows, not services, base, step, offers)
 
@@ -211,7 +218,8 @@ class Tables:
         """TABLEREQ: everything, or all who offer these; nothing, if nothing is shared: they cannot know."""
         peer = known(connection)
         if self._state.state != JOINING and self._share(peer) != OFF:
-            self._tell_all(peer, connection, said.services, not said.services, now, step)
+            offers = () if said.services else self._directory.all()
+            self._tell_all(peer, connection, said.services, offers, now, step)
 
     # Coming in.
 
