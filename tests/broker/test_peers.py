@@ -5,10 +5,14 @@ Promise: CONF-3, CONF-7
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import msgspec
 import pytest
 
 from scale0.broker import peers
+from scale0.broker.speaker import Act
 from tests.broker.network import Network, Node, place_of
 
 FIRST = place_of("a")
@@ -237,3 +241,42 @@ def test_for_a_new_broker_the_one_that_was_lost_longest_ago_is_forgotten(monkeyp
     network.add("f", peers=(FIRST,))
     network.run(3)
     assert states(a) == {"d": "active", "e": "active"}, "nobody who is alive has to go"
+
+
+def counted(asked: list[str], act: Act, connection: Any, said: Any, bodies: Any, now: Any, step: Any) -> None:
+    """Do it, and note who wanted it."""
+    asked.append(said.identity)
+    act(connection, said, bodies, now, step)
+
+
+def test_many_tell_of_a_change_and_one_copy_is_pulled():
+    network = Network()
+    nodes = [network.add("a", config_service=True)]
+    nodes += [network.add(name, peers=(place_of("a"),)) for name in "bcdefg"]
+    network.run(8)
+    asked: list[str] = []
+    for node in nodes:
+        for door in ("peer", "dialed"):
+            acts = node.broker.scale0._acts[door]
+            acts["CHECKCONFIG"] = partial(counted, asked, acts["CHECKCONFIG"])
+    assert nodes[0].manage("patch_config", set={"heartbeat_liveness": 5})[0] == 200
+    network.run(0)
+    assert {node.broker.state.liveness for node in nodes} == {5}
+    assert len(asked) == len(nodes) - 1
+
+
+def test_who_tells_of_a_change_and_never_gives_it_keeps_nobody_from_it():
+    for seed in range(10):
+        network = Network(seed)
+        nodes = [network.add("a", config_service=True)]
+        nodes += [network.add(name, peers=(place_of("a"),)) for name in "bc"]
+        network.run(6)
+        for door in ("peer", "dialed"):
+            nodes[2].broker.scale0._acts[door]["CHECKCONFIG"] = lambda *_: None
+        network.cut(("a", "b"))
+        assert nodes[0].manage("patch_config", set={"heartbeat_liveness": 5})[0] == 200
+        network.run(2.5)  # `c` tells of it, and says nothing when it is asked
+        assert nodes[1].rank != nodes[0].rank == nodes[2].rank
+        network.heal()
+        network.run(2.1)
+        assert nodes[1].rank == nodes[0].rank

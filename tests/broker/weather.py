@@ -146,7 +146,12 @@ class Weather:
         for node in self.nodes:
             members = node.broker.members.by_name
             truth = {key[1] for key, member in members.items() if member.joined and key[0] == BACKEND}
+            offered = {
+                name for key, one in members.items() if key[0] == BACKEND and one.joined for name in one.services
+            }
             for other in self.nodes:
+                known = set(other.broker._neighbours.forwarding._directory.entries[node.name].services)
+                insist(known == offered, f"{other.name} believes that {node.name} offers {known}, and it is {offered}")
                 if other is not node:
                     rows = other.broker.peers.by_name[node.name].table.rows
                     told = {key[1] for key, row in rows.items() if key[0] == BACKEND and not row.gone}

@@ -18,7 +18,7 @@ import msgspec
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.broker import options, wire
-from scale0.broker.dispatch import TOLD, TOLD_HOT
+from scale0.broker.dispatch import told_codec
 from scale0.broker.line import DOWN, ENDED, READYING, UP, Line, LineStep
 from scale0.broker.state import BACKEND
 
@@ -105,7 +105,7 @@ class BackendSession:
         self._tasks = tasks
         self._prefetch = prefetch if tasks is not None else 0
         self._limits = limits or Limits()
-        self._codec = wire.Codec(TOLD, TOLD_HOT, (), self._limits)
+        self._codec = told_codec(self._limits)
         self._services = sorted(set(services))
         self._slots = slots
         self._asked_interval = heartbeat_interval

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 MAX_ENDPOINTS: Final = 1_024
 """Brokers that a client knows."""
+MATES_FIRST: Final = 1
+"""Brokers of the own group that are tried before one of each fallback group: if a whole group is gone without a word,
+each of its addresses costs seconds, and any broker outside knows better than a list who of it is there."""
 PLACE: Final = re.compile(
     r"tcp://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]):[0-9]{1,5}", re.ASCII
 )
@@ -48,7 +51,7 @@ class Book:
         self._given = list(dict.fromkeys(given))
         self._chance = chance
         self._learnt: list[str] = []
-        """Told by the configuration: the own group's, then those of each fallback group."""
+        """Told by the configuration: one of the own group and of each fallback group, then all others in this order."""
         self._names: dict[str, str] = {}
         """By endpoint: who is there."""
         self._owners: dict[str, str] = {}
@@ -97,15 +100,18 @@ class Book:
     def learn(self, groups: Sequence[KnownGroup], here: str) -> None:
         """The configuration tells of brokers; `here` is the one that we are at."""
         names: dict[str, str] = {}
-        learnt: list[str] = []
+        places_of: list[list[str]] = []
         for group in groups:
             places = [(broker.endpoints.get(self._role, ""), broker.identity) for broker in group.brokers]
             found = {place: name for place, name in places if PLACE.fullmatch(place) is not None}
             names.update(found)
             some = sorted(found)
             self._chance.shuffle(some)
-            learnt += some
-        self._learnt = list(dict.fromkeys(learnt))[:MAX_ENDPOINTS]
+            places_of.append(some)
+        mates = [place for place in (places_of[0] if places_of else ()) if place not in self._given]
+        first = mates[:MATES_FIRST] + [places[0] for places in places_of[1:] if places]
+        self._learnt = list(dict.fromkeys((*first, *(place for places in places_of for place in places))))
+        del self._learnt[MAX_ENDPOINTS:]
         kept = {place: name for place, name in self._names.items() if place in self._given}
         self._names = {**kept, **{place: names[place] for place in (*self._learnt, *self._given) if place in names}}
         if here:

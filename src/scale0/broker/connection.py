@@ -16,7 +16,7 @@ from scale0.base.step import Message, Step
 
 if TYPE_CHECKING:
     from scale0.broker.members import Member
-    from scale0.broker.peers import Peer
+    from scale0.broker.peer import Peer
 
 
 class Speaker(Protocol):

@@ -6,9 +6,11 @@ wire: a command that has no row here does not exist.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from scale0.broker import options
+from scale0.base.limits import Limits
+from scale0.broker import options, wire
 from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER, PEER_DOORS
 
 BOTH: Final = (FRONTEND, BACKEND)
@@ -78,3 +80,9 @@ TOLD: Final = {
 TOLD_HOT: Final = frozenset({"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR", "TASKS", "TASKSOK", "TASKSCANCEL"})
 
 COMMANDS: Final = frozenset({rule.command for rule in RULES} | TOLD.keys() | {"BATCH"})
+
+
+@lru_cache(maxsize=8)
+def told_codec(limits: Limits) -> wire.Codec:
+    """How a session reads what brokers say: made once, because a process may have very many sessions."""
+    return wire.Codec(TOLD, TOLD_HOT, (), limits)

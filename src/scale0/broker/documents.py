@@ -8,7 +8,7 @@ never goes down while the process lives, and what was published is what is store
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -40,11 +40,13 @@ PUSH_CHUNK: Final = 500
 class Documents:
     """The current document, and who still has to hear of it."""
 
-    __slots__ = ("_pending", "_state", "body", "document", "hash", "shared")
+    __slots__ = ("_pending", "_state", "body", "document", "hash", "on_taken", "shared")
 
     def __init__(self, state: BrokerState, document: NetworkDocument) -> None:
         self._state = state
         self._pending: deque[tuple[Member, bool]] = deque()
+        self.on_taken: Callable[[Now, Step], None] = lambda *_: None
+        """Told that there is another one; other brokers shall not wait for the next heartbeat."""
         self._hold(document, document_bytes(document))
 
     @property
@@ -105,6 +107,7 @@ class Documents:
         for member in members:
             which = HELEN_SERVICE in member.services
             self._pending.append((member, before[which] != self.shared[which]))
+        self.on_taken(now, step)
 
     def row(self, author: str, now: Now) -> PutDocument:
         """The current document as it is stored."""

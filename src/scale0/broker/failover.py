@@ -19,7 +19,8 @@ from scale0.broker import options
 from scale0.broker.connection import Connection
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
-from scale0.broker.peers import Peer, Peers
+from scale0.broker.peer import Peer
+from scale0.broker.peers import Peers
 from scale0.broker.state import ACTIVE, STANDBY, BrokerState
 
 HEARD_INTERVALS: Final = 1.5
@@ -70,7 +71,7 @@ class Failover:
         own = None if connection.member is None else self._own(said.services)
         # Whoever is here although we pass everybody on shall go to the active one, whatever it thinks of it.
         without = set() if self._state.passes_on and not is_new else {preferred} - {self._state.identity}
-        target = own or self.choose(said.services, without)
+        target = own or self.choose(said.services, without, self._group_of(preferred))
         if target is not None:
             self.tell(connection, target, self._wait(), step)
         elif there is not None and self._state.standby and preferred == self._state.config.standby_for:
@@ -86,14 +87,15 @@ class Failover:
             self.tell(connection, target, self._state.chance.random() * spread, step)
         return target is not None
 
-    def choose(self, services: Sequence[str], without: set[str]) -> Target | None:
-        """The least loaded broker of our group that serves these, then of each fallback group in order."""
+    def choose(self, services: Sequence[str], without: set[str], home: str | None = None) -> Target | None:
+        """The least loaded broker that serves these: of the client's group, then of each fallback group in order."""
         active = self._active(services) if self._state.passes_on else None
         if active is not None and active.identity not in without:
             return target_of(active)
-        groups = {group.name: group for group in self._documents.document.group_config}
-        own = groups.get(self._state.group)
-        for name in (self._state.group, *(own.fallback_groups if own is not None else ())):
+        groups = {group.name: group.fallback_groups for group in self._documents.document.group_config}
+        ours = self._state.group
+        first = ours if home is None else home
+        for name in dict.fromkeys((first, *groups.get(first, ()), ours, *groups.get(ours, ()))):
             found = [one for one in self._candidates(name, services) if one.identity not in without]
             if found:
                 best = min(found, key=lambda one: (one.load, self._state.chance.random()))
@@ -108,6 +110,14 @@ class Failover:
         """The active broker of our pair, if it serves these."""
         peer = self._peers.by_name.get(self._state.config.standby_for)
         return peer if peer is not None and peer.serves and serves(peer.services, services) else None
+
+    def _group_of(self, broker: str) -> str | None:
+        """The group that this broker is in, as far as we know."""
+        peer = self._peers.by_name.get(broker)
+        if peer is not None:
+            return peer.group
+        groups = self._documents.document.group_config
+        return next((group.name for group in groups if any(one.identity == broker for one in group.brokers)), None)
 
     def _candidates(self, group: str, services: Sequence[str]) -> Iterator[Target]:
         own = self._own(services)

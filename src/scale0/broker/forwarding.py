@@ -2,12 +2,14 @@
 
 Lives here: which broker, and FORWARD. Never here: deadlines, retries and answers: to `requests` another broker is a
 backend like any, without slots. Invariants: what has passed `max_hops` brokers goes no further; the own group comes
-first, then its fallback groups in order; nothing goes to a broker that is not heard and active.
+first, then its fallback groups in order, then whoever else offers it; nothing goes to a broker that is not heard and
+active; a broker far away is dialed only when something waits for what it offers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from scale0.base import codes
 from scale0.base.identity import is_reserved, is_service_name
@@ -15,11 +17,16 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
 from scale0.broker.connection import Connection
+from scale0.broker.directory import Directory
 from scale0.broker.documents import Documents
-from scale0.broker.peers import Peer, Peers
+from scale0.broker.peer import Peer
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Request, Requests
 from scale0.broker.roster import Backend
 from scale0.broker.state import BrokerState
+
+SOUGHT_AT_ONCE: Final = 2
+"""Brokers far away that are dialed for one service."""
 
 
 class Remote(Backend):
@@ -32,10 +39,15 @@ class Remote(Backend):
 class Forwarding:
     """To other brokers, and from them."""
 
-    __slots__ = ("_documents", "_peers", "_remotes", "_requests", "_stamp", "_state")
+    __slots__ = ("_directory", "_documents", "_peers", "_remotes", "_requests", "_stamp", "_state", "_used")
 
-    def __init__(self, state: BrokerState, documents: Documents, peers: Peers, requests: Requests) -> None:
+    def __init__(
+        self, state: BrokerState, documents: Documents, peers: Peers, requests: Requests, directory: Directory
+    ) -> None:
         self._state = state
+        self._directory = directory
+        self._used: set[str] = set()
+        """Brokers far away that were handed something since the last look."""
         self._documents = documents
         self._peers = peers
         self._requests = requests
@@ -49,6 +61,21 @@ class Forwarding:
     def _look(self, _: None, now: Now, step: Step) -> None:
         self._state.timers.add((self._look, None), now.mono + self._state.interval)
         self.look(now, step)
+        self._seek(now, step)
+
+    def _seek(self, now: Now, step: Step) -> None:
+        """What waits here may be offered far away; and whoever does something for us there stays connected."""
+        used, self._used = self._used, set()
+        sought = set(used)
+        for service in self._requests.waiting_services():
+            there = sorted(set(self._directory.where(service)) - self._peers.by_name.keys() - {self._state.identity})
+            sought.update(self._state.chance.sample(there, min(SOUGHT_AT_ONCE, len(there))))
+        # No request lives longer: whoever was handed nothing for so long has nothing of ours.
+        until = now.mono + self._state.limits.max_request_timeout + self._state.interval
+        for identity in sorted(sought):
+            self._peers.seek(identity, until)
+        if sought - used:
+            self._peers.dial(now, step)
 
     def look(self, now: Now, step: Step) -> None:
         """What waits here in vain may be offered elsewhere by now."""
@@ -66,16 +93,23 @@ class Forwarding:
         """The broker that this may go to, if there is one: of those whose backends offer it, that asked longest ago."""
         if request.hops >= self._state.limits.max_hops:
             return None
+        able = [peer for peer in self._peers.alive() if self._may(peer, request)]
+        if not able:
+            return None
         groups = {group.name: group for group in self._documents.document.group_config}
         own = groups.get(self._state.group)
         for name in (self._state.group, *(own.fallback_groups if own is not None else ())):
-            found = [peer for peer in self._peers.alive() if peer.group == name and self._may(peer, request)]
+            found = [peer for peer in able if peer.group == name]
             if found:
-                peer = min(found, key=lambda one: one.forwarded)
-                self._stamp += 1
-                peer.forwarded = self._stamp
-                return self._remote(peer)
-        return None
+                return self._hand(min(found, key=lambda one: one.forwarded))
+        peer = min(able, key=lambda one: one.forwarded)
+        self._used.add(peer.identity)
+        return self._hand(peer)
+
+    def _hand(self, peer: Peer) -> Remote:
+        self._stamp += 1
+        peer.forwarded = self._stamp
+        return self._remote(peer)
 
     def _may(self, peer: Peer, request: Request) -> bool:
         return (

@@ -21,7 +21,7 @@ from scale0.base.now import Now
 from scale0.base.wheel import LazyWheel
 from scale0.broker import wire
 from scale0.broker.calls import GRACE_SECONDS, Call, Pong
-from scale0.broker.dispatch import TOLD, TOLD_HOT
+from scale0.broker.dispatch import told_codec
 from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
 from scale0.broker.rider import Rider
 from scale0.broker.state import FRONTEND
@@ -87,7 +87,7 @@ class FrontendSession:
         self._limits = limits or Limits()
         self._cut_bytes = 2 * self._limits.max_message_bytes
         """Up to this the broker itself says that it is too big; libzmq takes no larger frame, and hangs up."""
-        self._codec = wire.Codec(TOLD, TOLD_HOT, (), self._limits)
+        self._codec = told_codec(self._limits)
         self.line = Line(
             FRONTEND, endpoints, identity, chance, lambda: None, None, is_idle=lambda: self.is_idle, stays=self._stays
         )

@@ -17,7 +17,7 @@ from scale0.base.step import Step
 from scale0.broker.connection import Connection
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
-from scale0.broker.peers import Peer
+from scale0.broker.peer import Peer
 from scale0.broker.state import ACTIVE, BrokerState
 from scale0.config import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, check_document
 

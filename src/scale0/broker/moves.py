@@ -17,7 +17,8 @@ from scale0.base.step import Step
 from scale0.broker.connection import Connection
 from scale0.broker.failover import Failover, serves, target_of
 from scale0.broker.members import Member, Members
-from scale0.broker.peers import Peer, Peers
+from scale0.broker.peer import Peer
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.state import ACTIVE, BrokerState
 

@@ -18,7 +18,8 @@ from scale0.broker.connection import Connection
 from scale0.broker.failover import LATE_INTERVALS
 from scale0.broker.members import Members
 from scale0.broker.moves import Moves
-from scale0.broker.peers import Peer, Peers
+from scale0.broker.peer import Peer
+from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.state import ACTIVE, BrokerState
 from scale0.events.sources import BrokerStateChanged

@@ -24,6 +24,8 @@ Key = tuple[str, str]
 """Role and identity."""
 
 
+Work = dict[str, dict[str, int]]
+"""Per method: how many tasks are queued, and running."""
 Name = Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)]
 Service = Annotated[str, msgspec.Meta(max_length=MAX_SERVICE_CHARS)]
 
@@ -40,13 +42,6 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     age: float = 0.0
     gone: bool = False
     """It is a client no more; ours to add, others see that it offers nothing."""
-
-
-class Body(msgspec.Struct, frozen=True):
-    """What a TABLE carries."""
-
-    clients: tuple[Row, ...] = ()
-    work: dict[str, dict[str, int]] = {}
 
 
 class Offer(NamedTuple):
@@ -68,7 +63,7 @@ class PeerTable:
         """Of the newest message."""
         self.offered: dict[str, Offer] = {}
         """By service: what its backends have."""
-        self.work: dict[str, dict[str, int]] = {}
+        self.work: Work = {}
         self._base = 0
         """Rows up to this version were told anew, or are gone."""
 

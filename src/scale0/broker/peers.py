@@ -17,10 +17,11 @@ from scale0.base.identity import MAX_IDENTITY_CHARS, is_identity, is_service_nam
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
+from scale0.broker.circle import listed_of, neighbours_of
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
-from scale0.broker.peer_table import PeerTable
+from scale0.broker.peer import Peer
 from scale0.broker.state import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY, BrokerState
 from scale0.config import Endpoints
 from scale0.config.values import is_endpoint
@@ -28,81 +29,13 @@ from scale0.events.sources import PeerJoined, PeerLost
 
 MAX_PEERS: Final = 1_000
 """Brokers that one broker knows; for one more, the one that was lost longest ago is forgotten."""
+MAX_SOUGHT: Final = 20
+"""Brokers far away that one broker is connected to at a time."""
 REST_SECONDS: Final = 60.0
 """How long an address is not dialed that leads to ourselves, to a broker with a better line, or to a namesake."""
-UNKNOWN: Final = "unknown"
-LOST: Final = "lost"
-"""What is shown of a peer that was never heard, and of one that is not heard any more."""
 STATES: Final = frozenset({JOINING, ACTIVE, DRAINING, STANDBY, DISABLED})
 
-Heard = Callable[["Peer", Connection, Now, Step], None]
-
-
-class Peer:
-    """Another broker."""
-
-    __slots__ = (
-        *("asked", "back", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded", "group"),
-        *("heard", "heard_wall", "identity", "line", "listed", "load", "lost", "services", "state", "table", "tabled"),
-        *("standby_for", "told", "vain"),
-    )
-
-    def __init__(self, identity: str) -> None:
-        self.identity = identity
-        self.group = ""
-        self.state = UNKNOWN
-        self.standby_for = ""
-        self.services: tuple[str, ...] | str = "all"
-        self.endpoints: dict[str, str] = {}
-        self.config_version = 0
-        self.config_hash = ""
-        self.load = 0.0
-        self.line: Connection | None = None
-        """What we dialed."""
-        self.calls: Connection | None = None
-        """What it dialed."""
-        self.heard = 0.0
-        self.heard_wall = 0.0
-        self.lost = False
-        self.back = False
-        """It serves, and its clients were told so."""
-        self.doubted: float | None = None
-        self.asked: float | None = None
-        """When it was last asked for its configuration."""
-        self.listed: float | None = None
-        """When it was last written into the network document."""
-        self.table = PeerTable()
-        self.told = 0
-        """The number of the last TABLE that it was sent."""
-        self.tabled = False
-        """It has our whole table: from now on it is told what changes."""
-        self.vain: set[str] = set()
-        """Services for which a request came back from there, until it is heard again."""
-        self.forwarded = 0
-        """When it was last handed a request, as a stamp."""
-
-    @property
-    def link(self) -> Connection | None:
-        """Where to say something unasked: the connection that was heard last."""
-        line, calls = self.line, self.calls
-        if calls is None or not calls.takes_pushes:
-            return line
-        return calls if line is None or calls.heard > line.heard else line
-
-    @property
-    def serves(self) -> bool:
-        """True while it is heard, and active."""
-        return not self.lost and self.state == ACTIVE
-
-    @property
-    def takes_requests(self) -> bool:
-        """True while its backends may be asked: a standby that gives way still has some."""
-        return not self.lost and self.state in (ACTIVE, STANDBY)
-
-    @property
-    def shown(self) -> str:
-        """Its state, or that it is lost."""
-        return LOST if self.lost else self.state
+Heard = Callable[[Peer, Connection, Now, Step], None]
 
 
 class Peers:
@@ -114,6 +47,7 @@ class Peers:
         "_lines",
         "_members",
         "_rests",
+        "_sought",
         "_state",
         "by_name",
         "on_gone",
@@ -132,6 +66,8 @@ class Peers:
         """What we dialed, by endpoint."""
         self._rests: dict[str, float] = {}
         """Endpoints that are not dialed, and until when."""
+        self._sought: dict[str, float] = {}
+        """Brokers that are no neighbours, and until when they are known all the same."""
         self.speaker: Speaker | None = None
         """How connections are packed; the composition root says."""
         self.on_gone: Callable[[Connection, Now, Step], None] = lambda *_: None
@@ -150,6 +86,7 @@ class Peers:
     def dial(self, now: Now, step: Step) -> None:
         """Have a connection to everybody whom we should know, and to nobody else."""
         self._rests = {endpoint: until for endpoint, until in self._rests.items() if now.mono < until}
+        self._sought = {identity: until for identity, until in self._sought.items() if now.mono < until}
         wanted = self._wanted()
         for endpoint in sorted(wanted - self._lines.keys()):
             assert self.speaker is not None
@@ -161,15 +98,21 @@ class Peers:
         for endpoint in sorted(self._lines.keys() - wanted):
             self._hang_up(endpoint, now, step)
 
+    def seek(self, identity: str, until: float) -> None:
+        """Know this broker for a while, wherever it is: somebody wants what it offers."""
+        if identity in self._sought or len(self._sought) < MAX_SOUGHT:
+            self._sought[identity] = until
+
     def _wanted(self) -> set[str]:
-        """The file's peers; and all of our group and of its fallback groups, unless they are reached already."""
-        config, out = self._state.config, set(self._state.config.peers)
+        """The file's peers; and those whom the document has us know, unless they are reached already."""
+        out = set(self._state.config.peers)
         reached = {line.peer.identity for at, line in self._lines.items() if line.peer is not None and at in out}
-        groups = {group.name: group for group in self._documents.document.group_config}
-        own = groups.get(config.group)
-        near = () if own is None else (own, *(groups[name] for name in own.fallback_groups if name in groups))
         if self._state.state != JOINING:
-            for broker in (broker for group in near for broker in group.brokers):
+            document = self._documents.document
+            for broker in (
+                *neighbours_of(document, self._state.group, self._state.identity),
+                *listed_of(document, self._sought),
+            ):
                 if broker.endpoints.peer and broker.identity not in reached | {self._state.identity}:
                     out.add(broker.endpoints.peer)
         return out - self._rests.keys() - {self._state.endpoints.get(PEER, "")}
@@ -269,6 +212,12 @@ class Peers:
             if peer.link is not None:
                 self.greet(peer.link, now, step)
 
+    def tell_version(self, now: Now, step: Step) -> None:
+        """There is a newer network document, once it is stored: whoever has an older one asks for it at once."""
+        for peer in self.by_name.values():
+            if peer.link is not None and peer.config_version < self._documents.version:
+                step.promise(peer.link, ("HEARTBEAT", self._alive_words(now)))
+
     def tell_state(self, now: Now, step: Step) -> None:
         """This broker's state has changed: whoever sends clients here shall know it now."""
         for peer in self.by_name.values():
@@ -352,14 +301,16 @@ class Peers:
         return now.mono - peer.heard > self._state.interval * self._state.liveness
 
     def _say_alive(self, connection: Connection, now: Now, step: Step) -> None:
-        said = options.PeerHeartbeat(
+        step.send(connection, ("HEARTBEAT", self._alive_words(now)))
+
+    def _alive_words(self, now: Now) -> options.PeerHeartbeat:
+        return options.PeerHeartbeat(
             time=now.wall,
             state=self._state.shown,
             config_version=0 if self._state.state == JOINING else self._documents.version,
             config_hash="" if self._state.state == JOINING else self._documents.hash,
             load=float(len(self._members.by_name)),
         )
-        step.send(connection, ("HEARTBEAT", said))
 
     # Records.
 

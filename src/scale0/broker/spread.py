@@ -23,7 +23,8 @@ from scale0.broker import options
 from scale0.broker.connection import Connection
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
-from scale0.broker.peers import Peer, Peers
+from scale0.broker.peer import Peer
+from scale0.broker.peers import Peers
 from scale0.broker.state import ACTIVE, JOINING, BrokerState
 from scale0.config import NetworkDocument, check_document, digest, parse
 from scale0.events.changes import ConfigConflict
@@ -35,6 +36,8 @@ JSON: Final = "json"
 MAX_TOLD: Final = 1_000
 """Conflicts that are recorded, and losers that are kept, in one life of a broker."""
 
+ANSWER_INTERVALS: Final = 0.5
+"""Of heartbeats: the next one that tells of it is asked, too, if the first did not answer."""
 AFTER_ALL_HASHES: Final = "~"
 VERSION_FRAMES: Final = 3
 CONFIG_FRAMES: Final = 4
@@ -50,13 +53,15 @@ Rank = tuple[int, str]
 class Spread:
     """The words between brokers that are about configuration."""
 
-    __slots__ = ("_documents", "_members", "_peers", "_state", "_told")
+    __slots__ = ("_asked", "_documents", "_members", "_peers", "_state", "_told")
 
     def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
         self._state = state
         self._documents = documents
         self._members = members
         self._peers = peers
+        self._asked: tuple[float, Rank] | None = None
+        """When somebody was last asked, and for what: many tell of a change at once, and one copy of it is enough."""
         self._told: set[tuple[Rank, Rank]] = set()
         """Conflicts that were recorded: each is told once."""
 
@@ -70,7 +75,16 @@ class Spread:
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
             return
+        if self._asked is not None and self._asked[1] == theirs and now.mono - self._asked[0] < self._patience:
+            return
+        if peer.asked is None:  # otherwise it did not answer before, and nobody waits for it
+            self._asked = (now.mono, theirs)
         self._ask(peer, connection, now, step)
+
+    @property
+    def _patience(self) -> float:
+        """How long one broker that was asked is waited for before another is."""
+        return ANSWER_INTERVALS * self._state.interval
 
     def _ask(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
         peer.asked = now.mono
@@ -144,6 +158,7 @@ class Spread:
         peer = connection.peer
         assert peer is not None  # it said HELLO
         body = bodies[0] if bodies else b""
+        self._asked = None  # that was an answer, whatever it is worth
         document = self._read(said, body)
         peer.asked = None
         self._weigh(peer, document, body, said, now, step)
@@ -246,6 +261,7 @@ class Spread:
     ) -> None:
         """CONFIGACK of a broker: it has nothing newer."""
         del said, now, step
+        self._asked = None
         if connection.peer is not None:
             connection.peer.asked = None
 

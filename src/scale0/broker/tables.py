@@ -2,11 +2,13 @@
 
 Lives here: our own table going out, whole or in parts, and those of others coming in. Never here: what is done with
 them (`forwarding`), or how rows are merged (`peer_table`). Invariants: what was missed is noticed by the numbers, and
-asked for; a message is bounded, however many clients there are.
+asked for; a message is bounded, however many clients there are; a broker of a group that is not near is told what is
+offered here, and nothing of each client.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,11 +19,15 @@ from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
+from scale0.broker.circle import are_near
 from scale0.broker.connection import Connection
+from scale0.broker.directory import Directory, Offered
+from scale0.broker.documents import Documents
 from scale0.broker.members import Member, Members
-from scale0.broker.peer_table import Body, Key, Row
-from scale0.broker.peers import Peer, Peers
-from scale0.broker.state import DISABLED, JOINING, PEER, BrokerState
+from scale0.broker.peer import Peer
+from scale0.broker.peer_table import Key, Row, Work
+from scale0.broker.peers import Peers
+from scale0.broker.state import BACKEND, DISABLED, JOINING, PEER, BrokerState
 
 CHUNK_ROWS: Final = 2_000
 """Rows in one TABLE."""
@@ -31,18 +37,46 @@ FULL_INTERVALS: Final = 60
 """How often everything is sent although nothing was missed: how busy clients are, for one, is told only then."""
 PULL_INTERVALS: Final = 5
 """How often somebody is asked who does not push."""
+KIND: Final = "kind"
+"""How a row is named that stands for all who offer the same."""
 PUSH: Final = "push"
 PULL: Final = "pull"
 OFF: Final = "off"
 
 
+class Body(msgspec.Struct, frozen=True):
+    """What a TABLE carries."""
+
+    clients: tuple[Row, ...] = ()
+    work: Work = {}
+    offers: tuple[Offered, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Ours to add: what brokers offer, the sender or others whom it heard of."""
+
+
 class Tables:
     """Ours goes out, theirs come in."""
 
-    __slots__ = ("_members", "_peers", "_rounds", "_state", "_version", "on_told", "work")
+    __slots__ = (
+        "_directory",
+        "_documents",
+        "_kinds",
+        "_members",
+        "_peers",
+        "_rounds",
+        "_state",
+        "_version",
+        "on_told",
+        "work",
+    )
 
-    def __init__(self, state: BrokerState, members: Members, peers: Peers) -> None:
+    def __init__(
+        self, state: BrokerState, documents: Documents, members: Members, peers: Peers, directory: Directory
+    ) -> None:
         self._state = state
+        self._directory = directory
+        self._documents = documents
+        self._kinds: dict[tuple[str, ...], int] = {}
+        """What those far away were told last: slots by what somebody offers."""
         self._members = members
         self._peers = peers
         # Over restarts, too, what is told later has a larger version.
@@ -69,6 +103,9 @@ class Tables:
         again = self._rounds % (FULL_INTERVALS * DELTAS) == 0
         base = self._version
         rows = [self._row(key, now) for key in changed]
+        anew = bool(rows) and self._offers_changed()
+        self._directory.mourn(self._is_near)
+        news = self._directory.news()
         for peer in self._peers.by_name.values():
             link = peer.link
             if peer.lost or link is None:
@@ -77,10 +114,48 @@ class Tables:
                 step.send(link, ("TABLEREQ", options.TableReq()))
             elif self._share(peer) != PUSH:
                 continue
-            elif again or not peer.tabled:
-                self._tell_all(peer, link, (), now, step)
-            elif rows:
-                self._tell(peer, link, rows, False, base, step)
+            elif not peer.tabled:
+                self._tell_all(peer, link, (), self._directory.all(), now, step)
+            else:
+                offers = tuple(entry for entry, teller in news if teller != peer.identity)
+                near = self._is_near(peer)
+                if again or (anew and not near):
+                    self._tell_all(peer, link, (), offers, now, step)
+                elif offers or (rows and near):
+                    self._tell(peer, link, rows if near else (), False, base, step, offers)
+
+    def _is_near(self, peer: Peer) -> bool:
+        return are_near(self._documents.document, self._state.group, peer.group)
+
+    def _offers_changed(self) -> bool:
+        """True if somebody far away knows something that is not so any more."""
+        kinds: dict[tuple[str, ...], int] = {}
+        for member in self._members.by_name.values():
+            if member.joined and (services := services_of(member)):
+                kinds[services] = kinds.get(services, 0) + member.slots
+        before, self._kinds = self._kinds, kinds
+        if kinds.keys() != before.keys():
+            self._directory.offer({service for services in kinds for service in services})
+        return kinds != before
+
+    def _kind_rows(self, now: Now) -> list[Row]:
+        """All who offer the same as one row."""
+        merged: dict[tuple[str, ...], Row] = {}
+        for key in self._members.by_name:
+            row = self._row(key, now)
+            if row.services:
+                one = merged.get(row.services)
+                slots, busy = (0, 0) if one is None else (one.slots, one.busy)
+                name = f"{KIND}-{zlib.crc32(chr(0).join(row.services).encode()):08x}"
+                merged[row.services] = Row(
+                    identity=name,
+                    role=BACKEND,
+                    version=row.version,
+                    services=row.services,
+                    slots=slots + row.slots,
+                    busy=busy + row.busy,
+                )
+        return list(merged.values())
 
     def _share(self, peer: Peer) -> str:
         if peer.standby_for == self._state.identity:
@@ -88,17 +163,38 @@ class Tables:
         place = peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, "")
         return self._state.config.share_with(place)
 
-    def _tell_all(self, peer: Peer, link: Connection, services: Sequence[str], now: Now, step: Step) -> None:
-        members = self._members.by_name
-        keys = [key for key in members if not services or set(services) & set(members[key].services)]
+    def _tell_all(
+        self,
+        peer: Peer,
+        link: Connection,
+        services: Sequence[str],
+        offers: tuple[Offered, ...],
+        now: Now,
+        step: Step,
+    ) -> None:
+        """All rows; the directory grows with the network, so all of it goes to newcomers and to those who ask only."""
         base = self._version
+        near = self._is_near(peer)
+        rows = [self._row(key, now) for key in self._members.by_name] if near else self._kind_rows(now)
+        if services:
+            rows = [row for row in rows if set(services) & set(row.services)]
         peer.tabled = peer.tabled or not services
-        self._tell(peer, link, [self._row(key, now) for key in keys], not services, base, step)
+        self._tell(peer, link, rows, not services, base, step, offers)
 
-    def _tell(self, peer: Peer, link: Connection, rows: Sequence[Row], full: bool, base: int, step: Step) -> None:
-        for first in range(0, max(1, len(rows)), CHUNK_ROWS):
+    def _tell(
+        self,
+        peer: Peer,
+        link: Connection,
+        rows: Sequence[Row],
+        full: bool,
+        base: int,
+        step: Step,
+        offers: tuple[Offered, ...] = (),
+    ) -> None:
+        for first in range(0, max(1, len(rows), len(offers)), CHUNK_ROWS):
             peer.told += 1
-            body = Body(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work())
+            some = offers[first : first + CHUNK_ROWS] or msgspec.UNSET
+            body = Body(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work(), offers=some)
             said = options.Table(seq=peer.told, full=full and not first, version=base)
             step.send(link, ("TABLE", said, msgspec.json.encode(body)))
 
@@ -125,7 +221,8 @@ class Tables:
         """TABLEREQ: everything, or all who offer these; nothing, if nothing is shared: they cannot know."""
         peer = known(connection)
         if self._state.state != JOINING and self._share(peer) != OFF:
-            self._tell_all(peer, connection, said.services, now, step)
+            offers = () if said.services else self._directory.all()
+            self._tell_all(peer, connection, said.services, offers, now, step)
 
     # Coming in.
 
@@ -138,6 +235,7 @@ class Tables:
             raise Refusal(codes.MALFORMED, f"TABLE: {error}") from error
         table, before = peer.table, peer.table.seq
         table.merge(body.clients)
+        self._directory.merge(body.offers or (), peer.identity)
         peer.vain.clear()
         if said.seq > before:  # otherwise it came late, or twice
             table.seq, table.work = said.seq, body.work

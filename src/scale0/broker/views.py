@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from scale0.base.now import Now
 from scale0.broker.connection import Connections
+from scale0.broker.directory import Directory
 from scale0.broker.documents import Documents
 from scale0.broker.members import Member, Members
 from scale0.broker.peers import Peers
@@ -40,7 +41,17 @@ def page(
 class Views:
     """Everything that can be looked at."""
 
-    __slots__ = ("_connections", "_documents", "_members", "_peers", "_requests", "_roster", "_state", "tasks")
+    __slots__ = (
+        "_connections",
+        "_directory",
+        "_documents",
+        "_members",
+        "_peers",
+        "_requests",
+        "_roster",
+        "_state",
+        "tasks",
+    )
 
     def __init__(
         self,
@@ -51,8 +62,10 @@ class Views:
         roster: Roster,
         requests: Requests,
         documents: Documents,
+        directory: Directory,
     ) -> None:
         self._state = state
+        self._directory = directory
         self._connections = connections
         self._members = members
         self._peers = peers
@@ -111,6 +124,7 @@ class Views:
         """Every service that somebody offers or waits for, here or at a broker that we hear."""
         names = {name for name, service in self._roster.services.items() if service.backends}
         names.update(name for peer in self._peers.alive() for name in peer.table.offered)
+        names.update(self._directory.services)
         names.update(self._requests.waiting_services())
         return page(names, str, self._service, limit, after)
 
@@ -154,13 +168,15 @@ class Views:
         there = [
             (peer.identity, peer.table.offered[name]) for peer in self._peers.alive() if name in peer.table.offered
         ]
+        known = {self._state.identity, *self._peers.by_name}
+        afar = [identity for identity in self._directory.where(name) if identity not in known]
         return {
             "service": name,
             "backends": len(here) + sum(offer.backends for _, offer in there),
             "slots": sum(slots for slots, _ in here) + sum(offer.slots for _, offer in there),
             "busy": sum(busy for _, busy in here) + sum(offer.busy for _, offer in there),
             "waiting": self._requests.waiting(name),
-            "where": [*([self._state.identity] if here else []), *sorted(identity for identity, _ in there)],
+            "where": [*([self._state.identity] if here else []), *sorted([*(name for name, _ in there), *afar])],
         }
 
     def _client(self, member: Member, now: Now) -> dict[str, Any]:

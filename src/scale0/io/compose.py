@@ -17,6 +17,7 @@ from scale0.broker.access import Access
 from scale0.broker.blame import Blame
 from scale0.broker.broker import Broker
 from scale0.broker.connection import Connections
+from scale0.broker.directory import Directory
 from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
 from scale0.broker.failover import Failover
@@ -72,18 +73,19 @@ def compose_broker(
     failover = Failover(state, documents, members, peers)
     moves = Moves(state, members, peers, requests, failover)
     negotiation = Negotiation(state, connections, members, documents, skew, blame, failover, moves)
-    views = Views(state, connections, members, peers, roster, requests, documents)
+    directory = Directory(state, peers)
+    views = Views(state, connections, members, peers, roster, requests, documents, directory)
     access = Access(state, opened.tokens, local_digest)
     management = Management(
         state, connections, members, peers, requests, documents, views, access, blame, moves, __version__
     )
     discovery = Discovery(views)
-    tables = Tables(state, members, peers)
-    forwarding = Forwarding(state, documents, peers, requests)
+    tables = Tables(state, documents, members, peers, directory)
+    forwarding = Forwarding(state, documents, peers, requests, directory)
     pair = Pair(state, members, peers, requests, moves)
     neighbours = Neighbours(peers, spread, tables, forwarding, moves, pair)
     scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
-    peers.speaker = scale0
+    peers.speaker, documents.on_taken = scale0, peers.tell_version
     tables.on_told = forwarding.look
     peers.on_heard = (spread.heard, listing.heard, moves.heard, pair.heard)
     peers.on_lost = pair.lost

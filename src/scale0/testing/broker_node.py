@@ -58,7 +58,8 @@ class BrokerNode:
     __slots__ = (
         *("_agenda", "_alarm_at", "_backlogs", "_chance", "_diary", "_inbox", "_journal", "_mono_base", "_turn_due"),
         *("asleep", "broker", "capacity", "config", "disk", "latency", "life", "lives", "name", "on_waking"),
-        *("on_start", "passwords", "publish", "started", "turns", "up", "wall_offset", "watch", "wires"),
+        *("on_dial", "on_hang", "on_start", "passwords", "publish", "started", "turns", "up", "wall_offset", "watch"),
+        "wires",
     )
 
     def __init__(
@@ -87,6 +88,9 @@ class BrokerNode:
         self.publish: Callable[[str, list[bytes]], None] = lambda *_: None
         """Whoever carries what is published; nobody: it only keeps its place in the order."""
         self.on_start: Callable[[], None] = lambda: None
+        self.on_dial: Callable[[str], None] = lambda _: None
+        self.on_hang: Callable[[str], None] = lambda _: None
+        """Told which other broker to connect to, and which no more, by endpoint."""
         self._mono_base = 0.0
 
     @property
@@ -241,6 +245,15 @@ class BrokerNode:
             for peer in closes:
                 self._backlogs.pop(peer, None)
             self.broker.settle(now, step)
+        self._dial(step)
+
+    def _dial(self, step: Step) -> None:
+        hangs, step.hangs = step.hangs, []
+        dials, step.dials = step.dials, []
+        for endpoint in hangs:
+            self.on_hang(endpoint)
+        for endpoint in dials:
+            self.on_dial(endpoint)
 
     def hear(self, answers: list[tuple[Question, Any]]) -> None:
         """What the disk answered, in one turn."""

@@ -1,0 +1,133 @@
+"""What brokers of a large simulated network say to each other and hear from their clients, counted.
+
+Lives here: counters by broker and command, and the figures made of them. Never here: a decision, or anything that
+changes what is counted. Invariant: a message that was handed to a wire counts once, with all bytes of its frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+BATCH: Final = b"BATCH"
+COUNTED: Final = frozenset({"CHECKCONFIG", "NEEDBROKER", "READY"})
+"""Of what clients say: the words of a herd."""
+
+_raws: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def spoken(frames: Sequence[bytes]) -> Iterator[tuple[str, int]]:
+    """The commands in a message, each with its bytes; those of a BATCH share its frames."""
+    if len(frames) == 4 and frames[1] == BATCH:
+        for raw in _raws.decode(frames[3]):
+            parts = _raws.decode(raw)
+            yield msgspec.msgpack.decode(parts[0], type=str), len(memoryview(raw))
+    elif len(frames) > 1:
+        yield frames[1].decode("ascii", "replace"), sum(map(len, frames))
+
+
+class Count:
+    """Messages and bytes."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self, messages: int = 0, size: int = 0) -> None:
+        self.messages = messages
+        self.bytes = size
+
+    def add(self, size: int) -> None:
+        """One more message."""
+        self.messages += 1
+        self.bytes += size
+
+
+class Meter:
+    """Everything that is counted in one run."""
+
+    __slots__ = ("asked", "cpu", "heard", "published", "told")
+
+    def __init__(self) -> None:
+        self.told: dict[str, dict[str, Count]] = {}
+        """By broker and command: said to other brokers."""
+        self.heard: dict[str, dict[str, Count]] = {}
+        """By broker and command: heard from other brokers."""
+        self.published: dict[str, Count] = {}
+        """By broker: on `config_pub_port`, each once, whoever listens."""
+        self.asked: dict[str, dict[tuple[str, int], int]] = {}
+        """By broker: how often clients said a word of COUNTED in a second."""
+        self.cpu: dict[str, float] = {}
+        """By broker: seconds of processor time in its turns."""
+
+    def reset(self) -> None:
+        """Count from now."""
+        for table in (self.told, self.heard, self.published, self.asked, self.cpu):
+            table.clear()
+
+    def carried(self, sender: str, receiver: str, frames: Sequence[bytes]) -> None:
+        """One broker said something to another."""
+        for command, size in spoken(frames):
+            self.told.setdefault(sender, {}).setdefault(command, Count()).add(size)
+            self.heard.setdefault(receiver, {}).setdefault(command, Count()).add(size)
+
+    def publish(self, broker: str, frames: Sequence[bytes]) -> None:
+        """A broker published something."""
+        self.published.setdefault(broker, Count()).add(sum(map(len, frames)))
+
+    def client_said(self, broker: str, frames: Sequence[bytes], second: int) -> None:
+        """A client said something to a broker."""
+        for command, _ in spoken(frames):
+            if command in COUNTED:
+                table = self.asked.setdefault(broker, {})
+                table[command, second] = table.get((command, second), 0) + 1
+
+    def peers(self, brokers: Sequence[str], seconds: float) -> dict[str, Any]:
+        """What a broker says to and hears from others in a second: on the average, and the busiest one."""
+        out: dict[str, Any] = {}
+        commands = sorted({command for table in self.told.values() for command in table})
+        for command in commands:
+            counts = [self.told.get(name, {}).get(command, Count()) for name in brokers]
+            out[command] = {
+                "messages": round(sum(one.messages for one in counts) / len(brokers) / seconds, 3),
+                "bytes": round(sum(one.bytes for one in counts) / len(brokers) / seconds, 1),
+            }
+        sent = [total(self.told.get(name, {})) for name in brokers]
+        came = [total(self.heard.get(name, {})) for name in brokers]
+        out["all"] = {
+            "messages": round(sum(one.messages for one in sent) / len(brokers) / seconds, 2),
+            "bytes": round(sum(one.bytes for one in sent) / len(brokers) / seconds, 1),
+            "most_told_messages": round(max(one.messages for one in sent) / seconds, 2),
+            "most_told_bytes": round(max(one.bytes for one in sent) / seconds, 1),
+            "most_heard_messages": round(max(one.messages for one in came) / seconds, 2),
+            "most_heard_bytes": round(max(one.bytes for one in came) / seconds, 1),
+        }
+        return out
+
+    def load(self, brokers: Sequence[str], seconds: float) -> dict[str, float]:
+        """Processor time of a broker per second, in milliseconds."""
+        times = [1_000 * self.cpu.get(name, 0.0) / seconds for name in brokers]
+        return {"mean_ms": round(sum(times) / len(times), 2), "most_ms": round(max(times), 2)}
+
+    def peak(self, command: str) -> dict[str, Any]:
+        """The most that one broker heard of this in one second, and how many were said in all."""
+        found = [
+            (count, name, second)
+            for name, table in self.asked.items()
+            for (word, second), count in table.items()
+            if word == command
+        ]
+        if not found:
+            return {"most_per_broker_and_second": 0, "in_all": 0}
+        count, name, second = max(found)
+        return {
+            "most_per_broker_and_second": count,
+            "at": name,
+            "second": second,
+            "in_all": sum(one for one, _, _ in found),
+        }
+
+
+def total(counts: dict[str, Count]) -> Count:
+    """All commands together."""
+    return Count(sum(one.messages for one in counts.values()), sum(one.bytes for one in counts.values()))
