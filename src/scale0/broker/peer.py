@@ -1,7 +1,7 @@
 """Another broker, as far as it told.
 
-Lives here: the record. Never here: who of them is alive, or what is said to it (`peers`). Invariant: one record for each
-broker, however many connections lead to it.
+Lives here: the record. Never here: who of them is alive, or what is said to it (`peers`). Invariant: a broker has one
+record, however many connections lead to it.
 """
 
 from __future__ import annotations

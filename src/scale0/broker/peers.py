@@ -21,7 +21,7 @@ from scale0.broker.circle import listed_of, neighbours_of
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.members import DOUBT_SECONDS, Members
-from scale0.broker.peer import Peer
+from scale0.broker.peer import UNKNOWN, Peer
 from scale0.broker.state import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY, BrokerState
 from scale0.config import Endpoints
 from scale0.config.values import is_endpoint
