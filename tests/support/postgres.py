@@ -68,6 +68,13 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def as_url(conninfo_text: str, password: str = "pa55word") -> str:
+    """As a file has it; the server trusts everyone, so the password is only there to be looked for."""
+    parts = conninfo.conninfo_to_dict(conninfo_text)
+    host = str(parts["host"]).replace("/", "%2F")
+    return f"postgresql://{parts['user']}:{password}@{host}/{parts['dbname']}"
+
+
 def forget(url: str) -> None:
     """Empty a database that a store has used, which is faster than a new one."""
     with psycopg.connect(url, autocommit=True) as connection:

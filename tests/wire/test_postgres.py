@@ -13,22 +13,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import conninfo
 
 import scale0
 from tests.support.broker_process import BrokerProcess, broker_process
-from tests.support.postgres import postgres_database, postgres_server, postgres_url
+from tests.support.postgres import as_url, postgres_database, postgres_server, postgres_url
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
 SECONDS = 30.0
-
-
-def url_of(conninfo_text: str, password: str = "pa55word") -> str:
-    """As a file has it; the server trusts everyone, so the password is only there to be looked for."""
-    parts = conninfo.conninfo_to_dict(conninfo_text)
-    host = str(parts["host"]).replace("/", "%2F")
-    return f"postgresql://{parts['user']}:{password}@{host}/{parts['dbname']}"
 
 
 def wait(what: Any) -> Any:
@@ -46,7 +38,7 @@ def call(broker: BrokerProcess) -> None:
 
 
 def test_a_broker_that_was_taken_for_dead_begins_anew_at_the_same_ports(tmp_path, postgres_url):
-    url = url_of(postgres_url)
+    url = as_url(postgres_url)
     with (
         broker_process(tmp_path, store=url, group="east", segments=str(tmp_path / "segments")) as broker,
         psycopg.connect(postgres_url, autocommit=True) as connection,
@@ -77,5 +69,5 @@ def _holds(file: Path, text: bytes) -> bool:
 
 def test_a_broker_without_a_group_may_not_share(tmp_path, postgres_url):
     with pytest.raises(AssertionError, match="a group") as caught:
-        BrokerProcess(tmp_path, {"store": url_of(postgres_url)}).start()
+        BrokerProcess(tmp_path, {"store": as_url(postgres_url)}).start()
     assert "pa55word" not in str(caught.value)

@@ -87,6 +87,22 @@ class Slots(Protocol):
         ...
 
 
+class Others(Protocol):
+    """The other brokers of a shared store, as leases need them (`sharing`)."""
+
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+        """A node says what it has in hand (None: it cannot say): it is found out what becomes of that."""
+        ...
+
+    def fetch(self, holder: Any, id_: str, attempt: int, now: Now, step: Step) -> None:
+        """A node has a result of a lease that is not ours: it shall come to us."""
+        ...
+
+    def restate(self, name: str, holds: Mapping[str, int] | None) -> None:
+        """A node has this in hand now, and nothing else."""
+        ...
+
+
 class Policy(Protocol):
     """What the network document says of one method."""
 

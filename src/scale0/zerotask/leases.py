@@ -15,7 +15,7 @@ from typing import Any, Final
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.store.tasks import ASSIGNED, FINISHED, RUNNING, OpenTask
-from scale0.zerotask.desk import Desk, Holder, House, Slots
+from scale0.zerotask.desk import Desk, Holder, House, Others, Slots
 from scale0.zerotask.lanes import Lane
 from scale0.zerotask.pacing import Pacing
 from scale0.zerotask.pushes import bodies_of
@@ -32,7 +32,7 @@ class Leases:
 
     __slots__ = (
         *("_awaiting", "_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "adopt", "fetch_lease", "leased", "measured", "restate"),
+        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others"),
     )
 
     def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
@@ -41,10 +41,10 @@ class Leases:
         self._slots = slots
         self._queue = queue
         self._owner = quoted(house.owner)
-        self.adopt: Callable[[Any, Mapping[str, int] | None, Now, Step], None] | None = None
-        """In a shared store: finds out what is to become of the leases that a node says it has."""
-        self.fetch_lease: Callable[[Any, str, int, Now, Step], None] = lambda *_: None
-        self.restate: Callable[[str, Mapping[str, int]], None] = lambda *_: None
+        self.others: Others | None = None
+        """The other brokers of a shared store."""
+        self.on_taken_up: Callable[[Task, Now, Step], None] = lambda *_: None
+        self.on_refused: Callable[[str, int], None] = lambda *_: None
         self._out: dict[Any, list[Task]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
         self._hungry: dict[Any, Lane | None] = {}
@@ -100,8 +100,8 @@ class Leases:
 
     def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
         """It says what it has in hand (None: it cannot say), on a new connection or to a new broker."""
-        if self.adopt is not None:
-            self.adopt(holder, holds, now, step)
+        if self.others is not None:
+            self.others.claim(holder, holds, now, step)
             return
         awaiting = self._awaiting.pop(holder.identity, {})
         for id_, task in awaiting.items():
@@ -121,16 +121,17 @@ class Leases:
 
     def fetch(self, row: Any, holder: Any, attempt: int | None, now: Now, step: Step) -> bool:
         """True if a node's lease is nobody's, or another broker's of a shared store: then it is on its way to us."""
-        if self.adopt is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
+        if self.others is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
             return False
         if row.node != holder.identity or attempt not in (None, row.attempt):
             return False
-        self.fetch_lease(holder, row.id, row.attempt, now, step)
+        self.others.fetch(holder, row.id, row.attempt, now, step)
         return True
 
     def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Step) -> None:
         """It no longer has what it held, except `keep`."""
-        self.restate(holder.identity, keep)
+        if self.others is not None:
+            self.others.restate(holder.identity, keep)
         for task in [task for task in holder.tasks.values() if keep.get(task.id) != task.attempt]:
             self.release(task)
             self.lost(task, now, step)
@@ -154,6 +155,7 @@ class Leases:
         task.restored = True
         if task.status == RUNNING or not task.native:
             self._time(task, now)
+        self.on_taken_up(task, now, step)
 
     @property
     def is_closed(self) -> bool:
@@ -330,8 +332,6 @@ class Leases:
         lane = self._queue.lanes.find(method)
         return lane.quoted if lane is not None else quoted(method)
 
-    # What is said of a task.
-
     def begun(self, task: Task, info: bytes, now: Now, step: Step) -> None:
         """Its holder says that it runs."""
         if info:
@@ -403,10 +403,9 @@ class Leases:
 
     def refuse(self, holder: Any, id_: str, attempt: int) -> None:
         """Whatever it does of this attempt is done for nothing."""
+        self.on_refused(id_, attempt)
         if holder.pushes:
             self._cancels.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
-
-    # Time.
 
     def _time(self, task: Task, now: Now) -> None:
         if task.bucket:

@@ -21,10 +21,14 @@ from scale0.zerotask.desk import Desk, House
 from scale0.zerotask.leases import Leases
 from scale0.zerotask.node_methods import FINAL, MAX_STATUS_BYTES, Reported, late, read_error
 from scale0.zerotask.queue import Queue
+from scale0.zerotask.task import Task
 from scale0.zerotask.words import BAD_TASK, INVALID_PARAMS, RpcError, error_object, quoted
 
 RESULT_ERROR: Final = error_object(INVALID_PARAMS, "the result is not JSON that can be kept: too deep")
 KEY_END: Final = b'":'
+RAW: Final = ("result", "error")
+MAX_EARLY: Final = 1_000
+"""Results that wait here for their lease."""
 BARE_KEYS: Final = 3
 """Of an entry of TASKSTATUS that says nothing but id, attempt and status: so there is no need to look for the rest."""
 
@@ -54,7 +58,7 @@ _wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
 class Native:
     """What backends that speak TASKS say."""
 
-    __slots__ = ("_desk", "_house", "_leases", "_oks", "_queue", "_unheard")
+    __slots__ = ("_desk", "_early", "_house", "_leases", "_oks", "_queue", "_unheard")
 
     def __init__(self, house: House, desk: Desk, queue: Queue, leases: Leases) -> None:
         self._house = house
@@ -62,6 +66,9 @@ class Native:
         self._queue = queue
         self._leases = leases
         self._oks: dict[Any, list[bytes]] = {}
+        self._early: dict[tuple[str, int], tuple[Any, Done]] = {}
+        """Results that came before their lease did, from another broker of a shared store."""
+        leases.on_taken_up, leases.on_refused = self._arrived, self._turned_away
         self._unheard: dict[Any, None] = {}
         """Those whose results could not be stored: they are asked for them again."""
 
@@ -148,7 +155,8 @@ class Native:
                     oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
                     continue
                 if self._leases.fetch(row, holder, entry.attempt, now, out):
-                    continue  # its lease is on the way: the backend says it again
+                    self._keep(line, entry)  # its lease is on the way
+                    continue
                 code = late(row, name, entry.attempt)
                 answer = codes.OK if not code else codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
                 if code:
@@ -156,6 +164,23 @@ class Native:
                 oks.append(b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer))
 
         self._queue.shelf.find(tuple(entry.id for entry in entries), found, step)
+
+    def _keep(self, line: Any, entry: Done) -> None:
+        """If there are too many, the backend says them again, later."""
+        if len(self._early) < MAX_EARLY:
+            raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
+            self._early[entry.id, entry.attempt] = (line, msgspec.structs.replace(entry, **raw))
+
+    def _arrived(self, task: Task, now: Now, step: Step) -> None:
+        """A lease has come to us: perhaps its result was here before it."""
+        early = self._early.pop((task.id, task.attempt), None)
+        if early is not None:
+            line, entry = early
+            self._end(task, entry, now, step)
+            self._oks.setdefault(line, []).append(b'["%b",%d,200]' % (task.id.encode(), task.attempt))
+
+    def _turned_away(self, id_: str, attempt: int) -> None:
+        self._early.pop((id_, attempt), None)
 
     def ask_again(self, now: Now, step: Step) -> None:
         """There is room again: results that were turned away are said again after a new READY."""

@@ -104,7 +104,7 @@ class Sharing:
         """Nodes that cannot say what they have in hand, by name: whatever was theirs at a broker that dies is."""
         self.others: tuple[str, ...] = ()
         """The other brokers that are alive."""
-        leases.adopt, leases.fetch_lease, leases.restate = self.claim, self.fetch, self.restate
+        leases.others = self
         queue.shelf.on_leaving = watchers.leaves
 
     def start(self, now: Now, step: Step) -> None:
