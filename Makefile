@@ -82,7 +82,7 @@ ifdef SEED
 	@$(BIN)/python -m scale0.testing.sim --kind all --seed $(SEED)
 else
 	@$(BIN)/python -m scale0.testing.sim --kind all --seeds $(SEEDS)
-	@NETWORK_SEEDS=$(SEEDS) $(PYTEST) -q tests/broker/test_weather.py
+	@NETWORK_SEEDS=$(SEEDS) $(PYTEST) -q tests/broker/test_weather.py tests/zerotask/test_shared_storms.py
 endif
 
 soak: setup ## A long simulation; real networks, brokers and drivers of the pipeline killed; writes docs/soak.md
