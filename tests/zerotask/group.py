@@ -6,11 +6,52 @@ database's clock is that of the group, and stands still for nobody.
 
 from __future__ import annotations
 
-from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
+from typing import Any
+
+from scale0.store.shared_memory import SharedMemory, SharedMemoryStore, StoreAway
 from tests.zerotask.harness import BEAT, Scene
+from tests.zerotask.world import Disk, World
 
 TICK = 0.05
 """Seconds that pass at once: brokers take turns."""
+
+
+class FarDisk(Disk):
+    """Commits to a database that may be away: what cannot be done now is done later."""
+
+    store: Any
+
+    def _end(self) -> None:
+        try:
+            super()._end()
+        except StoreAway:
+            self.waits = True
+
+    waits = False
+
+    def go_on(self) -> None:
+        if self.waits:
+            if self.store.away:
+                return
+            self.waits = False
+            if self.in_flight is not None and not self.held:
+                self._end()
+                if self.waits:
+                    return
+        super().go_on()
+
+
+class FarWorld(World):
+    """A broker whose store is far away."""
+
+    disk_class = FarDisk
+
+    @property
+    def far(self) -> SharedMemoryStore:
+        """Its store."""
+        store: Any = self.store
+        assert isinstance(store, SharedMemoryStore)
+        return store
 
 
 class Group:
@@ -24,7 +65,7 @@ class Group:
         """Those whose time stands still: they are dead, or sleep."""
         for number, name in enumerate(names):
             store = SharedMemoryStore(self.database, name)
-            self.scenes[name] = Scene(seed=number, store=store, identity=name, group="g")
+            self.scenes[name] = Scene(FarWorld, seed=number, store=store, identity=name, group="g")
         self._beat = 0.0
         self.run(1.0)
 
@@ -41,7 +82,13 @@ class Group:
                     if self._beat >= BEAT:
                         scene.beat()
                     scene.wait(TICK)
+                    scene.world.disk.go_on()
             self._beat = 0.0 if self._beat >= BEAT else self._beat
+
+    def cut(self, name: str, on: bool = True) -> None:
+        """The database cannot be reached from there; or it can again."""
+        store: Any = self.scenes[name].world.store
+        store.away = on
 
     def kill(self, name: str) -> None:
         """kill -9: it says nothing any more, and its clients hear nothing."""

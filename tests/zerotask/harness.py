@@ -42,8 +42,8 @@ def is_answer(heard: Heard) -> bool:
 class Scene:
     """One broker, a client that is known to it, and whoever joins."""
 
-    def __init__(self, **config: Any) -> None:
-        self.world = World(**{"config_service": True, **config})
+    def __init__(self, world: type[World] = World, **config: Any) -> None:
+        self.world = world(**{"config_service": True, **config})
         self.world.store.commit([PutToken(digest_of(TOKEN), "root", ADMIN, FOREVER_US)])
         self.workers: dict[str, str] = {}
         """By connection: backends that speak TASKS."""

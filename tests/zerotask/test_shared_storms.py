@@ -15,11 +15,12 @@ import msgspec
 import pytest
 
 from scale0.store.interface import StoreFailed, StoreFenced, check_writes
-from scale0.store.shared_memory import SharedMemory, SharedMemoryStore, StoreAway
+from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
 from scale0.store.shared_tasks import SharedTasks, _Commit
 from scale0.store.tasks import EndedTask, FindTasks
 from scale0.zerotask.sharing import Sharing
-from tests.zerotask.world import Disk, Heard, World
+from tests.zerotask.group import FarWorld
+from tests.zerotask.world import Heard, World
 
 BROKERS = ("ann", "bob", "cat")
 WORKERS = ("w0", "w1", "w2")
@@ -32,44 +33,6 @@ PLANTED_SEEDS = 60
 STEPS = 150
 TICK = 0.25
 CALM_SECONDS = 120.0
-
-
-class FarDisk(Disk):
-    """Commits to a database that may be away: what cannot be done now is done later."""
-
-    store: Any
-
-    def _end(self) -> None:
-        try:
-            super()._end()
-        except StoreAway:
-            self.waits = True
-
-    waits = False
-
-    def go_on(self) -> None:
-        if self.waits:
-            if self.store.away:
-                return
-            self.waits = False
-            if self.in_flight is not None and not self.held:
-                self._end()
-                if self.waits:
-                    return
-        super().go_on()
-
-
-class FarWorld(World):
-    """A broker whose store is far away."""
-
-    disk_class = FarDisk
-
-    @property
-    def far(self) -> SharedMemoryStore:
-        """Its store."""
-        store: Any = self.store
-        assert isinstance(store, SharedMemoryStore)
-        return store
 
 
 class Storm:

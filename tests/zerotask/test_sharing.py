@@ -259,3 +259,33 @@ def test_a_lease_follows_its_node_to_another_broker_that_is_alive(pair):
     pair.run(0.5)
     assert bob.told(line) == [["t", 1, 200]]
     assert ann.result("t") == 1
+
+
+def test_a_database_that_was_away_for_all_is_nobodys_death(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    worker = ann.worker("w", "m")
+    ann.submit("t")
+    for name in ("ann", "bob"):
+        pair.cut(name)
+    pair.run(20.0)
+    pair.cut("bob", on=False)
+    pair.run(4.0)  # ann needs longer to find it again
+    pair.cut("ann", on=False)
+    pair.run(2.0)
+    ann.done(worker, "t", result=1)
+    pair.run(0.5)
+    assert ann.told(worker) == [["t", 1, 200]]
+    assert bob.result("t") == 1
+
+
+def test_a_broker_that_cannot_reach_the_database_is_dead_for_the_others_and_fenced(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    ann.submit("t")
+    other = bob.worker("other", "m")
+    pair.run(1.0)
+    pair.cut("ann")
+    pair.run(10.0)
+    pair.cut("ann", on=False)
+    with pytest.raises(StoreFenced):
+        pair.run(10.0)
+    assert bob.handed(other) == ["t"]

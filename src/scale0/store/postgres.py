@@ -352,7 +352,7 @@ class PostgresStore:
         with connection.pipeline():
             connection.execute("BEGIN")
             if isinstance(ask, Beat):
-                answer: Answer = beat(connection, fence, self._life, number, ask.lease_us)
+                answer: Answer = beat(connection, fence, self._life, number, ask)
             else:
                 fence.execute(_FENCE_ASK, place)
                 answer = take_tasks(connection, self._life.slot, self._identity, ask)

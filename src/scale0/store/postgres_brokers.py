@@ -13,7 +13,7 @@ import msgspec
 
 from scale0.store.interface import MAX_SLOT, StoreFailed, StoreFenced, StoreRefused
 from scale0.store.postgres_schema import LOCK_MIGRATE
-from scale0.store.sharing import Beaten
+from scale0.store.sharing import Beat, Beaten
 
 if TYPE_CHECKING:
     import psycopg
@@ -133,16 +133,16 @@ def count_open(connection: psycopg.Connection[Any]) -> int:
 
 
 def beat(
-    connection: psycopg.Connection[Any], fence: psycopg.Cursor[Any], life: Life, number: int, lease_us: int
+    connection: psycopg.Connection[Any], fence: psycopg.Cursor[Any], life: Life, number: int, ask: Beat
 ) -> Beaten | None:
     """Within a transaction: who is alive; None if this epoch is over, and `fence` changed no row."""
-    place = {"slot": life.slot, "epoch": life.epoch, "number": number, "lease": lease_us}
+    place = {"slot": life.slot, "epoch": life.epoch, "number": number, "lease": ask.lease_us}
     row = fence.execute(_BEAT, place).fetchone()
     if row is None:
         return None
     late, now = row
     died: list[tuple[int, str]] = []
-    if not late:
+    if ask.judges and not late:
         died = connection.execute(_JUDGE, {"slot": life.slot, "now": now}).fetchall()
     if died:
         connection.execute(_LET_GO, ([slot for slot, _ in died],))

@@ -101,7 +101,7 @@ class SharedMemory:
         member.alive_until_us = None
         self.tasks.let_go(identity)
 
-    def beat(self, identity: str, lease_us: int) -> Beaten:
+    def beat(self, identity: str, lease_us: int, judges: bool) -> Beaten:
         """Who is alive, by the clock."""
         now, me = self.clock_us(), self.members[identity]
         late = me.alive_until_us is None or me.alive_until_us < now
@@ -110,7 +110,7 @@ class SharedMemory:
         for name, member in sorted(self.members.items()):
             if name == identity or member.alive_until_us is None:
                 continue
-            if member.alive_until_us < now and not late:
+            if member.alive_until_us < now and judges and not late:
                 self.end(name)
                 died.append(name)
             else:
@@ -204,9 +204,9 @@ class SharedMemoryStore:
         match ask:
             case ReadDocuments() | ReadDocument() | ReadJournal():
                 return self._member.own.read(ask)
-            case Beat(lease_us):
+            case Beat(lease_us, judges):
                 self._fence()
-                return self.database.beat(self.identity, lease_us)
+                return self.database.beat(self.identity, lease_us, judges)
             case _:
                 if takes(ask):
                     self._fence()

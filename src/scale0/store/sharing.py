@@ -117,6 +117,8 @@ class Beat(msgspec.Struct, frozen=True):
     """
 
     lease_us: int
+    judges: bool = True
+    """False: it judges nobody, because others may need a moment more than it did to find the store again."""
 
 
 class Beaten(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ LOOK_SECONDS: Final = 0.25
 """How often the store is asked for what others left for us, and for work while somebody here is idle."""
 ENDS_SECONDS: Final = 0.1
 """How often it is asked for ends that somebody here waits for, of tasks that others hold."""
+STEADY_LEASES: Final = 2
+"""For how many leases a broker's beats must have come in time before it judges others."""
 MAX_ERRANDS: Final = 1_000
 MAX_ORPHANS: Final = 1_000
 MAX_ENDS: Final = 1_000
@@ -82,8 +85,8 @@ class Sharing:
     """One broker's part in a shared store."""
 
     __slots__ = (
-        *("_endings", "_followers", "_house", "_leases", "_moving", "_queue", "_said", "_silent", "_slots"),
-        *("_turn", "_watchers", "others"),
+        *("_endings", "_followers", "_heard", "_house", "_leases", "_moving", "_queue", "_said", "_silent", "_slots"),
+        *("_steady", "_turn", "_watchers", "others"),
     )
 
     def __init__(
@@ -98,6 +101,8 @@ class Sharing:
         self._moving: dict[str, Moving] = {}
         self._endings: dict[str, list[Ending]] = {}
         self._turn = 0
+        self._heard = self._steady = -math.inf
+        """When the store last answered a beat; and since when it has done so in time."""
         self._said: dict[str, Said] = {}
         """By node, until the store has answered."""
         self._silent: dict[str, Any] = {}
@@ -119,9 +124,15 @@ class Sharing:
     # We live; others may not.
 
     def _beat(self, _: None, now: Now, step: Step) -> None:
-        self._queue.shelf.ask(Beat(of_seconds(self._house.interval * self._house.liveness)), self._beaten, step)
+        lease = self._house.interval * self._house.liveness
+        judges = now.mono - self._steady >= STEADY_LEASES * lease
+        self._queue.shelf.ask(Beat(of_seconds(lease), judges), self._beaten, step)
 
     def _beaten(self, told: Beaten, _mark: int, now: Now, step: Step) -> None:
+        last, self._heard = self._heard, now.mono
+        if now.mono - last > self._house.interval * self._house.liveness:
+            # The store was away, or we slept: others may need a moment more.
+            self._steady = now.mono
         self._queue.open = told.open_tasks
         self.others = told.alive
         patience = 2 * self._house.liveness * self._house.interval
