@@ -58,16 +58,19 @@ _PUT: Final = f"""
         %(history)b::bytea[]) AS v (seq, id, client, method, params, priority, status, attempt, starts, node,
         submitted_us, runnable_us, started_us, waits, shelved, followed, key, options, info, history)
     WHERE NOT EXISTS (SELECT 1 FROM ended_tasks WHERE seq = v.seq)"""
-_USE_IDS: Final = """
+# One condition that PostgreSQL cannot take for choosy: of a table that was empty a moment ago it knows nothing, and would
+# walk through all of it for each of the names.
+_RESERVED: Final = "coalesce(n.seq IS NULL AND n.broker = %(slot)s AND n.epoch = %(epoch)s, false)"
+_USE_IDS: Final = f"""
     UPDATE task_ids n SET seq = v.seq, broker = NULL, epoch = NULL
     FROM unnest(%(id)s::text[], %(seq)s::bigint[]) AS v (id, seq)
-    WHERE n.id = v.id AND n.seq IS NULL AND n.broker = %(slot)s AND n.epoch = %(epoch)s"""
+    WHERE n.id = v.id AND {_RESERVED}"""
 _PUT_IDS: Final = """
     INSERT INTO task_ids (id, seq) SELECT * FROM unnest(%(id)s::text[], %(seq)s::bigint[])"""
-_USE_KEYS: Final = """
+_USE_KEYS: Final = f"""
     UPDATE task_keys n SET seq = v.seq, broker = NULL, epoch = NULL
     FROM unnest(%(client)s::text[], %(key)s::text[], %(seq)s::bigint[]) AS v (client, key, seq)
-    WHERE n.client = v.client AND n.key = v.key AND n.seq IS NULL AND n.broker = %(slot)s AND n.epoch = %(epoch)s"""
+    WHERE n.client = v.client AND n.key = v.key AND {_RESERVED}"""
 
 _LEASE: Final = f"""
     UPDATE open_tasks o SET status = v.status, attempt = v.attempt, starts = v.starts, node = v.node,
