@@ -58,8 +58,8 @@ _PUT: Final = f"""
         %(history)b::bytea[]) AS v (seq, id, client, method, params, priority, status, attempt, starts, node,
         submitted_us, runnable_us, started_us, waits, shelved, followed, key, options, info, history)
     WHERE NOT EXISTS (SELECT 1 FROM ended_tasks WHERE seq = v.seq)"""
-# One condition that PostgreSQL cannot take for choosy: of a table that was empty a moment ago it knows nothing, and would
-# walk through all of it for each of the names.
+# One condition that PostgreSQL cannot take for choosy: it knows nothing of a table that was empty a moment ago, and
+# would walk through all of it for each of the names.
 _RESERVED: Final = "coalesce(n.seq IS NULL AND n.broker = %(slot)s AND n.epoch = %(epoch)s, false)"
 _USE_IDS: Final = f"""
     UPDATE task_ids n SET seq = v.seq, broker = NULL, epoch = NULL
