@@ -20,7 +20,8 @@ MINUTES ?= 30
 KILLS ?= 100
 BROKER_KILLS ?= 100
 
-.PHONY: help setup demo test check lint format bench bench-tasks bench-agents bench-pipeline sim soak lock clean
+.PHONY: help setup demo test check lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
+.PHONY: lock clean
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -64,11 +65,18 @@ bench: setup ## Measure this machine, beside what others do on it
 	@scripts/debian-packages $(BENCH_PACKAGES) || true
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
+# What is measured beside Scale0 has a virtualenv of its own.
+PEERS := test -x .venv-bench/bin/python || python3 -m venv .venv-bench; \
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -r benchmarks/requirements-peers.txt
+
 bench-tasks: setup ## Measure durable tasks beside other queues (they come into .venv-bench)
 	@scripts/debian-packages $(BENCH_PACKAGES) || true
-	@test -x .venv-bench/bin/python || python3 -m venv .venv-bench
-	@.venv-bench/bin/pip install --quiet --disable-pip-version-check -r benchmarks/requirements-peers.txt
+	@$(PEERS)
 	@$(BIN)/python -m benchmarks.tasks $(ARGS)
+
+bench-postgres: setup ## Measure tasks of a group on PostgreSQL beside Procrastinate (it comes into .venv-bench)
+	@$(PEERS)
+	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 
 bench-agents: setup ## Measure Helen with 10,000 agents, and checks beside NRPE
 	@scripts/debian-packages $(BENCH_PACKAGES) || true

@@ -29,9 +29,9 @@ def peers_python() -> str:
     return str(PEERS_PYTHON) if PEERS_PYTHON.exists() else sys.executable
 
 
-def missing(server: str, package: str) -> str | None:
+def missing(server: str | None, package: str) -> str | None:
     """What is not installed, if anything."""
-    if shutil.which(server) is None:
+    if server is not None and shutil.which(server) is None:
         return f"{server} is not installed"
     known = subprocess.run([peers_python(), "-c", f"import {package}"], capture_output=True, check=False, cwd=ROOT)
     return f"Python's {package} is not installed: {INSTALL}" if known.returncode else None
@@ -46,11 +46,15 @@ def versions() -> list[str]:
             found.append(
                 told.partition(" sha=")[0].replace("Redis server v=", "redis-server ").replace(":", "").strip()
             )
-    ask = "import importlib.metadata as m, sys\nfor n in sys.argv[1:]: print(n, m.version(n))"
-    for package in ("nats-py", "dramatiq", "celery", "redis"):
-        command = [peers_python(), "-c", ask, package]
-        found.append(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
-    return [one for one in found if one]
+    return [one for one in found if one] + packages("nats-py", "dramatiq", "celery", "redis")
+
+
+def packages(*names: str) -> list[str]:
+    """The versions of those that the peers' interpreter has."""
+    ask = "import importlib.metadata as m, sys\nprint(sys.argv[1], m.version(sys.argv[1]))"
+    commands = ([peers_python(), "-c", ask, name] for name in names)
+    found = (subprocess.run(command, capture_output=True, text=True, check=False).stdout for command in commands)
+    return [one.strip() for one in found if one.strip()]
 
 
 def module(name: str) -> list[str]:
