@@ -65,8 +65,10 @@ _USE_IDS: Final = f"""
     UPDATE task_ids n SET seq = v.seq, broker = NULL, epoch = NULL
     FROM unnest(%(id)s::text[], %(seq)s::bigint[]) AS v (id, seq)
     WHERE n.id = v.id AND {_RESERVED}"""
-_PUT_IDS: Final = """
-    INSERT INTO task_ids (id, seq) SELECT * FROM unnest(%(id)s::text[], %(seq)s::bigint[])"""
+# Nobody else makes such ids, so that they need no reservation; but one may have it.
+_PUT_IDS: Final = f"""
+    INSERT INTO task_ids AS n (id, seq) SELECT * FROM unnest(%(id)s::text[], %(seq)s::bigint[])
+    ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, broker = NULL, epoch = NULL WHERE {_RESERVED}"""
 _USE_KEYS: Final = f"""
     UPDATE task_keys n SET seq = v.seq, broker = NULL, epoch = NULL
     FROM unnest(%(client)s::text[], %(key)s::text[], %(seq)s::bigint[]) AS v (client, key, seq)
@@ -218,7 +220,7 @@ class Commit:
             self._must(_USE_IDS, values, len(named), "put under a reserved id")
         if len(named) < len(puts):
             own = [put for put in puts if put.id.startswith(OWN_IDS)]
-            values = {"id": [put.id for put in own], "seq": integers(put.seq for put in own)}
+            values = {"id": [put.id for put in own], "seq": integers(put.seq for put in own), **life}
             self._must(_PUT_IDS, values, len(own), "put")
         keyed = [put for put in puts if put.key is not None]
         if keyed:

@@ -321,7 +321,7 @@ class _Commit:
 
     def _use(self, write: PutTask) -> None:
         """The reservation of a new task's id and key: it must be there, and it is used up."""
-        if not write.id.startswith(OWN_IDS):
+        if not write.id.startswith(OWN_IDS) or write.id in self._reserved:
             self._use_name(write.id)
         if write.key is not None:
             self._use_name((write.client, write.key))
