@@ -79,7 +79,7 @@ class Queue:
         self._next = next_seq
         self.shared = shared
         self.lanes = Lanes(self._limit)
-        self.supply = SharedSupply(shelf, self.lanes.ready, has_room) if shared else None
+        self.supply = SharedSupply(shelf, self.lanes.ready, has_room, self._is_closed) if shared else None
         """Of a store that brokers share."""
         self.lanes.supply = self.supply or OwnSupply(shelf, self.lanes.ready)
         self.schedule = (SharedSchedule if shared else Schedule)(house, shelf, self._release)
@@ -104,6 +104,10 @@ class Queue:
             return UNLIMITED
         limit = policies[method].concurrency
         return UNLIMITED if limit is None else limit
+
+    def _is_closed(self, method: str) -> bool:
+        """True while nothing of it is handed out, whoever has room."""
+        return self._house.draining or self._house.full or self.at_limit(method)
 
     def is_limited(self, method: str) -> bool:
         """True if only so many tasks of it may be handed out at once."""
@@ -185,6 +189,8 @@ class Queue:
             self._wait(task, now, step)
         elif not waits:
             self.schedule.add(task, now)
+        else:
+            self.shelf.let_go(task)
         return task
 
     def _kept(self, method: str, options: TaskOptions, notify: int) -> Kept:
@@ -259,6 +265,7 @@ class Queue:
     def put_down(self, row: OpenTask, now: Now, step: Step) -> None:
         """A task that was taken from a shared store by its name goes on as it was."""
         if row.status in (ASSIGNED, RUNNING):
+            self.shelf.touch(row.seq)  # another claim that is on its way does not know that it is nobody's again
             step.write(ReleaseTask(row.seq))
             return
         task = from_store(row)

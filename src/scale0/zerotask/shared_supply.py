@@ -33,13 +33,21 @@ NO_MORE: Final = 0
 class SharedSupply:
     """The way from the common shelf to the lanes, and back."""
 
-    __slots__ = ("_has_room", "_ready", "_shelf", "short")
+    __slots__ = ("_has_room", "_is_closed", "_ready", "_shelf", "short")
 
-    def __init__(self, shelf: Shelf, ready: dict[str, Lane], has_room: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        ready: dict[str, Lane],
+        has_room: Callable[[str], bool],
+        is_closed: Callable[[str], bool],
+    ) -> None:
         self._shelf = shelf
         self._ready = ready
         self._has_room = has_room
         """True if somebody here could begin with a task of this method now."""
+        self._is_closed = is_closed
+        """True while no task of this method is handed out here, whoever has room."""
         self.short: dict[str, Lane] = {}
         """Lanes that could have more, once somebody has room."""
 
@@ -94,7 +102,8 @@ class SharedSupply:
         return "here"
 
     def _is_wanted(self, lane: Lane) -> bool:
-        return bool(lane.flow) or lane.hungry is not None or self._has_room(lane.method)
+        wanted = bool(lane.flow) or lane.hungry is not None or self._has_room(lane.method)
+        return wanted and not self._is_closed(lane.method)
 
     def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
         """Take more, if the window is half empty, there is more, and somebody here wants it."""
@@ -119,6 +128,9 @@ class SharedSupply:
 
     def _take(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
         if level.loading or len(level) >= lane.window:
+            return
+        if self._is_closed(lane.method):
+            self.short[lane.method] = lane  # others may give it to their backends
             return
         level.loading = True
         self.short.pop(lane.method, None)

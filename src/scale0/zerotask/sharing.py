@@ -74,9 +74,10 @@ class Said:
 class Ending:
     """A task that another broker shall end."""
 
-    __slots__ = ("then", "until")
+    __slots__ = ("error", "then", "until")
 
-    def __init__(self, then: Then, until: float) -> None:
+    def __init__(self, error: bytes, then: Then, until: float) -> None:
+        self.error = error
         self.then = then
         self.until = until
 
@@ -138,8 +139,8 @@ class Sharing:
         patience = 2 * self._house.liveness * self._house.interval
         self._queue.shelf.ask(TakeOrphans(of_seconds(patience), MAX_ORPHANS), self._orphans, step)
         self._followers.start(step)
+        self._silent = {name: holder for name, holder in self._silent.items() if holder.alive}
         if told.died:
-            self._silent = {name: holder for name, holder in self._silent.items() if holder.alive}
             for holder in tuple(self._silent.values()):
                 self.claim(holder, None, now, step)
         self._later(self._house.interval, self._beat, now)
@@ -172,8 +173,7 @@ class Sharing:
             if task is None:
                 continue  # it has ended, or is on the shelf: whoever wants it looks again
             if errand.kind == CANCEL:
-                self._leases.cancel(task)
-                self._queue.end(task, CANCELLED, errand.body, CANCELLED_ERROR, now, step)
+                self._cancel(task, errand.body, now, step)
             elif errand.kind == RELEASE and task.status in LEASED:
                 self._leases.release(task)
                 self._queue.hand_over(task, step)
@@ -302,11 +302,13 @@ class Sharing:
     def end_elsewhere(self, id_: str, where: str, error: bytes, then: Then, now: Now, step: Step) -> None:
         """Have the broker that holds a task cancel it; `then` hears whether it has ended."""
         step.write(PutErrand(where, CANCEL, id_, error))
-        self._endings.setdefault(id_, []).append(Ending(then, now.mono + CANCEL_SECONDS))
+        self._endings.setdefault(id_, []).append(Ending(error, then, now.mono + CANCEL_SECONDS))
 
     def _look_for_ends(self, _: None, now: Now, step: Step) -> None:
         """Ask for the ends of some of those that are waited for, and of others the next time."""
         own = self._queue.shelf.tasks
+        for id_ in [id_ for id_ in self._endings if id_ in own]:
+            self._end_here(id_, now, step)
         wanted = [id_ for id_ in (*self._endings, *self._watchers.wanted()) if id_ not in own]
         first = self._turn % len(wanted) if wanted else 0
         self._turn += MAX_ENDS
@@ -315,6 +317,17 @@ class Sharing:
             self._queue.shelf.ask(FindEnded(some), self._ends, step)
         else:
             self._later(ENDS_SECONDS, self._look_for_ends, now)
+
+    def _end_here(self, id_: str, now: Now, step: Step) -> None:
+        """It came to us before its holder heard that it shall end."""
+        endings = self._endings.pop(id_)
+        self._cancel(self._queue.shelf.tasks[id_], endings[0].error, now, step)
+        for ending in endings:
+            ending.then(True, now, step)
+
+    def _cancel(self, task: Task, error: bytes, now: Now, step: Step) -> None:
+        self._leases.cancel(task)
+        self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, step)
 
     def _ends(self, rows: tuple[Any, ...], _mark: int, now: Now, step: Step) -> None:
         for row in rows:

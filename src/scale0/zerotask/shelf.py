@@ -87,16 +87,20 @@ class Shelf:
         step: Step,
         node: str | None = None,
         looks: int = 0,
+        behind: tuple[Claimed, ...] = (),
     ) -> None:
-        """Tasks by id, and those that nobody holds are ours from now on: whoever asks must load them, or write them."""
+        """Tasks by id, and those that nobody holds are ours from now on: whoever asks must load them, or write them.
+
+        `behind`: orphans of the node that were taken when it was asked before: the next answer does not name them.
+        """
 
         def answered(found: tuple[Claimed, ...], mark: int, now: Now, out: Step) -> None:
             rows = [row.task for row in found if row.task is not None]
             stale = any(row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)
             if stale and looks < MAX_LOOKS:
-                self.claim(ids, then, out, node, looks + 1)
+                self.claim(ids, then, out, node, looks + 1, behind + found[len(ids) :])
                 return
-            then(found, now, out)
+            then(found + behind, now, out)
 
         self.ask(ClaimTasks(ids, node), answered, step)
 

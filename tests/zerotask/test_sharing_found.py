@@ -1,0 +1,109 @@
+"""Brokers that share a store: what a review found, each as a small story.
+
+Promise: TASK-15, TASK-16.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.zerotask.group import Group
+from tests.zerotask.harness import CLIENT, FRONT, Scene
+
+
+@pytest.fixture
+def pair() -> Group:
+    return Group("ann", "bob")
+
+
+def orphan(pair: Group, *ids: str) -> None:
+    """Tasks of the worker `w` at a broker that died, which nobody has asked for yet."""
+    ann = pair["ann"]
+    worker = ann.worker("w", "m", slots=len(ids))
+    ann.submit_many(ids)
+    assert sorted(ann.handed(worker)) == sorted(ids)
+    ann.running(worker, *ids)
+    pair.run(1.5)
+    pair.kill("ann")
+    pair.run(4.0)
+
+
+def join(scene: Scene, name: str, *services: str, **options: object) -> str:
+    """A worker joins while the disk is held: what it is answered is not waited for."""
+    line = f"backend-{name}"
+    scene.world.say(line, "CHECKCONFIG", {"identity": name})
+    scene.world.say(line, "READY", {"services": services, "config_version": scene.version, **options})
+    scene.workers[line] = name
+    return line
+
+
+def test_an_orphan_that_two_claim_in_one_turn_goes_to_its_own_worker(pair):
+    bob = pair["bob"]
+    orphan(pair, "t")
+    bob.world.hold()
+    bob.world.ask(FRONT, "client_connect", CLIENT)  # so that both claims are in one commit, behind this
+    join(bob, "liar", "n", holds=[["t", 1]])
+    line = join(bob, "w", "m", holds=[["t", 1]])
+    bob.world.let_go()
+    pair.run(1.0)
+    assert bob.recalled("backend-liar") == ["t"]
+    bob.done(line, "t", result="kept")
+    pair.run(1.0)
+    assert bob.result("t") == "kept"
+
+
+def test_an_orphan_that_was_taken_by_a_claim_that_is_asked_again_is_not_forgotten(pair):
+    bob = pair["bob"]
+    other = bob.worker("v", "n")
+    bob.submit("x", "n")
+    assert bob.handed(other) == ["x"]
+    orphan(pair, "y")
+    bob.world.hold()
+    bob.world.ask(FRONT, "client_connect", CLIENT)
+    line = join(bob, "w", "m", holds=[["x", 7]])  # it does not have `y` any more
+    bob.world.disk.end_one()
+    bob.done(other, "x")
+    bob.world.let_go()
+    pair.run(3.0)
+    assert bob.handed(line) == ["y"]
+
+
+def test_a_broker_that_hands_nothing_out_takes_nothing_from_the_shelf(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    bob.submit("t")
+    ann.world.broker.state.full = True
+    ann.worker("idle", "m")
+    pair.run(2.0)
+    worker = bob.worker("w", "m")
+    pair.run(1.0)
+    assert bob.handed(worker) == ["t"]
+
+
+def test_a_task_that_comes_to_the_broker_that_wants_it_cancelled_is_cancelled(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    ann.worker("w", "m")
+    ann.submit("first")
+    ann.submit("t")
+    number = bob.world.ask(FRONT, "client_task_cancel", CLIENT, "t")
+    pair.kill("ann")
+    bob.worker("v", "m")
+    pair.run(7.0)
+    assert bob.answer(number) is True
+    assert bob.status("t") == "cancelled"
+
+
+def test_whoever_waits_here_is_told_of_a_follower_that_ended_elsewhere(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    ann.submit("a")
+    ann.submit("b", after=["a"], notify=True)
+    worker = bob.worker("w", "m")
+    pair.run(1.0)
+    pair.away.add("ann")  # it sleeps for a moment, so that the other one is first
+    bob.done(worker, "a")
+    pair.run(1.5)
+    bob.done(worker, "b")
+    pair.away.discard("ann")
+    pair.run(1.0)
+    assert bob.status("b") == "finished"
+    told = [one.body for one in ann.hear(FRONT) if one.body.get("method") == "zerotask.client.task_complete"]
+    assert [one["params"]["task_id"] for one in told] == ["b"]
