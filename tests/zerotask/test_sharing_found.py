@@ -107,3 +107,64 @@ def test_whoever_waits_here_is_told_of_a_follower_that_ended_elsewhere(pair):
     assert bob.status("b") == "finished"
     told = [one.body for one in ann.hear(FRONT) if one.body.get("method") == "zerotask.client.task_complete"]
     assert [one["params"]["task_id"] for one in told] == ["b"]
+
+
+def test_a_stored_request_is_not_kept_by_a_broker_whose_backends_are_busy(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    busy = ann.worker("w", "echo")
+    ann.request("echo")
+    assert ann.hear(busy, "REQUEST")
+    ann.world.gone.add("frontend-m")  # nobody here reads what it is told
+    ann.world.frames("frontend-m", [b"", b"MDPC01", b"titanic.request", b"echo", b"hello"])
+    pair.run(2.0)
+    idle = bob.worker("v", "echo")
+    pair.run(3.0)
+    assert bob.hear(idle, "REQUEST")
+
+
+def test_a_stored_request_of_a_broker_that_died_is_done_by_another(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    ann.world.gone.add("frontend-m")
+    ann.world.frames("frontend-m", [b"", b"MDPC01", b"titanic.request", b"echo", b"hello"])
+    pair.kill("ann")
+    idle = bob.worker("v", "echo")
+    pair.run(10.0)
+    assert bob.hear(idle, "REQUEST")
+
+
+def test_what_waits_for_a_lease_is_forgotten_with_its_connection(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    worker = ann.worker("w", "m")
+    ann.submit("t")
+    assert ann.handed(worker) == ["t"]
+    ann.world.hold()  # it cannot let go of it
+    line = bob.worker("w", "m", holds=[["t", 1]])
+    bob.done(line, "t", result=1)
+    native = bob.world.broker.tasks.native
+    assert native._early
+    bob.world.say(line, "DISCONNECT", {})
+    del bob.workers[line]
+    pair.run(1.0)
+    assert not native._early
+
+
+def test_nobody_looks_for_ends_that_only_a_closed_connection_wanted(pair):
+    ann = pair["ann"]
+    assert ann.call("client_connect", "other", line="frontend-o") == "other"
+    ann.call("client_new_task", "other", "m", [], "t", {"notify": True}, line="frontend-o")
+    watchers = ann.world.broker.tasks.watchers
+    assert watchers._away
+    (line,) = watchers._lines.values()
+    ann.world.broker.tasks.forget(line)
+    pair.run(0.5)
+    assert not watchers._away
+
+
+def test_nodes_that_are_gone_are_forgotten(pair):
+    ann = pair["ann"]
+    for number in range(5):
+        line = ann.node(f"n.{number}", "m")
+        assert ann.call("node_disconnect", f"n.{number}", line=line) is True
+        del ann.nodes[line]
+    pair.run(2.0)
+    assert not ann.world.broker.tasks.sharing._silent

@@ -173,6 +173,7 @@ class TitanicWork:
 def join_titanic(broker: Broker, tasks: Tasks) -> TaskSafe:
     """The safe of a broker, whose runs begin with its first turn. The tasks are joined already."""
     runs = Runs(broker, tasks)
+    tasks.own_room = runs.could_begin
     broker.requests.tasks = TitanicWork(broker.requests.tasks, runs)
     broker.state.timers.add((runs.start, None), 0.0)
     return TaskSafe(broker, tasks, runs)

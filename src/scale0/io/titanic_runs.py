@@ -131,7 +131,9 @@ class Runs:
             self._tasks.leases.claim(self.node, None, now, step)
         for task in list(self.node.tasks.values()):
             self._put_back(task, now, step)
-        self._tasks.shelf.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, step)
+        if self._tasks.sharing is None:
+            # Otherwise any broker of the group may store some, at any time.
+            self._tasks.shelf.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, step)
         self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
     def _learn(self, page: TaskPage, _mark: int, _now: Now, _step: Step) -> None:
@@ -227,7 +229,14 @@ class Runs:
             return False
         if self._bytes and self._bytes + len(task.params) > MAX_UNDER_WAY_BYTES:
             return False
-        service = self._broker.roster.services.get(stream.service)
+        return self._is_free(stream.service)
+
+    def could_begin(self, method: str) -> bool:
+        """True if a backend could begin with a stored request of this method now."""
+        return self._is_free(method.removeprefix(METHOD_PREFIX))
+
+    def _is_free(self, name: str) -> bool:
+        service = self._broker.roster.services.get(name)
         return service is not None and any(backend.busy < backend.slots for backend in service.backends)
 
     def _put(self, stream: Stream, task: Task, now: Now, step: Step) -> None:

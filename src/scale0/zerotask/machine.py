@@ -5,6 +5,7 @@ Lives here: who gets whom, and the end of a turn. Never here: any one part's dec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.base.identity import is_reserved
@@ -61,7 +62,7 @@ class Tasks:
             "native",
             "queue",
         ),
-        *("rpc", "sharing", "shelf", "watchers"),
+        *("own_room", "rpc", "sharing", "shelf", "watchers"),
     )
 
     def __init__(self, house: House, desk: Desk, slots: Slots, next_seq: int, shared: Shared | None) -> None:
@@ -69,6 +70,8 @@ class Tasks:
         self._desk = desk
         self._slots = slots
         self.shelf = Shelf()
+        self.own_room: Callable[[str], bool] = lambda _: True
+        """Whether the broker itself could begin with a task of a method that is its own: a stored request."""
         self.announcer = Announcer(house)
         self.watchers = Watchers(house, self.announcer)
         self.queue = Queue(house, self.shelf, next_seq, shared, self._has_room)
@@ -128,6 +131,7 @@ class Tasks:
 
     def forget(self, line: Any) -> None:
         """A connection is gone."""
+        self.native.forget(line)
         if line.number:
             self.watchers.forget(line)
 
@@ -149,8 +153,8 @@ class Tasks:
         }
 
     def _has_room(self, method: str) -> bool:
-        """True if somebody here could begin with a task of this method now: requests that are stored find out later."""
-        return is_reserved(method) or self._slots.has_room(method)
+        """True if somebody here could begin with a task of this method now."""
+        return self.own_room(method) if is_reserved(method) else self._slots.has_room(method)
 
     def _ended(self, task: Task, status: int, body: bytes, now: Now, step: Step) -> None:
         self.watchers.ended(task, status, body, now, step)

@@ -182,6 +182,11 @@ class Native:
     def _turned_away(self, id_: str, attempt: int) -> None:
         self._early.pop((id_, attempt), None)
 
+    def forget(self, line: Any) -> None:
+        """A connection is gone: whoever spoke there says it again elsewhere."""
+        for key in [key for key, (whose, _) in self._early.items() if whose is line]:
+            del self._early[key]
+
     def ask_again(self, now: Now, step: Step) -> None:
         """There is room again: results that were turned away are said again after a new READY."""
         unheard, self._unheard = self._unheard, {}

@@ -93,7 +93,9 @@ class Watchers:
             self._away[task.id] = number
 
     def wanted(self) -> tuple[str, ...]:
-        """Tasks whose end somebody waits for, wherever they are."""
+        """Tasks whose end somebody waits for, wherever they are; nobody does any more whose connection is gone."""
+        for id_ in [id_ for id_, number in self._away.items() if number not in self._lines]:
+            del self._away[id_]
         return (*self._waits, *self._away)
 
     def told(self, row: EndedTask, now: Now, step: Step) -> None:
