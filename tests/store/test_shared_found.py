@@ -5,6 +5,7 @@ Promise: STORE-6
 
 from __future__ import annotations
 
+from scale0.store.sharing import ClaimTasks
 from scale0.store.tasks import FINISHED, QUEUED, FindNew, FindTasks
 from tests.store.group import Seat
 from tests.store.task_model import end, put
@@ -20,3 +21,18 @@ def test_an_id_of_a_brokers_own_kind_may_be_reserved_and_is_then_used(group):
     (found,) = bob.read(FindTasks((id_,)))
     assert found is not None
     assert not bob.read(FindNew("@titanic", (id_,), None, None, id_)).busy
+
+
+def test_tasks_that_are_claimed_one_by_one_in_a_turn_are_taken_at_one_go(group):
+    """Each take is a commit of its own: a client that cancels a thousand tasks must not keep its broker from living."""
+    ann, bob = Seat(group, "ann"), Seat(group, "bob")
+    bob.commit(*(put(number, id=f"t.{number}") for number in range(1, 6)), put(6, id="t.6", shelved=False))
+    number = getattr(ann.store, "_asks", 0)
+    asks = [ClaimTasks(("t.1",)), ClaimTasks(("t.2", "t.1", "t.9")), ClaimTasks(()), ClaimTasks(("t.6",))]
+    one, two, none, theirs = ann.store.read_all(asks)
+    assert [each.task.id for each in one] == ["t.1"]
+    assert [each.task and each.task.id for each in two] == ["t.2", "t.1", None]
+    assert none == ()
+    assert [each.holder for each in (*one, *two, *theirs)] == ["", "", "", "", "bob"]
+    assert getattr(ann.store, "_asks", 1) == number + 1
+    ann.commit(end(1), end(2))

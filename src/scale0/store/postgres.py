@@ -45,7 +45,7 @@ from scale0.store.postgres_schema import migrate
 from scale0.store.postgres_tasks import answer_tasks, take_tasks
 from scale0.store.postgres_writes import Commit
 from scale0.store.shared_tasks import takes
-from scale0.store.sharing import Beat
+from scale0.store.sharing import Beat, ClaimTasks
 from scale0.store.tasks import (
     EndTask,
     FindNew,
@@ -277,13 +277,24 @@ class PostgresStore:
         return self._answer(self._looker, ask)
 
     def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
-        """Submissions are looked up together: they are most of what is asked."""
+        """Submissions are looked up together: they are most of what is asked; and what is claimed is taken together."""
         new = [(place, ask) for place, ask in enumerate(asks) if isinstance(ask, FindNew)]
         found: dict[int, Answer] = {}
         if len(new) > 1:
             answers = self._find_new([ask for _, ask in new], self._reader)
             found = {place: answer for (place, _), answer in zip(new, answers, strict=True)}
+        found.update(self._claim_all(asks))
         return [found[place] if place in found else self.read(ask) for place, ask in enumerate(asks)]
+
+    def _claim_all(self, asks: Sequence[Ask]) -> dict[int, Answer]:
+        """By place: each take is a commit, and a client may have a thousand tasks cancelled in one turn."""
+        claims = {place: ask for place, ask in enumerate(asks) if isinstance(ask, ClaimTasks) and ask.node is None}
+        if len(claims) < 2:
+            return {}
+        ids = tuple(dict.fromkeys(id_ for ask in claims.values() for id_ in ask.ids))
+        answer: Any = self.read(ClaimTasks(ids))
+        claimed = dict(zip(ids, answer, strict=True))
+        return {place: tuple(claimed[id_] for id_ in ask.ids) for place, ask in claims.items()}
 
     def _answer(self, line: Line, ask: Ask) -> Answer:
         if self._state not in ("open", "failed", "fenced"):
