@@ -8,7 +8,7 @@ from __future__ import annotations
 from scale0.store.sharing import ClaimTasks
 from scale0.store.tasks import FINISHED, QUEUED, FindNew, FindTasks
 from tests.store.group import Seat
-from tests.store.task_model import end, put
+from tests.store.task_model import end, lease, put
 
 
 def test_an_id_of_a_brokers_own_kind_may_be_reserved_and_is_then_used(group):
@@ -36,3 +36,24 @@ def test_tasks_that_are_claimed_one_by_one_in_a_turn_are_taken_at_one_go(group):
     assert [each.holder for each in (*one, *two, *theirs)] == ["", "", "", "", "bob"]
     assert getattr(ann.store, "_asks", 1) == number + 1
     ann.commit(end(1), end(2))
+
+
+def test_what_several_nodes_left_is_taken_at_one_go_when_they_come_together(group):
+    """When a broker dies, all its nodes come at once."""
+    ann, bob = Seat(group, "ann"), Seat(group, "bob")
+    bob.commit(*(put(number, id=f"t.{number}") for number in range(1, 5)))
+    bob.read(ClaimTasks(tuple(f"t.{number}" for number in range(1, 5))))
+    bob.commit(*(lease(number, node="n" if number < 3 else "m") for number in range(1, 5)))
+    bob.store.close()
+    asks = [ClaimTasks(("t.2",), "n"), ClaimTasks((), "m"), ClaimTasks((), "n"), ClaimTasks(("t.4",))]
+    number = getattr(ann.store, "_asks", 0)
+    told = ann.store.read_all(asks)
+    assert sorted(each.task.id for answer in told[:3] for each in answer if each.task.id != "t.4") == [
+        "t.1",
+        "t.2",
+        "t.3",
+    ]
+    assert [each.task.id for each in told[0]] == ["t.2", "t.1"]
+    assert "t.4" in [each.task.id for each in told[3]]
+    assert getattr(ann.store, "_asks", 1) == number + 1
+    ann.commit(*(end(number) for number in range(1, 5)))

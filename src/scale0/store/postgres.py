@@ -42,7 +42,7 @@ from scale0.store.postgres_find import find_new
 from scale0.store.postgres_line import Line, check_url, why
 from scale0.store.postgres_own import TRIM, answer_own, read_own
 from scale0.store.postgres_schema import migrate
-from scale0.store.postgres_tasks import answer_tasks, take_tasks
+from scale0.store.postgres_tasks import ClaimAll, answer_tasks, take_tasks
 from scale0.store.postgres_writes import Commit
 from scale0.store.shared_tasks import takes
 from scale0.store.sharing import Beat, ClaimTasks
@@ -287,14 +287,14 @@ class PostgresStore:
         return [found[place] if place in found else self.read(ask) for place, ask in enumerate(asks)]
 
     def _claim_all(self, asks: Sequence[Ask]) -> dict[int, Answer]:
-        """By place: each take is a commit, and a client may have a thousand tasks cancelled in one turn."""
-        claims = {place: ask for place, ask in enumerate(asks) if isinstance(ask, ClaimTasks) and ask.node is None}
+        """By place: each take is a commit, and thousands of tasks may be cancelled, or nodes come, in one turn."""
+        claims = {place: ask for place, ask in enumerate(asks) if isinstance(ask, ClaimTasks)}
         if len(claims) < 2:
             return {}
-        ids = tuple(dict.fromkeys(id_ for ask in claims.values() for id_ in ask.ids))
-        answer: Any = self.read(ClaimTasks(ids))
-        claimed = dict(zip(ids, answer, strict=True))
-        return {place: tuple(claimed[id_] for id_ in ask.ids) for place, ask in claims.items()}
+        if self._state not in ("open", "failed", "fenced"):
+            raise StoreRefused(_NOT_OPEN)
+        answers: Any = self._take(ClaimAll(tuple(claims.values())))
+        return dict(zip(claims, answers, strict=True))
 
     def _answer(self, line: Line, ask: Ask) -> Answer:
         if self._state not in ("open", "failed", "fenced"):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from scale0.store.postgres_pages import list_tasks
 from scale0.store.postgres_rows import ENDED, JOINED, NAMED, OPEN, Named, ended_task, named, open_task
 from scale0.store.postgres_text import clean
@@ -109,8 +111,8 @@ _TAKE_ORPHANS: Final = f"""
     WITH t AS (SELECT seq, orphaned_us FROM open_tasks WHERE orphaned_us <= clock_us() - %(patience)s
         ORDER BY orphaned_us, seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
     {_TAKE}, t.orphaned_us"""
-_TAKE_NODE: Final = f"""
-    WITH t AS (SELECT seq FROM open_tasks WHERE orphaned_us IS NOT NULL AND node = %(node)s
+_TAKE_NODES: Final = f"""
+    WITH t AS (SELECT seq FROM open_tasks WHERE orphaned_us IS NOT NULL AND node = ANY(%(nodes)s::text[])
         ORDER BY seq FOR UPDATE SKIP LOCKED)
     {_TAKE}"""
 # Here one waits for another: the answer must say who has it.
@@ -163,7 +165,13 @@ def find(connection: Connection, ids: tuple[str, ...]) -> dict[str, Named]:
     return {cleaned[row[0]]: named(row[1:]) for row in rows}
 
 
-def take_tasks(connection: Connection, slot: int, identity: str, ask: TaskAsk) -> TaskAnswer:
+class ClaimAll(msgspec.Struct, frozen=True):
+    """Several ClaimTasks at one go: their answers, in their order."""
+
+    claims: tuple[ClaimTasks, ...]
+
+
+def take_tasks(connection: Connection, slot: int, identity: str, ask: TaskAsk | ClaimAll) -> Any:
     """An ask that takes, within a transaction that has the lock of its broker's row."""
     match ask:
         case ReadQueue(method, priority, after_seq, limit, max_bytes):
@@ -182,8 +190,10 @@ def take_tasks(connection: Connection, slot: int, identity: str, ask: TaskAsk) -
             rows = connection.execute(_TAKE_ORPHANS, values, binary=True).fetchall()
             rows.sort(key=lambda row: (row[-1], row[0]))
             return tuple(open_task(row[:-1]) for row in rows)
-        case ClaimTasks(ids, node):
-            return _claim(connection, slot, identity, ids, node)
+        case ClaimTasks():
+            return _claim(connection, slot, identity, (ask,))[0]
+        case ClaimAll(claims):
+            return _claim(connection, slot, identity, claims)
         case TakeErrands(limit):
             rows = connection.execute(_TAKE_ERRANDS, (identity, bounded(limit)), binary=True).fetchall()
             return tuple(PutErrand(*row[1:]) for row in sorted(rows))
@@ -197,18 +207,24 @@ def _taken(connection: Connection, statement: str, slot: int, place: dict[str, A
 
 
 def _claim(
-    connection: Connection, slot: int, identity: str, ids: tuple[str, ...], node: str | None
-) -> tuple[Claimed, ...]:
+    connection: Connection, slot: int, identity: str, claims: tuple[ClaimTasks, ...]
+) -> tuple[tuple[Claimed, ...], ...]:
+    ids = tuple(dict.fromkeys(name for claim in claims for name in claim.ids))
     if ids:
         connection.execute(_CLAIM, {"slot": slot, "ids": list(map(clean, ids))})
     found = find(connection, ids)
-    claimed = []
-    for name in ids:
-        each = found.get(name)
-        if each is None:
-            claimed.append(Claimed(None))
-        else:
-            claimed.append(Claimed(each.task, "" if each.holder == identity else each.holder))
-    if node is not None:
-        claimed += map(Claimed, _taken(connection, _TAKE_NODE, slot, {"node": clean(node)}))
-    return tuple(claimed)
+    nodes = sorted({clean(claim.node) for claim in claims if claim.node is not None})
+    orphans: dict[str, list[Claimed]] = {}
+    for task in _taken(connection, _TAKE_NODES, slot, {"nodes": nodes}) if nodes else ():
+        orphans.setdefault(task.node, []).append(Claimed(task))
+    # If a node is named twice, the first claim has what was its.
+    return tuple(
+        (*(_claimed(found.get(name), identity) for name in claim.ids), *orphans.pop(claim.node or "", ()))
+        for claim in claims
+    )
+
+
+def _claimed(each: Named | None, identity: str) -> Claimed:
+    if each is None:
+        return Claimed(None)
+    return Claimed(each.task, "" if each.holder == identity else each.holder)
