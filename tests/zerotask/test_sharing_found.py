@@ -5,10 +5,12 @@ Promise: TASK-15, TASK-16.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.zerotask.group import Group
-from tests.zerotask.harness import CLIENT, FRONT, Scene
+from tests.zerotask.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Scene
 
 
 @pytest.fixture
@@ -168,3 +170,20 @@ def test_nodes_that_are_gone_are_forgotten(pair):
         del ann.nodes[line]
     pair.run(2.0)
     assert not ann.world.broker.tasks.sharing._silent
+
+
+def test_the_list_of_a_shared_store_has_a_second_page(pair):
+    ann = pair["ann"]
+    ann.submit_many(["t.1", "t.2"])
+
+    def page(**said: object) -> dict[str, object]:
+        ann.world.say(ADMIN_LINE, "MANAGEMENTREQ", {"command": "list_tasks", "id": "m", "auth_token": TOKEN, **said})
+        told = ann.hear(ADMIN_LINE, "MANAGEMENTREP")[-1]
+        assert told.options["code"] == 200, told
+        found: dict[str, object] = json.loads(told.body[0])
+        return found
+
+    first = page(limit=1)
+    second = page(limit=1, after=first["next"])
+    assert [one["task_id"] for one in (*first["items"], *second["items"])] == ["t.2", "t.1"]
+    assert page(limit=1, after="9" * 19)["items"] == first["items"]

@@ -28,11 +28,12 @@ from scale0.store.tasks import (
     TaskPage,
     reopened,
 )
+from scale0.store.writes import MAX_INTEGER
 from scale0.zerotask.machine import Tasks
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
 from scale0.zerotask.words import CANCELLED_ERROR, error_object
 
-MAX_SEQ_DIGITS: Final = 18
+MAX_SEQ_DIGITS: Final = 19
 """Of a place in the list, as text."""
 
 Row = Task | OpenTask | EndedTask
@@ -63,7 +64,7 @@ class TaskCommands:
         if said.after is not None:
             if not (said.after.isascii() and said.after.isdigit() and len(said.after) <= MAX_SEQ_DIGITS):
                 raise Refusal(codes.MALFORMED, "after is what the last page gave as next")
-            before = int(said.after)
+            before = min(int(said.after), MAX_INTEGER)
         ask = ListTasks(
             limit=max(1, min(said.limit, MAX_PAGE_ROWS)),
             before_seq=before,
