@@ -6,9 +6,11 @@ Promise: TASK-15, TASK-16.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
+from scale0.config import ServicePolicy
 from tests.zerotask.group import Group
 from tests.zerotask.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Scene
 
@@ -79,6 +81,18 @@ def test_a_broker_that_hands_nothing_out_takes_nothing_from_the_shelf(pair):
     worker = bob.worker("w", "m")
     pair.run(1.0)
     assert bob.handed(worker) == ["t"]
+
+
+def test_a_broker_at_the_limit_of_a_method_leaves_its_tasks_to_others(pair):
+    ann, bob = pair["ann"], pair["bob"]
+    ann.world.broker.state.policies = {"m": ServicePolicy(name="m", concurrency=1)}
+    busy = ann.worker("w", "m", slots=5)
+    ann.submit_many(["t.1", "t.2"])
+    assert ann.handed(busy) == ["t.1"]
+    pair.run(2.0)
+    idle = bob.worker("v", "m")
+    pair.run(3.0)
+    assert bob.handed(idle) == ["t.2"]
 
 
 def test_a_task_that_comes_to_the_broker_that_wants_it_cancelled_is_cancelled(pair):
@@ -176,12 +190,11 @@ def test_the_list_of_a_shared_store_has_a_second_page(pair):
     ann = pair["ann"]
     ann.submit_many(["t.1", "t.2"])
 
-    def page(**said: object) -> dict[str, object]:
+    def page(**said: object) -> Any:
         ann.world.say(ADMIN_LINE, "MANAGEMENTREQ", {"command": "list_tasks", "id": "m", "auth_token": TOKEN, **said})
         told = ann.hear(ADMIN_LINE, "MANAGEMENTREP")[-1]
         assert told.options["code"] == 200, told
-        found: dict[str, object] = json.loads(told.body[0])
-        return found
+        return json.loads(told.body[0])
 
     first = page(limit=1)
     second = page(limit=1, after=first["next"])
