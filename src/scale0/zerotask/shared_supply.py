@@ -23,6 +23,8 @@ LEAST_WINDOW: Final = 4
 """Tasks of a slow method that are held in advance."""
 MAX_PEEK: Final = 1_000
 """Methods in one question."""
+MAX_TAKES: Final = 50
+"""Levels that are taken from at one look: each is a transaction, and others wait behind them."""
 FROM_THE_FIRST: Final = -1
 """Whatever is on the shelf is nobody's: there is no place behind which it begins."""
 MORE: Final = 1
@@ -77,8 +79,12 @@ class SharedSupply:
         def found(levels: tuple[tuple[str, int], ...], _mark: int, _now: object, out: Step) -> None:
             for lane in wanted:
                 lane.known = True
-            for method, priority in levels:
+            for method, priority in levels[:MAX_TAKES]:
                 self.there_is(by_method[method], priority, take, out)
+            for method, priority in levels[MAX_TAKES:]:
+                # Taken when somebody asks for work, or at the next look.
+                by_method[method].level(priority).newest = MORE
+                self.short[method] = by_method[method]
 
         self._shelf.ask(PeekShelf(tuple(by_method)), found, step)
 

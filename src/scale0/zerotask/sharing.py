@@ -130,6 +130,7 @@ class Sharing:
         self._queue.shelf.ask(Beat(of_seconds(lease), judges), self._beaten, step)
 
     def _beaten(self, told: Beaten, _mark: int, now: Now, step: Step) -> None:
+        self._later(self._house.interval, self._beat, now)
         last, self._heard = self._heard, now.mono
         if now.mono - last > self._house.interval * self._house.liveness:
             # The store was away, or we slept: others may need a moment more.
@@ -143,7 +144,6 @@ class Sharing:
         if told.died:
             for holder in tuple(self._silent.values()):
                 self.claim(holder, None, now, step)
-        self._later(self._house.interval, self._beat, now)
 
     def _orphans(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Step) -> None:
         """Nobody came back with these: whoever had them is lost."""
@@ -168,6 +168,7 @@ class Sharing:
         self._queue.shelf.ask(TakeErrands(MAX_ERRANDS), self._run_errands, step)
 
     def _run_errands(self, errands: tuple[PutErrand, ...], _mark: int, now: Now, step: Step) -> None:
+        self._later(LOOK_SECONDS, self._look, now)
         for errand in errands:
             task = self._queue.shelf.tasks.get(errand.id)
             if task is None:
@@ -177,7 +178,6 @@ class Sharing:
             elif errand.kind == RELEASE and task.status in LEASED:
                 self._leases.release(task)
                 self._queue.hand_over(task, step)
-        self._later(LOOK_SECONDS, self._look, now)
 
     # Leases that come with their node.
 
@@ -330,6 +330,7 @@ class Sharing:
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, step)
 
     def _ends(self, rows: tuple[Any, ...], _mark: int, now: Now, step: Step) -> None:
+        self._later(ENDS_SECONDS, self._look_for_ends, now)
         for row in rows:
             self._watchers.told(row, now, step)
             for ending in self._endings.pop(row.id, ()):
@@ -340,7 +341,6 @@ class Sharing:
                 ending.then(False, now, step)
             if not endings:
                 del self._endings[id_]
-        self._later(ENDS_SECONDS, self._look_for_ends, now)
 
 
 def as_leased(row: OpenTask) -> Task:
