@@ -417,3 +417,16 @@ def test_nobody_comes_back_from_an_old_message_after_everything_was_told():
     table.merge([row(1, "w", "s")])
     assert table.rows == {}
     assert table.offered == {}
+
+
+def test_what_comes_late_of_a_former_life_does_not_hide_a_new_table() -> None:
+    """Promise: REQ-8"""
+    table = PeerTable()
+    assert table.take(11, 21)
+    table.renew()  # its broker starts again
+    assert table.take(11, 21)  # and something late arrives
+    assert table.take(1, 90)
+    assert table.take(2, 90)
+    assert not table.take(2, 90)
+    assert not table.take(11, 21)
+    assert table.take(3, 95)

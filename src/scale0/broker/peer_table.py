@@ -55,7 +55,7 @@ class Offer(NamedTuple):
 class PeerTable:
     """What one peer told of its clients."""
 
-    __slots__ = ("_base", "offered", "rows", "seq", "work")
+    __slots__ = ("_base", "_told", "offered", "rows", "seq", "work")
 
     def __init__(self) -> None:
         self.rows: dict[Key, Row] = {}
@@ -66,6 +66,23 @@ class PeerTable:
         self.work: Work = {}
         self._base = 0
         """Rows up to this version were told anew, or are gone."""
+        self._told = 0
+        """The largest version of a message."""
+
+    def renew(self) -> None:
+        """Its broker begins to count anew, perhaps in another life."""
+        self.seq = self._told = 0
+
+    def take(self, seq: int, version: int) -> bool:
+        """True for a message that is newer than all before it; otherwise it came late, or twice.
+
+        Numbers begin anew with a life of the sender's, versions do not: something late of a former life must not hide
+        what is told now.
+        """
+        if seq <= self.seq if version in (0, self._told) else version < self._told:
+            return False
+        self.seq, self._told = seq, version
+        return True
 
     def merge(self, rows: Iterable[Row]) -> None:
         """Newer rows take the place of older ones."""

@@ -143,7 +143,8 @@ class Peers:
         peer = self.by_name.get(said.identity) or self._new(said.identity)
         self._attach(peer, connection, now, step)
         # Whatever was said before, it begins anew.
-        peer.asked, peer.table.seq, peer.tabled, peer.back = None, 0, False, False
+        peer.asked, peer.tabled, peer.back = None, False, False
+        peer.table.renew()
         connection.batch = said.batch
         peer.group = said.group
         peer.endpoints = {name: said.endpoints[name] for name in Endpoints.__struct_fields__ if name in said.endpoints}

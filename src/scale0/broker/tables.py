@@ -237,8 +237,8 @@ class Tables:
         table.merge(body.clients)
         self._directory.merge(body.offers or (), peer.identity)
         peer.vain.clear()
-        if said.seq > before:  # otherwise it came late, or twice
-            table.seq, table.work = said.seq, body.work
+        if table.take(said.seq, said.version):
+            table.work = body.work
             if said.full:
                 # More of a large table may follow: its rows are merged like any others.
                 table.keep_only(body.clients, said.version)
