@@ -25,7 +25,7 @@ FOUND = (159,)
 """Seeds that broke something once. 159: what came late of a former life of a broker hid its new table."""
 
 
-@pytest.mark.parametrize("seed", (*range(SEEDS), *(seed for seed in FOUND if seed >= SEEDS)))
+@pytest.mark.parametrize("seed", [*range(SEEDS), *(seed for seed in FOUND if seed >= SEEDS)])
 def test_whatever_the_weather_they_agree_and_tell_the_truth(seed: int) -> None:
     Weather(seed).run()
 
