@@ -46,6 +46,8 @@ class Cutter:
                     # The client hears nothing any more; the server does what it was told.
                     source.shutdown(socket.SHUT_RDWR)
                     target.sendall(data)
+                    # It learns that nobody is there once it has done so: half a sentence must not keep its locks.
+                    target.shutdown(socket.SHUT_WR)
                     return
                 target.sendall(data)
         for end in (source, target):

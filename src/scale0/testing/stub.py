@@ -281,7 +281,7 @@ class StubNetwork:
 
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """A sign of life."""
-        return {"broker": BROKER, "boot": "0", "state": "active", "time": 0.0, "config_version": 1}
+        return {"broker": BROKER, "owner": BROKER, "boot": "0", "state": "active", "time": 0.0, "config_version": 1}
 
     def close(self) -> None:
         """Leave; later calls are refused, as a closed Client does."""
