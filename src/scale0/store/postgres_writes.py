@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.store.interface import StoreFailed
+from scale0.store.ordering import stretches
 from scale0.store.postgres_own import apply_own
 from scale0.store.postgres_text import clean, integers, truths
 from scale0.store.shared_tasks import OWN_IDS
 from scale0.store.sharing import FreeId, PutErrand, ReleaseTask
 from scale0.store.tasks import (
-    ChangeTask,
     DropFollow,
     DropTaskClient,
     EndTask,
@@ -156,26 +156,11 @@ class Commit:
         self._reopens: list[psycopg.Cursor[Any]] = []
 
     def send(self, writes: Sequence[Write]) -> None:
-        """Each kind of task write at one go, the rest one by one, as `sqlite_tasks.apply_writes` orders them."""
-        puts: list[Any] = []
-        changes: list[Any] = []
-        ends: list[Any] = []
-        rest: list[Any] = []
-        for write in writes:
-            kind = type(write)
-            if kind is PutTask:
-                puts.append(write)
-            elif kind is EndTask:
-                ends.append(write)
-            elif kind is LeaseTask or kind is ChangeTask:
-                changes.append(write)
-            elif kind is ReopenTask or kind is SweepTasks or kind is ReleaseTask:
-                self._flush(puts, changes, ends, rest)
-                self._turn_back(write)
-                puts, changes, ends, rest = [], [], [], []
-            else:
-                rest.append(write)
-        self._flush(puts, changes, ends, rest)
+        """Each kind of task write at one go, the rest one by one."""
+        for puts, changes, ends, rest, turn in stretches(writes):
+            self._flush(puts, changes, ends, rest)
+            if turn is not None:
+                self._turn_back(turn)
 
     def check(self) -> int:
         """Once all has arrived: StoreFailed if something was not found; how many were opened again."""

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.store.interface import StoreFailed
+from scale0.store.ordering import stretches
 from scale0.store.sharing import Claimed, ClaimTasks
 from scale0.store.sqlite_pages import OPEN_STATUSES, list_tasks, open_task
 from scale0.store.tasks import (
-    ChangeTask,
     CountTasks,
     DropFollow,
     DropTaskClient,
@@ -133,30 +133,11 @@ _NO_BYTES: Final = bytearray()
 
 
 def apply_writes(writer: sqlite3.Connection, writes: Sequence[Write], other: Other) -> None:
-    """Write all of a commit: each kind of task write at one go, the rest by `other`, in runs of one class.
-
-    Put, then change, then end is the order in which things happen to a task; only reopening turns it back, and only
-    sweeping frees an id, so those two wait for what came before them.
-    """
-    puts: list[Any] = []
-    changes: list[Any] = []
-    ends: list[Any] = []
-    rest: list[Any] = []
-    for write in writes:
-        kind = type(write)
-        if kind is PutTask:
-            puts.append(write)
-        elif kind is EndTask:
-            ends.append(write)
-        elif kind is LeaseTask or kind is ChangeTask:
-            changes.append(write)
-        elif kind is ReopenTask or kind is SweepTasks:
-            _flush(writer, puts, changes, ends, rest, other)
-            _turn_back(writer, write)
-            puts, changes, ends, rest = [], [], [], []
-        else:
-            rest.append(write)
-    _flush(writer, puts, changes, ends, rest, other)
+    """Write all of a commit: each kind of task write at one go, the rest by `other`, in runs of one class."""
+    for puts, changes, ends, rest, turn in stretches(writes):
+        _flush(writer, puts, changes, ends, rest, other)
+        if turn is not None:
+            _turn_back(writer, turn)
 
 
 def _flush(
