@@ -101,7 +101,7 @@ LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-in
 
 lock: ## Choose the newest allowed versions again, and write both lock files
 	@uv=$$(command -v uv || echo $(BIN)/uv); [ -x "$$uv" ] || { $(MAKE) setup; }; \
-	"$$uv" pip compile $(LOCK) --upgrade --extra dev --extra postgres pyproject.toml -o requirements.lock >/dev/null; \
+	"$$uv" pip compile $(LOCK) --upgrade --extra dev --extra postgres --extra otlp pyproject.toml -o requirements.lock >/dev/null; \
 	"$$uv" pip compile $(LOCK) --upgrade --extra pipeline -c requirements.lock pyproject.toml -o requirements-pipeline.lock >/dev/null
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 
