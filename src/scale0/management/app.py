@@ -21,6 +21,7 @@ from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
 from scale0.management import strict
+from scale0.management.access.attempts import Attempts
 from scale0.management.access.gate import MAX_BODY_BYTES, Gate
 from scale0.management.access.guard import guard, role_of
 from scale0.management.access.who import Who
@@ -64,7 +65,7 @@ def create_core(
 ) -> Litestar:
     """The same without the gate."""
     sampler = Sampler(network)
-    state = {"settings": settings, "network": network, "sampler": sampler, "who": Who(network)}
+    state = {"settings": settings, "network": network, "sampler": sampler, "who": Who(network), "attempts": Attempts()}
 
     @asynccontextmanager
     async def living(_: Litestar) -> AsyncIterator[None]:

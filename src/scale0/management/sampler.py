@@ -6,6 +6,8 @@ a disk, or a look that a reader causes: readers cost the broker nothing here.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from scale0.management.network import Network
@@ -19,5 +21,7 @@ class Sampler:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    async def run(self) -> None:
-        """Look for ever."""
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While this is open, it looks."""
+        yield

@@ -45,9 +45,10 @@ class Caller(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Caller({self.name!r}, {self.role!r})"  # a token must not get into a log by chance
 
-    def shown(self) -> dict[str, Any]:
-        """What they are told of themselves."""
-        return {"name": self.name, "role": self.role, "expires": self.expires, "csrf": csrf_of(self.token)}
+    @property
+    def csrf(self) -> str:
+        """What they must show besides the cookie."""
+        return csrf_of(self.token)
 
 
 def csrf_of(token: str) -> str:
