@@ -5,11 +5,13 @@ Lives here: reading that line. Never here: an option of the command line: what i
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
 import msgspec
 
+from scale0.management.server import main as serve
 from scale0.management.settings import Settings
 
 MAX_LINE_BYTES: Final = 256 * 1024
@@ -17,8 +19,6 @@ MAX_LINE_BYTES: Final = 256 * 1024
 
 def main() -> int:
     """Read what to do, and do it; the exit status."""
-    import os
-
     line = bytearray()
     while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
         piece = os.read(sys.stdin.fileno(), 1)
@@ -30,8 +30,6 @@ def main() -> int:
     except msgspec.DecodeError as error:
         sys.stderr.write(f"the settings are not as they should be: {error}\n")
         return 2
-    from scale0.management.server import main as serve
-
     return serve(settings)
 
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from litestar import Litestar, Request, Response
 from litestar.datastructures import State
 from litestar.di import Provide
@@ -20,13 +21,14 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
-from scale0.management import strict
+from scale0.management import openapi, strict
 from scale0.management.access.attempts import Attempts
 from scale0.management.access.gate import MAX_BODY_BYTES, Gate
 from scale0.management.access.guard import guard, role_of
 from scale0.management.access.who import Who
 from scale0.management.desk import provide_desk
 from scale0.management.network import Network
+from scale0.management.pages import read_pages
 from scale0.management.problem import Problem
 from scale0.management.routes import LIVES, ROUTES
 from scale0.management.sampler import Sampler
@@ -65,7 +67,15 @@ def create_core(
 ) -> Litestar:
     """The same without the gate."""
     sampler = Sampler(network)
-    state = {"settings": settings, "network": network, "sampler": sampler, "who": Who(network), "attempts": Attempts()}
+    state = {
+        "settings": settings,
+        "network": network,
+        "sampler": sampler,
+        "who": Who(network),
+        "attempts": Attempts(),
+        "document": msgspec.json.encode(openapi.document(routes)),
+        "pages": read_pages(),
+    }
 
     @asynccontextmanager
     async def living(_: Litestar) -> AsyncIterator[None]:

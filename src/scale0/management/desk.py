@@ -6,6 +6,9 @@ the caller's own token, so the broker decides and records.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 from litestar import Request
@@ -13,6 +16,7 @@ from litestar.di import NamedDependency
 from litestar.params import QueryParameter
 from typing_extensions import TypedDict
 
+from scale0.management import helens
 from scale0.management.access.guard import caller_of
 from scale0.management.access.who import Caller, Who
 from scale0.management.network import SNAPSHOT_SECONDS, Network
@@ -46,9 +50,7 @@ class Desk:
 
     __slots__ = ("_caller", "network", "sampler", "settings", "who")
 
-    def __init__(
-        self, caller: Caller | None, network: Network, sampler: Sampler, settings: Settings, who: Who
-    ) -> None:
+    def __init__(self, caller: Caller | None, network: Network, sampler: Sampler, settings: Settings, who: Who) -> None:
         self._caller = caller
         self.network = network
         self.sampler = sampler
@@ -70,9 +72,13 @@ class Desk:
         """A command that changes nothing; its answer is shared for a moment."""
         return await self.network.read(self.caller.token, command, seconds=seconds, **arguments)
 
-    async def rows(self, command: str, **arguments: Any) -> list[Row]:
+    async def rows(self, command: str) -> list[Row]:
         """Every row of a list."""
-        return await self.network.rows(self.caller.token, command, **arguments)
+        return await self.network.rows(self.caller.token, command)
+
+    async def helens(self, view: str, asked: Row, limit: int = helens.MAX_VIEW_ROWS) -> helens.Heard:
+        """What every Helen says."""
+        return await helens.ask(self.network, self.caller.token, view, asked, limit)
 
     async def page(self, command: str, limit: int, after: str | None, **arguments: Any) -> Page:
         """One page of a list."""
@@ -90,11 +96,19 @@ async def provide_desk(request: Request[Any, Any, Any]) -> Desk:
     return Desk(caller_of(request), state.network, state.sampler, state.settings, state.who)
 
 
-def paged(rows: list[Row], limit: int, after: str | None, key: str) -> Page:
-    """A page of rows that are all at hand, which `key` orders and names."""
-    start = 0
-    if after is not None:
-        start = next((number + 1 for number, row in enumerate(rows) if str(row[key]) == after), len(rows))
-    found = rows[start : start + limit]
-    more = start + limit < len(rows)
-    return {"items": found, "next": str(found[-1][key]) if more and found else None}
+def paged(rows: list[Row], limit: int, after: str | None, key: Callable[[Row], str]) -> Page:
+    """A page of rows that are all at hand; `key` orders and names them, so that the next page starts where this one
+    ends, whatever came and went meanwhile."""
+    named = sorted(((key(row), row) for row in rows), key=lambda one: one[0])
+    start = 0 if after is None else bisect_right(named, after, key=lambda one: one[0])
+    found = named[start : start + limit]
+    more = start + limit < len(named)
+    return {"items": [row for _, row in found], "next": found[-1][0] if more and found else None}
+
+
+def matching(rows: list[Row], match: str | None, *keys: str) -> list[Row]:
+    """Rows of which a value matches: a glob if it has `*`, `?` or `[`, else a part of it."""
+    if match is None:
+        return rows
+    glob = match.lower() if any(sign in match for sign in "*?[") else f"*{match.lower()}*"
+    return [row for row in rows if any(fnmatchcase(str(row.get(key)).lower(), glob) for key in keys)]

@@ -33,6 +33,8 @@ SPARE_LOGIN_LINES: Final = 2
 """Lines that are kept for the next login."""
 SNAPSHOT_SECONDS: Final = 0.5
 """How old an answer may be that several readers share."""
+LIST_SECONDS: Final = 1.0
+"""The same for a whole list, which costs the broker more."""
 PAGE_ROWS: Final = 1_000
 MAX_PAGES: Final = 100
 """Of a list that is read whole: 100,000 rows."""
@@ -69,12 +71,18 @@ class Network:
         key = f"{command} {msgspec.json.encode(sorted(arguments.items())).decode()}"
         return await self.snapshots.get(key, seconds, lambda: self.manage(token, command, **arguments))
 
-    async def rows(self, token: str, command: str, **arguments: Any) -> list[dict[str, Any]]:
+    async def rows(self, token: str, command: str, *, seconds: float = LIST_SECONDS) -> list[dict[str, Any]]:
         """Every row of a list, shared for a moment."""
+        found: list[dict[str, Any]] = await self.snapshots.get(
+            f"rows {command}", seconds, lambda: self._rows(token, command)
+        )
+        return found
+
+    async def _rows(self, token: str, command: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         after: str | None = None
         for _ in range(MAX_PAGES):
-            page = await self.read(token, command, limit=PAGE_ROWS, after=after, **arguments)
+            page = await self.manage(token, command, limit=PAGE_ROWS, after=after)
             found.extend(page["items"])
             after = page["next"]
             if after is None:

@@ -7,7 +7,9 @@ ends when it is told to, and when whoever started it is gone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -17,6 +19,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 import uvicorn
+import uvloop
 
 from scale0.management.app import create_app
 from scale0.management.door import MAX_CONNECTIONS, Door
@@ -41,8 +44,6 @@ class Server(uvicorn.Server):
 
     def capture_signals(self) -> Any:
         """None here either."""
-        import contextlib
-
         return contextlib.nullcontext()
 
 
@@ -75,7 +76,7 @@ async def serve(settings: Settings, said: TextIO, gone: Callable[[asyncio.Event]
     listener = listening(settings)
     network = Network(settings.endpoint, settings.token_file)
     config = uvicorn.Config(
-        create_app(settings, network),  # type: ignore[arg-type]
+        create_app(settings, network),
         http=Door,
         ws="none",
         lifespan="on",
@@ -121,8 +122,6 @@ def when_closed(stop: asyncio.Event) -> None:
     descriptor = sys.stdin.fileno()
 
     def readable() -> None:
-        import os
-
         if not os.read(descriptor, 65_536):
             loop.remove_reader(descriptor)
             stop.set()
@@ -135,8 +134,6 @@ def when_closed(stop: asyncio.Event) -> None:
 
 def main(settings: Settings) -> int:
     """The whole life of the process; its exit status."""
-    import uvloop
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         uvloop.run(serve(settings, sys.stdout, when_closed))

@@ -71,18 +71,19 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life of the server."""
-        if scope["type"] != "http":
+        asked: Any = scope
+        if asked["type"] != "http":
             await self._app(scope, receive, send)
             return
-        passage = Passage(self._headers, scope["path"].startswith(API), dict_of(scope["headers"]), receive, send)
+        passage = Passage(self._headers, asked["path"].startswith(API), dict_of(asked["headers"]), receive, send)
         try:
-            self._check(scope)
+            self._check(asked)
         except Problem as problem:
             await passage.refuse(problem)
             return
-        if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # the server leaves the body out by itself
-        await self._app(scope, passage.receive, passage.send)
+        if asked["method"] == "HEAD":
+            asked = {**asked, "method": "GET"}  # the server leaves the body out by itself
+        await self._app(asked, passage.receive, passage.send)
 
     def _check(self, scope: Any) -> None:
         if scope["method"] not in METHODS:
@@ -154,7 +155,7 @@ class Passage:
                 given.append((b"cache-control", b"no-store"))
             if self._unread:
                 given.append((b"connection", b"close"))
-            message = {**message, "headers": given}  # type: ignore[misc]
+            message = {**message, "headers": given}
         await self._send(message)
 
     async def refuse(self, problem: Problem) -> None:

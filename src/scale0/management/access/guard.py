@@ -42,7 +42,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
         return
     caller = await identify(connection)
     if RANKS.get(caller.role, -1) < RANKS[needed]:
-        message = f"{connection.scope['method']} {connection.scope['path'][:200]} needs the role {needed}"
+        message = f"{method_of(connection)} {connection.scope['path'][:200]} needs the role {needed}"
         raise Problem(403, message, f"you are {caller.name}, {caller.role}: ask somebody who is {needed}")
     connection.scope[_CALLER] = caller  # type: ignore[typeddict-unknown-key]
 
@@ -61,9 +61,14 @@ async def identify(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller:
     if cookie is None:
         raise Problem(401, "nobody is logged in here", "POST /api/v1/session, or give `Authorization: Bearer s0_…`")
     caller = await who.ask(cookie, True, address)
-    if connection.scope["method"] not in SAFE and not is_csrf(cookie, connection.headers.get(CSRF_HEADER, "")):  # type: ignore[typeddict-item]
+    if method_of(connection) not in SAFE and not is_csrf(cookie, connection.headers.get(CSRF_HEADER, "")):
         raise Problem(403, "X-CSRF-Token is missing or wrong", "send what GET /api/v1/session gives as `csrf`")
     return caller
+
+
+def method_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """What is to be done."""
+    return str(connection.scope["method"])  # type: ignore[typeddict-item]
 
 
 def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:

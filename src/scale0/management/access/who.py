@@ -98,6 +98,11 @@ class Who:
         """It was revoked just now."""
         self._known.pop(hashlib.sha256(token.encode()).hexdigest(), None)
 
+    def forget_id(self, token_id: str) -> None:
+        """The same by the start of its digest."""
+        for digest in [digest for digest in self._known if digest.startswith(token_id)]:
+            del self._known[digest]
+
     async def _asked(self, token: str, address: str, now: float) -> dict[str, Any]:
         wait = self._forged.wait(address, now)
         if wait:

@@ -11,10 +11,29 @@ from typing import Any, Final
 
 from litestar.handlers import HTTPRouteHandler
 
-from scale0.management.routes import public, session
+from scale0.management.routes import (
+    brokers,
+    clients,
+    configuration,
+    overview,
+    public,
+    quiet,
+    session,
+    tasks,
+    tokens,
+    watching,
+)
 
 ROUTES: Final[tuple[Sequence[HTTPRouteHandler], ...]] = (
     session.HANDLERS,
+    overview.HANDLERS,
+    brokers.HANDLERS,
+    clients.HANDLERS,
+    tasks.HANDLERS,
+    configuration.HANDLERS,
+    watching.HANDLERS,
+    quiet.HANDLERS,
+    tokens.HANDLERS,
     public.HANDLERS,
 )
 LIVES: Final[tuple[Callable[..., Any], ...]] = ()
