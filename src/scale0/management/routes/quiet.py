@@ -21,7 +21,6 @@ from scale0.client.shown import entry_path, is_over
 from scale0.management.access.guard import ROLE
 from scale0.management.desk import DEFAULT_ROWS, After, At, Desk, Limit, Page, Row, paged
 from scale0.management.problem import Problem
-from scale0.management.routes.configuration import changed
 
 SILENCES: Final = "/api/v1/silences"
 DOWNTIMES: Final = "/api/v1/downtimes"
@@ -150,7 +149,7 @@ async def add(desk: Desk, key: str, data: NewSilence | NewDowntime, times: Row) 
         if any(row["name"] == name for row in current["config"][key]):
             raise Problem(409, f"there is a {key[:-1]} {name} already", "give another name, or none")
         try:
-            done = await changed(desk, "patch_config", set={entry_path(key, name): entry}, base=current["version"])
+            done = await desk.change("patch_config", set={entry_path(key, name): entry}, base=current["version"])
         except Problem as problem:
             if problem.status != 409 or not left:
                 raise
@@ -162,7 +161,7 @@ async def add(desk: Desk, key: str, data: NewSilence | NewDowntime, times: Row) 
 async def take(desk: Desk, key: str, name: str) -> Row:
     """Take an entry away."""
     try:
-        done = await changed(desk, "patch_config", remove=[entry_path(key, name)])
+        done = await desk.change("patch_config", remove=[entry_path(key, name)])
     except Problem as problem:
         if problem.status == 400 and NOTHING_TO_REMOVE in problem.message:
             raise Problem(404, f"there is no {key[:-1]} {name[:100]}", f"GET /api/v1/{key} lists them") from None

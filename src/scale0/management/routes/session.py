@@ -120,7 +120,7 @@ async def show(request: Request[Any, Any, Any]) -> Session:
 async def log_out(desk: At) -> Response[dict[str, Any]]:
     """End the session: its token is revoked."""
     caller = desk.caller
-    found = await desk.manage("logout")
+    found = await desk.change("logout")
     desk.who.forget(caller.token)
     gone = Cookie(COOKIE, value="", path="/", max_age=0, httponly=True, samesite="strict", secure=desk.settings.has_tls)
     return Response(found, cookies=[gone])
