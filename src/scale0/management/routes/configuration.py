@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from litestar import get, patch, post, put
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from scale0.base.errors import ConfigError
 from scale0.broker.access import ADMIN, OPERATOR, VIEWER
@@ -97,7 +97,7 @@ async def diff(
 
 
 @post(CONFIG + "/check", opt={ROLE: VIEWER}, status_code=200, summary="Whether a document would be taken")
-async def check(desk: At, data: Draft) -> dict[str, Any]:
+async def check(desk: At, data: JSONBody[Draft]) -> dict[str, Any]:
     """`ok`, the reasons why not, and what would change; nothing is changed."""
     current = await desk.read("get_config")
     try:
@@ -110,19 +110,19 @@ async def check(desk: At, data: Draft) -> dict[str, Any]:
 
 
 @put(CONFIG, opt={ROLE: ADMIN}, summary="Replace the configuration")
-async def replace(desk: At, data: NewConfig) -> dict[str, Any]:
+async def replace(desk: At, data: JSONBody[NewConfig]) -> dict[str, Any]:
     """The whole document; 409 if another version is current than `base`."""
     return await desk.change("set_config", config=data.config, base=data.base)
 
 
 @patch(CONFIG, opt={ROLE: OPERATOR}, summary="Change parts of the configuration")
-async def change(desk: At, data: Changes) -> dict[str, Any]:
+async def change(desk: At, data: JSONBody[Changes]) -> dict[str, Any]:
     """Paths as `scale0 config set` takes them."""
     return await desk.change("patch_config", set=data.set, remove=data.remove, base=data.base)
 
 
 @post(CONFIG + "/rollback", opt={ROLE: ADMIN}, status_code=200, summary="Go back to a version")
-async def roll_back(desk: At, data: Rollback) -> dict[str, Any]:
+async def roll_back(desk: At, data: JSONBody[Rollback]) -> dict[str, Any]:
     """It becomes the next version; 409 if another version is current than `base`."""
     return await desk.change("rollback_config", version=data.version, base=data.base)
 

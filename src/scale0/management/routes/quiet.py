@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from litestar import delete, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath
+from litestar.params import FromPath, JSONBody
 
 from scale0.broker.access import OPERATOR, VIEWER
 from scale0.client.shown import entry_path, is_over
@@ -74,7 +74,7 @@ async def silences(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -
 
 
 @post(SILENCES, opt={ROLE: OPERATOR}, summary="Hold notices back")
-async def silence(desk: At, data: NewSilence) -> dict[str, Any]:
+async def silence(desk: At, data: JSONBody[NewSilence]) -> dict[str, Any]:
     """From now on."""
     if data.seconds is not None and data.ends is not None:
         raise Problem(400, "give seconds or ends, not both")
@@ -98,7 +98,7 @@ async def downtimes(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) 
 
 
 @post(DOWNTIMES, opt={ROLE: OPERATOR}, summary="Plan a downtime")
-async def downtime(desk: At, data: NewDowntime) -> dict[str, Any]:
+async def downtime(desk: At, data: JSONBody[NewDowntime]) -> dict[str, Any]:
     """A time in which being down is right."""
     if (data.seconds is None) == (data.ends is None):
         raise Problem(400, "give seconds or ends")

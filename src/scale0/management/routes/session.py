@@ -14,6 +14,7 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import Cookie
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
 from typing_extensions import TypedDict
 
 from scale0.broker.access import VIEWER
@@ -53,7 +54,7 @@ class Session(TypedDict):
 
 
 @post(PATH, opt={ROLE: None}, status_code=200, summary="Log in")
-async def log_in(request: Request[Any, Any, Any], desk: At, data: Login) -> Response[Session]:
+async def log_in(request: Request[Any, Any, Any], desk: At, data: JSONBody[Login]) -> Response[Session]:
     """By name and password, by a token, or by a one-time link's secret. Sets the cookie."""
     address = address_of(request)
     match data:

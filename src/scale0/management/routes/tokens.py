@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from litestar import delete, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import PathParameter
+from litestar.params import JSONBody, PathParameter
 
 from scale0.broker.access import ADMIN, LOGIN_SECONDS, MAX_TOKEN_SECONDS
 from scale0.management.access.guard import ROLE
@@ -35,7 +35,7 @@ async def tokens(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> 
 
 
 @post(TOKENS, opt={ROLE: ADMIN}, summary="Issue a token")
-async def issue(desk: At, data: NewToken) -> dict[str, Any]:
+async def issue(desk: At, data: JSONBody[NewToken]) -> dict[str, Any]:
     """The token is told here, and never again."""
     return await desk.change("issue_token", name=data.name, role=data.role, ttl=data.ttl)
 
