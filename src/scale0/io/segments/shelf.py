@@ -45,10 +45,11 @@ class Back(NamedTuple):
 
 
 class Shelf:
-    """The segments of one data folder."""
+    """The segments of one data folder; `default` is where they are if their writer left no note."""
 
-    def __init__(self, data_dir: Path, mono: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, data_dir: Path, default: str = "", mono: Callable[[], float] = time.monotonic) -> None:
         self._data_dir = data_dir
+        self._default = default or str(data_dir / FOLDER)
         self._mono = mono
         self._lock = threading.Lock()
         self._where = ""
@@ -192,7 +193,7 @@ class Shelf:
 
     def _open(self) -> None:
         note = read_note(self._data_dir)
-        where = note.place if note is not None else str(self._data_dir / FOLDER)
+        where = note.place if note is not None else self._default
         if where != self._where:
             self._where = where
             self._place = open_place(where, "reader", self._data_dir)

@@ -44,10 +44,11 @@ class TooMany(Scale0Error):
 class Feed:
     """Events of some data folders."""
 
-    def __init__(self, folders: Sequence[Path], poll_seconds: float = POLL_SECONDS) -> None:
+    def __init__(self, folders: Sequence[Path], poll_seconds: float = POLL_SECONDS, segments: str = "") -> None:
+        """`segments` is where those of the first folder are, if its writer did not say."""
         self._folders = list(dict.fromkeys(folders))
         self._poll_seconds = poll_seconds
-        self._shelves = [Shelf(folder) for folder in self._folders]
+        self._shelves = [Shelf(one, segments if number == 0 else "") for number, one in enumerate(self._folders)]
         self._live = Library(self._folders, self._shelves)
         """Of the live thread alone."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed-live")

@@ -53,12 +53,13 @@ class Dropped(msgspec.Struct, frozen=True):
     """Why a listener is told nothing more; it may come back with the last id that it has."""
 
     reason: str
-    """slow, or stopped."""
+    """slow, access or stopped."""
     words: str
 
 
 DROPPED: Final = {
     "slow": Dropped("slow", "it was not read fast enough; come back with the last id"),
+    "access": Dropped("access", "the token has expired or was revoked; log in again"),
     "stopped": Dropped("stopped", "the server stops; come back with the last id"),
 }
 

@@ -16,7 +16,7 @@ from scale0.events.columns import MAX_BIGINT
 
 MAX_SOURCES: Final = 64
 """Brokers and Helens whose events one server tells of; a header of a request must hold them all."""
-MAX_TEXT: Final = 8_192
+MAX_TEXT: Final = 4_096
 _PLAIN: Final = ":"
 """Besides letters, digits and `_.-~`: these are in identities."""
 _PART: Final = re.compile(r"([A-Za-z0-9._~:%-]{1,512}):(0|[1-9][0-9]{0,18})", re.ASCII)
