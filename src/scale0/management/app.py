@@ -129,8 +129,12 @@ def answer_http(request: Request[Any, Any, Any], error: HTTPException) -> Respon
     message = error.detail if error.status_code < 500 else "something went wrong in this server"
     extra = error.extra if isinstance(error.extra, list) else []
     reasons = [f"{one.get('key', '')}: {one.get('message', '')}"[:300] for one in extra if isinstance(one, dict)]
-    if error.status_code == 404:
+    if error.status_code == 400 and reasons:
+        message = "a parameter is not as it should be: " + "; ".join(reasons)
+    elif error.status_code == 404:
         message = f"there is no {request.scope['path'][:200]}"
+    elif error.status_code == 405:
+        message = f"{request.scope['method']} is not done with {request.scope['path'][:200]}"
     problem = Problem(error.status_code, message[:500], reasons=reasons)
     return Response(problem.shown(), status_code=problem.status, headers={**(error.headers or {}), **problem.headers()})
 

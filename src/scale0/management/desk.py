@@ -68,6 +68,14 @@ class Desk:
         """A command in the caller's name."""
         return await self.network.manage(self.caller.token, command, origin=self.caller.origin, **arguments)
 
+    async def change(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """The same for one that changes something: from then on nobody is shown what was before."""
+        try:
+            found: dict[str, Any] = await self.manage(command, **arguments)
+        finally:
+            self.network.snapshots.clear()
+        return found
+
     async def read(self, command: str, *, seconds: float = SNAPSHOT_SECONDS, **arguments: Any) -> Any:
         """A command that changes nothing; its answer is shared for a moment."""
         return await self.network.read(self.caller.token, command, seconds=seconds, **arguments)

@@ -52,10 +52,9 @@ class Snapshots:
         self._put(key, Entry(task, now + seconds))
         return await asyncio.shield(task)
 
-    def forget(self, start: str) -> None:
-        """What was asked in these words has changed."""
-        for key in [key for key in self._entries if key.startswith(start)]:
-            del self._entries[key]
+    def clear(self) -> None:
+        """Something has changed: whoever asks from now on is told what is there now."""
+        self._entries.clear()
 
     async def _made(self, key: str, seconds: float, make: Make) -> Any:
         self.asked += 1

@@ -40,10 +40,17 @@ async def check(request: Request[Any, Any, Any]) -> None:
     field = handler.parsed_data_field
     if field is None:
         return
+    if field.is_optional and request.headers.get("content-length", "0") == "0" and not is_chunked(request):
+        return
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise Problem(415, f"the body is {kind[:60] or 'of no kind'}, not {JSON}")
     body_of(await request.body(), field.annotation)
+
+
+def is_chunked(request: Request[Any, Any, Any]) -> bool:
+    """True if a body may come whose length nobody said."""
+    return "transfer-encoding" in request.headers
 
 
 def check_query(given: Iterable[tuple[str, Any]], known: frozenset[str]) -> None:

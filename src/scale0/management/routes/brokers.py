@@ -72,8 +72,7 @@ async def command(
     own = (await desk.network.call("scale0.ping"))["broker"]
     if broker != own:
         raise await elsewhere(desk, broker)
-    found: dict[str, Any] = await desk.manage(COMMANDS[command])
-    return found
+    return await desk.change(COMMANDS[command])
 
 
 async def elsewhere(desk: Desk, broker: str) -> Problem:

@@ -69,8 +69,7 @@ async def error_clients(desk: At, limit: Limit = DEFAULT_ROWS, after: After = No
 @post("/api/v1/error-clients/{client:str}/forgive", opt={ROLE: OPERATOR}, status_code=200, summary="Listen again")
 async def forgive(desk: At, client: FromPath[str]) -> dict[str, Any]:
     """Listen to an error client again."""
-    found: dict[str, Any] = await desk.manage("forgive", client=client)
-    return found
+    return await desk.change("forgive", client=client)
 
 
 HANDLERS: Final[list[HTTPRouteHandler]] = [clients, services, queues, series, error_clients, forgive]

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final
 import msgspec
 from litestar import get, patch, post, put
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from scale0.base.errors import ConfigError
 from scale0.broker.access import ADMIN, OPERATOR, VIEWER
 from scale0.config import NetworkDocument, changed_paths, check_document, parse
 from scale0.management.access.guard import ROLE
-from scale0.management.desk import DEFAULT_ROWS, After, At, Desk, Limit, Page
+from scale0.management.desk import DEFAULT_ROWS, After, At, Limit, Page
 
 CONFIG: Final = "/api/v1/config"
 MAX_VERSION: Final = 2**63 - 1
@@ -97,7 +97,7 @@ async def diff(
 
 
 @post(CONFIG + "/check", opt={ROLE: VIEWER}, status_code=200, summary="Whether a document would be taken")
-async def check(desk: At, data: Draft) -> dict[str, Any]:
+async def check(desk: At, data: JSONBody[Draft]) -> dict[str, Any]:
     """`ok`, the reasons why not, and what would change; nothing is changed."""
     current = await desk.read("get_config")
     try:
@@ -110,29 +110,21 @@ async def check(desk: At, data: Draft) -> dict[str, Any]:
 
 
 @put(CONFIG, opt={ROLE: ADMIN}, summary="Replace the configuration")
-async def replace(desk: At, data: NewConfig) -> dict[str, Any]:
+async def replace(desk: At, data: JSONBody[NewConfig]) -> dict[str, Any]:
     """The whole document; 409 if another version is current than `base`."""
-    return await changed(desk, "set_config", config=data.config, base=data.base)
+    return await desk.change("set_config", config=data.config, base=data.base)
 
 
 @patch(CONFIG, opt={ROLE: OPERATOR}, summary="Change parts of the configuration")
-async def change(desk: At, data: Changes) -> dict[str, Any]:
+async def change(desk: At, data: JSONBody[Changes]) -> dict[str, Any]:
     """Paths as `scale0 config set` takes them."""
-    return await changed(desk, "patch_config", set=data.set, remove=data.remove, base=data.base)
+    return await desk.change("patch_config", set=data.set, remove=data.remove, base=data.base)
 
 
 @post(CONFIG + "/rollback", opt={ROLE: ADMIN}, status_code=200, summary="Go back to a version")
-async def roll_back(desk: At, data: Rollback) -> dict[str, Any]:
+async def roll_back(desk: At, data: JSONBody[Rollback]) -> dict[str, Any]:
     """It becomes the next version; 409 if another version is current than `base`."""
-    return await changed(desk, "rollback_config", version=data.version, base=data.base)
-
-
-async def changed(desk: Desk, command: str, **said: Any) -> dict[str, Any]:
-    """A change, after which nobody is shown what was before."""
-    found: dict[str, Any] = await desk.manage(command, **said)
-    desk.network.snapshots.forget("get_config")
-    desk.network.snapshots.forget("config_history")
-    return found
+    return await desk.change("rollback_config", version=data.version, base=data.base)
 
 
 def document_of(found: dict[str, Any]) -> NetworkDocument:

@@ -14,14 +14,13 @@ from typing import Annotated, Any, Final
 import msgspec
 from litestar import delete, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath
+from litestar.params import FromPath, JSONBody
 
 from scale0.broker.access import OPERATOR, VIEWER
 from scale0.client.shown import entry_path, is_over
 from scale0.management.access.guard import ROLE
 from scale0.management.desk import DEFAULT_ROWS, After, At, Desk, Limit, Page, Row, paged
 from scale0.management.problem import Problem
-from scale0.management.routes.configuration import changed
 
 SILENCES: Final = "/api/v1/silences"
 DOWNTIMES: Final = "/api/v1/downtimes"
@@ -75,7 +74,7 @@ async def silences(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -
 
 
 @post(SILENCES, opt={ROLE: OPERATOR}, summary="Hold notices back")
-async def silence(desk: At, data: NewSilence) -> dict[str, Any]:
+async def silence(desk: At, data: JSONBody[NewSilence]) -> dict[str, Any]:
     """From now on."""
     if data.seconds is not None and data.ends is not None:
         raise Problem(400, "give seconds or ends, not both")
@@ -99,7 +98,7 @@ async def downtimes(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) 
 
 
 @post(DOWNTIMES, opt={ROLE: OPERATOR}, summary="Plan a downtime")
-async def downtime(desk: At, data: NewDowntime) -> dict[str, Any]:
+async def downtime(desk: At, data: JSONBody[NewDowntime]) -> dict[str, Any]:
     """A time in which being down is right."""
     if (data.seconds is None) == (data.ends is None):
         raise Problem(400, "give seconds or ends")
@@ -150,7 +149,7 @@ async def add(desk: Desk, key: str, data: NewSilence | NewDowntime, times: Row) 
         if any(row["name"] == name for row in current["config"][key]):
             raise Problem(409, f"there is a {key[:-1]} {name} already", "give another name, or none")
         try:
-            done = await changed(desk, "patch_config", set={entry_path(key, name): entry}, base=current["version"])
+            done = await desk.change("patch_config", set={entry_path(key, name): entry}, base=current["version"])
         except Problem as problem:
             if problem.status != 409 or not left:
                 raise
@@ -162,7 +161,7 @@ async def add(desk: Desk, key: str, data: NewSilence | NewDowntime, times: Row) 
 async def take(desk: Desk, key: str, name: str) -> Row:
     """Take an entry away."""
     try:
-        done = await changed(desk, "patch_config", remove=[entry_path(key, name)])
+        done = await desk.change("patch_config", remove=[entry_path(key, name)])
     except Problem as problem:
         if problem.status == 400 and NOTHING_TO_REMOVE in problem.message:
             raise Problem(404, f"there is no {key[:-1]} {name[:100]}", f"GET /api/v1/{key} lists them") from None

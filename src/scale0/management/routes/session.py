@@ -14,6 +14,7 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import Cookie
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
 from typing_extensions import TypedDict
 
 from scale0.broker.access import VIEWER
@@ -53,7 +54,7 @@ class Session(TypedDict):
 
 
 @post(PATH, opt={ROLE: None}, status_code=200, summary="Log in")
-async def log_in(request: Request[Any, Any, Any], desk: At, data: Login) -> Response[Session]:
+async def log_in(request: Request[Any, Any, Any], desk: At, data: JSONBody[Login]) -> Response[Session]:
     """By name and password, by a token, or by a one-time link's secret. Sets the cookie."""
     address = address_of(request)
     match data:
@@ -120,7 +121,7 @@ async def show(request: Request[Any, Any, Any]) -> Session:
 async def log_out(desk: At) -> Response[dict[str, Any]]:
     """End the session: its token is revoked."""
     caller = desk.caller
-    found = await desk.manage("logout")
+    found = await desk.change("logout")
     desk.who.forget(caller.token)
     gone = Cookie(COOKIE, value="", path="/", max_age=0, httponly=True, samesite="strict", secure=desk.settings.has_tls)
     return Response(found, cookies=[gone])

@@ -42,15 +42,13 @@ async def task(desk: At, task_id: FromPath[str]) -> dict[str, Any]:
 @post(TASKS + "/{task_id:str}/retry", opt={ROLE: OPERATOR}, status_code=200, summary="Run a failed task again")
 async def retry(desk: At, task_id: FromPath[str]) -> dict[str, Any]:
     """Queue it again, with all of its attempts."""
-    found: dict[str, Any] = await desk.manage("retry_task", task_id=task_id)
-    return found
+    return await desk.change("retry_task", task_id=task_id)
 
 
 @post(TASKS + "/{task_id:str}/cancel", opt={ROLE: OPERATOR}, status_code=200, summary="Cancel a task")
 async def cancel(desk: At, task_id: FromPath[str]) -> dict[str, Any]:
     """End it; one that runs is told to stop."""
-    found: dict[str, Any] = await desk.manage("cancel_task", task_id=task_id)
-    return found
+    return await desk.change("cancel_task", task_id=task_id)
 
 
 HANDLERS: Final[list[HTTPRouteHandler]] = [tasks, task, retry, cancel]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from litestar import delete, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import PathParameter
+from litestar.params import JSONBody, PathParameter
 
 from scale0.broker.access import ADMIN, LOGIN_SECONDS, MAX_TOKEN_SECONDS
 from scale0.management.access.guard import ROLE
@@ -35,16 +35,15 @@ async def tokens(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> 
 
 
 @post(TOKENS, opt={ROLE: ADMIN}, summary="Issue a token")
-async def issue(desk: At, data: NewToken) -> dict[str, Any]:
+async def issue(desk: At, data: JSONBody[NewToken]) -> dict[str, Any]:
     """The token is told here, and never again."""
-    found: dict[str, Any] = await desk.manage("issue_token", name=data.name, role=data.role, ttl=data.ttl)
-    return found
+    return await desk.change("issue_token", name=data.name, role=data.role, ttl=data.ttl)
 
 
 @delete(TOKENS + "/{token_id:str}", opt={ROLE: ADMIN}, status_code=200, summary="Revoke a token")
 async def revoke(desk: At, token_id: Annotated[str, PathParameter(pattern="^[0-9a-f]{12}$")]) -> dict[str, Any]:
     """At once; a session that has it is over."""
-    found: dict[str, Any] = await desk.manage("revoke_token", token_id=token_id)
+    found = await desk.change("revoke_token", token_id=token_id)
     desk.who.forget_id(token_id)
     return found
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from typing_extensions import TypedDict
 
 from scale0.base import codes
@@ -92,8 +92,11 @@ def worst_key(row: Row) -> str:
 
 
 @post(CHECKS + "/{agent:str}/{check:str}/run", opt={ROLE: OPERATOR}, status_code=200, summary="Run a check now")
-async def run(desk: At, agent: FromPath[str], check: FromPath[str], data: Run) -> dict[str, Any]:
+async def run(
+    desk: At, agent: FromPath[str], check: FromPath[str], data: JSONBody[Run | None] = None
+) -> dict[str, Any]:
     """The result: state, message, metrics, started, seconds."""
+    data = data or Run()
     said: Row = {"agent": agent, "check": check, "timeout": data.timeout}
     if not await helens.connected(desk.network, desk.caller.token):
         raise Problem(404, "no Helen is connected", "`scale0 up` starts one; else: scale0 helen --config FILE")
