@@ -23,6 +23,8 @@ from scale0.management.metrics.senders import PUSH_SECONDS, GraphiteSender, Otlp
 MAX_EXPORTS: Final = 16
 """Each has a task and a batch of its own."""
 
+MIN_INTERVAL_SECONDS: Final = 1.0
+"""Samples are taken once a second: there is nothing newer."""
 OTLP_SECONDS: Final = PUSH_SECONDS * 0.8
 """What OpenTelemetry's exporter may take, with its own retries: it gives up before we do."""
 
@@ -45,7 +47,7 @@ async def exporting(exports: Sequence[Export], current: Current) -> AsyncIterato
     pushers: list[Pusher] = []
     for export in exports:
         health = Health(kind=export.kind, address=shown(export.address))
-        pace = Pace(export.interval, health, chance, loop.time())
+        pace = Pace(max(export.interval, MIN_INTERVAL_SECONDS), health, chance, loop.time())
         pushers.append(Pusher(open_sender(export, loop), pace, current, loop.time))
     current.health = lambda: tuple(pusher.health for pusher in pushers)
     tasks = [loop.create_task(pusher.run()) for pusher in pushers]

@@ -20,7 +20,7 @@ MAX_PART_CHARS: Final = 100
 NONE: Final = "none"
 """An empty label."""
 
-One = TypeVar("One", Point, Spread)
+One = TypeVar("One", bound=Point | Spread)
 
 
 def part(text: str) -> str:

@@ -23,8 +23,6 @@ log = logging.getLogger("scale0.exports")
 
 MAX_BACKOFF_SECONDS: Final = 120.0
 """How long a receiver that fails is left alone at most; longer only if its interval is."""
-MIN_INTERVAL_SECONDS: Final = 1.0
-"""Samples are taken once a second: there is nothing newer."""
 MAX_DOUBLINGS: Final = 16
 
 
@@ -34,7 +32,7 @@ class Pace:
     __slots__ = ("_chance", "_interval", "_rest_until", "_row", "due", "health")
 
     def __init__(self, interval: float, health: Health, chance: Random, now: float) -> None:
-        self._interval = max(interval, MIN_INTERVAL_SECONDS)
+        self._interval = interval
         self._chance = chance
         self._rest_until = -math.inf
         self._row = 0
