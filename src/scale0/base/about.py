@@ -14,4 +14,11 @@ ABOUT: Final = "about"
 
 def about(**ids: object) -> dict[str, dict[str, str]]:
     """`log.info("up", extra=about(client=identity))`: words of the house, and the ids that they name."""
-    return {ABOUT: {word: str(value) for word, value in ids.items() if value not in (None, "")}}
+    return {ABOUT: {word: spelled(value) for word, value in ids.items() if value not in (None, "", b"")}}
+
+
+def spelled(value: object) -> str:
+    """An id as text: bytes as they read, if they do, else in hexadecimal."""
+    if not isinstance(value, bytes):
+        return str(value)
+    return value.decode() if value.isascii() and value.decode().isprintable() else value.hex()
