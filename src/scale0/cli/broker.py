@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from scale0.cli.log_format import log_format
+
 if TYPE_CHECKING:
     from scale0.broker.broker import Broker
     from scale0.config import BrokerConfig
@@ -55,6 +57,7 @@ def port_option(name: str, default: int) -> Callable[[Command], Command]:
 @click.option("--standby-for", metavar="BROKER", help="Serve the clients of this one while it does not; needs --join.")
 @click.option("--service", "services", multiple=True, help="Serve only this; may be repeated. Default: all.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys: the net is trusted.")
+@log_format
 def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[str, ...], **flags: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
@@ -70,9 +73,9 @@ def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[st
     """
     from scale0.config import BrokerConfig
     from scale0.io.files import read_config
+    from scale0.io.logs import log_to_stderr
     from scale0.io.process import run_broker
 
-    log_to_stderr()
     config = read_config(config_file, BrokerConfig) if config_file else BrokerConfig()
     changes = {name: value for name, value in flags.items() if value is not None}
     if services:
@@ -80,6 +83,7 @@ def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[st
     if joined:
         changes["peers"] = [*config.peers, *(peer_of(word) for word in joined)]
     changes.setdefault("identity", config.identity or default_identity())
+    log_to_stderr(changes["identity"])
     sys.exit(run_broker(changed(config, changes), config_file, say_ready, say_served))
 
 
@@ -108,13 +112,6 @@ def changed(config: BrokerConfig, changes: dict[str, Any]) -> BrokerConfig:
         reasons = [reason.removeprefix("line 1: ") for reason in error.reasons]
         raise ConfigError(reasons) from error
     return msgspec.structs.replace(config, **{name: getattr(asked, name) for name in changes})
-
-
-def log_to_stderr(level: str = "INFO") -> None:
-    """Logs beside the answers, never between them."""
-    import logging
-
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 def default_identity() -> str:

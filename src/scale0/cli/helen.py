@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scale0.cli.helen_init import init, token
+from scale0.cli.log_format import log_format
 
 if TYPE_CHECKING:
     from scale0.equus.helen import Helen
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Her file: .json, .xml or .zpl.")
+@log_format
 @click.pass_context
 def helen(context: click.Context, config_file: Path | None) -> None:
     """Run Helen, whom monitoring agents connect to, until SIGTERM or Ctrl-C.
@@ -38,13 +40,14 @@ def helen(context: click.Context, config_file: Path | None) -> None:
         return
     if config_file is None:
         raise click.UsageError("name her file: scale0 helen --config FILE; `scale0 helen init` makes one")
-    from scale0.cli.broker import log_to_stderr
     from scale0.config import HelenConfig
     from scale0.io.files import read_config
     from scale0.io.helen.process import run_helen
+    from scale0.io.logs import log_to_stderr
 
-    log_to_stderr()
-    sys.exit(run_helen(read_config(config_file, HelenConfig), say_ready))
+    config = read_config(config_file, HelenConfig)
+    log_to_stderr(config.identity)
+    sys.exit(run_helen(config, say_ready))
 
 
 def say_ready(running: Helen, port: int) -> None:

@@ -17,7 +17,8 @@ import click
 
 from scale0.cli import faults, output
 from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
-from scale0.cli.broker import PORTS, default_identity, log_to_stderr
+from scale0.cli.broker import PORTS, default_identity
+from scale0.cli.log_format import log_format
 from scale0.cli.places import BACKEND_PORT, DEFAULT_HOST, FRONTEND_PORT, JOIN, JOIN_BACKEND
 from scale0.cli.up_watch import Monitoring
 
@@ -37,6 +38,7 @@ TRIES: Final = 100
 @click.option("--port", type=click.IntRange(1, 65_000), help=f"The first of five ports ({FRONTEND_PORT}, or free).")
 @click.option("--bare", is_flag=True, help="The broker alone: no console, and nothing watches this machine.")
 @click.option("--verbose", is_flag=True, help="Log to stderr what happens.")
+@log_format
 def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbose: bool) -> None:
     """Start a network on this machine, on loopback: a broker with its console, and a Helen and an agent that watch it.
 
@@ -48,9 +50,10 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
     from scale0.base.errors import StoreError
     from scale0.cli.broker import changed
     from scale0.config import BrokerConfig
+    from scale0.io.logs import log_to_stderr
     from scale0.io.process import run_broker
 
-    log_to_stderr("INFO" if verbose else "WARNING")
+    log_to_stderr(identity or default_identity(), "INFO" if verbose else "WARNING")
     first = first_port(port)
     make_private(Path(data_dir))
     changes = {

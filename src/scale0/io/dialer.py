@@ -14,6 +14,7 @@ from typing import Final
 
 import zmq
 
+from scale0.base.about import about
 from scale0.base.limits import Limits
 from scale0.io.door import Sent, set_options
 from scale0.io.frames import drain, readable, send_frames
@@ -54,7 +55,7 @@ class Dialer:
         try:
             socket = self._context.socket(zmq.DEALER)
         except zmq.ZMQError as error:
-            log.warning("no socket is left for the broker at %s: %s", endpoint, error)
+            log.warning("no socket is left for the broker at %s: %s", endpoint, error, extra=about(peer=endpoint))
             return
         try:
             set_options(socket, self._limits)
@@ -66,7 +67,7 @@ class Dialer:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
             # Others name addresses, too: one that is none must not cost us the turn.
-            log.warning("the broker at %s cannot be dialed: %s", endpoint, error)
+            log.warning("the broker at %s cannot be dialed: %s", endpoint, error, extra=about(peer=endpoint))
             socket.close(linger=0)
             return
         self._sockets[place] = socket
