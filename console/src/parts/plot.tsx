@@ -1,0 +1,99 @@
+// uPlot, dressed in the colours of the page. It is drawn anew when the theme changes, and fed when numbers come.
+
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { useEffect, useRef } from "preact/hooks";
+import { isDark } from "../theme";
+
+export type Value = (value: number) => string;
+export interface SeriesOf {
+  name: string;
+  colour: string;
+  values: readonly (number | null)[];
+  dash?: boolean;
+  /** Filled down to nothing. */
+  fill?: boolean;
+  width?: number;
+  bars?: boolean;
+}
+interface Props {
+  label: string;
+  times: readonly number[];
+  series: SeriesOf[];
+  say: Value;
+  height?: number;
+  /** Areas between two series, by their numbers (from 1), such as an interval of confidence. */
+  bands?: { between: [number, number]; colour: string }[];
+  /** The whole of the axis, if the numbers alone do not say it. */
+  range?: [number, number];
+  floor?: number;
+}
+
+function colourOf(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || "#888";
+}
+
+function paint(name: string, alpha: number): string {
+  const colour = colourOf(name);
+  const found = /^#([0-9a-f]{6})$/i.exec(colour);
+  return found ? `${colour}${Math.round(alpha * 255).toString(16).padStart(2, "0")}` : colour;
+}
+
+function optionsOf(props: Props, width: number): uPlot.Options {
+  const { series, say, height = 180, bands, range, floor = 0 } = props;
+  const axis = { stroke: colourOf("faint"), grid: { stroke: colourOf("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+  const bars = uPlot.paths.bars?.({ size: [0.9, 40], gap: 1 });
+  return {
+    width,
+    height,
+    legend: { show: true, live: true },
+    cursor: { y: false, points: { size: 6 } },
+    padding: [8, 8, 0, 0],
+    scales: {
+      x: { time: true },
+      y: range ? { range } : { range: (_plot, low, high) => [Math.min(floor, low ?? 0), high > floor ? high * 1.08 : floor + 1] },
+    },
+    axes: [axis, { ...axis, size: 62, values: (_plot, splits) => splits.map((split) => say(split)) }],
+    series: [
+      { value: (_plot, at) => (at === null || at === undefined ? "–" : new Date(at * 1000).toLocaleString("sv")) },
+      ...series.map((each): uPlot.Series => ({
+        label: each.name,
+        stroke: colourOf(each.colour),
+        width: each.width ?? 1.5,
+        dash: each.dash ? [6, 4] : undefined,
+        fill: each.fill ? paint(each.colour, 0.14) : each.bars ? paint(each.colour, 0.75) : undefined,
+        paths: each.bars ? bars : undefined,
+        points: { show: false },
+        spanGaps: false,
+        value: (_plot, value) => (value === null || value === undefined ? "–" : say(value)),
+      })),
+    ],
+    bands: bands?.map(({ between, colour }) => ({ series: between, fill: paint(colour, 0.18) })),
+  };
+}
+
+const dataOf = (props: Props): uPlot.AlignedData =>
+  [props.times as number[], ...props.series.map((each) => each.values as (number | null)[])] as uPlot.AlignedData;
+
+export function Plot(props: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const dark = isDark.value;
+  const shape = `${props.series.map((each) => each.name).join("|")} ${dark} ${props.height}`;
+  useEffect(() => {
+    const at = box.current;
+    if (!at) return;
+    plot.current = new uPlot(optionsOf(props, Math.max(200, at.clientWidth)), dataOf(props), at);
+    const sized = new ResizeObserver(() => {
+      plot.current?.setSize({ width: Math.max(200, at.clientWidth), height: props.height ?? 180 });
+    });
+    sized.observe(at);
+    return () => {
+      sized.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [shape]);
+  useEffect(() => plot.current?.setData(dataOf(props)), [props.times, shape]);
+  return <div class="plot" ref={box} role="img" aria-label={props.label} />;
+}
