@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import output
-from scale0.cli.look import DISCOVERY_SECONDS, counted, json_option, shown_again, state_of, watch_option
+from scale0.cli.again import json_option, shown_again, watch_option
+from scale0.cli.look import DISCOVERY_SECONDS, counted, state_of
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from scale0.cli import authority, entries, faults, findings, helens, output
+from scale0.cli.again import json_option
 from scale0.cli.check_test import test
-from scale0.cli.look import json_option
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scale0.cli import authority, entries, faults, output
-from scale0.cli.look import json_option
+from scale0.cli.again import json_option
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import click
 
 from scale0.cli import authority, entries, faults, helens, output
+from scale0.cli.again import json_option
 from scale0.cli.call import SECONDS
 from scale0.cli.check import is_given, plain
-from scale0.cli.look import json_option
 from scale0.cli.places import joins
 from scale0.cli.watching import STATES
 

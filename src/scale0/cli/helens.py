@@ -5,7 +5,7 @@ Lives here: who is a Helen, and the pages that each of them gives, joined. Never
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from scale0.cli import faults
@@ -40,7 +40,12 @@ class Heard(NamedTuple):
 
 def helens(client: Network) -> list[str]:
     """The identities of the Helens that are connected."""
-    names = (row["service"] for row in client.services() if row["backends"])
+    return named_in(client.services())
+
+
+def named_in(services: Iterable[Row]) -> list[str]:
+    """The same, where the services are known already."""
+    names = (row["service"] for row in services if row["backends"])
     return sorted(
         name[len(PREFIX) : -len(SUFFIX)]
         for name in names
@@ -56,13 +61,15 @@ def need_helens(client: Network) -> list[str]:
     return found
 
 
-def ask(client: Network, view: str, asked: dict[str, Any], limit: int | None = None) -> Heard:
-    """Every row of a view (`agents`, `checks`, `incidents`), at most `limit` of each Helen. One who is silent is named;
-    if all are, that is an error."""
+def ask(
+    client: Network, view: str, asked: dict[str, Any], limit: int | None = None, known: Sequence[str] = ()
+) -> Heard:
+    """Every row of a view (`agents`, `checks`, `incidents`), at most `limit` of each Helen (`known`, or all that are
+    connected). One who is silent is named; if all are, that is an error."""
     from scale0.client.errors import CallError
 
     heard = Heard([], [])
-    known = need_helens(client)
+    known = known or need_helens(client)
     for helen in known:
         try:
             heard.rows.extend(
@@ -87,3 +94,28 @@ def _pages(client: Network, service: str, limit: int | None, asked: dict[str, An
         if not page["next"]:
             return
         asked = {**asked, "after": page["next"]}
+
+
+def latest(rows: Iterable[Row], name: Callable[[Row], Any], age: Callable[[Row], Any]) -> list[Row]:
+    """Of each name the row of whom knows it best, by name."""
+    found: dict[Any, Row] = {}
+    for row in rows:
+        other = found.get(name(row))
+        if other is None or age(row) > age(other):
+            found[name(row)] = row
+    return [found[key] for key in sorted(found)]
+
+
+def agents_in(rows: Iterable[Row]) -> list[Row]:
+    """Each agent once: one that has moved from one Helen to another is away at the first, and both say so."""
+    return latest(rows, lambda row: row["agent"], lambda row: (row["state"] != "away", row.get("left") or 0))
+
+
+def checks_in(rows: Iterable[Row]) -> list[Row]:
+    """Each check once, as who has the newest result knows it."""
+    return latest(rows, lambda row: (row["agent"], row["check"]), lambda row: row["at"])
+
+
+def incidents_in(rows: Iterable[Row]) -> list[Row]:
+    """Each incident once; closed is closed."""
+    return latest(rows, lambda row: row["id"], lambda row: row["closed"] is not None)

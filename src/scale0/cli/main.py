@@ -28,11 +28,12 @@ from scale0.cli.events import events
 from scale0.cli.explain import explain
 from scale0.cli.handler import handler
 from scale0.cli.helen import helen
-from scale0.cli.look import clients, services, status
+from scale0.cli.look import clients, services
 from scale0.cli.password import password
 from scale0.cli.pipeline import pipeline
 from scale0.cli.quiet import downtime, silence
 from scale0.cli.report import report
+from scale0.cli.status import status
 from scale0.cli.task import task
 from scale0.cli.up import up
 from scale0.cli.watching import agents, checks, incidents

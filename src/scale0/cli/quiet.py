@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from scale0.cli import authority, entries, output
-from scale0.cli.look import json_option
+from scale0.cli.again import json_option
 from scale0.cli.places import joins
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

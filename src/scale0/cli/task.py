@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import faults, output
+from scale0.cli.again import WATCH_SECONDS, json_option, watch_option
 from scale0.cli.call import SECONDS, arguments_of, names_of_services
-from scale0.cli.look import WATCH_SECONDS, json_option, watch_option
 from scale0.cli.places import joins
 from scale0.cli.task_list import cancel, list_tasks, retry
 from scale0.cli.task_network import check_ids, client_option, failure_of, failure_step, task_client

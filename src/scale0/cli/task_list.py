@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import authority, faults, output
-from scale0.cli.look import DISCOVERY_SECONDS, json_option
+from scale0.cli.again import json_option
+from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 from scale0.cli.task_network import check_ids, own_id, task_client
