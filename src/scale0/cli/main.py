@@ -35,6 +35,7 @@ from scale0.cli.quiet import downtime, silence
 from scale0.cli.report import report
 from scale0.cli.status import status
 from scale0.cli.task import task
+from scale0.cli.top import top
 from scale0.cli.up import up
 from scale0.cli.watching import agents, checks, incidents
 from scale0.cli.worker import worker
@@ -73,6 +74,7 @@ for command in (
     services,
     clients,
     status,
+    top,
     peers,
     groups,
     topology,

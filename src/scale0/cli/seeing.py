@@ -109,25 +109,35 @@ class Right:
 
 
 def look(client: Client, right: Right) -> Look:
-    """Everything, once."""
+    """Everything, once; a broker that does not serve still answers management."""
     import time
 
     from scale0.client.health import Seen
 
-    status = right.manage(client, "status")
-    brokers = list(client.brokers())
-    services = list(client.services())
-    found = {"status": status or discovered(client, brokers[0], services), "services": services}
-    found["peers"] = right.pages(client, "list_peers") if status else None
-    if found["peers"] is None:
-        found["peers"] = brokers[1:]
-    if status:
+    found: dict[str, Any] = {"status": right.manage(client, "status")}
+    managed, rates = bool(found["status"]), None
+    if managed:
+        found["services"] = right.pages(client, "list_services") or []
+        found["peers"] = right.pages(client, "list_peers") or []
         found["queues"] = right.pages(client, "list_queues")
-        found["error_clients"] = right.pages(client, "list_error_clients") if status["error_clients"] else []
-    rates = right.pages(client, "list_rates") if status else None
+        some = found["status"]["error_clients"]
+        found["error_clients"] = right.pages(client, "list_error_clients") if some else []
+        rates = right.pages(client, "list_rates")
+        brokers = [own_row(found["status"]), *(row for row in found["peers"] if row["broker"])]
+    else:
+        brokers = client.brokers()
+        found["peers"] = brokers[1:]
+        found["services"] = client.services()
+        found["status"] = discovered(client, brokers[0], found["services"])
     at = time.monotonic()
-    seen = Seen(**found, **dict(watched(client, services)))
-    return Look(seen, brokers, rates, at, bool(status))
+    seen = Seen(**found, **dict(watched(client, found["services"])))
+    return Look(seen, brokers, rates, at, managed)
+
+
+def own_row(status: Row) -> Row:
+    """The broker that was asked, as it is among brokers."""
+    kept = {key: status[key] for key in ("broker", "group", "state", "standby_for", "endpoints", "config_version")}
+    return {**kept, "load": float(sum(status["clients"].values())), "age": 0.0}
 
 
 def watched(client: Client, services: list[Row]) -> Iterator[tuple[str, Any]]:

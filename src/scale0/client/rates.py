@@ -45,7 +45,7 @@ class Done(msgspec.Struct, frozen=True):
 def done_between(before: Row | None, after: Row) -> Done | None:
     """Of one service; None if the counts went back."""
     old: Row = before or {"answered": 0, "failed": 0, "histogram": ()}
-    counts = {bucket: count for bucket, count in after["histogram"]}
+    counts: dict[int, int] = dict(after["histogram"])
     for bucket, count in old["histogram"]:
         counts[bucket] = counts.get(bucket, 0) - count
     answered, failed = after["answered"] - old["answered"], after["failed"] - old["failed"]
