@@ -74,6 +74,10 @@ def renew(config_file: Path, at_once: bool, wants_json: bool) -> None:
 
     \b
     With --json, an object: renewed, expires (null: it was not due)
+
+    \b
+    Example:
+      scale0 agent renew --config agent.zpl
     """
     from scale0.config import AgentConfig
     from scale0.io import enrolment

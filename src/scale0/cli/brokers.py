@@ -42,6 +42,11 @@ def peers(join: str, wants_json: bool, watch: bool) -> None:
       age             seconds since it was last heard
       config_version  of the configuration that it has
       endpoints       where its sockets are
+
+    \b
+    Examples:
+      scale0 peers --watch
+      scale0 peers --json | jq '.[] | select(.state == "lost") | .broker'
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         shown_again(lambda: show_peers(client, wants_json), watch, wants_json)
@@ -84,6 +89,10 @@ def groups(join: str, wants_json: bool, watch: bool) -> None:
       brokers   names of its brokers
       active    how many of them serve
       load      how many clients they have, all together
+
+    \b
+    Example:
+      scale0 groups
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         shown_again(lambda: show_groups(client, wants_json), watch, wants_json)
@@ -91,15 +100,7 @@ def groups(join: str, wants_json: bool, watch: bool) -> None:
 
 def show_groups(client: Client, wants_json: bool) -> None:
     """One row for each."""
-    rows = [
-        {
-            "group": name,
-            "brokers": [row["broker"] for row in members],
-            "active": sum(row["state"] == "active" for row in members),
-            "load": sum(row["load"] for row in members),
-        }
-        for name, members in grouped(brokers_of(client)).items()
-    ]
+    rows = group_rows(brokers_of(client))
     if wants_json:
         output.say(output.as_json(rows))
         return
@@ -115,21 +116,62 @@ def show_groups(client: Client, wants_json: bool) -> None:
     output.table(("GROUP", "ACTIVE", "CLIENTS", "BROKERS"), shown, numbers=("ACTIVE", "CLIENTS"))
 
 
+def group_rows(brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The groups of brokers."""
+    return [
+        {
+            "group": name,
+            "brokers": [row["broker"] for row in members],
+            "active": sum(row["state"] == "active" for row in members),
+            "load": sum(row["load"] for row in members),
+        }
+        for name, members in grouped(brokers).items()
+    ]
+
+
 @click.command()
 @joins
+@json_option
 @watch_option
-def topology(join: str, watch: bool) -> None:
-    """Draw the network in the terminal: groups, their brokers, and what is offered where."""
+def topology(join: str, wants_json: bool, watch: bool) -> None:
+    """Draw the network in the terminal: groups, their brokers, and what is offered where.
+
+    \b
+    With --json, an object:
+      brokers   as `scale0 peers --json`
+      groups    as `scale0 groups --json`
+      services  {broker: [name…]}
+
+    \b
+    Examples:
+      scale0 topology
+      scale0 topology --json | jq .services
+    """
     with connect(join, DISCOVERY_SECONDS) as client:
-        shown_again(lambda: output.say(output.clean("\n".join(drawing(client)))), watch, False)
+        shown_again(lambda: show_topology(client, wants_json), watch, wants_json)
 
 
-def drawing(client: Client) -> Iterator[str]:
-    """A tree: group, broker, services."""
+def show_topology(client: Client, wants_json: bool) -> None:
+    """The drawing, or what it is drawn from."""
+    if wants_json:
+        rows = brokers_of(client)
+        output.say(output.as_json({"brokers": rows, "groups": group_rows(rows), "services": offered_at(client)}))
+    else:
+        output.say(output.clean("\n".join(drawing(client))))
+
+
+def offered_at(client: Client) -> dict[str, list[str]]:
+    """By broker, the services that it knows a worker of."""
     offered: dict[str, list[str]] = {}
     for row in client.services():
         for broker in row["where"]:
             offered.setdefault(broker, []).append(row["service"])
+    return offered
+
+
+def drawing(client: Client) -> Iterator[str]:
+    """A tree: group, broker, services."""
+    offered = offered_at(client)
     rows = brokers_of(client)
     for name, members in grouped(rows).items():
         yield name or NO_GROUP

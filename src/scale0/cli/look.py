@@ -81,6 +81,11 @@ def clients(join: str, wants_json: bool, watch: bool, role: str | None) -> None:
       heartbeat_interval  seconds
       config_version      of the configuration that it has
       protocol            scale0 or majordomo
+
+    \b
+    Examples:
+      scale0 clients --role backend
+      scale0 clients --json | jq -r '.[] | select(.age > 3) | .identity'
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         shown_again(lambda: show_clients(client, role, wants_json), watch, wants_json)

@@ -13,8 +13,10 @@ import click
 from scale0 import __version__
 from scale0.base.errors import Scale0Error
 from scale0.cli import faults
+from scale0.cli.access import access
 from scale0.cli.agent import agent
 from scale0.cli.agent_forget import forget
+from scale0.cli.audit import audit
 from scale0.cli.broker import broker
 from scale0.cli.brokers import groups, peers, topology
 from scale0.cli.call import call
@@ -31,6 +33,7 @@ from scale0.cli.helen import helen
 from scale0.cli.look import clients, services
 from scale0.cli.password import password
 from scale0.cli.pipeline import pipeline
+from scale0.cli.queues import error_clients, queues
 from scale0.cli.quiet import downtime, silence
 from scale0.cli.report import report
 from scale0.cli.status import status
@@ -72,7 +75,9 @@ for command in (
     call,
     task,
     services,
+    queues,
     clients,
+    error_clients,
     status,
     top,
     peers,
@@ -83,6 +88,7 @@ for command in (
     check,
     incidents,
     events,
+    audit,
     explain,
     report,
     handler,
@@ -94,6 +100,7 @@ for command in (
     disable,
     drain,
     reload,
+    access,
     password,
     completion,
     demo,

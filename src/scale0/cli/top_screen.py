@@ -20,11 +20,15 @@ from textual.widgets import DataTable, Input, Static
 from scale0.cli.seeing import Right
 from scale0.cli.top_frame import Frame, Row
 from scale0.cli.top_text import NO_RIGHT, head_of, wrong_of
-from scale0.cli.top_views import COLOURS, VIEWS, Choice, View, cells, chosen, detail
+from scale0.cli.top_views import COLOURS, VIEWS, Choice, View, cells, chosen, detail, fitted
 from scale0.cli.top_watcher import Away, Watcher
 
 MAX_SHOWN: Final = 500
 """Rows of a table: nobody reads more, and a filter finds the others."""
+SCROLLBAR: Final = 2
+"""Columns that a table keeps for itself."""
+WIDE: Final = 100
+"""From here on there is room for counts beside the names of views."""
 KEYS: Final = (
     ("1 to 7, tab", "another view"),
     ("up, down", "another row"),
@@ -37,6 +41,11 @@ KEYS: Final = (
     ("q", "quit"),
 )
 SHORT_KEYS: Final = "1-7 view  enter open  / filter  s sort  r reverse  p pause  ? help  q quit"
+
+
+def said(text: str, style: str = "") -> Text:
+    """A text; the style sheet cuts it where the screen ends."""
+    return Text(text, style=style)
 
 
 class Page(ModalScreen[None]):
@@ -77,7 +86,7 @@ class TopApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "scale0 top"
     CSS = """
-    #head, #wrong, #tabs, #note, #keys { height: 1; padding: 0 1; }
+    #head, #wrong, #tabs, #note, #keys { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     #head { text-style: bold; }
     #keys { dock: bottom; color: $text-muted; }
     #filter { height: 1; border: none; padding: 0 1; display: none; }
@@ -168,8 +177,11 @@ class TopApp(App[None]):
         self._rows = found[:MAX_SHOWN]
         place = table.scroll_offset
         table.clear()
-        for row in self._rows:
-            shown = cells(self._view, row, now)
+        room = self.size.width - SCROLLBAR
+        texts = [cells(self._view, row, now) for row in self._rows]
+        at = self._choices[self._view.name].column
+        texts = fitted(self._view, texts, at, room, 2 * table.cell_padding)
+        for shown in texts:
             table.add_row(
                 *(
                     Text(cell, style=COLOURS.get(cell.partition(" ")[0], ""), justify="right" if c.number else "left")
@@ -190,21 +202,21 @@ class TopApp(App[None]):
         head, wrong = self.query_one("#head", Static), self.query_one("#wrong", Static)
         if self._away is not None:
             since, away = self._away
-            head.update(Text(f"no answer for {time.monotonic() - since:.0f} s: {away.words}", style="bold red"))
+            head.update(said(f"no answer for {time.monotonic() - since:.0f} s: {away.words}", "bold red"))
             step = f"next: {away.next_step}" if away.next_step else "what is below is old"
-            wrong.update(Text(f"looking again by itself; {step}", style="red"))
+            wrong.update(said(f"looking again by itself; {step}", "red"))
         elif self._frame is None:
             head.update(Text("looking for the broker …"))
         else:
             worst = min((one.severity for one in self._frame.findings), key=list(COLOURS).index, default="ok")
-            head.update(Text(head_of(self._frame)))
-            wrong.update(Text(wrong_of(self._frame), style=COLOURS[worst]))
+            head.update(said(head_of(self._frame)))
+            wrong.update(said(wrong_of(self._frame), COLOURS[worst]))
         self._draw_tabs()
 
     def _draw_tabs(self) -> None:
         text = Text(no_wrap=True)
         for number, view in enumerate(VIEWS):
-            count = "" if self._frame is None else f" {len(view.rows(self._frame))}"
+            count = "" if self._frame is None or self.size.width < WIDE else f" {len(view.rows(self._frame))}"
             style = "reverse bold" if view is self._view else ""
             text.append(f"{number + 1} {view.name}{count}", style=style)
             text.append("  " if number < len(VIEWS) - 1 else "")
@@ -222,7 +234,7 @@ class TopApp(App[None]):
             words.append(self._view.empty if not filtered else "no such row")
         if self._frame is not None and not self._frame.managed:
             words.append(NO_RIGHT)
-        self.query_one("#note", Static).update(Text(" · ".join(words), style="dim", no_wrap=True))
+        self.query_one("#note", Static).update(said(" · ".join(words), "dim"))
 
     # Keys.
 

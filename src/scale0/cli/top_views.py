@@ -29,6 +29,8 @@ COLOURS: Final = {
     "connected": "green",
 }
 MILLI: Final = 0.001
+MIN_TEXT: Final = 10
+"""No text is cut shorter to make room."""
 
 
 class Column(NamedTuple):
@@ -322,6 +324,22 @@ def searched(view: View, row: Row, now: float) -> str:
 def cells(view: View, row: Row, now: float) -> list[str]:
     """A row as text, each cell as wide as it may be."""
     return [cut(column.text(row, now), column.width) for column in view.columns]
+
+
+def fitted(view: View, rows: Sequence[Sequence[str]], marked: int, room: int, padding: int) -> list[list[str]]:
+    """The same cells, the widest texts cut until a line fits into the room; numbers are never cut."""
+    # A mark behind the head says what it is sorted by.
+    heads = [len(column.head) + 2 * (at == marked) for at, column in enumerate(view.columns)]
+    widths = [max([head, *(len(row[at]) for row in rows)]) for at, head in enumerate(heads)]
+    over = sum(widths) + padding * len(widths) - room
+    while over > 0:
+        texts = [at for at, column in enumerate(view.columns) if not column.number and widths[at] > MIN_TEXT]
+        if not texts:
+            break
+        widest = max(texts, key=widths.__getitem__)
+        widths[widest] -= 1
+        over -= 1
+    return [[cut(cell, width) for cell, width in zip(row, widths, strict=True)] for row in rows]
 
 
 def cut(text: str, width: int) -> str:
