@@ -24,7 +24,7 @@ def completed(shell: Shell, *words: str) -> list[str]:
     shell.environment |= {"_SCALE0_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
     done = shell.run()
     assert done.stderr == ""
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
 # Promise: TERM-6

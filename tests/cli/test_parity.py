@@ -1,4 +1,4 @@
-"""Every command reads with --json and --watch, or is known to change something; the console can do no more, nor less."""
+"""Every command reads with --json and --watch, or is known to change something; the console does the same."""
 
 from __future__ import annotations
 

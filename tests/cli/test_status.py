@@ -58,8 +58,8 @@ def test_what_is_wrong_is_said_in_words_with_what_to_type(manager, broker):
 
 # Promise: TERM-1
 def test_a_lost_peer_is_wrong(tmp_path):
-    with broker_process(tmp_path / "a", heartbeat_interval=0.2) as first:
-        peers = {"peers": [first.endpoints["peer"]], "identity": "broker-2", "heartbeat_interval": 0.2}
+    with broker_process(tmp_path / "a") as first:
+        peers = {"peers": [first.endpoints["peer"]], "identity": "broker-2"}
         with broker_process(tmp_path / "b", **peers) as second:
             manager = shell_of(second, tmp_path, SCALE0_DATA_DIR=second.config["data_dir"])
             eventually(lambda: manager.run("status").returncode == 0, "both are there")
@@ -95,6 +95,7 @@ def test_watch_looks_again(manager, words):
             assert isinstance(json.loads(line), list)
 
 
+# Promise: TERM-2
 def test_watch_ends_with_its_reader(manager):
     with manager.background("services", "--watch", "--json") as watcher:
         watcher.wait_for("\n")
