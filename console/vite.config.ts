@@ -7,7 +7,7 @@ const API = "http://127.0.0.1:5780";
 
 export default defineConfig({
   base: "./",
-  esbuild: { jsx: "automatic", jsxImportSource: "preact", legalComments: "none" },
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir: "../src/scale0/management/pages",
     emptyOutDir: true,

@@ -18,7 +18,7 @@ export interface Action {
 
 // prettier-ignore
 export const ACTIONS = [
-  { id: "session.login", label: "Log in", method: "POST", path: "/session", role: "none", command: "scale0 access login-link", asks: false },
+  { id: "session.login", label: "Log in", method: "POST", path: "/session", role: "none", command: "scale0 access link", asks: false },
   { id: "session.logout", label: "Log out", method: "DELETE", path: "/session", role: "viewer", command: "scale0 access revoke ID", asks: false },
   { id: "broker.enable", label: "Enable", method: "POST", path: "/brokers/{broker}/enable", role: "operator", command: "scale0 enable BROKER", asks: false },
   { id: "broker.disable", label: "Disable", method: "POST", path: "/brokers/{broker}/disable", role: "operator", command: "scale0 disable BROKER", asks: true },

@@ -108,7 +108,9 @@ def judge(page: Any, name: str) -> int:
 
 def overflow(page: Any, name: str) -> int:
     """1 if the page is wider than the window."""
-    wide = page.evaluate("Math.max(document.documentElement.scrollWidth, document.querySelector('main').scrollWidth) - innerWidth")
+    wide = page.evaluate(
+        "Math.max(document.documentElement.scrollWidth, document.querySelector('main').scrollWidth) - innerWidth"
+    )
     if wide > 0:
         print(f"too wide {name}: by {wide} px")
     return int(wide > 0)

@@ -120,6 +120,7 @@ class Views:
             },
             "tasks": self.tasks(),
             "error_clients": len(self._connections.banned(now)),
+            "full": self._state.full,
             "counters": dict(self._state.counters),
             "endpoints": self._state.endpoints,
         }

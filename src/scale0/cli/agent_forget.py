@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from scale0.cli import faults, helens, output
+from scale0.cli import complete, faults, helens, output
 from scale0.cli.helen_init import data_dir_option
 from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
@@ -22,13 +22,17 @@ STILL_THERE: Final = "stop it first, or `scale0 agent revoke` its certificate on
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete.agents)
 @joins
 @data_dir_option
 def forget(name: str, join: str, data_dir: Path) -> None:
     """Have Helen forget agent NAME, which is away for good, and how its checks were. Type it on Helen's machine.
 
     History stays. Its certificate holds as long as it did: revoke it, or the agent may come back.
+
+    \b
+    Example:
+      scale0 agent forget web-1 --data-dir /var/lib/scale0/helen
     """
     from scale0.base import codes
     from scale0.client.errors import CallError

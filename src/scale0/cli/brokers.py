@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import output
-from scale0.cli.look import DISCOVERY_SECONDS, counted, json_option, shown_again, state_of, watch_option
+from scale0.cli.again import json_option, shown_again, watch_option
+from scale0.cli.look import DISCOVERY_SECONDS, counted, state_of
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 from scale0.client.shown import brokers_in_order, group_rows, grouped, offered_at
@@ -42,6 +43,11 @@ def peers(join: str, wants_json: bool, watch: bool) -> None:
       age             seconds since it was last heard
       config_version  of the configuration that it has
       endpoints       where its sockets are
+
+    \b
+    Examples:
+      scale0 peers --watch
+      scale0 peers --json | jq '.[] | select(.state == "lost") | .broker'
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         shown_again(lambda: show_peers(client, wants_json), watch, wants_json)
@@ -84,6 +90,10 @@ def groups(join: str, wants_json: bool, watch: bool) -> None:
       brokers   names of its brokers
       active    how many of them serve
       load      how many clients they have, all together
+
+    \b
+    Example:
+      scale0 groups
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         shown_again(lambda: show_groups(client, wants_json), watch, wants_json)
@@ -109,11 +119,35 @@ def show_groups(client: Client, wants_json: bool) -> None:
 
 @click.command()
 @joins
+@json_option
 @watch_option
-def topology(join: str, watch: bool) -> None:
-    """Draw the network in the terminal: groups, their brokers, and what is offered where."""
+def topology(join: str, wants_json: bool, watch: bool) -> None:
+    """Draw the network in the terminal: groups, their brokers, and what is offered where.
+
+    \b
+    With --json, an object:
+      brokers   as `scale0 peers --json`
+      groups    as `scale0 groups --json`
+      services  {broker: [name…]}
+
+    \b
+    Examples:
+      scale0 topology
+      scale0 topology --json | jq .services
+    """
     with connect(join, DISCOVERY_SECONDS) as client:
-        shown_again(lambda: output.say(output.clean("\n".join(drawing(client)))), watch, False)
+        shown_again(lambda: show_topology(client, wants_json), watch, wants_json)
+
+
+def show_topology(client: Client, wants_json: bool) -> None:
+    """The drawing, or what it is drawn from."""
+    if wants_json:
+        rows = brokers_of(client)
+        output.say(
+            output.as_json({"brokers": rows, "groups": group_rows(rows), "services": offered_at(client.services())})
+        )
+    else:
+        output.say(output.clean("\n".join(drawing(client))))
 
 
 def drawing(client: Client) -> Iterator[str]:

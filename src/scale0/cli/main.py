@@ -13,8 +13,10 @@ import click
 from scale0 import __version__
 from scale0.base.errors import Scale0Error
 from scale0.cli import faults
+from scale0.cli.access import access
 from scale0.cli.agent import agent
 from scale0.cli.agent_forget import forget
+from scale0.cli.audit import audit
 from scale0.cli.broker import broker
 from scale0.cli.brokers import groups, peers, topology
 from scale0.cli.call import call
@@ -28,12 +30,15 @@ from scale0.cli.events import events
 from scale0.cli.explain import explain
 from scale0.cli.handler import handler
 from scale0.cli.helen import helen
-from scale0.cli.look import clients, services, status
+from scale0.cli.look import clients, services
 from scale0.cli.password import password
 from scale0.cli.pipeline import pipeline
+from scale0.cli.queues import error_clients, queues
 from scale0.cli.quiet import downtime, silence
 from scale0.cli.report import report
+from scale0.cli.status import status
 from scale0.cli.task import task
+from scale0.cli.top import top
 from scale0.cli.up import up
 from scale0.cli.watching import agents, checks, incidents
 from scale0.cli.worker import worker
@@ -70,8 +75,11 @@ for command in (
     call,
     task,
     services,
+    queues,
     clients,
+    error_clients,
     status,
+    top,
     peers,
     groups,
     topology,
@@ -80,6 +88,7 @@ for command in (
     check,
     incidents,
     events,
+    audit,
     explain,
     report,
     handler,
@@ -91,6 +100,7 @@ for command in (
     disable,
     drain,
     reload,
+    access,
     password,
     completion,
     demo,

@@ -46,6 +46,11 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
 
     What it keeps in .scale0/ (configuration, tokens, history) is there again when you start it again. Helen and the
     agent are processes of their own, with their files and logs in .scale0/monitoring/.
+
+    \b
+    Examples:
+      scale0 up
+      scale0 up --bare --port 6700
     """
     from scale0.base.errors import StoreError
     from scale0.cli.broker import changed

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from scale0.cli import faults, helens, output
+from scale0.cli import complete, faults, helens, output
+from scale0.cli.again import json_option, shown_again, watch_option
 from scale0.cli.findings import COLOURS
 from scale0.cli.helens import Heard, Row
-from scale0.cli.look import DISCOVERY_SECONDS, json_option, shown_again, watch_option
+from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 from scale0.client.shown import known_agents, known_checks, known_incidents
@@ -30,8 +31,10 @@ HELD_BACK: Final = {"silence": "silenced", "depends_on": "excused"}
 MAX_TEXT_CHARS: Final = 200
 """Of a message in a table; `--json` has all of it."""
 
-agent_option = click.option("--agent", metavar="GLOB", help="Only those of these agents.")
-check_option = click.option("--check", metavar="GLOB", help="Only these checks.")
+agent_option = click.option(
+    "--agent", metavar="GLOB", help="Only those of these agents.", shell_complete=complete.agents
+)
+check_option = click.option("--check", metavar="GLOB", help="Only these checks.", shell_complete=complete.checks)
 
 
 def short(text: str) -> str:

@@ -196,9 +196,8 @@ def managed(broker: Broker, served: Served) -> ManagementChild:
     started = Path(config.data_dir) / STARTED_FILE
 
     def told(now: Serving) -> None:
-        if now.link:
-            with contextlib.suppress(OSError):
-                started.touch(mode=0o600)
+        with contextlib.suppress(OSError):
+            write_secret(started, now.url)
         served(now)
 
     # Without admins the link is the only way in for a browser.

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from scale0.io.management_settings import Settings
 from scale0.management.server import main as serve
-from scale0.management.settings import Settings
 
 MAX_LINE_BYTES: Final = 256 * 1024
 

@@ -21,6 +21,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
+from scale0.io.management_settings import Settings
 from scale0.management import openapi, strict
 from scale0.management.access.attempts import Attempts
 from scale0.management.access.gate import MAX_BODY_BYTES, Gate
@@ -32,7 +33,6 @@ from scale0.management.pages import read_pages
 from scale0.management.problem import Problem
 from scale0.management.routes import LIVES, ROUTES
 from scale0.management.sampler import Sampler
-from scale0.management.settings import Settings
 
 _LOG: Final = logging.getLogger("scale0.management")
 

@@ -16,12 +16,12 @@ from litestar.di import NamedDependency
 from litestar.params import QueryParameter
 from typing_extensions import TypedDict
 
+from scale0.io.management_settings import Settings
 from scale0.management import helens
 from scale0.management.access.guard import caller_of
 from scale0.management.access.who import Caller, Who
 from scale0.management.network import SNAPSHOT_SECONDS, Network
 from scale0.management.sampler import Sampler
-from scale0.management.settings import Settings
 
 DEFAULT_ROWS: Final = 100
 MAX_ROWS: Final = 1_000

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from scale0.io.management_settings import Settings
 from scale0.management.feed.feed import Feed
 from scale0.management.feed.library import places_of
 from scale0.management.network import Network
 from scale0.management.problem import Problem
 from scale0.management.sampler import Sampler
-from scale0.management.settings import Settings
 from scale0.management.warehouse import Stock
 
 WAREHOUSE: Final = "warehouse"

@@ -17,8 +17,8 @@ import msgspec
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from scale0.config import MAX_DOCUMENT_BYTES
+from scale0.io.management_settings import Settings
 from scale0.management.problem import Problem
-from scale0.management.settings import Settings
 
 MAX_BODY_BYTES: Final = MAX_DOCUMENT_BYTES + 64 * 1024
 """Of a request: the largest configuration, and what is around it."""

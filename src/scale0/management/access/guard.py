@@ -13,9 +13,9 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from scale0.broker.access import RANKS
+from scale0.io.management_settings import Settings
 from scale0.management.access.who import COOKIE, Caller, Who, bearer_of, is_csrf
 from scale0.management.problem import Problem
-from scale0.management.settings import Settings
 
 ROLE: Final = "role"
 """The key of a handler's `opt` that names the least role, or None for everybody."""

@@ -104,7 +104,7 @@ async def by_link(desk: Desk, once: str, address: str) -> dict[str, Any]:
     except Problem as problem:
         await desk.network.manage(found["token"], "logout", origin=origin_of(address))
         if problem.status == 401:
-            raise Problem(401, "the link was used already", "`scale0 access login-link` gives a new one") from None
+            raise Problem(401, "the link was used already", "`scale0 access link` gives a new one") from None
         raise
     finally:
         desk.who.forget(once)
