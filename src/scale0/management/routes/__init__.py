@@ -15,6 +15,7 @@ from scale0.management.routes import (
     brokers,
     clients,
     configuration,
+    metrics,
     overview,
     public,
     quiet,
@@ -34,6 +35,7 @@ ROUTES: Final[tuple[Sequence[HTTPRouteHandler], ...]] = (
     watching.HANDLERS,
     quiet.HANDLERS,
     tokens.HANDLERS,
+    metrics.HANDLERS,
     public.HANDLERS,
 )
 LIVES: Final[tuple[Callable[..., Any], ...]] = ()
