@@ -63,8 +63,7 @@ def test_an_agent_that_two_helens_know_is_shown_once():
         {"agent": "b", "state": "away", "left": 9.0, "helen": "one"},
         {"agent": "b", "state": "away", "left": 7.0, "helen": "two"},
     ]
-    age = lambda row: (row["state"] != "away", row.get("left") or 0)  # noqa: E731  # as the command has it
-    best = watching.latest(rows, lambda row: row["agent"], age)
+    best = helens.agents_in(rows)
     assert [(row["agent"], row["helen"]) for row in best] == [("a", "two"), ("b", "one")]
 
 
