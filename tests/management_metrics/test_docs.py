@@ -61,7 +61,7 @@ def test_labels_in_queries_are_labels_of_their_metrics():
 
 
 def test_panels_do_not_overlap_and_have_numbers_of_their_own():
-    places = set()
+    places: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
