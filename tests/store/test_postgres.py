@@ -322,8 +322,8 @@ def test_a_commit_with_more_bytes_than_a_statement_carries_goes_in_pieces(postgr
     store.commit([lease(seq) for seq in range(1, 7)])
     ends = [end(seq, result=b'"%b"' % (b"y" * 90)) for seq in range(1, 7)]
     store.commit(ends)
-    assert ask(postgres_url, "SELECT seq, length(result) FROM ended_tasks ORDER BY seq") == [
+    assert ask(postgres_url, "SELECT seq, length(result) FROM scale0.ended_tasks ORDER BY seq") == [
         (n, 92) for n in range(1, 7)
     ]
-    assert ask(postgres_url, "SELECT count(*) FROM open_tasks") == [(0,)]
+    assert ask(postgres_url, "SELECT count(*) FROM scale0.open_tasks") == [(0,)]
     store.close()

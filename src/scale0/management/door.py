@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_SECONDS: Final = 10.0
 """How long a request's head may take, from the connection or the answer before it."""
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Of a request line with its headers."""
-SEND_SECONDS: Final = 30.0
+SEND_SECONDS: Final = 20.0
 """How long a client may read nothing of what waits for it."""
 MAX_CONNECTIONS: Final = 512
 MAX_ADDRESS_CONNECTIONS: Final = 384
@@ -34,7 +34,10 @@ class Door(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
-    _in_head = True
+    _in_head = False
+    _answering: RequestResponseCycle | None = None
+    _begun = 0
+    """Requests that have begun here."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take it in, if there is room."""
@@ -48,29 +51,35 @@ class Door(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """It is gone, for requests that came before the last one, too."""
         self._cancel()
+        self.pipeline.clear()
+        if self._answering is not None:
+            self._answering.disconnected = True
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Bytes; those of a head are counted."""
-        if self._in_head and self._head_timer is None:
-            self._expect_head()
+        before = self._begun
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse()
+        if not self._in_head or self.transport.is_closing():
+            return
+        if self._head_timer is None:
+            self._expect_head()
+        # Of a head that began within these bytes we do not know how many are its own; the next ones all are.
+        self._head_bytes = self._head_bytes + len(data) if self._begun == before else 0
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse()
 
     def on_message_begin(self) -> None:
         """A head begins."""
         self._in_head = True
+        self._begun += 1
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """A head has ended."""
         self._in_head = False
-        self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -86,10 +95,13 @@ class Door(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request is whole: the next bytes are of a head."""
-        self._in_head = True
+        """A request is whole."""
         if self.cycle is not None:
             super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
         """The client does not read: it has so long."""
@@ -105,8 +117,6 @@ class Door(HttpToolsProtocol):
             self._send_timer = None
 
     def _expect_head(self) -> None:
-        self._in_head = True
-        self._head_bytes = 0
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
     def _refuse(self) -> None:
