@@ -13,6 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from scale0.io.management_settings import Settings
+from scale0.io.segments.settings import OFF
 from scale0.management.feed.feed import Feed
 from scale0.management.feed.library import places_of
 from scale0.management.network import Network
@@ -30,7 +31,11 @@ class Readings:
     def __init__(self, settings: Settings) -> None:
         here = Path(settings.data_dir) if settings.data_dir else None
         default = None if here is None else here / WAREHOUSE
-        self._feed = None if here is None else Feed(places_of(here), segments=settings.segments)
+        self._feed = (
+            None
+            if here is None
+            else Feed(places_of(here), segments="" if settings.segments == OFF else settings.segments)
+        )
         self.stock = Stock(Path(settings.warehouse) if settings.warehouse else default)
 
     @property
