@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # What tests and benchmarks need from the system, by its Debian name.
-TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables
+TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
 # Two workers: the tests that start processes share one of them (see tests/scheduling.py).
@@ -21,7 +21,7 @@ KILLS ?= 100
 BROKER_KILLS ?= 100
 
 .PHONY: help setup demo test check lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
-.PHONY: lock clean
+.PHONY: lock clean bench-management
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -38,6 +38,7 @@ help: ## Say what can be made (this)
 setup: $(READY) ## Install everything that the other targets need, Spark too; instant when nothing changed
 	@scripts/debian-packages $(TEST_PACKAGES) || true
 	@scripts/java || true
+	@scripts/console
 
 $(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/setup
 	@scripts/setup requirements-pipeline.lock
@@ -82,6 +83,9 @@ bench-agents: setup ## Measure Helen with 10,000 agents, and checks beside NRPE
 	@scripts/debian-packages $(BENCH_PACKAGES) || true
 	@$(BIN)/python -m benchmarks.agents $(ARGS)
 
+bench-management: setup ## Measure what looking costs: requests beside readers, the console, /metrics with 10,000 clients
+	@$(BIN)/python -m benchmarks.management $(ARGS)
+
 bench-pipeline: setup ## Measure the pipeline beside DuckDB's SQL for the same tables
 	@$(BIN)/python -m benchmarks.pipeline $(ARGS)
 
@@ -106,5 +110,5 @@ lock: ## Choose the newest allowed versions again, and write both lock files
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 
 clean: ## Remove .venv, and all that the tools made
-	@rm -rf .venv .venv-bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-bench .venv-node build dist console/node_modules src/scale0/management/pages .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -122,7 +122,10 @@ class Exchange(RuleBasedStateMachine):
             connection = broker.connections.find("frontend", name.encode())
             assert self.open[name] == set(connection.outstanding if connection else ())
         for service in SERVICES:
-            assert broker.requests.waiting(service) <= 4 + sum(len(b.held) for b in broker.roster.backends) + 12
+            assert (
+                len(broker.requests.queues.get(service, ()))
+                <= 4 + sum(len(b.held) for b in broker.roster.backends) + 12
+            )
 
     def teardown(self) -> None:
         """Whatever happened: in the end everybody was answered, and every slot is free."""
@@ -134,7 +137,7 @@ class Exchange(RuleBasedStateMachine):
         assert not broker.requests.under_way
         assert all(backend.busy == 0 for backend in broker.roster.backends)
         assert broker.requests.deadline() is None
-        assert not list(broker.requests.waiting_services())
+        assert not broker.requests.queues
 
 
 TestExchange = Exchange.TestCase

@@ -20,6 +20,7 @@ from scale0.config import (
     ClientConfig,
     Downtime,
     Endpoints,
+    Export,
     Flapping,
     GroupConfig,
     HelenConfig,
@@ -192,7 +193,15 @@ brokers = st.builds(
     store=st.sampled_from(["sqlite", "memory", "postgresql://u:p@h/db?a=b#c"]),
     curve=st.booleans(),
     insecure=st.booleans(),
-    management=st.builds(Management, enabled=st.booleans(), port=ports),
+    management=st.builds(
+        Management,
+        enabled=st.booleans(),
+        port=ports,
+        hosts=st.lists(st.sampled_from(["127.0.0.1", "console.example.com"]), max_size=2).map(tuple),
+        exports=st.lists(
+            st.builds(Export, kind=st.sampled_from(["otlp", "graphite", "statsd"]), address=some_lines), max_size=2
+        ).map(tuple),
+    ),
     admins=st.lists(
         st.builds(Admin, auth_id=identities, password_hash=some_lines, role=st.sampled_from(["admin", "viewer"])),
         max_size=2,

@@ -19,6 +19,7 @@ from scale0.config import (
     ClientConfig,
     Downtime,
     Endpoints,
+    Export,
     Flapping,
     GroupConfig,
     HelenConfig,
@@ -41,6 +42,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encod
 PLACES: dict[type, str] = {
     BrokerConfig: "## A broker's file",
     Management: "Section `management`:",
+    Export: "Each of `exports`:",
     Admin: "Each of `admins`:",
     PeerShare: "Each of `peer_shares`:",
     NetworkDocument: "## The network document",

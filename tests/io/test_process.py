@@ -120,7 +120,7 @@ def test_sigterm_ends_it_in_order_and_the_journal_says_so(tmp_path):
     ("asked", "reason"),
     [
         ({"curve": True}, "curve"),
-        ({"management": {"enabled": True}}, "management.enabled"),
+        ({"management": {"enabled": True, "bind": "0.0.0.0"}}, "management.bind"),
         ({"store": "postgresql://localhost/x"}, "store"),
         ({"bind": "0.0.0.0"}, "bind"),
     ],

@@ -24,9 +24,12 @@ READING = (
     "list_error_clients",
     "get_config",
     "config_history",
+    "list_rates",
+    "list_queues",
+    "whoami",
 )
 OPERATING = ("forgive", "patch_config", "reload_config", "drain", "enable", "disable")
-ADMINISTERING = ("set_config", "rollback_config", "issue_token", "revoke_token")
+ADMINISTERING = ("set_config", "rollback_config", "issue_token", "list_tokens", "revoke_token")
 
 
 def password(name: str, secret: str | None = None) -> dict[str, str]:
@@ -306,3 +309,71 @@ def test_the_brokers_own_file_is_read_again(tmp_path):
         assert refused.code == 400
         assert "request_timeout" in refused.body["reasons"][0]
         assert client.manage("status", auth).code == 200
+
+
+# Promise: MGMT-3
+def test_whoever_logs_out_has_no_token_any_more_and_nobody_else_loses_one(net, local):
+    client = net.frontend()
+    mine, other = token(client, "viewer"), token(client, "viewer")
+    said = client.manage("whoami", mine).body
+    assert (said["name"], said["role"]) == ("viewer", "viewer")
+    assert 3_500 < said["expires"] - time.time() <= 3_600
+    assert client.manage("whoami", local).body == {"name": "local", "role": "admin", "expires": None}
+    assert client.manage("logout", mine).body == {"revoked": 1}
+    assert client.manage("whoami", mine).code == 401
+    assert client.manage("whoami", other).code == 200
+    assert client.manage("logout", local).body == {"revoked": 0}
+    assert client.manage("logout", password("viewer")).body == {"revoked": 0}
+
+
+# Promise: MGMT-3
+def test_tokens_are_listed_by_their_ids_and_revoked_by_them(net, local):
+    client, name = net.frontend(), unique("ci")
+    made = [client.manage("issue_token", local, name=name, ttl=1_000).body for _ in range(2)]
+    listed = [row for row in client.manage("list_tokens", local, limit=1_000).body["items"] if row["name"] == name]
+    assert {row["id"] for row in listed} == {row["id"] for row in made}
+    assert not any(one["token"] in str(listed) for one in made)
+    assert client.manage("revoke_token", local, token_id=made[0]["id"]).body == {"revoked": 1}
+    assert client.manage("whoami", {"auth_token": made[0]["token"]}).code == 401
+    assert client.manage("whoami", {"auth_token": made[1]["token"]}).code == 200
+
+
+# Promise: MGMT-2
+def test_wrong_passwords_that_one_connection_asks_for_many_wait_each_for_itself(net):
+    """An HTTP server has one connection: the delay of one of its clients must not lock out the others."""
+    client = net.frontend()
+    wrong, right = {"auth_id": "admin", "auth_password": "no"}, password("viewer")
+    for number in range(3):
+        options = {"command": "login", "id": number, "origin": f"10.0.0.{number}", **wrong}
+        client.say("MANAGEMENTREQ", options)
+    client.say("MANAGEMENTREQ", {"command": "login", "id": "same", "origin": "10.0.0.0", **wrong})
+    assert client.hear().options["code"] == 429
+    client.say("MANAGEMENTREQ", {"command": "login", "id": "right", "origin": "10.0.0.9", **right})
+    heard = [client.hear().options for _ in range(4)]
+    codes = {one["id"]: one["code"] for one in heard}
+    assert codes == {0: 401, 1: 401, 2: 401, "right": 200}
+    assert [one["id"] for one in heard].index("right") < 3
+
+
+# Promise: MGMT-1
+def test_rates_and_queues_tell_what_was_done_and_who_is_next(net, local):
+    name = unique("counted")
+    backend = net.backend(name, slots=2)
+    caller = net.frontend()
+    for number in range(3):
+        caller.say("REQUEST", {"service": name, "id": number}, b"x")
+        backend.answer()
+        assert caller.hear().command == "REPLY"
+    watcher = net.frontend()
+    row = next(one for one in watcher.manage("list_rates", local, limit=1_000).body["items"] if one["service"] == name)
+    assert (row["answered"], row["failed"]) == (3, 0)
+    assert sum(count for _, count in row["histogram"]) == 3
+    assert 0 < row["longest"] <= row["seconds"]
+    for number in range(3):
+        caller.say("REQUEST", {"service": name, "id": f"w{number}"}, b"x")
+    for _ in range(2):
+        backend.hear_until("REQUEST")
+    queue = next(q for q in watcher.manage("list_queues", local, limit=1_000).body["items"] if q["service"] == name)
+    assert (queue["waiting"], queue["backends"]) == (1, 1)
+    assert queue["oldest_seconds"] >= 0
+    assert [(one["slots"], one["busy"]) for one in queue["lru"]] == [(2, 2)]

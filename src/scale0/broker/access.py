@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -39,6 +39,11 @@ FIRST_DELAY_SECONDS: Final = 0.25
 """How late the first wrong password is answered; doubled each time."""
 MAX_DELAY_SECONDS: Final = 30.0
 MAX_TOKENS: Final = 10_000
+MAX_DELAYED: Final = 1_000
+"""Wrong passwords that wait for their answer."""
+MAX_ORIGIN_CHARS: Final = 128
+TOKEN_ID_CHARS: Final = 12
+"""Of a digest: by these a token is named in lists."""
 MAX_FAILURES: Final = 10_000
 """Names whose wrong passwords are remembered."""
 DECOY_HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2NhbGUwLWRlY295LXM$7wB2kM3VJ7m8mXo0l6m1m0m0m0m0m0m0m0m0m0m0m0k"
@@ -50,6 +55,10 @@ class Admin(NamedTuple):
 
     name: str
     role: str
+    expires: float | None = None
+    """When the token ends (wall clock); None: it was a password, or the token of this machine."""
+    digest: str = ""
+    """Of the token."""
 
 
 class VerifyPassword(msgspec.Struct, frozen=True, eq=False):
@@ -74,8 +83,8 @@ class Access:
         self._state = state
         self._tokens = {token.digest: token for token in tokens}
         self._local = local_digest
-        self._verifying: set[Connection] = set()
-        """Those that wait for an answer, the delay of a wrong password included."""
+        self._verifying: set[tuple[Connection, str]] = set()
+        """Those that wait for an answer, the delay of a wrong password included; one connection may ask for many."""
         self._hashing = 0
         """Passwords that are being hashed: the delays of the wrong must not lock out the right."""
         self._failures: dict[str, int] = {}
@@ -88,9 +97,10 @@ class Access:
             return self._by_token(said.auth_token, now)
         if said.auth_password is None or len(said.auth_id) > MAX_IDENTITY_CHARS:
             raise Refusal(codes.WRONG_CREDENTIALS, "give auth_id and auth_password, or auth_token")
-        if connection in self._verifying or self._hashing >= MAX_VERIFYING:
+        asks = (connection, origin_of(said))
+        if asks in self._verifying or self._hashing >= MAX_VERIFYING or len(self._verifying) >= MAX_DELAYED:
             raise Refusal(codes.TOO_MANY, "a password is being checked: try again later")
-        self._verifying.add(connection)
+        self._verifying.add(asks)
         self._hashing += 1
         hashes = [admin.password_hash for admin in self._state.config.admins if admin.auth_id == said.auth_id]
         step.ask(VerifyPassword(said.auth_password, hashes[0] if hashes else DECOY_HASH, connection, said, body))
@@ -102,7 +112,7 @@ class Access:
         name = ask.said.auth_id
         for admin in self._state.config.admins:
             if admin.auth_id == name and right:
-                self._verifying.discard(ask.connection)
+                self.done(ask)
                 self._failures.pop(name, None)
                 return Admin(name, admin.role)
         if len(self._failures) >= MAX_FAILURES:
@@ -111,9 +121,9 @@ class Access:
         self._failures[name] = times + 1
         return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(times, 20))
 
-    def done(self, connection: Connection) -> None:
-        """The answer to a wrong password was given: the next may be tried."""
-        self._verifying.discard(connection)
+    def done(self, ask: VerifyPassword) -> None:
+        """The answer to a password was given: the next may be tried."""
+        self._verifying.discard((ask.connection, origin_of(ask.said)))
 
     def issue(self, name: str, role: str, seconds: float, now: Now, step: Step) -> str:
         """A new token; only its digest is kept."""
@@ -127,10 +137,14 @@ class Access:
         step.write(PutToken(row.digest, row.name, row.role, row.expires_us))
         return token
 
-    def revoke(self, name: str | None, token: str | None, step: Step) -> int:
-        """Take tokens back, by themselves or by their owner's name; how many."""
-        digest = digest_of(token) if token else ""
-        gone = [row.digest for row in self._tokens.values() if row.digest == digest or (name and row.name == name)]
+    @property
+    def tokens(self) -> Iterable[Token]:
+        """All that were issued; some may have expired."""
+        return self._tokens.values()
+
+    def revoke(self, is_meant: Callable[[Token], object], step: Step) -> int:
+        """Take tokens back; how many."""
+        gone = [row.digest for row in self._tokens.values() if is_meant(row)]
         for found in gone:
             del self._tokens[found]
             step.write(DropToken(found))
@@ -139,11 +153,11 @@ class Access:
     def _by_token(self, token: str, now: Now) -> Admin:
         digest = digest_of(token)
         if self._local is not None and hmac.compare_digest(digest, self._local):
-            return Admin("local", ADMIN)
+            return Admin("local", ADMIN, digest=digest)
         row = self._tokens.get(digest)
         if row is None or row.expires_us < now.wall * 1_000_000:
             raise Refusal(codes.WRONG_CREDENTIALS, "the token is unknown or has expired: log in again")
-        return Admin(row.name, row.role)
+        return Admin(row.name, row.role, row.expires_us / 1_000_000, digest)
 
     def _forget_expired(self, now: Now, step: Step) -> None:
         for row in [row for row in self._tokens.values() if row.expires_us < now.wall * 1_000_000]:
@@ -154,3 +168,9 @@ class Access:
 def digest_of(token: str) -> str:
     """How a token is kept. It is 256 random bits, so a plain hash is enough."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def origin_of(said: options.ManagementReq) -> str:
+    """For whom the sender says that it asks; what is no plain text is left out."""
+    text = said.origin[:MAX_ORIGIN_CHARS]
+    return text if text.isprintable() else ""

@@ -67,7 +67,7 @@ class Forwarding:
         """What waits here may be offered far away; and whoever does something for us there stays connected."""
         used, self._used = self._used, set()
         sought = set(used)
-        for service in self._requests.waiting_services():
+        for service in self._requests.queues:
             there = sorted(set(self._directory.where(service)) - self._peers.by_name.keys() - {self._state.identity})
             sought.update(self._state.chance.sample(there, min(SOUGHT_AT_ONCE, len(there))))
         # No request lives longer: whoever was handed nothing for so long has nothing of ours.
@@ -79,7 +79,7 @@ class Forwarding:
 
     def look(self, now: Now, step: Step) -> None:
         """What waits here in vain may be offered elsewhere by now."""
-        waiting = set(self._requests.waiting_services())
+        waiting = set(self._requests.queues)
         if waiting:
             self._requests.give_back(waiting, now, step)
             peers = [peer for peer in self._peers.alive() if peer.takes_requests]

@@ -14,21 +14,10 @@ import msgspec
 
 from scale0.base import codes
 from scale0.base.errors import ConfigError, Refusal
-from scale0.base.identity import is_identity
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
-from scale0.broker.access import (
-    ADMIN,
-    LOGIN_SECONDS,
-    MAX_TOKEN_SECONDS,
-    OPERATOR,
-    RANKS,
-    VIEWER,
-    Access,
-    Admin,
-    VerifyPassword,
-)
+from scale0.broker.access import ADMIN, OPERATOR, RANKS, VIEWER, Access, Admin, VerifyPassword, origin_of
 from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
@@ -130,11 +119,12 @@ class Management:
         self._moves = moves
         self._version = version
         self.table: dict[str, tuple[str, Callable[[Call], Outcome]]] = {
-            "login": (VIEWER, self._login),
             "status": (VIEWER, lambda c: Done(self._views.status(c.now, self._version))),
             "list_peers": (VIEWER, lambda c: Done(self._views.peers(c.now))),
             "list_clients": (VIEWER, lambda c: Done(self._views.clients(c.now, c.said.limit, c.said.after))),
             "list_services": (VIEWER, lambda c: Done(self._views.services(c.said.limit, c.said.after))),
+            "list_rates": (VIEWER, lambda c: Done(self._views.rates(c.said.limit, c.said.after))),
+            "list_queues": (VIEWER, lambda c: Done(self._views.queues(c.now, c.said.limit, c.said.after))),
             "list_error_clients": (
                 VIEWER,
                 lambda c: Done(self._views.error_clients(c.now, c.said.limit, c.said.after)),
@@ -149,8 +139,6 @@ class Management:
             "set_config": (ADMIN, self._set_config),
             "patch_config": (OPERATOR, self._patch_config),
             "rollback_config": (ADMIN, self._rollback),
-            "issue_token": (ADMIN, self._issue_token),
-            "revoke_token": (ADMIN, self._revoke_token),
         }
 
     def receive(
@@ -215,7 +203,7 @@ class Management:
                     identity=call.admin.name,
                     command=call.said.command,
                     code=codes.OK,
-                    origin=f"{call.connection.door}/{call.connection.name}",
+                    origin=asked_from(call.connection, call.said),
                     before=done.before,
                     after=done.after,
                 )
@@ -245,22 +233,16 @@ class Management:
             self._state.timers.add((self._say_no, ask), now.mono + outcome)
 
     def _say_no(self, ask: VerifyPassword, now: Now, step: Step) -> None:
-        self._access.done(ask.connection)
+        self._access.done(ask)
         step.record(
             ManagementCommanded(
                 identity=ask.said.auth_id[:128],
                 command=ask.said.command,
                 code=codes.WRONG_CREDENTIALS,
-                origin=f"{ask.connection.door}/{ask.connection.name}",
+                origin=asked_from(ask.connection, ask.said),
             )
         )
         self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, step)
-
-    def _login(self, call: Call) -> Done:
-        self._must_have_room()
-        token = self._access.issue(call.admin.name, call.admin.role, LOGIN_SECONDS, call.now, call.step)
-        result = {"token": token, "expires": call.now.wall + LOGIN_SECONDS, "role": call.admin.role}
-        return Done(result, changed=True)
 
     def _set_state(self, call: Call, state: str, draining: bool) -> Done:
         before = self._state.shown
@@ -339,7 +321,7 @@ class Management:
         return self._make_current(call, patch(self._documents.document, call.said.set, call.said.remove))
 
     def _make_current(self, call: Call, wanted: NetworkDocument) -> Done:
-        self._must_have_room()
+        self.must_have_room()
         if not self._state.config.config_service and self._state.config.peers:
             raise Refusal(codes.NOT_ALLOWED, "this broker has no config_service: change it on one that has")
         old = self._documents.document
@@ -353,7 +335,8 @@ class Management:
         paths = [path for path, _before, _after in changes if path not in ("version", "parent")]
         return Done(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
 
-    def _must_have_room(self) -> None:
+    def must_have_room(self) -> None:
+        """Raises where nothing can be stored."""
         if self._state.full:
             raise Refusal(
                 codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is away"
@@ -380,22 +363,11 @@ class Management:
             raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
         return self._make_current(call, parse(value.body, "json", NetworkDocument))
 
-    def _issue_token(self, call: Call) -> Done:
-        self._must_have_room()
-        name, role, seconds = call.said.name, call.said.role or VIEWER, call.said.ttl or LOGIN_SECONDS
-        if name is None or not is_identity(name) or role not in RANKS or not 0 < seconds <= MAX_TOKEN_SECONDS:
-            raise Refusal(
-                codes.MALFORMED, "a token needs a name, a role (viewer, operator, admin) and a ttl in seconds"
-            )
-        token = self._access.issue(name, role, seconds, call.now, call.step)
-        result = {"token": token, "name": name, "role": role, "expires": call.now.wall + seconds}
-        return Done(result, after={"name": name, "role": role}, changed=True)
 
-    def _revoke_token(self, call: Call) -> Done:
-        count = self._access.revoke(call.said.name, call.said.token, call.step)
-        if not count:
-            raise Refusal(codes.NO_SUCH_SERVICE, "no such token: give its name, or the token itself")
-        return Done({"revoked": count}, after={"name": call.said.name, "revoked": count}, changed=True)
+def asked_from(connection: Connection, said: options.ManagementReq) -> str:
+    """Where a command came from: our connection, and for whom that says that it asks."""
+    origin = origin_of(said)
+    return f"{connection.door}/{connection.name}" + (f" for {origin}" if origin else "")
 
 
 def as_json(value: Any) -> bytes:

@@ -154,7 +154,7 @@ class Moves:
 
     def _is_wanted(self, service: str) -> bool:
         # Of requests that wait at a broker that gives way, the active one finds who does them.
-        waits = bool(self._requests.waiting(service)) and not self._state.gives_way
+        waits = service in self._requests.queues and not self._state.gives_way
         return waits or self._requests.tasks.waits(service)
 
     def _may_be_told(self, member: Member) -> bool:

@@ -239,6 +239,9 @@ class ManagementReq(msgspec.Struct, frozen=True):
     role: str | None = None
     ttl: float | None = None
     token: str | None = None
+    token_id: str | None = None
+    origin: str = ""
+    """For whom the sender asks: an HTTP server says its own client's address. It is recorded, never believed."""
     limit: int = 100
     after: str | None = None
 

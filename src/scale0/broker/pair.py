@@ -97,7 +97,7 @@ class Pair:
     def _is_empty(self) -> bool:
         """Nobody works here any more. Who only asks is told where to go when it does."""
         working = any(member.backend is not None and not member.foreign for member in self._members.by_name.values())
-        return not (working or self._requests.under_way or any(True for _ in self._requests.waiting_services()))
+        return not (working or self._requests.under_way or self._requests.queues)
 
     def _become(self, now: Now, step: Step, *, standby: bool, gives_way: bool = False) -> None:
         before = self._state.shown

@@ -9,7 +9,7 @@ exactly once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from scale0.base import codes
@@ -324,13 +324,10 @@ class Requests:
         """When the next request's time is over."""
         return self._timers.deadline()
 
-    def waiting(self, service: str) -> int:
-        """How many wait for a service."""
-        return len(self._waiting.get(service, ()))
-
-    def waiting_services(self) -> Iterable[str]:
-        """The services that somebody waits for."""
-        return self._waiting.keys()
+    @property
+    def queues(self) -> Mapping[str, Collection[Request]]:
+        """What waits, by service, the oldest first."""
+        return self._waiting
 
     def _of(self, connection: Connection, id_: str | int) -> Request | None:
         request = self.under_way.get(id_)  # type: ignore[arg-type]  # an int is simply not there

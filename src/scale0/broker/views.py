@@ -22,6 +22,8 @@ from scale0.broker.state import BrokerState
 
 MAX_PAGE_ROWS: Final = 1_000
 """Rows in one answer."""
+MAX_LRU_ROWS: Final = 100
+"""Backends of one service that are shown in their order."""
 
 Thing = TypeVar("Thing")
 Page = dict[str, Any]
@@ -51,6 +53,7 @@ class Views:
         "_roster",
         "_state",
         "tasks",
+        "tasks_waiting",
     )
 
     def __init__(
@@ -74,6 +77,8 @@ class Views:
         self._documents = documents
         self.tasks: Callable[[], dict[str, int]] = dict
         """How many tasks there are; the composition root says who counts."""
+        self.tasks_waiting: Callable[[], dict[str, tuple[int, bool]]] = dict
+        """By method: how many wait in memory, and whether the store has more."""
 
     def ping(self, now: Now) -> dict[str, Any]:
         """A sign of life."""
@@ -92,7 +97,6 @@ class Views:
         roles: dict[str, int] = {}
         for role, _ in self._members.by_name:
             roles[role] = roles.get(role, 0) + 1
-        names = list(self._requests.waiting_services())
         return {
             "broker": self._state.identity,
             "version": version,
@@ -109,7 +113,7 @@ class Views:
             "clients": roles,
             "services": sum(bool(service.backends) for service in self._roster.services.values()),
             "requests": {
-                "waiting": sum(map(self._requests.waiting, names)),
+                "waiting": sum(map(len, self._requests.queues.values())),
                 "under_way": len(self._requests.under_way),
                 "answered": tally.total_answered,
                 "failed": tally.total_failed,
@@ -125,8 +129,34 @@ class Views:
         names = {name for name, service in self._roster.services.items() if service.backends}
         names.update(name for peer in self._peers.alive() for name in peer.table.offered)
         names.update(self._directory.services)
-        names.update(self._requests.waiting_services())
+        names.update(self._requests.queues)
         return page(names, str, self._service, limit, after)
+
+    def rates(self, limit: int, after: str | None) -> Page:
+        """What was done for each service since the start, for those who make rates of it."""
+        totals = self._requests.tally.totals()
+        return page(totals, str, lambda name: totals[name].row(name), limit, after)
+
+    def queues(self, now: Now, limit: int, after: str | None) -> Page:
+        """Each service's backends in the order in which they are handed work, and what waits for them."""
+        waiting = self.tasks_waiting()
+        names = {name for name, service in self._roster.services.items() if service.backends}
+        names.update(self._requests.queues, waiting)
+        return page(names, str, lambda name: self._queue(name, waiting.get(name), now), limit, after)
+
+    def _queue(self, name: str, tasks: tuple[int, bool] | None, now: Now) -> dict[str, Any]:
+        service = self._roster.services.get(name) or Service(name)
+        first = heapq.nsmallest(MAX_LRU_ROWS, service.backends, key=lambda one: (one.busy >= one.slots, one.stamp))
+        oldest = next(iter(self._requests.queues.get(name, ())), None)
+        return {
+            "service": name,
+            "waiting": len(self._requests.queues.get(name, ())),
+            "oldest_seconds": None if oldest is None else now.mono - oldest.accepted,
+            "backends": len(service.backends),
+            "lru": [{"identity": one.identity, "slots": one.slots, "busy": one.busy} for one in first],
+            "tasks_queued": None if tasks is None else tasks[0],
+            "tasks_more": tasks is not None and tasks[1],
+        }
 
     def clients(self, now: Now, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
         """Every client with an identity."""
@@ -175,7 +205,7 @@ class Views:
             "backends": len(here) + sum(offer.backends for _, offer in there),
             "slots": sum(slots for slots, _ in here) + sum(offer.slots for _, offer in there),
             "busy": sum(busy for _, busy in here) + sum(offer.busy for _, offer in there),
-            "waiting": self._requests.waiting(name),
+            "waiting": len(self._requests.queues.get(name, ())),
             "where": [*([self._state.identity] if here else []), *sorted([*(name for name, _ in there), *afar])],
         }
 

@@ -15,6 +15,7 @@ from scale0.cli.helen_init import data_dir_option
 from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
 from scale0.cli.places import joins
+from scale0.client.shown import HELEN_PREFIX
 
 NOT_HERE: Final = "type it on Helen's machine, and name her folder with --data-dir"
 STILL_THERE: Final = "stop it first, or `scale0 agent revoke` its certificate on Helen's machine"
@@ -40,7 +41,7 @@ def forget(name: str, join: str, data_dir: Path) -> None:
     with connect(join, DISCOVERY_SECONDS) as client:
         for helen in helens.need_helens(client):
             try:
-                client.call(f"{helens.PREFIX}{helen}.forget", agent=name, token=token)
+                client.call(f"{HELEN_PREFIX}{helen}.forget", agent=name, token=token)
                 known = True
             except CallError as error:
                 if error.code == codes.IN_USE:

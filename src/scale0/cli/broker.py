@@ -17,6 +17,7 @@ import click
 if TYPE_CHECKING:
     from scale0.broker.broker import Broker
     from scale0.config import BrokerConfig
+    from scale0.io.management_settings import Ready
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -79,7 +80,7 @@ def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[st
     if joined:
         changes["peers"] = [*config.peers, *(peer_of(word) for word in joined)]
     changes.setdefault("identity", config.identity or default_identity())
-    sys.exit(run_broker(changed(config, changes), config_file, say_ready))
+    sys.exit(run_broker(changed(config, changes), config_file, say_ready, say_served))
 
 
 def peer_of(word: str) -> str:
@@ -122,6 +123,13 @@ def default_identity() -> str:
 
     name = os.uname().nodename
     return "".join(c if c.isascii() and (c.isalnum() or c in "._:-") else "-" for c in name)[:128] or "broker"
+
+
+def say_served(now: Ready) -> None:
+    """Where the console is, beside the line that scripts wait for; and on the first start a way in."""
+    click.echo(f"console: {now.url}", err=True)
+    if now.link:
+        click.echo(f"open this within ten minutes; it works once: {now.link}", err=True)
 
 
 def say_ready(running: Broker) -> None:

@@ -14,6 +14,7 @@ from scale0.cli import output
 from scale0.cli.look import DISCOVERY_SECONDS, counted, json_option, shown_again, state_of, watch_option
 from scale0.cli.network import connect
 from scale0.cli.places import joins
+from scale0.client.shown import brokers_in_order, group_rows, grouped, offered_at
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -90,15 +91,7 @@ def groups(join: str, wants_json: bool, watch: bool) -> None:
 
 def show_groups(client: Client, wants_json: bool) -> None:
     """One row for each."""
-    rows = [
-        {
-            "group": name,
-            "brokers": [row["broker"] for row in members],
-            "active": sum(row["state"] == "active" for row in members),
-            "load": sum(row["load"] for row in members),
-        }
-        for name, members in grouped(brokers_of(client)).items()
-    ]
+    rows = group_rows(brokers_of(client))
     if wants_json:
         output.say(output.as_json(rows))
         return
@@ -125,10 +118,7 @@ def topology(join: str, watch: bool) -> None:
 
 def drawing(client: Client) -> Iterator[str]:
     """A tree: group, broker, services."""
-    offered: dict[str, list[str]] = {}
-    for row in client.services():
-        for broker in row["where"]:
-            offered.setdefault(broker, []).append(row["service"])
+    offered = offered_at(client.services())
     rows = brokers_of(client)
     for name, members in grouped(rows).items():
         yield name or NO_GROUP
@@ -148,15 +138,4 @@ def drawing(client: Client) -> Iterator[str]:
 
 def brokers_of(client: Client) -> list[dict[str, Any]]:
     """The broker that was asked, then the others by name."""
-    first, *others = client.call("scale0.brokers")["items"]
-    return [first, *sorted(others, key=lambda row: str(row["broker"]))]
-
-
-def grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """By group, that of the broker that was asked first."""
-    out: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        out.setdefault(row["group"], []).append(row)
-    for members in out.values():
-        members.sort(key=lambda row: str(row["broker"]))
-    return out
+    return brokers_in_order(client.call("scale0.brokers")["items"])

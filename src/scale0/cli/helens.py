@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from scale0.cli import faults
+from scale0.client.shown import HELEN_PREFIX, helens_of
 
-PREFIX: Final = "helen."
-SUFFIX: Final = ".agents"
 PAGE_ROWS: Final = 1_000
 """As many as a Helen gives at once."""
 
@@ -40,12 +39,7 @@ class Heard(NamedTuple):
 
 def helens(client: Network) -> list[str]:
     """The identities of the Helens that are connected."""
-    names = (row["service"] for row in client.services() if row["backends"])
-    return sorted(
-        name[len(PREFIX) : -len(SUFFIX)]
-        for name in names
-        if name.startswith(PREFIX) and name.endswith(SUFFIX) and len(name) >= len(PREFIX) + len(SUFFIX)
-    )
+    return helens_of(client.services())
 
 
 def need_helens(client: Network) -> list[str]:
@@ -66,7 +60,7 @@ def ask(client: Network, view: str, asked: dict[str, Any], limit: int | None = N
     for helen in known:
         try:
             heard.rows.extend(
-                {**row, "helen": helen} for row in _pages(client, f"{PREFIX}{helen}.{view}", limit, asked)
+                {**row, "helen": helen} for row in _pages(client, f"{HELEN_PREFIX}{helen}.{view}", limit, asked)
             )
         except CallError as error:
             heard.silent.append(helen)

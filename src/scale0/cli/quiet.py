@@ -16,6 +16,7 @@ import click
 from scale0.cli import authority, entries, output
 from scale0.cli.look import json_option
 from scale0.cli.places import joins
+from scale0.client.shown import is_over
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MAX_SECONDS: Final = 366 * 86_400.0
@@ -171,11 +172,6 @@ def state_of(row: dict[str, Any], now: float) -> str:
     if not ends:
         return "until it is ended"
     return f"{output.span(ends - now)} left" if ends > now else "over"
-
-
-def is_over(row: dict[str, Any], now: float) -> bool:
-    """True for one that holds nothing back any more."""
-    return bool(0 < row["ends"] <= now)
 
 
 def listing(noun: str, advice: str) -> click.Command:

@@ -23,7 +23,9 @@ from scale0.cli.up_watch import Monitoring
 
 if TYPE_CHECKING:
     from scale0.broker.broker import Broker
+    from scale0.io.management_settings import Ready
 
+CONSOLE_PORT: Final = 5780
 BLOCK: Final = 10
 """From one try for free ports to the next."""
 TRIES: Final = 100
@@ -33,10 +35,12 @@ TRIES: Final = 100
 @click.option("--data-dir", default=LOCAL_FOLDER, show_default=True, envvar=DATA_DIR, help="Where it keeps its store.")
 @click.option("--identity", help="The broker's name (default: the host's name).")
 @click.option("--port", type=click.IntRange(1, 65_000), help=f"The first of five ports ({FRONTEND_PORT}, or free).")
-@click.option("--bare", is_flag=True, help="The broker alone: nothing watches this machine.")
+@click.option("--bare", is_flag=True, help="The broker alone: no console, and nothing watches this machine.")
 @click.option("--verbose", is_flag=True, help="Log to stderr what happens.")
 def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbose: bool) -> None:
-    """Start a network on this machine, on loopback: a broker, and a Helen and an agent that watch it. Ctrl-C ends it.
+    """Start a network on this machine, on loopback: a broker with its console, and a Helen and an agent that watch it.
+
+    Ctrl-C ends it. It prints a link to the console that works once; `scale0 access link` makes another.
 
     What it keeps in .scale0/ (configuration, tokens, history) is there again when you start it again. Helen and the
     agent are processes of their own, with their files and logs in .scale0/monitoring/.
@@ -55,6 +59,7 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
         "bind": DEFAULT_HOST,
         "state": "active",
         "config_service": True,
+        "management": {"enabled": not bare, "port": console_port()},
         **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
     }
 
@@ -68,7 +73,7 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
             watching.append(watch(broker, Path(data_dir)))
 
     try:
-        status = run_broker(changed(BrokerConfig(), changes), None, ready)
+        status = run_broker(changed(BrokerConfig(), changes), None, ready, say_console)
     except StoreError as error:
         raise faults.Trouble(str(error), "if it runs already, look at it with `scale0 status`") from error
     finally:
@@ -91,6 +96,18 @@ def watch(broker: Broker, data_dir: Path) -> Monitoring:
         lambda what: output.note(f"{output.clean(what.rstrip())}\n  next: look at the logs in {folder}"),
     )
     return monitoring
+
+
+def console_port() -> int:
+    """The usual one, or any if that is taken."""
+    return CONSOLE_PORT if is_free(CONSOLE_PORT) else 0
+
+
+def say_console(now: Ready) -> None:
+    """Where to look at all this; the link works once, and for ten minutes."""
+    output.say(f"\nThe console is at {now.url}" + (", and this opens it, once:" if now.link else "."))
+    if now.link:
+        output.say(f"\n    {now.link}\n")
 
 
 def first_port(wanted: int | None) -> int:

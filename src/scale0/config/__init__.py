@@ -4,7 +4,16 @@ Read `schema` for the keys, `forms` for how bytes become a schema value, `docume
 one. Nothing here reads a file, and nothing here knows a socket.
 """
 
-from scale0.config.broker_file import Admin, BrokerConfig, Management, PeerShare, check_broker, is_loopback
+from scale0.config.broker_file import (
+    WILDCARDS,
+    Admin,
+    BrokerConfig,
+    Export,
+    Management,
+    PeerShare,
+    check_broker,
+    is_loopback,
+)
 from scale0.config.documents import (
     check_document,
     client_part,
@@ -30,6 +39,7 @@ __all__ = [
     "FORMS",
     "MAX_DOCUMENT_BYTES",
     "SCHEMAS",
+    "WILDCARDS",
     "Admin",
     "AgentConfig",
     "BrokerConfig",
@@ -38,6 +48,7 @@ __all__ = [
     "ClientConfig",
     "Downtime",
     "Endpoints",
+    "Export",
     "Flapping",
     "GroupConfig",
     "HelenConfig",

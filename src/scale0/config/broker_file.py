@@ -25,6 +25,7 @@ from scale0.config.values import (
     IdentityOrBlank,
     JsonDepth,
     KeepDays,
+    Line,
     Port,
     Rate,
     Seconds,
@@ -35,17 +36,40 @@ from scale0.config.values import (
     Services,
     SomeLine,
     Store,
+    split_address,
 )
 
 _LIMITS: Final = Limits()
-_WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::", "[::]"})
+WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::", "[::]"})
+"""As addresses: whatever there is on this machine."""
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody who gets metrics pushed."""
+
+    kind: Literal["otlp", "graphite", "statsd"]
+    address: SomeLine
+    """HOST:PORT, or for otlp a URL."""
+    interval: Seconds = 10.0
+    prefix: Identity = "scale0"
+    headers_file: Line = ""
+    """Of otlp: a file with `name: value` lines, so that a key stands in no configuration that somebody prints."""
 
 
 class Management(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTP side of management."""
 
     enabled: bool = False
+    bind: Host = "127.0.0.1"
     port: Port = 5780
+    certificate: Line = ""
+    private_key: Line = ""
+    """Both are files; beyond loopback they are needed."""
+    hosts: tuple[Host, ...] = ()
+    """Names that browsers may use for it, besides `bind` and localhost."""
+    metrics_open: bool = False
+    """`/metrics` needs no token."""
+    exports: tuple[Export, ...] = ()
 
 
 class Admin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,7 +168,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def endpoints(self) -> Endpoints:
         """Where others connect, as far as the file knows: a port 0 and a wildcard address stay blank."""
         host = self.advertise or self.bind
-        if host in _WILDCARDS:
+        if host in WILDCARDS:
             return Endpoints()
         if ":" in host and not host.startswith("["):
             host = f"[{host}]"
@@ -181,13 +205,32 @@ def _port_faults(config: BrokerConfig) -> list[str]:
     return [f"{' and '.join(keys)} are both {port}" for port, keys in users.items() if port and len(keys) > 1]
 
 
+def _management_faults(management: Management) -> list[str]:
+    out = []
+    if bool(management.certificate) != bool(management.private_key):
+        out.append("management: certificate and private_key go together")
+    if management.enabled and not is_loopback(management.bind) and not management.certificate:
+        out.append(f"management.bind: {management.bind} is not loopback: set certificate and private_key")
+    if management.bind in WILDCARDS and management.enabled and not management.hosts:
+        out.append("management.hosts: say by which names browsers reach it: it is bound to every address")
+    for number, export in enumerate(management.exports):
+        if export.headers_file and export.kind != "otlp":
+            out.append(f"management.exports[{number}].headers_file: {export.kind} knows no headers")
+        if export.kind == "otlp" and not export.address.startswith(("http://", "https://")):
+            out.append(f"management.exports[{number}].address: otlp needs a URL, as http://127.0.0.1:4318/v1/metrics")
+        if export.kind != "otlp" and split_address(export.address, 0) is None:
+            out.append(f"management.exports[{number}].address: {export.kind} needs HOST:PORT")
+    return out
+
+
 def check_broker(config: BrokerConfig) -> list[str]:
     """What keeps a broker with this file from starting, though each key by itself is right."""
     out = _port_faults(config)
     if not is_loopback(config.bind) and not config.curve and not config.insecure:
         out.append(f"bind: {config.bind} is not loopback: set curve, or insecure if the network is trusted")
-    if config.bind in _WILDCARDS and config.config_service and not config.advertise:
+    if config.bind in WILDCARDS and config.config_service and not config.advertise:
         out.append(f"bind: nobody can connect to {config.bind}: set advertise to the address that others use")
+    out += _management_faults(config.management)
     if config.standby_for and config.standby_for == config.identity:
         out.append("standby_for: a broker cannot stand by for itself")
     if config.standby_for and not config.peers:

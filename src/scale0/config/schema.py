@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from scale0.config.broker_file import Admin, BrokerConfig, Management, PeerShare
+from scale0.config.broker_file import Admin, BrokerConfig, Export, Management, PeerShare
 from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
 from scale0.config.values import (
@@ -168,6 +168,7 @@ __all__ = [
     "ClientConfig",
     "Downtime",
     "Endpoints",
+    "Export",
     "Flapping",
     "GroupConfig",
     "HelenConfig",

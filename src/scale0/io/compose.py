@@ -37,6 +37,7 @@ from scale0.broker.spread import Spread
 from scale0.broker.state import ACTIVE, BACKEND, CONFIG_SUB, DIALED, DISABLED, FRONTEND, JOINING, PEER, BrokerState
 from scale0.broker.tables import Tables
 from scale0.broker.tally import Tally
+from scale0.broker.token_commands import TokenCommands
 from scale0.broker.views import Views
 from scale0.config import BrokerConfig, Endpoints, NetworkDocument, first_document, parse
 from scale0.io.desk import BrokerDesk
@@ -79,6 +80,7 @@ def compose_broker(
     management = Management(
         state, connections, members, peers, requests, documents, views, access, blame, moves, __version__
     )
+    TokenCommands(management, access)
     discovery = Discovery(views)
     tables = Tables(state, documents, members, peers, directory)
     forwarding = Forwarding(state, documents, peers, requests, directory)
@@ -129,7 +131,7 @@ def join_tasks(broker: Broker, views: Views, opened: Opened) -> None:
     broker.scale0.tasks_status = tasks.native.status
     broker.scale0.tasks_done = tasks.native.done
     broker.tasks = tasks
-    views.tasks = tasks.counts
+    views.tasks, views.tasks_waiting = tasks.counts, tasks.queue.lanes.backlog
     TaskCommands(broker.management, tasks)
 
 

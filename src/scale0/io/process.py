@@ -15,7 +15,7 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,9 @@ from scale0.io.compose import compose_broker, start_broker
 from scale0.io.dialer import Dialer
 from scale0.io.door import Door, Publisher, Subscriber
 from scale0.io.files import TOKEN_FILE, write_secret
+from scale0.io.management_child import ManagementChild, Served
+from scale0.io.management_settings import STARTED_FILE, server_of
+from scale0.io.management_settings import Ready as Serving
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
 from scale0.io.segments.settings import settings_of
@@ -65,8 +68,12 @@ SWITCH_SECONDS: Final = 0.0005
 Ready = Callable[[Broker], None]
 
 
-def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> int:
-    """Run until SIGTERM or SIGINT; the exit status."""
+def nobody(_: Serving) -> None:
+    """Nobody wants to hear where HTTP is served."""
+
+
+def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, served: Served = nobody) -> int:
+    """Run until SIGTERM or SIGINT; the exit status. `served` hears where HTTP is served, each time it begins to be."""
     check_runnable(config)
     raise_file_limit()
     # What lives at the start lives to the end, and what comes later is freed by counting: the collector of cycles
@@ -77,7 +84,7 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready) -> 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         while True:
             try:
-                return runner.run(serve(config, config_file, choose_store(config), ready))
+                return runner.run(serve(config, config_file, choose_store(config), ready, served))
             except BeginAgain as again:
                 config = at_ports(config, again.endpoints)
 
@@ -108,7 +115,9 @@ def choose_store(config: BrokerConfig) -> Store:
     return SqliteStore(Path(config.data_dir))
 
 
-async def serve(config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready) -> int:
+async def serve(
+    config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready, served: Served = nobody
+) -> int:
     """Open the store, then the doors; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
@@ -144,20 +153,17 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         runner.start(step, now)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
-        watch = loop.create_task(watch_disk(broker, store))
         scribe.start()
         ready(broker)
-        status = await stop
-        watch.cancel()
+        async with beside(broker, store, served):
+            status = await stop
         last, now = Step(), read_now()
         if status == 0:
             broker.stop("stopped", now, last)
         runner.stop(last, now)
         await flush(commits, store)
-        for door in doors:
-            door.close()
-        for publisher in publishers:
-            publisher.close()
+        for socket in (*doors, *publishers):
+            socket.close()
         if status == FENCED:
             raise BeginAgain(endpoints)
         await scribe.finish(status)
@@ -168,6 +174,37 @@ async def serve(config: BrokerConfig, config_file: Path | None, store: Store, re
         with contextlib.suppress(Exception):
             commits.close()
         context.destroy(linger=200)
+
+
+@contextlib.asynccontextmanager
+async def beside(broker: Broker, store: Store, served: Served) -> AsyncIterator[None]:
+    """What runs as long as a broker serves: the look at its disk, and the HTTP server if its file wants one."""
+    watch = asyncio.get_running_loop().create_task(watch_disk(broker, store))
+    management = managed(broker, served)
+    try:
+        yield
+        await management.finish()
+    finally:
+        watch.cancel()
+        management.close()
+
+
+def managed(broker: Broker, served: Served) -> ManagementChild:
+    """The HTTP server beside this broker, started if it is wanted; a first start tells a way in."""
+    config, place = broker.state.config, broker.state.endpoints["frontend"]
+    started = Path(config.data_dir) / STARTED_FILE
+
+    def told(now: Serving) -> None:
+        if now.link:
+            with contextlib.suppress(OSError):
+                started.touch(mode=0o600)
+        served(now)
+
+    # Without admins the link is the only way in for a browser.
+    settings = server_of(config, place, wants_link=not started.exists() or not config.admins)
+    child = ManagementChild(settings, told)
+    child.start()
+    return child
 
 
 def status_of(error: BaseException) -> int:

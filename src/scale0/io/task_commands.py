@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from scale0.base import codes
 from scale0.base.errors import Refusal
 from scale0.base.now import Now
@@ -30,7 +32,7 @@ from scale0.store.tasks import (
 )
 from scale0.store.writes import MAX_INTEGER
 from scale0.zerotask.machine import Tasks
-from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
+from scale0.zerotask.task import MICRO, Task, from_store, of_seconds, read_kept
 from scale0.zerotask.words import CANCELLED_ERROR, error_object
 
 MAX_SEQ_DIGITS: Final = 19
@@ -50,6 +52,7 @@ class TaskCommands:
         management.table.update(
             {
                 "list_tasks": (VIEWER, self._list),
+                "show_task": (VIEWER, self._show),
                 "retry_task": (OPERATOR, self._retry),
                 "cancel_task": (OPERATOR, self._cancel),
                 "ask_nodes": (OPERATOR, self._ask_nodes),
@@ -81,6 +84,9 @@ class TaskCommands:
 
         call.step.ask(Question(ask, found, aside=True))
         return None
+
+    def _show(self, call: Call) -> Outcome:
+        return self._with_task(call, lambda _, row: Done(task_page(row)))
 
     def _retry(self, call: Call) -> Outcome:
         return self._with_task(call, self._reopen)
@@ -156,4 +162,22 @@ def task_row(row: Row) -> dict[str, Any]:
         "submitted": row.submitted_us / MICRO,
         "started": row.started_us / MICRO if row.started_us else None,
         "finished": row.ended_us / MICRO if isinstance(row, EndedTask) else None,
+    }
+
+
+def task_page(row: Row) -> dict[str, Any]:
+    """All that there is to know of a task but its params and result: those are its client's."""
+    end = row if isinstance(row, EndedTask) else None
+    failed = end is not None and end.status != FINISHED
+    return {
+        **task_row(row),
+        "key": row.key,
+        "options": msgspec.to_builtins(read_kept(row.options)),
+        "error": msgspec.Raw(end.result) if end and failed and end.result else None,
+        "info": msgspec.Raw(row.info) if row.info else None,
+        "attempts": msgspec.Raw(row.history) if row.history else [],
+        "params_bytes": len(row.params),
+        "result_bytes": len(end.result) if end and not failed else None,
+        "runnable": None if isinstance(row, EndedTask) else row.runnable_us / MICRO,
+        "expires": end.expires_us / MICRO if end else None,
     }

@@ -192,7 +192,7 @@ class BrokerChecks:
         for connection in broker.connections:
             if connection.outstanding or connection.parts:
                 raise broken("no-leak", f"{connection.name} still waits for {list(connection.outstanding)}")
-        waiting = sorted(broker.requests.waiting_services())
+        waiting = sorted(broker.requests.queues)
         if waiting or broker.requests.under_way:
             raise broken("no-leak", f"waiting: {waiting}, under way: {list(broker.requests.under_way)}")
         if broker.requests.deadline() is not None:

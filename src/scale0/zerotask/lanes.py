@@ -301,6 +301,14 @@ class Lanes:
         """How many tasks of a lane are in memory; more than that if the shelf has some."""
         return sum(len(level) + (WINDOW_TASKS if level.more else 0) for level in lane.levels.values())
 
+    def backlog(self) -> dict[str, tuple[int, bool]]:
+        """Of each method: how many tasks wait in memory, and whether the shelf has more."""
+        return {
+            method: (sum(map(len, lane.levels.values())), any(level.more for level in lane.levels.values()))
+            for method, lane in self._lanes.items()
+            if any(len(level) or level.more for level in lane.levels.values())
+        }
+
     def waiting(self, method: str, most: int) -> list[Task]:
         """The first tasks in memory that wait."""
         lane = self._lanes.get(method)
