@@ -11,16 +11,19 @@ from typing import Any, Final
 
 from litestar.handlers import HTTPRouteHandler
 
+from scale0.management import readings
 from scale0.management.routes import (
     brokers,
     clients,
     configuration,
+    feed,
     overview,
     public,
     quiet,
     session,
     tasks,
     tokens,
+    warehouse,
     watching,
 )
 
@@ -34,6 +37,8 @@ ROUTES: Final[tuple[Sequence[HTTPRouteHandler], ...]] = (
     watching.HANDLERS,
     quiet.HANDLERS,
     tokens.HANDLERS,
+    feed.HANDLERS,
+    warehouse.HANDLERS,
     public.HANDLERS,
 )
-LIVES: Final[tuple[Callable[..., Any], ...]] = ()
+LIVES: Final[tuple[Callable[..., Any], ...]] = (readings.living,)
