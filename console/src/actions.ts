@@ -18,13 +18,13 @@ export interface Action {
 
 // prettier-ignore
 export const ACTIONS = [
-  { id: "session.login", label: "Log in", method: "POST", path: "/session", role: "none", command: "scale0 access login-link", asks: false },
+  { id: "session.login", label: "Log in", method: "POST", path: "/session", role: "none", command: "scale0 access link", asks: false },
   { id: "session.logout", label: "Log out", method: "DELETE", path: "/session", role: "viewer", command: "scale0 access revoke ID", asks: false },
   { id: "broker.enable", label: "Enable", method: "POST", path: "/brokers/{broker}/enable", role: "operator", command: "scale0 enable BROKER", asks: false },
   { id: "broker.disable", label: "Disable", method: "POST", path: "/brokers/{broker}/disable", role: "operator", command: "scale0 disable BROKER", asks: true },
   { id: "broker.drain", label: "Drain", method: "POST", path: "/brokers/{broker}/drain", role: "operator", command: "scale0 drain BROKER", asks: true },
   { id: "broker.reload", label: "Reload", method: "POST", path: "/brokers/{broker}/reload", role: "operator", command: "scale0 reload BROKER", asks: true },
-  { id: "client.forgive", label: "Forgive", method: "POST", path: "/error-clients/{client}/forgive", role: "operator", command: "scale0 forgive CLIENT", asks: false },
+  { id: "client.forgive", label: "Forgive", method: "POST", path: "/error-clients/{client}/forgive", role: "operator", command: "scale0 error-clients forgive CLIENT", asks: false },
   { id: "task.retry", label: "Retry", method: "POST", path: "/tasks/{id}/retry", role: "operator", command: "scale0 task retry ID", asks: false },
   { id: "task.cancel", label: "Cancel", method: "POST", path: "/tasks/{id}/cancel", role: "operator", command: "scale0 task cancel ID", asks: true },
   { id: "check.run", label: "Run now", method: "POST", path: "/checks/{agent}/{check}/run", role: "operator", command: "scale0 check run AGENT NAME", asks: false },

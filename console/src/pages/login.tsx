@@ -82,7 +82,7 @@ export function Login() {
         <button type="submit" class="primary" disabled={busy}>{busy ? "One moment…" : "Log in"}</button>
         <div class="hint">
           <p>No password yet? On the broker's machine this makes a link that works once:</p>
-          <Command text="scale0 access login-link" />
+          <Command text="scale0 access link" />
         </div>
       </form>
     </main>

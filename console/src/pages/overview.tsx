@@ -10,7 +10,8 @@ const OVERVIEW_MS = 1_500;
 const ORDER: Record<string, number> = { critical: 0, unknown: 1, warning: 2, ok: 3 };
 
 /** An address from what the server calls a page. */
-export function pageLink(page: string): string {
+export function pageLink(page: string, what = ""): string {
+  if (what === "clients") return "#/clients/errors";
   return page.startsWith("#") ? page : `#/${page.replace(/^\//, "")}`;
 }
 
@@ -56,7 +57,7 @@ function Needs({ attention }: { attention: Attention[] }) {
             <li key={`${each.what} ${each.words}`} class={each.severity} data-row>
               <State state={each.severity} />
               <div>
-                <p><a href={pageLink(each.page)}>{each.what}</a> <span>{each.words}</span></p>
+                <p><a href={pageLink(each.page, each.what)}>{each.what}</a> <span>{each.words}</span></p>
                 {each.next && <p class="next">{each.next}</p>}
               </div>
             </li>
