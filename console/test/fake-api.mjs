@@ -171,7 +171,7 @@ function stream(request, response, url) {
   const timer = setInterval(() => {
     if (fake.broken) return response.destroy();
     const event = fixtures.eventAt(now());
-    if (!fake.empty && wanted(event, url.searchParams)) response.write(`id: ${event.source}:${event.seq}\ndata: ${JSON.stringify(event)}\n\n`);
+    if (!fake.empty && wanted(event, url.searchParams)) response.write(`id: ${event.source}:${event.seq}\nevent: event\ndata: ${JSON.stringify(event)}\n\n`);
   }, 400);
   request.on("close", () => clearInterval(timer));
 }

@@ -46,7 +46,7 @@ export function Audit() {
           return (
             <>
               <Table label="Audit, the newest first" rows={rows} columns={columns} id={keyOf} tone={(row) => (row.code && row.code !== 200 ? "warning" : "")}
-                empty={page.items.length ? <p class="calm">None is like that.</p> : <Empty title="Nobody has changed anything yet." commands={["scale0 events tail --kind management.commanded"]}>Every command that changes something stands here: who, what, from where, before and after.</Empty>} />
+                empty={page.items.length ? <p class="calm">None is like that.</p> : <Empty title="Nobody has changed anything yet." commands={["scale0 audit"]}>Every command that changes something stands here: who, what, from where, before and after.</Empty>} />
               <div class="pager">
                 <button type="button" class="small" disabled={!after.length} onClick={() => setAfter(after.slice(0, -1))}>← Newer</button>
                 <button type="button" class="small" disabled={page.next === null} onClick={() => setAfter([...after, page.next ?? ""])}>Older →</button>

@@ -76,7 +76,7 @@ function Errors() {
       {({ items }) => (
         <Table
           label="Error clients" rows={items} id={(row) => `${row.socket} ${row.client}`}
-          empty={<Empty title="No client is ignored." commands={["scale0 clients"]}>Who sends bad messages again and again is ignored for a while, and stands here until then.</Empty>}
+          empty={<Empty title="No client is ignored." commands={["scale0 error-clients"]}>Who sends bad messages again and again is ignored for a while, and stands here until then.</Empty>}
           columns={[
             { head: "Client", cell: (row) => <span class="mono">{row.client}</span>, by: (row) => row.client },
             { head: "Socket", cell: (row) => row.socket, by: (row) => row.socket },

@@ -10,7 +10,8 @@ const OVERVIEW_MS = 1_500;
 const ORDER: Record<string, number> = { critical: 0, unknown: 1, warning: 2, ok: 3 };
 
 /** An address from what the server calls a page. */
-export function pageLink(page: string): string {
+export function pageLink(page: string, what = ""): string {
+  if (what === "clients") return "#/clients/errors";
   return page.startsWith("#") ? page : `#/${page.replace(/^\//, "")}`;
 }
 
@@ -56,7 +57,7 @@ function Needs({ attention }: { attention: Attention[] }) {
             <li key={`${each.what} ${each.words}`} class={each.severity} data-row>
               <State state={each.severity} />
               <div>
-                <p><a href={pageLink(each.page)}>{each.what}</a> <span>{each.words}</span></p>
+                <p><a href={pageLink(each.page, each.what)}>{each.what}</a> <span>{each.words}</span></p>
                 {each.next && <p class="next">{each.next}</p>}
               </div>
             </li>
@@ -72,14 +73,14 @@ function Numbers({ seen }: { seen: Overview }) {
   const tiles: [string, string, string][] = [
     ["Answered", rate(rates.answered_per_second), "#/services"],
     ["Failed", rate(rates.failed_per_second), "#/services"],
-    ["Median", span(rates.p50_seconds), "#/services"],
-    ["99th percentile", span(rates.p99_seconds), "#/services"],
+    ["p50", span(rates.p50_seconds), "#/services"],
+    ["p99", span(rates.p99_seconds), "#/services"],
     ["Waiting", count(broker.requests?.waiting), "#/queues"],
     ["Backends", count(broker.clients["backend"] ?? 0), "#/clients?role=backend"],
     ["Frontends", count(broker.clients["frontend"] ?? 0), "#/clients?role=frontend"],
     ["Open tasks", count(broker.tasks?.["open"]), "#/tasks"],
     ["Error clients", count(broker.error_clients), "#/clients/errors"],
-    ["Open incidents", count(counts["incidents_open"] ?? counts["incidents"]), "#/incidents"],
+    ["Incidents", count(counts["incidents_open"] ?? counts["incidents"]), "#/incidents"],
   ];
   return (
     <div class="tiles span-2">
