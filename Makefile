@@ -21,7 +21,7 @@ KILLS ?= 100
 BROKER_KILLS ?= 100
 
 .PHONY: help setup demo test check lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
-.PHONY: lock clean
+.PHONY: lock clean bench-management
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -82,6 +82,9 @@ bench-postgres: setup ## Measure tasks of a group on PostgreSQL beside Procrasti
 bench-agents: setup ## Measure Helen with 10,000 agents, and checks beside NRPE
 	@scripts/debian-packages $(BENCH_PACKAGES) || true
 	@$(BIN)/python -m benchmarks.agents $(ARGS)
+
+bench-management: setup ## Measure what looking costs: requests beside readers, the console, /metrics with 10,000 clients
+	@$(BIN)/python -m benchmarks.management $(ARGS)
 
 bench-pipeline: setup ## Measure the pipeline beside DuckDB's SQL for the same tables
 	@$(BIN)/python -m benchmarks.pipeline $(ARGS)
