@@ -96,6 +96,7 @@ def recorded(broker: BrokerProcess) -> int:
 
 
 # Promise: FEED-1
+@pytest.mark.slow
 def test_a_stream_goes_on_over_trims_and_kills_of_the_broker(site, broker):
     viewer = site.by_token("viewer")
     found: list[Item] = []
@@ -143,6 +144,7 @@ def test_a_stream_and_pages_are_filtered(site, broker):
 
 
 # Promise: FEED-5
+@pytest.mark.slow
 def test_the_story_of_a_task_whose_worker_was_killed(site, broker, tmp_path):
     program = (
         "import sys, time, scale0\n"

@@ -6,6 +6,7 @@ server does, and every route of one server has the same.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from scale0.io.management_settings import Settings
+from scale0.io.segments.numbered import empty
 from scale0.io.segments.settings import OFF
 from scale0.management.feed.feed import Feed
 from scale0.management.feed.library import places_of
@@ -46,6 +48,11 @@ class Readings:
             raise Problem(501, "events are on the broker's machine, and this server is not", step)
         return self._feed
 
+    async def warm_up(self) -> None:
+        """Import what the first reader would wait for: pyarrow brings pandas along, where that is installed."""
+        if self._feed is not None:
+            await self._feed.read(lambda _: empty().num_rows)
+
     async def close(self) -> None:
         """Read nothing more."""
         self.stock.close()
@@ -61,9 +68,12 @@ _OF: Final[WeakKeyDictionary[Network, Readings]] = WeakKeyDictionary()
 async def living(settings: Settings, network: Network, _: Sampler) -> AsyncIterator[None]:
     """As long as the server runs."""
     _OF[network] = readings = Readings(settings)
+    warming = asyncio.create_task(readings.warm_up())
     try:
         yield
     finally:
+        warming.cancel()
+        await asyncio.gather(warming, return_exceptions=True)
         await readings.close()
 
 
