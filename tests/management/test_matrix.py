@@ -111,8 +111,8 @@ PEOPLE: dict[tuple[str, str], httpx.Client] = {}
 def who(site: Site, role: str, by: str) -> httpx.Client:
     """Somebody of this role; whoever was logged out comes again."""
     if (role, by) not in PEOPLE:
-        make = {COOKIE: site.by_cookie, TOKEN: site.by_token}[by]
-        PEOPLE[role, by] = site.nobody() if role == NONE else make(role)
+        known = site.by_cookie if by == COOKIE else site.by_token
+        PEOPLE[role, by] = site.nobody() if role == NONE else known(role)
     return PEOPLE[role, by]
 
 
