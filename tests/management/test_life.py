@@ -33,6 +33,17 @@ def test_a_signal_ends_it_in_order(broker, tmp_path, number):
     assert "Traceback" not in server.said()
 
 
+# Promise: HTTP-3
+def test_a_first_link_is_told_when_it_is_wanted_and_works_once(broker, tmp_path):
+    with served(tmp_path, broker, wants_link=True) as site:
+        place, once = site.server.link.split("/#/login?once=")
+        assert place == site.server.url
+        client = site.nobody()
+        assert client.post("/session", json={"once": once}).json()["role"] == "admin"
+        assert site.nobody().post("/session", json={"once": once}).status_code == 401
+        assert once not in site.server.said()
+
+
 # Promise: HTTP-9
 def test_it_ends_when_whoever_started_it_is_gone(broker, tmp_path):
     server = Server(tmp_path, broker)

@@ -21,9 +21,12 @@ import msgspec
 import uvicorn
 import uvloop
 
+from scale0.broker.access import ADMIN
+from scale0.io.management_settings import Ready
 from scale0.management.app import create_app
 from scale0.management.door import MAX_CONNECTIONS, Door
 from scale0.management.network import Network
+from scale0.management.problem import Problem
 from scale0.management.settings import Settings
 
 KEEP_ALIVE_SECONDS: Final = 15
@@ -32,6 +35,11 @@ STOP_SECONDS: Final = 3
 MAX_REQUESTS: Final = MAX_CONNECTIONS
 """At once; more are answered with 503."""
 BACKLOG: Final = 256
+LOOK_SECONDS: Final = 0.01
+LINK_NAME: Final = "first-login"
+"""Whose session it is that a first link gives."""
+LINK_SECONDS: Final = 600.0
+"""How long a link waits for somebody."""
 
 _LOG: Final = logging.getLogger("scale0.management")
 
@@ -97,7 +105,7 @@ async def serve(settings: Settings, said: TextIO, gone: Callable[[asyncio.Event]
     server = Server(config)
     serving = asyncio.create_task(server.serve([listener]))
     stopping = asyncio.create_task(stop.wait())
-    ready = asyncio.create_task(_tell(server, settings, listener.getsockname()[1], said))
+    ready = asyncio.create_task(_tell(server, settings, network, listener.getsockname()[1], said))
     gone(stop)
     try:
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -109,11 +117,23 @@ async def serve(settings: Settings, said: TextIO, gone: Callable[[asyncio.Event]
         listener.close()
 
 
-async def _tell(server: Server, settings: Settings, port: int, said: TextIO) -> None:
+async def _tell(server: Server, settings: Settings, network: Network, port: int, said: TextIO) -> None:
     while not server.started:  # noqa: ASYNC110  # uvicorn's own flag, which sets no event
-        await asyncio.sleep(0.01)
-    said.write(f"ready {msgspec.json.encode({'url': url_of(settings, port)}).decode()}\n")
+        await asyncio.sleep(LOOK_SECONDS)
+    url = url_of(settings, port)
+    link = await first_link(network, url) if settings.wants_link else ""
+    said.write(f"ready {msgspec.json.encode(Ready(url=url, link=link)).decode()}\n")
     said.flush()
+
+
+async def first_link(network: Network, url: str) -> str:
+    """A way in that works once; blank: the broker gives none, and `scale0 access` does it by hand."""
+    try:
+        found = await network.local("issue_token", name=LINK_NAME, role=ADMIN, ttl=LINK_SECONDS)
+    except Problem as problem:
+        _LOG.warning("there is no link for a first login: %s", problem.message)
+        return ""
+    return f"{url}/#/login?once={found['token']}"
 
 
 def when_closed(stop: asyncio.Event) -> None:
