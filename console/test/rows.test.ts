@@ -1,4 +1,4 @@
-// Promise: CON-3 (long lists stay fast: a window of rows is drawn).
+// Promise: CON-5 (long lists stay fast: a window of rows is drawn).
 import { describe, expect, it } from "vitest";
 import { compare, fits, natural, sorted, windowOf } from "../src/logic/rows";
 
