@@ -59,7 +59,7 @@ function overview() {
   const health = [["broker", "ok", "east-1 is active, up for 3 d"], ["peers", "critical", "5 of 6 are heard; west-3 is lost", "look at its machine"], ["store", "ok", "commits take 1.2 ms"], ["requests", "warning", "40 wait"], ["tasks", "ok", "212 open, 31 leased"], ["helen", "ok", "helen-1 answers"], ["agents", "warning", "7 of 8 connected", "`scale0 agents`"], ["checks", "critical", "1 critical, 1 unknown, 2 warning of 40"], ["segments", "ok", "written 22 s ago"], ["configuration", "ok", "version 12 everywhere but west-3"], ["management", "ok", "this server, up for 3 d"]];
   return { time: now(), broker: status(), health: health.map(([part, state, words, next = null]) => ({ part, state, words, next })), attention, rates: rates(0), counts: { incidents_open: 2, agents: 8, checks: 40 } };
 }
-const status = () => ({ broker: "east-1", version: "0.7.0", state: "active", draining: false, group: "east", uptime: 266_000, config_version: config.version, clients: { backend: 2500, frontend: 7500 }, services: 9, requests: { waiting: 40, under_way: 310, answered: 81_000_000, failed: 512 }, tasks: { open: 212, leased: 31, finished: 81_230, failed: 50 }, error_clients: 2, counters: {} });
+const status = () => ({ broker: "east-1", version: "0.7.0", state: "active", draining: fixtures.brokers[0].state === "draining", group: "east", uptime: 266_000, config_version: config.version, clients: { backend: 2500, frontend: 7500 }, services: 9, requests: { waiting: 40, under_way: 310, answered: 81_000_000, failed: 512 }, tasks: { open: 212, leased: 31, finished: 81_230, failed: 50 }, error_clients: 2, counters: {} });
 
 function listed(query, list, keys) {
   return list.filter((row) => keys.every((key) => !query.get(key) || String(row[key === "client" ? "client_id" : key]) === query.get(key)));
@@ -121,7 +121,7 @@ const ROUTES = [
   ["PATCH", "/config", "operator", (_, __, body, who) => { based(body.base); return changedTo({ ...config, ...Object.fromEntries(Object.entries(body.set ?? {}).filter(([path]) => path in config)) }, who.name); }],
   ["POST", "/config/rollback", "admin", (_, __, body, who) => { based(body.base); return changedTo(past.get(body.version) ?? config, who.name); }],
   ["GET", "/reports/:name", "viewer", ([name], query) => (fake.empty ? fail(404, "there are no tables yet", "`scale0 pipeline run` makes them") : report(name, Number.parseInt(query.get("last") ?? "30", 10)))],
-  ["GET", "/events", "viewer", (_, query) => ({ items: fake.empty ? [] : Array.from({ length: Math.min(200, Number(query.get("limit") ?? 100)) }, (_each, at) => fixtures.eventAt(now() - (200 - at) * 2)).filter((each) => wanted(each, query)), next: null })],
+  ["GET", "/events", "viewer", (_, query) => query.get("ref") && fixtures.tasks.some((row) => row.task_id === query.get("ref")) ? { items: fixtures.timelineOf(taskOf(query.get("ref"))).map((each, at) => ({ source: "east-1", boot: 5, seq: at, ...each, at: each.time, identity: each.node })), next: null } : ({ items: fake.empty ? [] : Array.from({ length: Math.min(200, Number(query.get("limit") ?? 100)) }, (_each, at) => fixtures.eventAt(now() - (200 - at) * 2)).filter((each) => wanted(each, query)), next: null })],
   ["GET", "/audit", "viewer", (_, query) => page(fixtures.audit, query)],
   ["GET", "/tokens", "admin", (_, query) => page(fixtures.tokens, query)],
   ["POST", "/tokens", "admin", (_, __, body) => { fixtures.tokens.push({ id: "0123456789ab", name: body.name, role: body.role, expires: now() + body.ttl }); return { token: "s0_made-up-and-shown-once", name: body.name, role: body.role, expires: now() + body.ttl }; }],
@@ -173,7 +173,7 @@ function stream(request, response, url) {
     const event = fixtures.eventAt(now());
     if (!fake.empty && wanted(event, url.searchParams)) response.write(`id: ${event.source}:${event.seq}\nevent: event\ndata: ${JSON.stringify(event)}\n\n`);
   }, 400);
-  request.on("close", () => clearInterval(timer));
+  response.on("close", () => clearInterval(timer));
 }
 
 function sent(request, response, status, value) {

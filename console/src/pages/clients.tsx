@@ -26,11 +26,11 @@ const SHOWN_SERVICES = 3;
 const COLUMNS: ColumnOf<Client>[] = [
   { head: "Identity", cell: (row) => row.identity, by: (row) => row.identity },
   { head: "Role", cell: (row) => row.role, by: (row) => row.role },
-  { head: "Busy", number: true, cell: (row) => (row.slots ? `${row.busy} of ${row.slots}` : "–"), by: (row) => row.busy },
+  { head: "Busy", number: true, cell: (row) => (row.slots ? `${count(row.busy)} of ${count(row.slots)}` : "–"), by: (row) => row.busy },
   { head: "Tasks", number: true, cell: (row) => count(row.tasks), by: (row) => row.tasks },
   { head: "Heard", number: true, cell: (row) => `${shortSpan(row.age)} ago`, by: (row) => row.age },
   { head: "Joined", number: true, cell: (row) => <Ago at={row.since} />, by: (row) => row.since },
-  { head: "Heartbeat", number: true, cell: (row) => span(row.heartbeat_interval), by: (row) => row.heartbeat_interval },
+  { head: "Heartbeat", number: true, cell: (row) => (row.heartbeat_interval ? span(row.heartbeat_interval) : "–"), by: (row) => row.heartbeat_interval },
   { head: "Config", number: true, cell: (row) => row.config_version, by: (row) => row.config_version },
   { head: "Protocol", cell: (row) => row.protocol, by: (row) => row.protocol },
   {
@@ -49,7 +49,10 @@ function List() {
   const match = place.value.query.get("match") ?? "";
   const live = useAll<Client>(`/clients${query({ role })}`);
   const items = live.data?.items;
-  const rows = useMemo(() => (items ?? []).filter((row) => fits(`${row.identity} ${row.services.join(" ")}`, match)), [items, match]);
+  const rows = useMemo(() => {
+    const all = items ?? [];
+    return match.trim() ? all.filter((row) => fits(`${row.identity} ${row.services.join(" ")}`, match)) : all;
+  }, [items, match]);
   return (
     <>
       <div class="bar">

@@ -2,7 +2,7 @@
 
 import { useLive } from "../live";
 import { count, rate, span } from "../logic/format";
-import { Panel, Shown, State } from "../parts/bits";
+import { Panel, Shown, State, Words } from "../parts/bits";
 import { RatesPlot } from "../parts/rates_plot";
 import type { Attention, Health, Overview, State as StateName } from "../types";
 
@@ -58,7 +58,7 @@ function Needs({ attention }: { attention: Attention[] }) {
               <State state={each.severity} />
               <div>
                 <p><a href={pageLink(each.page, each.what)}>{each.what}</a> <span>{each.words}</span></p>
-                {each.next && <p class="next">{each.next}</p>}
+                {each.next && <p class="next"><Words text={each.next} /></p>}
               </div>
             </li>
           ))}
@@ -96,8 +96,8 @@ function Parts({ health }: { health: Health[] }) {
         {health.map((each) => (
           <li key={each.part} class={each.state}>
             <State state={each.state}>{each.part}</State>
-            <span>{each.words}</span>
-            {each.next && each.state !== "ok" && <span class="next">{each.next}</span>}
+            <span class="part-words" title={each.words}>{each.words}</span>
+            {each.next && each.state !== "ok" && <span class="next"><Words text={each.next} /></span>}
           </li>
         ))}
       </ul>
