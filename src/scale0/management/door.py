@@ -34,7 +34,9 @@ class Door(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
-    _in_head = True
+    _in_head = False
+    _begun = 0
+    """Requests that have begun here."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take it in, if there is room."""
@@ -54,23 +56,26 @@ class Door(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes; those of a head are counted."""
-        if self._in_head and self._head_timer is None:
-            self._expect_head()
+        before = self._begun
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse()
+        if not self._in_head or self.transport.is_closing():
+            return
+        if self._head_timer is None:
+            self._expect_head()
+        # Of a head that began within these bytes we do not know how many are its own; the next ones all are.
+        self._head_bytes = self._head_bytes + len(data) if self._begun == before else 0
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse()
 
     def on_message_begin(self) -> None:
         """A head begins."""
         self._in_head = True
+        self._begun += 1
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """A head has ended."""
         self._in_head = False
-        self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -86,8 +91,7 @@ class Door(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request is whole: the next bytes are of a head."""
-        self._in_head = True
+        """A request is whole."""
         if self.cycle is not None:
             super().on_message_complete()
 
@@ -105,8 +109,6 @@ class Door(HttpToolsProtocol):
             self._send_timer = None
 
     def _expect_head(self) -> None:
-        self._in_head = True
-        self._head_bytes = 0
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
     def _refuse(self) -> None:

@@ -6,12 +6,14 @@ reads as kindly as it can (a text may be a number, a key may be there twice): th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 from litestar import Litestar, Request
 from litestar.routes import HTTPRoute
+from litestar.typing import FieldDefinition
 
 from scale0.base.errors import ConfigError
 from scale0.config import json_form
@@ -19,24 +21,34 @@ from scale0.management.problem import Problem
 
 JSON: Final = "application/json"
 
-Known = dict[tuple[int, str], frozenset[str]]
-"""The query parameters of each handler, by its identity and path."""
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+Query = dict[str, bool]
+"""What a route takes in its query, and whether that is a whole number."""
 
 
-def known_queries(app: Litestar) -> dict[int, frozenset[str]]:
+def known_queries(app: Litestar) -> dict[int, Query]:
     """What each handler takes in its query."""
-    found: dict[int, frozenset[str]] = {}
+    found: dict[int, Query] = {}
     for route in app.routes:
         if isinstance(route, HTTPRoute):
             for handler, model in route.route_handler_map.values():
-                found[id(handler)] = frozenset(one.field_alias for one in model.expected_query_params)
+                fields = handler.parsed_fn_signature.parameters
+                found[id(handler)] = {
+                    one.field_alias: is_integer(fields.get(one.field_name)) for one in model.expected_query_params
+                }
     return found
+
+
+def is_integer(field: FieldDefinition | None) -> bool:
+    """True for a parameter that is a whole number, or nothing."""
+    return field is not None and (field.annotation is int or any(one.annotation is int for one in field.inner_types))
 
 
 async def check(request: Request[Any, Any, Any]) -> None:
     """The query's keys and the body of a request. Raises `Problem`."""
     handler: Any = request.route_handler
-    check_query(request.query_params.multi_items(), request.app.state.queries.get(id(handler), frozenset()))
+    check_query(request.query_params.multi_items(), request.app.state.queries.get(id(handler), {}))
     field = handler.parsed_data_field
     if field is None:
         return
@@ -53,15 +65,17 @@ def is_chunked(request: Request[Any, Any, Any]) -> bool:
     return "transfer-encoding" in request.headers
 
 
-def check_query(given: Iterable[tuple[str, Any]], known: frozenset[str]) -> None:
-    """Every key is known, and there once."""
+def check_query(given: Iterable[tuple[str, Any]], known: Query) -> None:
+    """Every key is known, and there once, and a number is one."""
     seen: set[str] = set()
-    for key, _ in given:
+    for key, value in given:
         if key not in known:
             words = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
             raise Problem(400, f"unknown parameter {key[:60]!r}", words)
         if key in seen:
             raise Problem(400, f"the parameter {key} is given twice")
+        if known[key] and not _INTEGER.fullmatch(value):
+            raise Problem(400, f"the parameter {key} is a whole number")
         seen.add(key)
 
 
