@@ -208,19 +208,22 @@ def test_an_export_that_cannot_be_is_told_and_the_server_serves(broker, tmp_path
 
 # Promise: EXP-1
 def test_a_broker_that_is_away_is_a_zero_and_no_error(tmp_path):
-    with broker_process(tmp_path / "broker") as broker, served(tmp_path, broker, metrics_open=True) as site:
-        with site.nobody() as nobody:
+    with (
+        broker_process(tmp_path / "broker") as broker,
+        served(tmp_path, broker, metrics_open=True) as site,
+        site.nobody() as nobody,
+    ):
 
-            def up() -> float:
-                said = nobody.get(f"{site.server.url}/metrics")
-                assert said.status_code == 200
-                return values(said.text)["scale0_broker_up",]
+        def up() -> float:
+            said = nobody.get(f"{site.server.url}/metrics")
+            assert said.status_code == 200
+            return values(said.text)["scale0_broker_up",]
 
-            until(lambda: up() == 1, "the broker")
-            broker.kill9()
-            until(lambda: up() == 0, "that it is away")
-            broker.restart()
-            until(lambda: up() == 1, "the broker again")
+        until(lambda: up() == 1, "the broker")
+        broker.kill9()
+        until(lambda: up() == 0, "that it is away")
+        broker.restart()
+        until(lambda: up() == 1, "the broker again")
 
 
 # Promise: EXP-3

@@ -34,6 +34,8 @@ STOP_SECONDS: Final = 3
 MAX_REQUESTS: Final = MAX_CONNECTIONS
 """At once; more are answered with 503."""
 BACKLOG: Final = 256
+SWITCH_SECONDS: Final = 0.0005
+"""How long the loop may wait for the thread that writes metrics to let it go on."""
 
 _LOG: Final = logging.getLogger("scale0.management")
 
@@ -137,6 +139,7 @@ def when_closed(stop: asyncio.Event) -> None:
 def main(settings: Settings) -> int:
     """The whole life of the process; its exit status."""
     log_to_stderr("management", form="json" if settings.log_format == "json" else None)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop.run(serve(settings, sys.stdout, when_closed))
     except OSError as error:
