@@ -20,7 +20,7 @@ from scale0.management.metrics.changes import Before
 from scale0.management.metrics.current import Current
 from scale0.management.metrics.exports import MAX_EXPORTS, exporting, open_sender
 from scale0.management.metrics.pushing import MAX_BACKOFF_SECONDS, Pace, Pusher
-from scale0.management.metrics.sample import Health, sample_of
+from scale0.management.metrics.sample import Health, Sample, sample_of
 from scale0.management.metrics.senders import Sender
 from tests.management_metrics.receivers import WAIT_SECONDS, Datagrams, carbon, collector, free_port
 from tests.management_metrics.samples import STATUS, rates, whole
@@ -199,6 +199,29 @@ def test_an_otlp_collector_reads_every_metric_with_its_own_classes(tmp_path):
             ]
             assert sums
             assert all(one.is_monotonic and one.aggregation_temporality == 2 for one in sums)
+
+    run(story)
+
+
+# Promise: EXP-4
+def test_otlp_counters_begin_with_the_broker_and_anew_only_with_another():
+    async def story() -> None:
+        with collector() as receiver:
+            async with pushing("otlp", receiver.url) as (current, pusher):
+
+                async def start(sample: Sample) -> int:
+                    current.put(sample)
+                    pushed = pusher.health.pushed
+                    await seen(lambda: pusher.health.pushed > pushed + 1)
+                    point = receiver.values("scale0_sample_failures_total")[-1][()]
+                    begun: int = point.start_time_unix_nano
+                    return begun
+
+                first = await start(whole(10_000.0, uptime=60.5))
+                assert first == int(9_939.5 * 1e9)
+                assert await start(whole(10_010.0, uptime=70.4)) == first
+                assert await start(sample_of(10_020.0)) == first  # it is away
+                assert await start(whole(10_030.0, uptime=2.0)) == int(10_028.0 * 1e9)
 
     run(story)
 

@@ -139,6 +139,7 @@ def when_closed(stop: asyncio.Event) -> None:
 def main(settings: Settings) -> int:
     """The whole life of the process; its exit status."""
     log_to_stderr("management", form="json" if settings.log_format == "json" else None)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops is told by us
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop.run(serve(settings, sys.stdout, when_closed))
