@@ -13,7 +13,7 @@ OK: Final = "ok"
 WARNING: Final = "warning"
 CRITICAL: Final = "critical"
 UNKNOWN: Final = "unknown"
-RANKS: Final = {CRITICAL: 0, UNKNOWN: 1, WARNING: 2, OK: 3}
+RANKS: Final = {CRITICAL: 0, WARNING: 1, UNKNOWN: 2, OK: 3}
 MAX_ATTENTION: Final = 100
 """Lines that need attention; whoever has more has one problem."""
 MAX_NAMES: Final = 3
