@@ -19,7 +19,7 @@ ADDRESS_SECONDS: Final = 6.0
 NAME_BURST: Final = 10
 """The same for one name, from anywhere."""
 NAME_SECONDS: Final = 6.0
-ADVICE: Final = "wait, or use a token: `scale0 access login-link` on the broker's machine gives a link"
+ADVICE: Final = "wait, or use a token: `scale0 access link` on the broker's machine gives a link"
 
 
 class Attempts:
