@@ -91,6 +91,7 @@ async def serve(settings: Settings, said: TextIO, gone: Callable[[asyncio.Event]
         lifespan="on",
         log_config=None,
         access_log=False,
+        log_level="error",  # what strangers send is no news of ours
         proxy_headers=False,
         server_header=False,
         date_header=True,

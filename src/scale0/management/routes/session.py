@@ -18,6 +18,7 @@ from litestar.params import JSONBody
 from typing_extensions import TypedDict
 
 from scale0.broker.access import VIEWER
+from scale0.management.access.gate import MAX_LOGIN_BYTES
 from scale0.management.access.guard import ROLE, address_of, identify
 from scale0.management.access.who import COOKIE, Caller, is_token, nobody, origin_of
 from scale0.management.desk import At, Desk
@@ -53,7 +54,7 @@ class Session(TypedDict):
     csrf: str
 
 
-@post(PATH, opt={ROLE: None}, status_code=200, summary="Log in")
+@post(PATH, opt={ROLE: None}, status_code=200, request_max_body_size=MAX_LOGIN_BYTES, summary="Log in")
 async def log_in(request: Request[Any, Any, Any], desk: At, data: JSONBody[Login]) -> Response[Session]:
     """By name and password, by a token, or by a one-time link's secret. Sets the cookie."""
     address = address_of(request)
