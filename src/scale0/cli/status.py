@@ -21,6 +21,8 @@ from scale0.cli.places import joins
 if TYPE_CHECKING:
     from scale0.client.health import Finding, Seen
 
+NOT_SURE: Final = "not sure yet"
+"""Of a check that changed, and was not seen often enough to count."""
 COLOURS: Final = {"critical": "red", "warning": "yellow", "ok": "green"}
 MORE: Final = "For all of it, give the broker's folder with --data-dir, or --auth-id NAME."
 
@@ -121,9 +123,11 @@ def watched_words(seen: Seen) -> str:
     if seen.agents is not None:
         parts.append(counted(len(seen.agents), "agent"))
     if seen.checks is not None:
-        states = [("stale" if row.get("stale") else row["state"]) for row in seen.checks]
+        states = ["stale" if row.get("stale") else row["state"] if row["hard"] else NOT_SURE for row in seen.checks]
         bad = ", ".join(
-            f"{states.count(one)} {one}" for one in ("critical", "unknown", "warning", "stale") if one in states
+            f"{states.count(one)} {one}"
+            for one in ("critical", "unknown", "warning", "stale", NOT_SURE)
+            if one in states
         )
         parts.append(counted(len(states), "check") + (f" ({bad})" if bad else ""))
     if seen.incidents is not None:
