@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from scale0.broker.backend import BackendSession
-from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import Ended, LineStep, Lost, Up
+from scale0.broker.frontend import Failed, FrontendSession
+from scale0.broker.line import WAITED_SECONDS, Ended, LineStep, Lost, Up
 from tests.client.bench import HASH, WALL, Bench
 
 PLACE = "tcp://127.0.0.1:5701"
@@ -71,6 +71,35 @@ def test_delays_fill_the_whole_range_and_start_again_after_success() -> None:
     assert min(delays) < 0.02
     assert max(delays) > 0.98
     assert 0.4 < sum(delays) / len(delays) < 0.6, "full jitter, the first attempt included"
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_while_somebody_waits_attempts_are_seconds_apart(seed: int) -> None:
+    """Promise: CLIENT-6. A delay longer than what is left of a call would make its time worth nothing."""
+    bench = frontend(seed=seed)
+    bench.act("request", "s", [b"x"], 60.0, False, "call")
+    tried = bench.mono
+    while bench.mono < 150.0:
+        bench.act("closed", "refused")
+        bench.reopen()
+        assert bench.mono - tried <= WAITED_SECONDS
+        tried = bench.mono
+    assert not bench.take(Failed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_begins_to_wait_does_not_wait_for_a_delay_of_calmer_times(seed: int) -> None:
+    """Promise: CLIENT-6"""
+    bench = frontend(seed=seed)
+    for _ in range(8):
+        bench.act("closed", "refused")
+        bench.reopen()
+    bench.act("closed", "refused")
+    asked = bench.mono
+    bench.act("request", "s", [b"x"], 10.0, False, "call")
+    bench.reopen()
+    assert bench.mono - asked <= WAITED_SECONDS
+    assert not bench.take(Failed)
 
 
 def test_a_backend_negotiates_checkconfig_then_ready() -> None:

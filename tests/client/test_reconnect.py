@@ -11,6 +11,7 @@ import pytest
 
 import scale0
 from scale0.client import errors
+from scale0.client.client import SEE_OFF_SECONDS
 from tests.client.net import Together, client_of, raises, started, until, working
 from tests.support.broker_process import BrokerProcess, broker_process
 
@@ -81,11 +82,14 @@ def test_a_request_under_way_is_502_when_the_broker_restarts_and_retried_if_it_m
 
 
 def test_a_broker_that_comes_later_gets_the_calls_that_waited_for_it(tmp_path: Path) -> None:
+    """Promise: CLIENT-6"""
     with broker_process(tmp_path) as broker:
         broker.kill9()
         with scale0.Client(broker.endpoints["frontend"], timeout=20) as net:
-            # Neither may run twice, and neither has run: the connection was refused.
+            # None may run twice, and none has run: the connection was refused.
+            begin = time.monotonic()
             early = [net.start("echo", number) for number in range(3)]
+            assert time.monotonic() - begin < len(early) * SEE_OFF_SECONDS + 1.0
             together = Together()
             results: list[Any] = []
             together.start(lambda: results.extend(one.result() for one in early))

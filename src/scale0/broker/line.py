@@ -27,6 +27,8 @@ FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 3.0
 """How long a broker may take to answer CHECKCONFIG or READY, at least."""
+WAITED_SECONDS: Final = 5.0
+"""The longest delay of a frontend while somebody waits for an answer: a longer one could outlast the call."""
 NEXT_SECONDS: Final = 0.2
 """How long the next address waits, at most, when nobody is at one: only a round of them all is a reason to wait."""
 MAX_AFTER_SECONDS: Final = 600.0
@@ -115,6 +117,8 @@ class Line:
         """Why it will not come back, if the broker said so."""
         self._failures = 0
         self._retry_at: float | None = None
+        self._waited_at = math.inf
+        """When to try again if somebody waits."""
         self._asked = 0.0
         self._was_sent = False
         """A broker sent us to where we are: it need not be asked again."""
@@ -167,7 +171,9 @@ class Line:
             self._failures += 1
         elif not was_up:
             ceiling = NEXT_SECONDS
-        self._retry_at = now.mono + self._chance.random() * ceiling
+        part = self._chance.random()
+        self._retry_at = now.mono + part * ceiling
+        self._waited_at = now.mono + part * min(ceiling, WAITED_SECONDS)
 
     def _drop(self, reason: str, out: LineStep) -> None:
         self.state = DOWN
@@ -236,7 +242,8 @@ class Line:
     def tick(self, waiting: bool, now: Now, out: LineStep) -> None:
         """`waiting`: the owner expects something, so silence means something."""
         if self.state == DOWN:
-            if self._retry_at is not None and now.mono >= self._retry_at:
+            at = self._next_at(waiting)
+            if at is not None and now.mono >= at:
                 self._connect(now, out)
         elif self.state == ASKING and self._stay_at is not None:
             if now.mono >= self._stay_at:
@@ -262,7 +269,7 @@ class Line:
     def deadline(self, waiting: bool) -> float | None:
         """When `tick` has something to do."""
         if self.state == DOWN:
-            return self._retry_at
+            return self._next_at(waiting)
         if self.state in (ASKING, CHECKING, READYING):
             return self._asked + self._patience() if self._stay_at is None else self._stay_at
         if self.state != UP:
@@ -277,6 +284,12 @@ class Line:
             times.append(self._beat_at())
         return min(times, default=None)
 
+    def _next_at(self, waiting: bool) -> float | None:
+        """When to connect again: a frontend is quicker while somebody waits."""
+        if self._retry_at is None or self._ready is not None or not waiting:
+            return self._retry_at
+        return min(self._retry_at, self._waited_at)
+
     def _beat_at(self) -> float:
         """An interval after we spoke last, or after we heard or asked for a sign of life last."""
         return min(self.sent, max(self.heard, self._beat)) + self.interval
@@ -285,7 +298,7 @@ class Line:
         return max(PATIENCE_SECONDS, self.interval * self.liveness)
 
     def _connect(self, now: Now, out: LineStep) -> None:
-        self._retry_at = None
+        self._retry_at, self._waited_at = None, math.inf
         self.heard = now.mono
         self._has_asked = False
         out.open = self.endpoint

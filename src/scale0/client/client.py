@@ -239,11 +239,11 @@ class Client:
     def _see_off(self, pending: Awaited) -> None:
         """A request leaves once the broker has taken us in; without a thread of our own, somebody must read that."""
         deadline = read_now().mono + SEE_OFF_SECONDS
-        while not pending.done and self._session.line.state != UP and read_now().mono < deadline:
+        while not pending.done and self._session.line.state != UP and (rest := deadline - read_now().mono) > 0:
             if not self._leader.acquire(blocking=False):
                 return  # somebody waits, and reads for us
             try:
-                self._link.wait(SEE_OFF_SECONDS)
+                self._link.wait(rest)
                 self._link.pump()
             finally:
                 self._leader.release()
