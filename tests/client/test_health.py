@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scale0.client.health import MAX_OF_A_KIND, Finding, Seen, findings, found_in, parts, worst
+from scale0.client.health import LOOK_TASKS, MAX_OF_A_KIND, Finding, Seen, findings, found_in, parts, worst
 
 WELL: dict[str, Any] = {
     "broker": "b1",
@@ -126,3 +126,19 @@ def test_parts_that_nobody_saw_are_unknown():
     assert (states["agents"], states["checks"]) == ("critical", "unknown")
     alone = Seen(status=WELL, peers=[], services=[], watched=False)
     assert "no Helen" in next(part.words for part in parts(alone, []) if part.part == "agents")
+
+
+def test_tasks_that_nobody_can_do_are_told_though_no_queue_holds_them():
+    tasks = [{"method": "lonely"}, {"method": "lonely"}, {"method": "served"}, {"method": "held"}]
+    found = found_in(
+        Seen(
+            status=WELL,
+            services=[{"service": "served", "backends": 1}],
+            queues=[{"service": "held", "tasks_queued": 1, "backends": 0}],
+            tasks=tasks,
+        )
+    )
+    assert [(one.what, one.page) for one in found] == [("queue held", "queues"), ("queue lonely", "tasks")]
+    assert found[1].words == "2 tasks wait for it, and nobody offers it"
+    many = found_in(Seen(status=WELL, services=[], tasks=[{"method": "lonely"}] * LOOK_TASKS))
+    assert many[0].words.startswith(f"at least {LOOK_TASKS} tasks wait")

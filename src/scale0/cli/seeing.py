@@ -120,7 +120,7 @@ def look(client: Client, right: Right) -> Look:
     """Everything, once; a broker that does not serve still answers management."""
     import time
 
-    from scale0.client.health import Seen
+    from scale0.client.health import LOOK_TASKS, Seen
 
     found: dict[str, Any] = {"status": right.manage(client, "status")}
     managed, rates = bool(found["status"]), None
@@ -128,6 +128,7 @@ def look(client: Client, right: Right) -> Look:
         found["services"] = right.pages(client, "list_services") or []
         found["peers"] = right.pages(client, "list_peers") or []
         found["queues"] = right.pages(client, "list_queues")
+        found["tasks"] = (right.manage(client, "list_tasks", status="queued", limit=LOOK_TASKS) or {}).get("items")
         some = found["status"]["error_clients"]
         found["error_clients"] = right.pages(client, "list_error_clients") if some else []
         rates = right.pages(client, "list_rates")

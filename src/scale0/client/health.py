@@ -8,6 +8,7 @@ left out is counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -26,6 +27,8 @@ RANKS: Final = {CRITICAL: 0, WARNING: 1, OK: 2}
 
 MAX_OF_A_KIND: Final = 5
 """Findings of one kind that are told one by one: a broken network must fit on a screen."""
+LOOK_TASKS: Final = 200
+"""Queued tasks that are looked at for one that nobody can do."""
 OLD_SECONDS: Final = 5.0
 """A request that waits this long for a slot is worth a word; shorter waits are how a queue works."""
 FAILING_SHARE: Final = 0.1
@@ -64,6 +67,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     peers: Rows = None
     services: Rows = None
     queues: Rows = None
+    tasks: Rows = None
+    """The newest tasks that are queued, at most LOOK_TASKS."""
     error_clients: Rows = None
     agents: Rows = None
     checks: Rows = None
@@ -114,6 +119,7 @@ def found_in(seen: Seen) -> list[Finding]:
         *bounded(of_peer(row, version) for row in seen.peers or ()),
         *bounded(of_service(row) for row in seen.services or ()),
         *bounded(of_queue(row) for row in seen.queues or ()),
+        *bounded(of_tasks(seen)),
         *of_error_clients(seen.status, seen.error_clients),
         *bounded(of_helen(name) for name in seen.silent),
         *bounded(of_agent(row) for row in seen.agents or ()),
@@ -203,6 +209,18 @@ def of_queue(row: Row) -> Finding | None:
     return None
 
 
+def of_tasks(seen: Seen) -> Iterator[Finding]:
+    """Tasks that wait for what nobody offers; those that a queue holds in memory are told with it."""
+    offered = {row["service"] for row in seen.services or () if row.get("backends")}
+    offered.update(row["service"] for row in seen.queues or () if row.get("tasks_queued"))
+    waiting = Counter(row["method"] for row in seen.tasks or () if row["method"] not in offered)
+    for method, count in waiting.items():
+        least = "at least " if len(seen.tasks or ()) >= LOOK_TASKS else ""
+        words = f"{least}{counted(count, 'task waits', 'tasks wait')} for it, and nobody offers it"
+        next_ = "start a worker that offers it: scale0 worker FILE.py:worker"
+        yield Finding(WARNING, f"queue {method}", words, "tasks", next_)
+
+
 def of_error_clients(status: Row, rows: Rows) -> Iterator[Finding]:
     """Clients that are ignored."""
     count = len(rows) if rows is not None else status.get("error_clients") or 0
@@ -210,7 +228,7 @@ def of_error_clients(status: Row, rows: Rows) -> Iterator[Finding]:
         whose = ": " + listed([str(row["client"]) for row in rows]) if rows else ""
         words = f"{counted(count, 'client is', 'clients are')} ignored for bad input{whose}"
         next_ = "`scale0 error-clients` shows them, `scale0 error-clients forgive CLIENT` takes one back"
-        yield Finding(WARNING, "error clients", words, "clients", next_)
+        yield Finding(WARNING, "error clients", words, "clients/errors", next_)
 
 
 def of_helen(name: str) -> Finding:
@@ -275,7 +293,8 @@ PARTS: Final[tuple[tuple[str, str, Callable[[Seen], Rows]], ...]] = (
     ("configuration", "config", lambda seen: seen.peers),
     ("services", "services", lambda seen: seen.services),
     ("queues", "queues", lambda seen: seen.services),
-    ("clients", "clients", lambda seen: None if error_count(seen) is None else ()),
+    ("tasks", "tasks", lambda seen: seen.tasks),
+    ("clients", "clients/errors", lambda seen: None if error_count(seen) is None else ()),
     ("agents", "agents", lambda seen: seen.agents),
     ("checks", "checks", lambda seen: seen.checks),
     ("incidents", "incidents", lambda seen: seen.incidents),
@@ -287,6 +306,7 @@ WELL: Final = {
     "configuration": "the same version everywhere",
     "services": "whatever is asked for is answered",
     "queues": "nothing waits for long",
+    "tasks": "whatever waits, somebody can do",
     "clients": "nobody is ignored",
     "agents": "all are connected",
     "checks": "none has a problem",

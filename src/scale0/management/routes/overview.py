@@ -14,7 +14,7 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
 from scale0.broker.access import VIEWER
-from scale0.client.health import OK, Seen, found_in, parts
+from scale0.client.health import LOOK_TASKS, OK, Seen, found_in, parts
 from scale0.client.shown import known_agents, known_checks, known_incidents
 from scale0.management.access.guard import ROLE
 from scale0.management.desk import MAX_ROWS, At, Desk
@@ -35,11 +35,12 @@ async def overview(desk: At) -> dict[str, Any]:
 
 async def looked(desk: Desk) -> dict[str, Any]:
     """One look."""
-    status, brokers, services, queues, agents, checks, incidents = await asyncio.gather(
+    status, brokers, services, queues, tasks, agents, checks, incidents = await asyncio.gather(
         desk.read("status"),
         brokers_of(desk),
         desk.rows("list_services"),
         desk.read("list_queues", limit=MAX_ROWS),
+        desk.read("list_tasks", status="queued", limit=LOOK_TASKS),
         desk.helens("agents", {"all": True}),
         desk.helens("checks", {}),
         desk.helens("incidents", {"open": True}, MAX_INCIDENTS),
@@ -49,6 +50,7 @@ async def looked(desk: Desk) -> dict[str, Any]:
         peers=brokers[1:],
         services=[{**row, "rates": desk.sampler.rates(row["service"])} for row in services],
         queues=queues["items"],
+        tasks=tasks["items"],
         agents=known_agents(agents.rows),
         checks=known_checks(checks.rows, problems=False),
         incidents=known_incidents(incidents.rows),
