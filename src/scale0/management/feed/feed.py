@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from scale0.base.about import about
 from scale0.base.errors import Scale0Error
 from scale0.io.segments.filters import Choice
 from scale0.io.segments.shelf import Shelf
@@ -117,7 +118,7 @@ class Feed:
                 step = await self._in_thread(lambda: self._live.step(self._cursors, choices))  # noqa: B023
             except Exception:
                 # A mistake of ours must not end everybody's stream for good.
-                log.exception("the journals cannot be looked at")
+                log.exception("the journals cannot be looked at", extra=about())
                 await asyncio.sleep(self._poll_seconds)
                 continue
             self._tell(step)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from scale0.base.about import about
 from scale0.base.errors import StoreError
 from scale0.io.segments import arrow
 from scale0.io.segments.filters import Choice
@@ -164,7 +165,7 @@ class Library:
         """Once."""
         if trouble not in self._troubles:
             self._troubles.add(trouble)
-            log.warning("events cannot be told: %s", trouble)
+            log.warning("events cannot be told: %s", trouble, extra=about())
 
 
 def _name(note: Note | None, journal: Journal) -> str:
