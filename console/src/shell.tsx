@@ -37,6 +37,8 @@ const VIEWS: Record<string, ComponentType> = {
   agents: Agents, checks: Checks, incidents: Incidents, silences: Silences, availability: Availability, trends: Trends,
   config: Config, events: Events, audit: Audit, access: Access,
 };
+/** Pages that say a command of their own, with what was chosen. */
+const OWN_COMMAND = new Set(["availability", "trends"]);
 const navOpen = signal(false);
 
 export function Shell() {
@@ -58,7 +60,7 @@ export function Shell() {
       <Top title={entry?.title ?? "Not here"} />
       <Nav page={page} />
       <main id="main" ref={main} tabIndex={-1}>
-        <div class="title"><h1>{entry?.title ?? "Not here"}</h1>{entry && <code class="same" title="The same on the command line">{entry.command}</code>}</div>
+        <div class="title"><h1>{entry?.title ?? "Not here"}</h1>{entry && !OWN_COMMAND.has(page) && <code class="same" title="The same on the command line">{entry.command}</code>}</div>
         {View ? <View /> : <Empty title={`There is no page “${page}”.`}><a href="#/overview">To the overview</a></Empty>}
       </main>
       <Questions />

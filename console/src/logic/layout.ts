@@ -56,6 +56,11 @@ export function linkPath(one: Box, other: Box): string {
     const bend = Math.abs(to - from) > one.width && Math.abs(by - ay) < 1 ? -one.height * 0.9 : 0;
     return `M${from} ${ay}C${from + sign * 24} ${ay + bend},${to - sign * 24} ${by + bend},${to} ${by}`;
   }
+  if (Math.abs(bx - ax) < 1 && Math.abs(by - ay) > one.height * 2.4) {
+    // One that passes over cards of its own column goes around their side.
+    const side = ax + one.width / 2;
+    return `M${side} ${ay}C${side + 26} ${ay},${side + 26} ${by},${side} ${by}`;
+  }
   const sign = by > ay ? 1 : -1;
   const [from, to] = [ay + (sign * one.height) / 2, by - (sign * other.height) / 2];
   return `M${ax} ${from}C${ax} ${from + sign * 20},${bx} ${to - sign * 20},${bx} ${to}`;

@@ -3,7 +3,7 @@
 export interface Line { sign: " " | "-" | "+"; text: string; before: number | null; after: number | null }
 
 /** Steps after which the rest counts as replaced whole: a diff that long helps nobody. */
-const MAX_STEPS = 4_000;
+const MAX_STEPS = 600;
 
 export function diffLines(before: string, after: string): Line[] {
   const one = before.split("\n");

@@ -1,7 +1,7 @@
 // Silences and downtimes: from what somebody typed to what the API takes, and how one stands now. Pure.
 
 import type { Quiet } from "../types";
-import { moment, parseSpan, shortSpan } from "./format";
+import { moment, parseSpan, span } from "./format";
 
 export interface QuietForm { agents: string; checks: string; labels: string; lasts: string; starts: string; reason: string }
 export type NewQuiet = Omit<Quiet, "name" | "author">;
@@ -37,7 +37,7 @@ export function isOver(row: Quiet, now: number): boolean {
 /** Whether it holds, and how long. */
 export function standing(row: Quiet, now: number): string {
   const starts = row.starts ?? 0;
-  if (starts > now) return `from ${moment(starts)}, for ${shortSpan(row.ends - starts)}`;
+  if (starts > now) return `from ${moment(starts)}, for ${span(row.ends - starts)}`;
   if (!row.ends) return "until it is ended";
-  return row.ends > now ? `${shortSpan(row.ends - now)} left` : "over";
+  return row.ends > now ? `${span(Math.floor(row.ends - now))} left` : "over";
 }

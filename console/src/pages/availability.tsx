@@ -2,9 +2,8 @@
 
 import { useLive } from "../live";
 import { availability, share, span } from "../logic/format";
-import { Legend } from "../parts/report_plots";
 import { askedOf, NoReport, ReportBar, reportPath } from "../parts/report_bar";
-import { ReportPlot } from "../parts/report_plots";
+import { fillOf, Legend, ReportPlot } from "../parts/report_plots";
 import { Table, type ColumnOf } from "../parts/table";
 import type { Cell, Report } from "../types_report";
 
@@ -33,7 +32,7 @@ function Share({ row }: { row: Row }) {
         const width = Math.max(part === "up" ? 0 : 1.5, (parts[part] / whole) * 200);
         const left = x;
         x = Math.min(200, x + width);
-        return <rect key={part} class={`part-${part}`} x={left} y="0" width={Math.max(0, Math.min(width, 200 - left))} height="14" />;
+        return <rect key={part} class={`part-${part}`} fill={fillOf(part)} x={left} y="0" width={Math.max(0, Math.min(width, 200 - left))} height="14" />;
       })}
     </svg>
   );
@@ -82,7 +81,7 @@ function Whole({ report }: { report: Report }) {
       {report.plots.map((plot) => <ReportPlot key={plot.title} plot={plot} />)}
       {report.plots.length === 0 && <Legend />}
       <Table label="Availability" rows={numbered} columns={COLUMNS} id={(row) => String(row["#"])} empty={<p class="calm">{table?.empty ?? "No subject was there."}</p>} />
-      {report.notes.length > 0 && <section class="notes"><h3>How far to believe it</h3><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
+      {report.notes.length > 0 && <section class="notes"><h2>How far to believe it</h2><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
     </div>
   );
 }

@@ -133,7 +133,7 @@ function One({ agent, check }: { agent: string; check: string }) {
               <div class="plots">
                 {Object.entries(found.metrics).slice(0, MAX_PLOTS).map(([name, values]) => (
                   <figure key={name}><figcaption>{name}</figcaption>
-                    <Plot label={`${name} of ${agent}/${check} over time`} times={found.times} say={figures} height={150} series={[{ name, colour: "plot-1", values }]} /></figure>
+                    <Plot label={`${name} of ${agent}/${check} over time`} times={found.times} say={figures} height={150} close series={[{ name, colour: "plot-1", values }]} /></figure>
                 ))}
               </div>
             </>

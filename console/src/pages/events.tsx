@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { clock, count, moment, span } from "../logic/format";
 import { keyOf } from "../logic/event_ids";
-import { Empty, Facts, State } from "../parts/bits";
+import { Empty, Facts, Id, State } from "../parts/bits";
 import { Dialog } from "../parts/dialog";
 import { Table, type ColumnOf } from "../parts/table";
 import { amend, place } from "../router";
@@ -37,7 +37,7 @@ export function Events() {
     { head: "Service", cell: (row) => row.service ?? "" },
     { head: "State", cell: stateText },
     { head: "Took", number: true, cell: (row) => (row.seconds === null || row.seconds === undefined ? "" : span(row.seconds)) },
-    { head: "Ref", cell: (row) => <span class="mono">{row.ref ?? ""}</span> },
+    { head: "Ref", cell: (row) => row.ref ? <Id id={row.ref} /> : "" },
     { head: "Data", wide: true, cell: (row) => <span class="faint">{dataText(row.data)}</span> },
   ];
   return (
@@ -45,7 +45,7 @@ export function Events() {
       <div class="bar filters">
         {NAMES.map((name, at) => (
           <label key={name} class="choice"><span>{name}</span>
-            <input type="search" size={12} data-filter={at === 0 ? "" : undefined} placeholder={HINTS[name]} value={filters[name]}
+            <input type="search" size={9} data-filter={at === 0 ? "" : undefined} placeholder={HINTS[name]} value={filters[name]}
               onChange={(event) => amend({ ...filters, [name]: event.currentTarget.value.trim() })} /></label>
         ))}
         <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>{paused ? "Go on" : "Pause"}</button>

@@ -72,14 +72,14 @@ function Numbers({ seen }: { seen: Overview }) {
   const tiles: [string, string, string][] = [
     ["Answered", rate(rates.answered_per_second), "#/services"],
     ["Failed", rate(rates.failed_per_second), "#/services"],
-    ["Median", span(rates.p50_seconds), "#/services"],
-    ["99th percentile", span(rates.p99_seconds), "#/services"],
+    ["p50", span(rates.p50_seconds), "#/services"],
+    ["p99", span(rates.p99_seconds), "#/services"],
     ["Waiting", count(broker.requests?.waiting), "#/queues"],
     ["Backends", count(broker.clients["backend"] ?? 0), "#/clients?role=backend"],
     ["Frontends", count(broker.clients["frontend"] ?? 0), "#/clients?role=frontend"],
     ["Open tasks", count(broker.tasks?.["open"]), "#/tasks"],
     ["Error clients", count(broker.error_clients), "#/clients/errors"],
-    ["Open incidents", count(counts["incidents_open"] ?? counts["incidents"]), "#/incidents"],
+    ["Incidents", count(counts["incidents_open"] ?? counts["incidents"]), "#/incidents"],
   ];
   return (
     <div class="tiles span-2">

@@ -25,6 +25,13 @@ export function OneTask({ id }: { id: string }) {
   );
 }
 
+/** What an error says beside its message; a traceback as the lines that it is. */
+function shownData(data: unknown): string {
+  if (typeof data === "string") return data;
+  const lines = Object.entries(data as object).map(([key, value]) => (typeof value === "string" ? `${key}: ${value}` : `${key}: ${JSON.stringify(value)}`));
+  return Array.isArray(data) ? JSON.stringify(data, null, 2) : lines.join("\n");
+}
+
 function About({ task }: { task: Task }) {
   const progress = task.progress === undefined || task.progress === null ? null : typeof task.progress === "string" ? task.progress : JSON.stringify(task.progress);
   return (
@@ -32,7 +39,7 @@ function About({ task }: { task: Task }) {
       <div class="head-row"><State state={task.status} /> <b>{task.method}</b> <TaskActs task={task} /></div>
       {task.error && (
         <div class="trouble"><p><b>{task.error.code}</b> {task.error.message}</p>
-          {task.error.data !== undefined && task.error.data !== null && <pre>{typeof task.error.data === "string" ? task.error.data : JSON.stringify(task.error.data, null, 2)}</pre>}
+          {task.error.data !== undefined && task.error.data !== null && <pre>{shownData(task.error.data)}</pre>}
         </div>
       )}
       <Facts rows={[

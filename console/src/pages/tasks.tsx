@@ -5,7 +5,7 @@ import { query } from "../api";
 import { useLive } from "../live";
 import { span } from "../logic/format";
 import { Act } from "../parts/act";
-import { Ago, Choice, Empty, Filter, now, Shown, State } from "../parts/bits";
+import { Ago, Choice, Empty, Filter, Id, now, Shown, State } from "../parts/bits";
 import { Table, type ColumnOf } from "../parts/table";
 import { amend, place, placeOf } from "../router";
 import type { Page, Task } from "../types";
@@ -19,6 +19,7 @@ export function TaskActs({ task }: { task: Task }) {
   const about = `task ${task.task_id}`;
   const ended = ENDED.has(task.status);
   const mayRetry = task.status === "failed" || task.status === "cancelled";
+  if (ended && !mayRetry) return null;
   return (
     <span class="acts-row">
       {mayRetry && <Act id="task.retry" places={{ id: task.task_id }} about={about} done={() => `Task ${task.task_id} is queued again.`} />}
@@ -33,7 +34,7 @@ function took(row: Task): number | null {
 }
 
 const COLUMNS: ColumnOf<Task>[] = [
-  { head: "Task", cell: (row) => <a class="mono" href={placeOf("tasks", [row.task_id])}>{row.task_id}</a> },
+  { head: "Task", cell: (row) => <a href={placeOf("tasks", [row.task_id])}><Id id={row.task_id} /></a> },
   { head: "Method", cell: (row) => row.method, by: (row) => row.method },
   { head: "Status", cell: (row) => <State state={row.status} />, by: (row) => row.status },
   { head: "Attempt", number: true, cell: (row) => row.attempt, by: (row) => row.attempt },

@@ -106,6 +106,11 @@ export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
   );
 }
 
+/** An id: its beginning, where there is no room for all of it. */
+export function Id({ id, chars = 12 }: { id: string; chars?: number }) {
+  return <span class="mono" title={id}>{id.length > chars + 2 ? `${id.slice(0, chars)}…` : id}</span>;
+}
+
 interface FilterProps { value: string; onChange: (value: string) => void; label?: string }
 export function Filter({ value, onChange, label = "Filter" }: FilterProps) {
   return (

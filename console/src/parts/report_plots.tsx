@@ -57,7 +57,7 @@ function Cone({ plot }: { plot: ConePlot }) {
   return (
     <>
       <Plot
-        label={`${plot.title}. ${plot.about}`} times={times} say={figures}
+        label={`${plot.title}. ${plot.about}`} times={times} say={figures} close
         series={[
           { name: "measured", colour: "plot-1", values: history },
           { name: "forecast", colour: "plot-1", values: middle, dash: true },
@@ -99,9 +99,9 @@ const STRIP_HEIGHT = 26;
 export function Legend() {
   const words: Record<string, string> = { up: "up", down: "down", downtime: "planned downtime", unobserved: "not observed", absent: "not there" };
   return (
-    <ul class="legend" aria-label="What the colours mean">
+    <><Hatch /><ul class="legend" aria-label="What the colours mean">
       {["up", "down", "downtime", "unobserved", "absent"].map((part) => <li key={part}><span class={`swatch part-${part}`} aria-hidden="true" />{words[part]}</li>)}
-    </ul>
+    </ul></>
   );
 }
 
@@ -128,17 +128,32 @@ function StripRow({ strip, from, unit, steps }: { strip: Strip; from: number; un
   return (
     <div class="strip-row" role="listitem">
       <span class="strip-name" title={strip.name}>{strip.name}</span>
-      <svg viewBox={`0 0 ${steps} ${STRIP_HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={words}>
-        {strip.cells.map((cell) => <CellBars key={cell.start_us} cell={cell} x={Math.round((cell.start_us - from) / unit)} />)}
+      <svg viewBox={`0 0 ${WIDTH} ${STRIP_HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={words}>
+        {strip.cells.map((cell) => <CellBars key={cell.start_us} cell={cell} x={(Math.round((cell.start_us - from) / unit) * WIDTH) / steps} width={WIDTH / steps} />)}
       </svg>
       <span class="strip-numbers">{strip.low === strip.high ? availability(strip.low) : <>{availability(strip.low)}<i> to </i>{availability(strip.high)}</>}</span>
     </div>
   );
 }
 
+/** Time that nobody observed is hatched, in every plot of it. */
+export const fillOf = (part: string): string | undefined => (part === "unobserved" ? "url(#hatch)" : undefined);
+
+export function Hatch() {
+  return (
+    <svg width="0" height="0" class="hatch" aria-hidden="true">
+      <defs>
+        <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <rect class="hatch-b" width="6" height="6" /><rect class="hatch-a" width="3" height="6" />
+        </pattern>
+      </defs>
+    </svg>
+  );
+}
+
 const wholeOf = (cell: StripCell): number => PARTS.reduce((sum, [, key]) => sum + cell[key], 0);
 
-function CellBars({ cell, x }: { cell: StripCell; x: number }) {
+function CellBars({ cell, x, width }: { cell: StripCell; x: number; width: number }) {
   const whole = wholeOf(cell);
   let y = 0;
   return (
@@ -150,7 +165,7 @@ function CellBars({ cell, x }: { cell: StripCell; x: number }) {
         const height = Math.max(name === "up" ? 0 : 2, (cell[key] / whole) * STRIP_HEIGHT);
         const top = y;
         y = Math.min(STRIP_HEIGHT, y + height);
-        return <rect key={name} class={`part-${name}`} x={x + 0.04} y={top} width={0.92} height={Math.max(0, Math.min(height, STRIP_HEIGHT - top))} />;
+        return <rect key={name} class={`part-${name}`} fill={fillOf(name)} x={x} y={top} width={width * 0.93} height={Math.max(0, Math.min(height, STRIP_HEIGHT - top))} />;
       })}
     </g>
   );

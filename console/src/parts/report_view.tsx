@@ -37,7 +37,7 @@ function ReportRows({ table }: { table: ReportTable }) {
   const numbered = table.rows.map((row, at) => ({ ...row, "#": at }) as Row);
   return (
     <section class="report-table">
-      <h3>{table.title ?? table.name}</h3>
+      <h2>{table.title ?? table.name}</h2>
       <Table label={table.title ?? table.name} rows={numbered} columns={table.columns.map(columnOf)} id={(row) => String(row["#"])} empty={<p class="calm">{table.empty ?? "nothing"}</p>} />
     </section>
   );
@@ -50,7 +50,7 @@ export function ReportView({ report, bare }: { report: Report; bare?: boolean })
       <p class="faint">{moment(report.from).slice(0, 16)} to {moment(report.to).slice(0, 16)}; the tables end at {moment(report.horizon).slice(0, 16)}</p>
       <div class="report-plots">{report.plots.map((plot) => <ReportPlot key={plot.title} plot={plot} />)}</div>
       {report.tables.map((table) => <ReportRows key={table.name} table={table} />)}
-      {report.notes.length > 0 && <section class="notes"><h3>How far to believe it</h3><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
+      {report.notes.length > 0 && <section class="notes"><h2>How far to believe it</h2><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
     </div>
   );
 }

@@ -3,7 +3,7 @@
 import { figures } from "../logic/format";
 import { toneOf } from "./bits";
 
-const WIDTH = 110;
+const WIDTH = 84;
 const HEIGHT = 22;
 
 /** The line's points; a hole in the numbers is a hole in the line. */

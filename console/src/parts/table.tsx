@@ -126,7 +126,7 @@ function Row<T>({ row, columns, tone, number }: RowProps<T>) {
     <tr role="row" data-row class={tone?.(row)} aria-rowindex={number}>
       {columns.map((column) => (
         <td key={column.head} role="cell" data-head={column.bare ? "" : column.head} class={`${column.number ? "num" : ""} ${column.wide ? "wide" : ""} ${column.bare ? "acts" : ""}`}>
-          {column.cell(row)}
+          <span class="cell">{column.cell(row)}</span>
         </td>
       ))}
     </tr>

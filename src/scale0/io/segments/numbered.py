@@ -103,7 +103,7 @@ class Numbered:
         if self._journal is not None:
             rows = self._journal.before(seq)
             if rows and rows[-1].last_seq >= seq - 1:
-                return _backwards(_last_rows(rows, seq, max(most, JOURNAL_EVENTS)), seq - 1, choice)
+                return _backwards(_last_rows(rows, seq, max(most, JOURNAL_EVENTS)), seq - 1, choice, most)
         piece = self._shelf.find(self.source, seq - 1)
         if piece is None:
             piece = self._shelf.preceding(self.source, seq - 1)
@@ -143,7 +143,7 @@ def _forwards(rows: list[JournalRow], first_seq: int) -> Stretch:
     return Stretch(first_seq, rows[-1].last_seq, table.slice(first_seq - rows[0].first_seq))
 
 
-def _backwards(rows: list[JournalRow], last_seq: int, choice: Choice) -> Chosen:
+def _backwards(rows: list[JournalRow], last_seq: int, choice: Choice, most: int) -> Chosen:
     """The chosen events of rows that follow each other, up to a number; after the last row that is damaged."""
     first = rows[0].first_seq
     try:
@@ -151,9 +151,13 @@ def _backwards(rows: list[JournalRow], last_seq: int, choice: Choice) -> Chosen:
     except arrow.Damaged as error:
         good = [row for row in rows if row.first_seq > error.first_seq]
         if good:
-            return _backwards(good, last_seq, choice)
+            return _backwards(good, last_seq, choice, most)
         return Chosen(rows[-1].first_seq, rows[-1].time_us, EMPTY, "damaged")
-    return Chosen(first, rows[0].time_us, choice.of(table.slice(0, last_seq - first + 1)))
+    table = choice.of(table.slice(0, last_seq - first + 1))
+    if table.num_rows <= most:
+        return Chosen(first, rows[0].time_us, table)
+    table = table.slice(table.num_rows - most)
+    return Chosen(table["seq"][0].as_py(), table["time"].cast("int64")[0].as_py(), table)
 
 
 def _first_rows(rows: list[JournalRow], seq: int, most: int) -> list[JournalRow]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -93,7 +94,12 @@ class LookBack:
     @property
     def bound_us(self) -> int:
         """What was not looked at yet is not newer than this, as far as clocks can be believed."""
-        return max((reader.oldest_us for reader in self._readers.values() if not reader.is_over), default=0)
+        return self.bound_without("")
+
+    def bound_without(self, source: str) -> int:
+        """The same of all sources but one."""
+        left = (one.oldest_us for name, one in self._readers.items() if name != source and not one.is_over)
+        return max(left, default=0)
 
     @property
     def is_over(self) -> bool:
@@ -128,21 +134,35 @@ class LookBack:
 def page_of(library: Library, choice: Choice, before: Vector | None, limit: int) -> Page:
     """The newest chosen events; or those that come behind a cursor."""
     look = LookBack(library, choice, before, limit)
+    began = look.stands
     found: dict[str, list[Line]] = {}
     gaps: list[Lost] = []
     for part in look:
         found.setdefault(part.source, []).extend(reversed(lines_of(part.table)))
         if part.reason:
             gaps.append(Lost(part.source, part.first_seq, part.last_seq, part.reason, part.first_seq))
-        if sum(line.time_us >= look.bound_us for lines in found.values() for line in lines) >= limit:
+        if len(_ready(look, found, limit)) >= limit:
             break
-    merged = heapq.merge(*found.values(), key=lambda line: -line.time_us)
-    # What is older than something that was not looked at would stand before it.
-    ready = itertools.takewhile(lambda line: line.time_us >= look.bound_us, merged)
-    lines = list(itertools.islice(ready, limit))
-    given = dict.fromkeys(found, 0)
-    for line in lines:
-        given[line.source] += 1
+    lines = _ready(look, found, limit)
+    stands = _behind(look, found, lines)
+    if stands == began and any(found.values()):
+        # Two sources with strange clocks would wait for each other for ever.
+        lines = [max((rest[0] for rest in found.values() if rest), key=lambda line: line.time_us)]
+        stands = _behind(look, found, lines)
+    is_last = look.is_over and sum(map(len, found.values())) == len(lines)
+    return Page(lines, None if is_last else vector.write(stands), gaps)
+
+
+def _behind(look: LookBack, found: dict[str, list[Line]], lines: list[Line]) -> dict[str, int]:
+    """Where the next page begins: what was found and is not given comes again."""
+    given = Counter(line.source for line in lines)
     left = {source: rest[given[source]].seq + 1 for source, rest in found.items() if len(rest) > given[source]}
-    is_last = look.is_over and not left
-    return Page(lines, None if is_last else vector.write({**look.stands, **left}), gaps)
+    return {**look.stands, **left}
+
+
+def _ready(look: LookBack, found: dict[str, list[Line]], limit: int) -> list[Line]:
+    """The newest events before which nothing can come any more: a source's own are in the order of their numbers."""
+    bounds = {source: look.bound_without(source) for source in found}
+    merged = heapq.merge(*found.values(), key=lambda line: -line.time_us)
+    ready = itertools.takewhile(lambda line: line.time_us >= bounds[line.source], merged)
+    return list(itertools.islice(ready, limit))
