@@ -10,7 +10,7 @@ import pytest
 
 from scale0.cli import entries, faults, findings, helens, output, quiet, watching
 from scale0.client.errors import NoAnswer
-from scale0.client.shown import entry_path, is_over, latest
+from scale0.client.shown import entry_path, is_over, known_agents
 
 NOW = 1_800_000_000.0
 
@@ -64,8 +64,7 @@ def test_an_agent_that_two_helens_know_is_shown_once():
         {"agent": "b", "state": "away", "left": 9.0, "helen": "one"},
         {"agent": "b", "state": "away", "left": 7.0, "helen": "two"},
     ]
-    age = lambda row: (row["state"] != "away", row.get("left") or 0)  # noqa: E731  # as the command has it
-    best = latest(rows, lambda row: row["agent"], age)
+    best = known_agents(rows)
     assert [(row["agent"], row["helen"]) for row in best] == [("a", "two"), ("b", "one")]
 
 

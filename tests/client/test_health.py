@@ -53,20 +53,21 @@ def test_nobody_answers():
 
 
 def test_a_broker_that_does_not_serve_says_what_to_type():
-    for state, severity, step in [
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({"draining": True}, "warning", "scale0 enable"),
         ({"state": "disabled"}, "critical", "scale0 enable"),
         ({"state": "joining"}, "warning", "scale0 peers"),
         ({"full": True}, "critical", "data_dir"),
         ({"error_clients": 2}, "warning", "error-clients forgive"),
-    ]:
+    ]
+    for state, severity, step in cases:
         (one,) = findings({**WELL, **state})
         assert one.severity == severity
         assert step in one.next
 
 
 def test_peers_that_are_lost_silent_or_behind():
-    peers = [
+    peers: list[dict[str, Any]] = [
         {"broker": "b2", "state": "lost", "age": 90.0, "config_version": 3},
         {"broker": "", "state": "unknown", "endpoint": "tcp://10.0.0.9:5702"},
         {"broker": "b3", "state": "active", "age": 0.1, "config_version": 2},

@@ -10,6 +10,7 @@ import pytest
 from scale0.management.access import gate
 from scale0.management.access.gate import MAX_BODY_BYTES, MAX_TARGET_BYTES
 from scale0.management.door import MAX_HEAD_BYTES
+from tests.management.site import served
 
 pytestmark = pytest.mark.processes
 
@@ -312,8 +313,6 @@ def test_names_are_compared_in_one_spelling():
 
 # Promise: HTTP-2
 def test_a_name_of_the_settings_is_ours_too(broker, tmp_path):
-    from tests.management.site import served
-
     with served(tmp_path, broker, hosts=["watch.example"]) as other:
         client = other.by_token("viewer")
         assert client.get("/session", headers={"Host": "Watch.Example:8443"}).status_code == 200

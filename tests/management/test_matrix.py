@@ -30,7 +30,7 @@ SAFE_VALUES = {
 
 def routes(settings: Settings | None = None) -> list[Route]:
     app = create_core(settings or Settings(), Network("tcp://127.0.0.1:1"))
-    return list(table(app))
+    return sorted(table(app), key=lambda one: (one.path, one.method))
 
 
 ALL = routes()
@@ -111,8 +111,10 @@ PEOPLE: dict[tuple[str, str], httpx.Client] = {}
 def who(site: Site, role: str, by: str) -> httpx.Client:
     """Somebody of this role; whoever was logged out comes again."""
     if (role, by) not in PEOPLE:
-        make = {COOKIE: site.by_cookie, TOKEN: site.by_token}[by]
-        PEOPLE[role, by] = site.nobody() if role == NONE else make(role)
+        if role == NONE:
+            PEOPLE[role, by] = site.nobody()
+        else:
+            PEOPLE[role, by] = site.by_cookie(role) if by == COOKIE else site.by_token(role)
     return PEOPLE[role, by]
 
 

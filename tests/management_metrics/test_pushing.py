@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from scale0.base.errors import ConfigError
-from scale0.config.broker_file import Export
+from scale0.config import Export
 from scale0.management.metrics import graphite
 from scale0.management.metrics.changes import Before
 from scale0.management.metrics.current import Current
@@ -292,19 +291,37 @@ def test_exports_start_and_end_with_their_block_and_their_health_is_in_the_next_
     run(story)
 
 
+# Promise: EXP-5
 @pytest.mark.parametrize(
-    "exports",
+    "bad",
     [
-        [Export(kind="graphite", address="nowhere:0")],
-        [Export(kind="otlp", address="ftp://there")],
-        [Export(kind="otlp", address="there", headers_file="/nonexistent")],
-        [Export(kind="statsd", address="127.0.0.1")] * (MAX_EXPORTS + 1),
+        Export(kind="graphite", address="nowhere:0"),
+        Export(kind="otlp", address="ftp://there"),
+        Export(kind="otlp", address="there", headers_file="/nonexistent"),
     ],
+    ids=["no port", "no URL", "no headers"],
 )
-def test_an_export_that_cannot_be_is_told_at_the_start(exports):
+def test_an_export_that_cannot_be_is_told_and_costs_the_others_nothing(bad, caplog):
     async def story() -> None:
-        with pytest.raises(ConfigError, match=r"management\.exports"):
-            async with exporting(exports, Current(asyncio.get_running_loop())):
-                pass
+        udp = Datagrams()
+        good = Export(kind="statsd", address=f"127.0.0.1:{udp.port}", interval=1.0)
+        current = Current(asyncio.get_running_loop())
+        current.put(whole(time.time()))
+        async with exporting([bad, good], current):
+            await seen(lambda: current.health()[1].pushed)
+            assert (current.health()[0].kind, current.health()[0].failures) == (bad.kind, 1)
+        udp.close()
 
     run(story)
+    assert "management.exports" in caplog.text
+
+
+def test_more_exports_than_there_may_be_are_told_and_left_out(caplog):
+    async def story() -> None:
+        current = Current(asyncio.get_running_loop())
+        exports = [Export(kind="statsd", address=f"127.0.0.1:{port}") for port in range(1, MAX_EXPORTS + 3)]
+        async with exporting(exports, current):
+            assert sum(one.failures for one in current.health()) == 2
+
+    run(story)
+    assert "more than" in caplog.text

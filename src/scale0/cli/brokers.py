@@ -143,9 +143,8 @@ def show_topology(client: Client, wants_json: bool) -> None:
     """The drawing, or what it is drawn from."""
     if wants_json:
         rows = brokers_of(client)
-        output.say(
-            output.as_json({"brokers": rows, "groups": group_rows(rows), "services": offered_at(client.services())})
-        )
+        offered = offered_at(client.services())
+        output.say(output.as_json({"brokers": rows, "groups": group_rows(rows), "services": offered}))
     else:
         output.say(output.clean("\n".join(drawing(client))))
 

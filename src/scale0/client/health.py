@@ -281,6 +281,18 @@ PARTS: Final[tuple[tuple[str, str, Callable[[Seen], Rows]], ...]] = (
     ("incidents", "incidents", lambda seen: seen.incidents),
 )
 """Each part with its page, and what has to be seen to judge it."""
+WELL: Final = {
+    "broker": "it serves, and can store",
+    "brokers": "none is lost",
+    "configuration": "the same version everywhere",
+    "services": "whatever is asked for is answered",
+    "queues": "nothing waits for long",
+    "clients": "nobody is ignored",
+    "agents": "all are connected",
+    "checks": "none has a problem",
+    "incidents": "none is open",
+}
+"""What is said of a part of which nothing bad was found."""
 
 
 def parts(seen: Seen, found: Sequence[Finding]) -> list[Part]:
@@ -305,7 +317,7 @@ def part_of(name: str, found: Sequence[Finding], known: bool) -> Part:
         return Part(name, first.severity, f"{first.what}: {first.words}{more}", first.next)
     if not known:
         return Part(name, UNKNOWN, "not seen", "give --data-dir FOLDER, --token or --auth-id NAME")
-    return Part(name, OK, "well", "")
+    return Part(name, OK, WELL[name], "")
 
 
 def error_count(seen: Seen) -> int | None:

@@ -21,6 +21,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
+from scale0.base.about import about
 from scale0.io.management_settings import Settings
 from scale0.management import openapi, strict
 from scale0.management.access.attempts import Attempts
@@ -28,6 +29,7 @@ from scale0.management.access.gate import MAX_BODY_BYTES, Gate
 from scale0.management.access.guard import guard, role_of
 from scale0.management.access.who import Who
 from scale0.management.desk import provide_desk
+from scale0.management.metrics.lookout import Lookout
 from scale0.management.network import Network
 from scale0.management.pages import read_pages
 from scale0.management.problem import Problem
@@ -67,10 +69,12 @@ def create_core(
 ) -> Litestar:
     """The same without the gate."""
     sampler = Sampler(network)
+    lookout = Lookout(network, settings.exports)
     state = {
         "settings": settings,
         "network": network,
         "sampler": sampler,
+        "lookout": lookout,
         "who": Who(network),
         "attempts": Attempts(),
         "document": msgspec.json.encode(openapi.document(routes)),
@@ -82,6 +86,7 @@ def create_core(
         async with AsyncExitStack() as stack:
             stack.push_async_callback(network.close)
             await stack.enter_async_context(sampler.running())
+            await stack.enter_async_context(lookout.running())
             for life in lives:
                 await stack.enter_async_context(life(settings, network, sampler))
             yield
@@ -141,5 +146,11 @@ def answer_http(request: Request[Any, Any, Any], error: HTTPException) -> Respon
 
 def answer_mistake(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
     """A mistake of ours: the log has it, the answer does not."""
-    _LOG.error("%s %s failed", request.scope["method"], request.scope["path"][:200], exc_info=error)
+    _LOG.error(
+        "%s %s failed",
+        request.scope["method"],
+        request.scope["path"][:200],
+        exc_info=error,
+        extra=about(path=request.scope["path"][:200]),
+    )
     return answer_problem(request, Problem(500, "something went wrong in this server"))

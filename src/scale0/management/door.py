@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_SECONDS: Final = 10.0
 """How long a request's head may take, from the connection or the answer before it."""
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Of a request line with its headers."""
-SEND_SECONDS: Final = 30.0
+SEND_SECONDS: Final = 20.0
 """How long a client may read nothing of what waits for it."""
 MAX_CONNECTIONS: Final = 512
 MAX_ADDRESS_CONNECTIONS: Final = 384
@@ -35,6 +35,7 @@ class Door(HttpToolsProtocol):
     _send_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = False
+    _answering: RequestResponseCycle | None = None
     _begun = 0
     """Requests that have begun here."""
 
@@ -50,8 +51,11 @@ class Door(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """It is gone, for requests that came before the last one, too."""
         self._cancel()
+        self.pipeline.clear()
+        if self._answering is not None:
+            self._answering.disconnected = True
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -94,6 +98,10 @@ class Door(HttpToolsProtocol):
         """A request is whole."""
         if self.cycle is not None:
             super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
         """The client does not read: it has so long."""

@@ -140,7 +140,7 @@ class Network:
             yield client
             keep = True
         except Problem as problem:
-            keep = problem.status == 401
+            keep = problem.status in (401, 429)
             raise
         finally:
             self._logins -= 1

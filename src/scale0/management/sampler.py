@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
+from scale0.base.about import about
 from scale0.io.clock import read_now
+from scale0.io.logs import now_called
 from scale0.management.network import PAGE_ROWS, Network
 from scale0.management.problem import Problem
 from scale0.management.rings import Rings
@@ -71,7 +73,7 @@ class Sampler:
             try:
                 await self._look()
             except Exception:  # a mistake of ours in one look must not end all others
-                _LOG.exception("a look at the broker failed")
+                _LOG.exception("a look at the broker failed", extra=about())
             due = max(due + SAMPLE_SECONDS, loop.time())
             await asyncio.sleep(due - loop.time())
 
@@ -82,13 +84,15 @@ class Sampler:
             services = await self._network.local("list_services", limit=PAGE_ROWS)
         except Problem as problem:
             if self.trouble is None:
-                _LOG.warning("the broker cannot be looked at: %s", problem.message)
+                _LOG.warning("the broker cannot be looked at: %s", problem.message, extra=about())
             self.trouble = problem
             self._rings.gap(read_now().wall)
             return
         if self.trouble is not None:
-            _LOG.info("the broker answers again")
+            _LOG.info("the broker answers again", extra=about())
         self.trouble = None
+        if self.seen is None:
+            now_called(f"{status['broker']}/management")
         now = read_now()
         self.seen = Seen(now.wall, status, rates["items"], services["items"])
         self._rings.add(now.wall, now.mono, status, rates["items"], services["items"])

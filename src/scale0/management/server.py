@@ -22,7 +22,9 @@ import msgspec
 import uvicorn
 import uvloop
 
+from scale0.base.about import about
 from scale0.broker.access import ADMIN
+from scale0.io.logs import log_to_stderr
 from scale0.io.management_settings import Ready, Settings
 from scale0.management.app import create_app
 from scale0.management.door import MAX_CONNECTIONS, Door
@@ -152,10 +154,12 @@ def when_closed(stop: asyncio.Event) -> None:
 
 def main(settings: Settings) -> int:
     """The whole life of the process; its exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_to_stderr("management", form="json" if settings.log_format == "json" else None)
     try:
         uvloop.run(serve(settings, sys.stdout, when_closed))
     except OSError as error:
-        _LOG.error("cannot serve at %s port %d: %s", settings.bind, settings.port, error.strerror or error)
+        _LOG.error(
+            "cannot serve at %s port %d: %s", settings.bind, settings.port, error.strerror or error, extra=about()
+        )
         return 1
     return 0

@@ -17,6 +17,7 @@ from scale0.management.routes import (
     clients,
     configuration,
     feed,
+    metrics,
     overview,
     public,
     quiet,
@@ -39,6 +40,7 @@ ROUTES: Final[tuple[Sequence[HTTPRouteHandler], ...]] = (
     tokens.HANDLERS,
     feed.HANDLERS,
     warehouse.HANDLERS,
+    metrics.HANDLERS,
     public.HANDLERS,
 )
 LIVES: Final[tuple[Callable[..., Any], ...]] = (readings.living,)

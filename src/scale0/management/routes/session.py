@@ -78,6 +78,8 @@ async def by_password(request: Request[Any, Any, Any], desk: Desk, name: str, pa
     try:
         found = await desk.network.log_in(name, password, origin_of(address))
     except Problem as problem:
+        if problem.status == 429:
+            raise  # the broker is busy with one of theirs: this one counts, too
         if problem.status == 401:
             raise Problem(401, "the name or the password is wrong", "try again, or ask an administrator") from None
         attempts.take_back(address, name, clock())
