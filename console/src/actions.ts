@@ -24,7 +24,7 @@ export const ACTIONS = [
   { id: "broker.disable", label: "Disable", method: "POST", path: "/brokers/{broker}/disable", role: "operator", command: "scale0 disable BROKER", asks: true },
   { id: "broker.drain", label: "Drain", method: "POST", path: "/brokers/{broker}/drain", role: "operator", command: "scale0 drain BROKER", asks: true },
   { id: "broker.reload", label: "Reload", method: "POST", path: "/brokers/{broker}/reload", role: "operator", command: "scale0 reload BROKER", asks: true },
-  { id: "client.forgive", label: "Forgive", method: "POST", path: "/error-clients/{client}/forgive", role: "operator", command: "scale0 forgive CLIENT", asks: false },
+  { id: "client.forgive", label: "Forgive", method: "POST", path: "/error-clients/{client}/forgive", role: "operator", command: "scale0 error-clients forgive CLIENT", asks: false },
   { id: "task.retry", label: "Retry", method: "POST", path: "/tasks/{id}/retry", role: "operator", command: "scale0 task retry ID", asks: false },
   { id: "task.cancel", label: "Cancel", method: "POST", path: "/tasks/{id}/cancel", role: "operator", command: "scale0 task cancel ID", asks: true },
   { id: "check.run", label: "Run now", method: "POST", path: "/checks/{agent}/{check}/run", role: "operator", command: "scale0 check run AGENT NAME", asks: false },

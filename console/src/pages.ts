@@ -9,7 +9,7 @@ export const SECTIONS: readonly Section[] = [
     { page: "overview", title: "Overview", key: "o", command: "scale0 status" },
     { page: "topology", title: "Topology", key: "y", command: "scale0 topology" },
     { page: "services", title: "Services", key: "s", command: "scale0 services" },
-    { page: "queues", title: "Queues", key: "q", command: "scale0 top" },
+    { page: "queues", title: "Queues", key: "q", command: "scale0 queues" },
     { page: "tasks", title: "Tasks", key: "t", command: "scale0 task list" },
     { page: "clients", title: "Clients", key: "c", command: "scale0 clients" },
   ] },
@@ -23,7 +23,7 @@ export const SECTIONS: readonly Section[] = [
     { page: "availability", title: "Availability", key: "v", command: "scale0 report availability" },
     { page: "trends", title: "Trends", key: "r", command: "scale0 report capacity" },
     { page: "events", title: "Events", key: "e", command: "scale0 events tail -f" },
-    { page: "audit", title: "Audit", key: "u", command: "scale0 events tail --kind management.commanded" },
+    { page: "audit", title: "Audit", key: "u", command: "scale0 audit" },
   ] },
   { name: "Settings", pages: [
     { page: "config", title: "Configuration", key: "f", command: "scale0 config show" },

@@ -59,7 +59,6 @@ export interface Task {
 }
 export interface Moment {
   time: number | string; kind: string; words: string; node: string | null; attempt: number | null; state: string | null;
-  seconds?: number | null; waited?: number | null;
 }
 
 export interface Agent {

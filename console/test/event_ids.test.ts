@@ -1,19 +1,13 @@
 // Promise: CON-4 (an event is shown once, also after the stream was cut).
 import { describe, expect, it } from "vitest";
-import { joined, keyOf, later, parsePosition, positionText } from "../src/logic/event_ids";
+import { gapWords, joined, keyOf } from "../src/logic/event_ids";
 
 const event = (source: string, seq: number, boot = 1) => ({ source, seq, boot });
 
-describe("where a stream goes on", () => {
-  it("reads and writes positions; a source may hold colons", () => {
-    const found = parsePosition("east-1:12,helen:a:7");
-    expect([...found]).toEqual([["east-1", 12], ["helen:a", 7]]);
-    expect(positionText(found)).toBe("east-1:12,helen:a:7");
-  });
-  it("leaves out what makes no sense", () => expect(parsePosition("x,:3,a:b,c:-1,d:4").size).toBe(1));
-  it("only moves forward", () => {
-    const found = later(parsePosition("a:5,b:9"), parsePosition("a:3,b:10,c:1"));
-    expect(Object.fromEntries(found)).toEqual({ a: 5, b: 10, c: 1 });
+describe("what cannot be told", () => {
+  it("is said in words", () => {
+    expect(gapWords({ source: "east-1", first: 3, last: 9, reason: "too old" })).toBe("Not seen: events 3 to 9 of east-1 (too old)");
+    expect(gapWords({ source: "east-1", first: 3, last: 3 })).toBe("Not seen: event 3 of east-1");
   });
 });
 

@@ -121,7 +121,7 @@ const ROUTES = [
   ["PATCH", "/config", "operator", (_, __, body, who) => { based(body.base); return changedTo({ ...config, ...Object.fromEntries(Object.entries(body.set ?? {}).filter(([path]) => path in config)) }, who.name); }],
   ["POST", "/config/rollback", "admin", (_, __, body, who) => { based(body.base); return changedTo(past.get(body.version) ?? config, who.name); }],
   ["GET", "/reports/:name", "viewer", ([name], query) => (fake.empty ? fail(404, "there are no tables yet", "`scale0 pipeline run` makes them") : report(name, Number.parseInt(query.get("last") ?? "30", 10)))],
-  ["GET", "/events", "viewer", (_, query) => ({ items: fake.empty ? [] : Array.from({ length: Math.min(200, Number(query.get("limit") ?? 100)) }, (_each, at) => fixtures.eventAt(now() - (200 - at) * 2)).filter((each) => wanted(each, query)), next: null })],
+  ["GET", "/events", "viewer", (_, query) => query.get("ref") && fixtures.tasks.some((row) => row.task_id === query.get("ref")) ? { items: fixtures.timelineOf(taskOf(query.get("ref"))).map((each, at) => ({ source: "east-1", boot: 5, seq: at, ...each, at: each.time, identity: each.node })), next: null } : ({ items: fake.empty ? [] : Array.from({ length: Math.min(200, Number(query.get("limit") ?? 100)) }, (_each, at) => fixtures.eventAt(now() - (200 - at) * 2)).filter((each) => wanted(each, query)), next: null })],
   ["GET", "/audit", "viewer", (_, query) => page(fixtures.audit, query)],
   ["GET", "/tokens", "admin", (_, query) => page(fixtures.tokens, query)],
   ["POST", "/tokens", "admin", (_, __, body) => { fixtures.tokens.push({ id: "0123456789ab", name: body.name, role: body.role, expires: now() + body.ttl }); return { token: "s0_made-up-and-shown-once", name: body.name, role: body.role, expires: now() + body.ttl }; }],
@@ -171,7 +171,7 @@ function stream(request, response, url) {
   const timer = setInterval(() => {
     if (fake.broken) return response.destroy();
     const event = fixtures.eventAt(now());
-    if (!fake.empty && wanted(event, url.searchParams)) response.write(`id: ${event.source}:${event.seq}\ndata: ${JSON.stringify(event)}\n\n`);
+    if (!fake.empty && wanted(event, url.searchParams)) response.write(`id: ${event.source}:${event.seq}\nevent: event\ndata: ${JSON.stringify(event)}\n\n`);
   }, 400);
   request.on("close", () => clearInterval(timer));
 }

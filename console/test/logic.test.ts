@@ -7,7 +7,7 @@ import { layout, linkPath, pairs } from "../src/logic/layout";
 import { isOver, quietOf, standing } from "../src/logic/quiet";
 import { conePoints, linePoints, stackPoints } from "../src/logic/report";
 import { parsePlace, placeOf } from "../src/router";
-import type { Task } from "../src/types";
+import type { NetworkEvent, Task } from "../src/types";
 
 describe("the wait after failures", () => {
   it("grows, is spread, and has an end", () => {
@@ -46,14 +46,15 @@ describe("a silence from what was typed", () => {
 });
 
 describe("attempts of a task", () => {
-  const ended = { kind: "task.attempt_ended", words: "", node: "n1", state: "lost" };
-  it("are reckoned from their ends, and the one under way goes on", () => {
+  const event = (given: Partial<NetworkEvent>): NetworkEvent => ({ source: "b", boot: 1, seq: 1, at: "", service: null, ref: "t", code: null, data: null, kind: "task.attempt_ended", identity: "n1", attempt: 1, state: "lost", seconds: null, time: "", ...given });
+  const at = (seconds: number): string => new Date(seconds * 1000).toISOString();
+  it("are reckoned from their ends, whatever their order, and the one under way goes on", () => {
     const task = { status: "running", attempt: 2, node_id: "n2", started: 20 } as Task;
-    const found = attemptsOf([{ time: 1, kind: "task.submitted", words: "", node: null, attempt: null, state: null }, { ...ended, time: 10, attempt: 1, seconds: 4 }], task, 25);
+    const found = attemptsOf([event({ at: at(10), seconds: 4 }), event({ kind: "task.submitted", at: at(1), attempt: null, state: null })], task, 25);
     expect(found.map((each) => [each.attempt, each.node, each.from, each.to, each.tone])).toEqual([[1, "n1", 6, 10, "critical"], [2, "n2", 20, 25, "running"]]);
   });
   it("begin where the one before ended, if nothing says how long they took", () => {
-    expect(attemptsOf([{ ...ended, time: 3, attempt: 1 }, { ...ended, time: 10, attempt: 2 }], undefined, 20)[1]?.from).toBe(3);
+    expect(attemptsOf([event({ at: at(3) }), event({ at: at(10), attempt: 2 })], undefined, 20)[1]?.from).toBe(3);
   });
 });
 

@@ -1,7 +1,7 @@
-// The attempts of a task, from its timeline and what it does now. Pure: the time is given.
+// The attempts of a task, from its events and what it does now. Pure: the time is given.
 // The journal records the end of an attempt with how long it took, not its start; so its start is reckoned.
 
-import type { Moment, Task } from "../types";
+import type { NetworkEvent, Task } from "../types";
 import { epoch } from "./format";
 
 export interface Attempt { attempt: number; node: string; from: number; to: number; state: string; tone: string }
@@ -15,16 +15,17 @@ function toneOf(state: string): string {
 }
 
 /** Those that ended, in their order, and the one that is under way. */
-export function attemptsOf(items: readonly Moment[], task: Task | undefined, now: number): Attempt[] {
+export function attemptsOf(items: readonly NetworkEvent[], task: Task | undefined, now: number): Attempt[] {
   const found: Attempt[] = [];
   let before: number | null = null;
-  for (const each of items) {
-    const at = epoch(each.time);
+  const inOrder = [...items].sort((one, other) => (epoch(one.at ?? one.time) ?? 0) - (epoch(other.at ?? other.time) ?? 0));
+  for (const each of inOrder) {
+    const at = epoch(each.at ?? each.time);
     if (at === null) continue;
     if (each.attempt && each.kind.startsWith("task.")) {
       const from = each.seconds !== null && each.seconds !== undefined ? at - each.seconds : (before ?? at);
       const state = each.state || (each.kind.split(".").at(-1) ?? "ended");
-      found.push({ attempt: each.attempt, node: each.node ?? "", from, to: at, state, tone: toneOf(state) });
+      found.push({ attempt: each.attempt, node: each.identity ?? "", from, to: at, state, tone: toneOf(state) });
     }
     before = at;
   }

@@ -1,28 +1,11 @@
-// Event ids of the stream: "source:seq,source:seq", the last number seen of every source. Pure.
-// Invariant: a position only moves forward, so that resuming never repeats what was shown.
+// Events of the stream: what makes one, and each shown once. Pure.
 
-export type Position = ReadonlyMap<string, number>;
+export interface Gap { source: string; first: number; last: number; reason?: string }
 
-/** What an id says; a part that makes no sense is left out. A source may hold colons, its number stands last. */
-export function parsePosition(id: string): Position {
-  const found = new Map<string, number>();
-  for (const part of id.split(",")) {
-    const at = part.lastIndexOf(":");
-    const seq = part.slice(at + 1);
-    if (at > 0 && /^\d+$/.test(seq)) found.set(part.slice(0, at), Number(seq));
-  }
-  return found;
-}
-
-export function positionText(position: Position): string {
-  return [...position].map(([source, seq]) => `${source}:${seq}`).join(",");
-}
-
-/** Both together: of each source the later. */
-export function later(one: Position, other: Position): Position {
-  const found = new Map(one);
-  for (const [source, seq] of other) found.set(source, Math.max(seq, found.get(source) ?? -1));
-  return found;
+/** What cannot be told any more, in words. */
+export function gapWords(gap: Gap): string {
+  const which = gap.first === gap.last ? `event ${gap.first}` : `events ${gap.first} to ${gap.last}`;
+  return `Not seen: ${which} of ${gap.source}${gap.reason ? ` (${gap.reason})` : ""}`;
 }
 
 interface Named { source: string; boot: number | string; seq: number }

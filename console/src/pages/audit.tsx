@@ -15,6 +15,15 @@ interface Said { command?: string; origin?: string; before?: unknown; after?: un
 const AUDIT_MS = 3_000;
 const PAGE = 200;
 
+const COMMANDED = "management.commanded";
+const refused = (row: NetworkEvent): boolean => row.kind === COMMANDED && !!row.code && row.code !== 200;
+
+/** A code is the outcome of a command; what merely happened has none. */
+function Outcome({ row }: { row: NetworkEvent }) {
+  if (refused(row)) return <State state="critical">{`refused, ${row.code}`}</State>;
+  return row.kind === COMMANDED ? <State state="ok">done</State> : <State state="idle">happened</State>;
+}
+
 /** Rows are events, or are told with their parts beside them. */
 export function saidOf(row: NetworkEvent): Said {
   const data = row.data && typeof row.data === "object" ? (row.data as Said) : {};
@@ -31,10 +40,10 @@ export function Audit() {
     { head: "Time", cell: (row) => <button type="button" class="link mono" onClick={() => setOpen(row)}>{moment(row.time)}</button>, by: (row) => row.time },
     { head: "Who", cell: (row) => row.identity || "–", by: (row) => row.identity },
     { head: "What", cell: (row) => saidOf(row).command || row.kind, by: (row) => saidOf(row).command },
-    { head: "Outcome", cell: (row) => row.code === 200 || row.code === null || row.code === undefined ? <State state="ok">done</State> : <State state="critical">{`refused, ${row.code}`}</State>, by: (row) => row.code },
+    { head: "Outcome", cell: (row) => <Outcome row={row} />, by: (row) => row.code },
     { head: "Before", cell: (row) => <span class="mono">{dataText(saidOf(row).before) || "–"}</span> },
-    { head: "After", wide: true, cell: (row) => <span class="mono">{dataText(saidOf(row).after) || "–"}</span> },
-    { head: "From", cell: (row) => saidOf(row).origin || "–", by: (row) => saidOf(row).origin },
+    { head: "After", wide: true, cell: (row) => <span class="mono">{dataText(saidOf(row).after ?? (row.kind === COMMANDED ? "" : row.data)) || "–"}</span> },
+    { head: "From", cell: (row) => <span class="origin" title={saidOf(row).origin}>{saidOf(row).origin || "–"}</span>, by: (row) => saidOf(row).origin },
     { head: "Broker", cell: (row) => row.source, by: (row) => row.source },
   ];
   return (
@@ -45,8 +54,8 @@ export function Audit() {
           const rows = page.items.filter((row) => fits(`${row.identity} ${JSON.stringify(saidOf(row))} ${row.source}`, filter));
           return (
             <>
-              <Table label="Audit, the newest first" rows={rows} columns={columns} id={keyOf} tone={(row) => (row.code && row.code !== 200 ? "warning" : "")}
-                empty={page.items.length ? <p class="calm">None is like that.</p> : <Empty title="Nobody has changed anything yet." commands={["scale0 events tail --kind management.commanded"]}>Every command that changes something stands here: who, what, from where, before and after.</Empty>} />
+              <Table label="Audit, the newest first" rows={rows} columns={columns} id={keyOf} tone={(row) => (refused(row) ? "warning" : "")}
+                empty={page.items.length ? <p class="calm">None is like that.</p> : <Empty title="Nobody has changed anything yet." commands={["scale0 audit"]}>Every command that changes something stands here: who, what, from where, before and after.</Empty>} />
               <div class="pager">
                 <button type="button" class="small" disabled={!after.length} onClick={() => setAfter(after.slice(0, -1))}>← Newer</button>
                 <button type="button" class="small" disabled={page.next === null} onClick={() => setAfter([...after, page.next ?? ""])}>Older →</button>

@@ -26,11 +26,11 @@ const SHOWN_SERVICES = 3;
 const COLUMNS: ColumnOf<Client>[] = [
   { head: "Identity", cell: (row) => row.identity, by: (row) => row.identity },
   { head: "Role", cell: (row) => row.role, by: (row) => row.role },
-  { head: "Busy", number: true, cell: (row) => (row.slots ? `${row.busy} of ${row.slots}` : "–"), by: (row) => row.busy },
+  { head: "Busy", number: true, cell: (row) => (row.slots ? `${count(row.busy)} of ${count(row.slots)}` : "–"), by: (row) => row.busy },
   { head: "Tasks", number: true, cell: (row) => count(row.tasks), by: (row) => row.tasks },
   { head: "Heard", number: true, cell: (row) => `${shortSpan(row.age)} ago`, by: (row) => row.age },
   { head: "Joined", number: true, cell: (row) => <Ago at={row.since} />, by: (row) => row.since },
-  { head: "Heartbeat", number: true, cell: (row) => span(row.heartbeat_interval), by: (row) => row.heartbeat_interval },
+  { head: "Heartbeat", number: true, cell: (row) => (row.heartbeat_interval ? span(row.heartbeat_interval) : "–"), by: (row) => row.heartbeat_interval },
   { head: "Config", number: true, cell: (row) => row.config_version, by: (row) => row.config_version },
   { head: "Protocol", cell: (row) => row.protocol, by: (row) => row.protocol },
   {
@@ -76,7 +76,7 @@ function Errors() {
       {({ items }) => (
         <Table
           label="Error clients" rows={items} id={(row) => `${row.socket} ${row.client}`}
-          empty={<Empty title="No client is ignored." commands={["scale0 clients"]}>Who sends bad messages again and again is ignored for a while, and stands here until then.</Empty>}
+          empty={<Empty title="No client is ignored." commands={["scale0 error-clients"]}>Who sends bad messages again and again is ignored for a while, and stands here until then.</Empty>}
           columns={[
             { head: "Client", cell: (row) => <span class="mono">{row.client}</span>, by: (row) => row.client },
             { head: "Socket", cell: (row) => row.socket, by: (row) => row.socket },

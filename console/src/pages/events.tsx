@@ -54,6 +54,7 @@ export function Events() {
           {paused ? `paused, ${count(stream.held)} held` : stream.state === "open" ? "streaming" : stream.state === "opening" ? "opening…" : `stale since ${clock(stream.since / 1000)}`}
         </span>
       </div>
+      {stream.gaps.map((words) => <p key={words} class="faint">{words}</p>)}
       {stream.error && <p class="faint" role="status">{stream.error}</p>}
       <Table label="Events, the newest first" rows={stream.events} columns={columns} id={keyOf} tone={(row) => (BAD.test(row.kind) ? "critical" : "")}
         empty={<Empty title="No such event yet." commands={["scale0 events tail -f"]}>This page shows the next one as soon as it is recorded. Globs know *, ? and [ab].</Empty>} />

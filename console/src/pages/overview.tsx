@@ -2,7 +2,7 @@
 
 import { useLive } from "../live";
 import { count, rate, span } from "../logic/format";
-import { Panel, Shown, State } from "../parts/bits";
+import { Panel, Shown, State, Words } from "../parts/bits";
 import { RatesPlot } from "../parts/rates_plot";
 import type { Attention, Health, Overview, State as StateName } from "../types";
 
@@ -10,7 +10,8 @@ const OVERVIEW_MS = 1_500;
 const ORDER: Record<string, number> = { critical: 0, unknown: 1, warning: 2, ok: 3 };
 
 /** An address from what the server calls a page. */
-export function pageLink(page: string): string {
+export function pageLink(page: string, what = ""): string {
+  if (what === "clients") return "#/clients/errors";
   return page.startsWith("#") ? page : `#/${page.replace(/^\//, "")}`;
 }
 
@@ -56,8 +57,8 @@ function Needs({ attention }: { attention: Attention[] }) {
             <li key={`${each.what} ${each.words}`} class={each.severity} data-row>
               <State state={each.severity} />
               <div>
-                <p><a href={pageLink(each.page)}>{each.what}</a> <span>{each.words}</span></p>
-                {each.next && <p class="next">{each.next}</p>}
+                <p><a href={pageLink(each.page, each.what)}>{each.what}</a> <span>{each.words}</span></p>
+                {each.next && <p class="next"><Words text={each.next} /></p>}
               </div>
             </li>
           ))}
@@ -95,8 +96,8 @@ function Parts({ health }: { health: Health[] }) {
         {health.map((each) => (
           <li key={each.part} class={each.state}>
             <State state={each.state}>{each.part}</State>
-            <span>{each.words}</span>
-            {each.next && each.state !== "ok" && <span class="next">{each.next}</span>}
+            <span class="part-words" title={each.words}>{each.words}</span>
+            {each.next && each.state !== "ok" && <span class="next"><Words text={each.next} /></span>}
           </li>
         ))}
       </ul>

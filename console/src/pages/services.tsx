@@ -33,9 +33,15 @@ export function Services() {
 
 const stateOf = (row: Service): string => (!row.backends ? "critical" : row.waiting > 0 || (row.rates?.failed_per_second ?? 0) > 0 ? "warning" : "ok");
 
+function stateWords(row: Service): string {
+  if (!row.backends) return "nobody offers it";
+  if (row.waiting) return "requests wait";
+  return (row.rates?.failed_per_second ?? 0) > 0 ? "some fail" : "ok";
+}
+
 const COLUMNS: ColumnOf<Service>[] = [
   { head: "Service", cell: (row) => <a href={placeOf("services", [row.service])}>{row.service}</a>, by: (row) => row.service },
-  { head: "State", cell: (row) => <State state={stateOf(row)}>{!row.backends ? "nobody offers it" : row.waiting ? "requests wait" : "ok"}</State>, by: stateOf },
+  { head: "State", cell: (row) => <State state={stateOf(row)}>{stateWords(row)}</State>, by: stateOf },
   { head: "Answered", number: true, cell: (row) => rate(row.rates?.answered_per_second), by: (row) => row.rates?.answered_per_second },
   { head: "Failed", number: true, cell: (row) => rate(row.rates?.failed_per_second), by: (row) => row.rates?.failed_per_second },
   { head: "p50", number: true, cell: (row) => span(row.rates?.p50_seconds), by: (row) => row.rates?.p50_seconds },
@@ -59,7 +65,7 @@ function List() {
           <>
             <div class="bar"><Filter value={filter} onChange={setFilter} label="Filter services" /><span class="faint">{count(rows.length)} of {count(items.length)}</span></div>
             <Table
-              label="Services" rows={rows} columns={COLUMNS} id={(row) => row.service} tone={(row) => (stateOf(row) === "ok" ? "" : stateOf(row))}
+              label="Services" rows={rows} columns={COLUMNS} sort={{ column: 2, down: true }} id={(row) => row.service} tone={(row) => (stateOf(row) === "ok" ? "" : stateOf(row))}
               empty={items.length ? <p class="calm">None is called so.</p> : (
                 <Empty title="Nobody offers a service yet." commands={["scale0 worker hello.py:worker", "scale0 call hello world"]}>
                   <p>A worker offers one. Put this in <code>hello.py</code>:</p>
@@ -85,7 +91,7 @@ function One({ name }: { name: string }) {
       <Shown live={services}>
         {() => row ? (
           <Facts rows={[
-            ["State", <State state={stateOf(row)} />],
+            ["State", <State state={stateOf(row)}>{stateWords(row)}</State>],
             ["Answered", rate(row.rates?.answered_per_second)], ["Failed", rate(row.rates?.failed_per_second)],
             ["p50", span(row.rates?.p50_seconds)], ["p99", span(row.rates?.p99_seconds)],
             ["Busy", `${count(row.busy)} of ${count(row.slots)} slots${row.slots ? ` (${share(row.busy / row.slots)})` : ""}`],

@@ -1,25 +1,31 @@
 // One task: how it is, what it said when it failed, and every attempt on a line of time.
 
+import { query } from "../api";
 import { useLive } from "../live";
 import { bytes, clock, epoch, moment, span } from "../logic/format";
 import { attemptsOf, type Attempt } from "../logic/attempts";
-import { Command, Empty, Facts, now, Panel, Shown, State } from "../parts/bits";
-import type { Moment, Task } from "../types";
+import { Command, Empty, Facts, now, Panel, Shown, State, Words } from "../parts/bits";
+import type { Moment, NetworkEvent, Task } from "../types";
 import { TaskActs } from "./tasks";
+
+const STORY_MS = 4_000;
+const MAX_EVENTS = 500;
 
 export function OneTask({ id }: { id: string }) {
   const path = `/tasks/${encodeURIComponent(id)}`;
   const task = useLive<Task>(path);
-  const story = useLive<{ items: Moment[] }>(`${path}/timeline`);
+  const story = useLive<{ items: Moment[]; unseen?: string[] }>(`${path}/timeline`, STORY_MS);
+  // Its events say how long each attempt took; the timeline has the words.
+  const events = useLive<{ items: NetworkEvent[] }>(`/events${query({ ref: id, kind: "task.*", limit: MAX_EVENTS })}`, STORY_MS);
   return (
     <>
       <p class="crumbs"><a href="#/tasks">Tasks</a> / <b class="mono">{id}</b></p>
       <Shown live={task}>{(row) => <About task={row} />}</Shown>
       <Panel title="Attempts">
-        <Shown live={story}>{({ items }) => <Attempts items={items} task={task.data} />}</Shown>
+        <Shown live={events}>{({ items }) => <Attempts items={items} task={task.data} />}</Shown>
       </Panel>
       <Panel title="What happened">
-        <Shown live={story}>{({ items }) => <Story items={items} id={id} />}</Shown>
+        <Shown live={story}>{({ items, unseen }) => <Story items={items} unseen={unseen ?? []} id={id} />}</Shown>
       </Panel>
     </>
   );
@@ -56,10 +62,10 @@ function About({ task }: { task: Task }) {
 }
 
 /** One bar for each attempt, on one scale of time. */
-function Attempts({ items, task }: { items: Moment[]; task: Task | undefined }) {
+function Attempts({ items, task }: { items: NetworkEvent[]; task: Task | undefined }) {
   const attempts = attemptsOf(items, task, now.value);
   if (!attempts.length) return <p class="calm">It was not handed to anybody yet.</p>;
-  const from = Math.min(...attempts.map((each) => each.from), ...items.map((each) => epoch(each.time) ?? Infinity));
+  const from = Math.min(...attempts.map((each) => each.from), ...items.map((each) => epoch(each.at ?? each.time) ?? Infinity));
   const to = Math.max(...attempts.map((each) => each.to), from + 0.001);
   return (
     <div class="gantt" role="list" aria-label="Attempts">
@@ -84,7 +90,7 @@ function Bar({ attempt, from, whole }: { attempt: Attempt; from: number; whole: 
   );
 }
 
-function Story({ items, id }: { items: Moment[]; id: string }) {
+function Story({ items, unseen, id }: { items: Moment[]; unseen: string[]; id: string }) {
   if (!items.length) return <Empty title="The journal of this machine tells nothing of it." commands={[`scale0 explain ${id}`]}>It may have happened at another broker, or longer ago than segments are kept.</Empty>;
   return (
     <>
@@ -101,6 +107,7 @@ function Story({ items, id }: { items: Moment[]; id: string }) {
           );
         })}
       </ol>
+      {unseen.map((words) => <p key={words} class="faint">Not seen: <Words text={words} /></p>)}
       <Command text={`scale0 explain ${id}`} />
     </>
   );

@@ -72,7 +72,7 @@ export function Trouble({ error }: { error: ApiError }) {
     <div class="trouble" role="alert">
       <p>{error.message}</p>
       {error.reasons.length > 0 && <ul>{error.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>}
-      {error.next && <p class="next">{error.next}</p>}
+      {error.next && <p class="next"><Words text={error.next} /></p>}
     </div>
   );
 }
@@ -106,9 +106,14 @@ export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
   );
 }
 
-/** An id: its beginning, where there is no room for all of it. */
-export function Id({ id, chars = 12 }: { id: string; chars?: number }) {
-  return <span class="mono" title={id}>{id.length > chars + 2 ? `${id.slice(0, chars)}…` : id}</span>;
+/** An id where there is no room for all of it: its end tells those apart that were made together. */
+export function Id({ id }: { id: string }) {
+  return <span class="mono" title={id}>{id.length > 16 ? `${id.slice(0, 5)}…${id.slice(-8)}` : id}</span>;
+}
+
+/** Words with commands between backticks, as the server tells them. */
+export function Words({ text }: { text: string }) {
+  return <>{text.split("`").map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
 }
 
 interface FilterProps { value: string; onChange: (value: string) => void; label?: string }

@@ -38,7 +38,7 @@ export function Notices() {
           <div>
             <p>{each.words}</p>
             {each.reasons.length > 0 && <ul>{each.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>}
-            {each.next && <p class="next">{each.next}</p>}
+            {each.next && <p class="next">{each.next.replaceAll("`", "")}</p>}
           </div>
           <button type="button" class="plain" aria-label="Put this notice away" onClick={() => drop(each.number)}>✕</button>
         </div>

@@ -34,7 +34,7 @@ export function ReportBar({ asked, takesSubject, command }: { asked: Asked; take
 /** Why there is no report: most often because nothing has filled the tables yet. */
 export function NoReport({ error }: { error: ApiError }) {
   if (error.status === 404) {
-    return <Empty title={error.message} commands={["scale0 pipeline run", "scale0 report all"]}>{error.next || "Reports are read from tables that the pipeline fills from what was recorded."}</Empty>;
+    return <Empty title={`${error.message[0]?.toUpperCase() ?? ""}${error.message.slice(1)}.`} commands={["scale0 pipeline run"]}>Reports are read from tables that the pipeline makes of what was recorded. This makes them:</Empty>;
   }
   if (error.status === 501) return <Empty title={error.message}>{error.next ? <Command text={error.next} /> : <Command text="pip install 'scale0[pipeline]'" />}</Empty>;
   return <Trouble error={error} />;
