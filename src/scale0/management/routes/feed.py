@@ -110,7 +110,7 @@ async def stream(
     ref: Exact = "",
     after: Id = None,
 ) -> Stream:
-    """Server-sent events: `event`, `gap` (what cannot be told) and `dropped` (come back with the last id).
+    """Server-sent events: `event`, `gap` (what cannot be told), `here` (nothing happened) and `dropped` (come back).
 
     Last-Event-ID or `after` goes on behind that event; without either it begins now.
     """
@@ -129,7 +129,7 @@ async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[byte
     """A stream, to the end of who listens, or of their right to."""
     looked = time.monotonic()
     try:
-        yield f"retry: {RETRY_MS}\nid: {listener.id}\n\n".encode()
+        yield f"retry: {RETRY_MS}\n{here(listener)}".encode()
         while not listener.is_over:
             items = await listener.take(KEEP_ALIVE_SECONDS)
             if time.monotonic() - looked >= KEEP_ALIVE_SECONDS:
@@ -141,9 +141,14 @@ async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[byte
                 yield b"".join(map(framed, items))
             elif not listener.is_over:
                 # With its position: who chose little need not be told of all the rest again.
-                yield f": still here\nid: {listener.id}\n\n".encode()
+                yield here(listener).encode()
     finally:
         feed.leave(listener)
+
+
+def here(listener: Listener) -> str:
+    """Where the reader stands. With data: a browser keeps the id of an event without to itself."""
+    return f"id: {listener.id}\nevent: here\ndata: {{}}\n\n"
 
 
 async def may_listen(desk: Desk) -> bool:
