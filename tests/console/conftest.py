@@ -42,13 +42,18 @@ def browser() -> Browser:
     return made
 
 
-@pytest.fixture
-def net(tmp_path_factory: pytest.TempPathFactory) -> Network:
+@pytest.fixture(scope="module")
+def folder_network(tmp_path_factory: pytest.TempPathFactory) -> Network:
     if "net" not in MADE:
         MADE["net"] = FOLDER.enter_context(network(tmp_path_factory.mktemp("network")))
     made = MADE["net"]
     assert isinstance(made, Network)
     return made
+
+
+@pytest.fixture
+def net(folder_network: Network) -> Network:
+    return folder_network
 
 
 @pytest.fixture

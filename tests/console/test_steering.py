@@ -32,7 +32,7 @@ def saved(seen: Window) -> None:
 # Promise: CON-4
 def test_who_was_slower_is_shown_both_changes_and_loses_nothing(net, opened):
     net.wait_for_helen()  # she changes the configuration herself, once
-    before = net.cli("config", "show")
+    before = net.cli("config", "show")["config"]
     seen = opened("admin", "config")
     eventually(lambda: text_of(seen) == before, "the editor has the current version")
     edited(seen, heartbeat_liveness=5)
@@ -46,14 +46,14 @@ def test_who_was_slower_is_shown_both_changes_and_loses_nothing(net, opened):
     expect(seen.dialog).to_contain_text("default_heartbeat_interval")
     expect(seen.dialog).to_contain_text("heartbeat_liveness")
     expect(seen.dialog).to_contain_text("They do not touch each other.")
-    assert net.cli("config", "show")["heartbeat_liveness"] == 3, "nothing of it was saved"
+    assert net.ask("GET", "/config")["config"]["heartbeat_liveness"] == 3, "nothing of it was saved"
 
     seen.press("Reapply mine", seen.dialog)
     text = text_of(seen)
     assert (text["heartbeat_liveness"], text["default_heartbeat_interval"]) == (5, 1.5)
     saved(seen)
     seen.see(f"Version {number + 2} is current.")
-    now = net.cli("config", "show")
+    now = net.ask("GET", "/config")["config"]
     assert (now["version"], now["heartbeat_liveness"], now["default_heartbeat_interval"]) == (number + 2, 5, 1.5)
     seen.expected("status of 409")
 
@@ -62,7 +62,7 @@ def test_who_was_slower_is_shown_both_changes_and_loses_nothing(net, opened):
     expect(seen.dialog).to_contain_text("heartbeat_liveness", timeout=PATIENCE_MS)
     seen.press("Roll back", seen.dialog)
     seen.see(f"it says what version {number} said")
-    now = net.cli("config", "show")
+    now = net.ask("GET", "/config")["config"]
     assert (now["version"], now["heartbeat_liveness"], now["default_heartbeat_interval"]) == (number + 3, 3, 1.0)
 
 
