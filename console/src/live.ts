@@ -53,8 +53,14 @@ function useLoop<T>(path: string | null, read: Read<T>, everyMs: number): Live<T
     let failures = 0;
     let okAt = Date.now();
     let busy = false;
+    let again = false;
     const look = async (): Promise<void> => {
-      if (busy || stop.signal.aborted) return;
+      if (stop.signal.aborted) return;
+      if (busy) {
+        // Somebody wants to see it now, and what is under way was asked before that.
+        again = true;
+        return;
+      }
       clearTimeout(timer);
       if (document.hidden && okAt && failures === 0 && everyMs > 0 && started) {
         timer = setTimeout(look, everyMs);
@@ -80,7 +86,13 @@ function useLoop<T>(path: string | null, read: Read<T>, everyMs: number): Live<T
       } finally {
         busy = false;
       }
-      if (stop.signal.aborted || everyMs <= 0) return;
+      if (stop.signal.aborted) return;
+      if (again) {
+        again = false;
+        void look();
+        return;
+      }
+      if (everyMs <= 0) return;
       timer = setTimeout(look, waitMs(paceMs(everyMs, performance.now() - from), failures, Math.random()));
     };
     let started = false;

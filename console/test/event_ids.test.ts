@@ -1,4 +1,4 @@
-// Promise: CON-4 (an event is shown once, also after the stream was cut).
+// Promise: CON-6 (an event is shown once, also after the stream was cut).
 import { describe, expect, it } from "vitest";
 import { gapWords, joined, keyOf } from "../src/logic/event_ids";
 

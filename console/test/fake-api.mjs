@@ -59,7 +59,7 @@ function overview() {
   const health = [["broker", "ok", "east-1 is active, up for 3 d"], ["peers", "critical", "5 of 6 are heard; west-3 is lost", "look at its machine"], ["store", "ok", "commits take 1.2 ms"], ["requests", "warning", "40 wait"], ["tasks", "ok", "212 open, 31 leased"], ["helen", "ok", "helen-1 answers"], ["agents", "warning", "7 of 8 connected", "`scale0 agents`"], ["checks", "critical", "1 critical, 1 unknown, 2 warning of 40"], ["segments", "ok", "written 22 s ago"], ["configuration", "ok", "version 12 everywhere but west-3"], ["management", "ok", "this server, up for 3 d"]];
   return { time: now(), broker: status(), health: health.map(([part, state, words, next = null]) => ({ part, state, words, next })), attention, rates: rates(0), counts: { incidents_open: 2, agents: 8, checks: 40 } };
 }
-const status = () => ({ broker: "east-1", version: "0.7.0", state: "active", draining: false, group: "east", uptime: 266_000, config_version: config.version, clients: { backend: 2500, frontend: 7500 }, services: 9, requests: { waiting: 40, under_way: 310, answered: 81_000_000, failed: 512 }, tasks: { open: 212, leased: 31, finished: 81_230, failed: 50 }, error_clients: 2, counters: {} });
+const status = () => ({ broker: "east-1", version: "0.7.0", state: "active", draining: fixtures.brokers[0].state === "draining", group: "east", uptime: 266_000, config_version: config.version, clients: { backend: 2500, frontend: 7500 }, services: 9, requests: { waiting: 40, under_way: 310, answered: 81_000_000, failed: 512 }, tasks: { open: 212, leased: 31, finished: 81_230, failed: 50 }, error_clients: 2, counters: {} });
 
 function listed(query, list, keys) {
   return list.filter((row) => keys.every((key) => !query.get(key) || String(row[key === "client" ? "client_id" : key]) === query.get(key)));
@@ -173,7 +173,7 @@ function stream(request, response, url) {
     const event = fixtures.eventAt(now());
     if (!fake.empty && wanted(event, url.searchParams)) response.write(`id: ${event.source}:${event.seq}\nevent: event\ndata: ${JSON.stringify(event)}\n\n`);
   }, 400);
-  request.on("close", () => clearInterval(timer));
+  response.on("close", () => clearInterval(timer));
 }
 
 function sent(request, response, status, value) {

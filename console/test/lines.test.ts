@@ -1,4 +1,4 @@
-// Promise: CON-1 (what is shown before saving is what changes).
+// Promise: CON-3 (what is shown before saving is what changes).
 import { describe, expect, it } from "vitest";
 import { diffLines, hunks, type Line } from "../src/logic/lines";
 

@@ -1,4 +1,4 @@
-// Promise: CON-2 (two who change at once: nobody's change is lost unseen).
+// Promise: CON-4 (two who change at once: nobody's change is lost unseen).
 import { describe, expect, it } from "vitest";
 import { changes, partsOf, patchOf, reapplied } from "../src/logic/paths";
 import type { Json } from "../src/types";

@@ -1,9 +1,11 @@
 """Screenshots of every page of the console: light, dark and narrow; axe and the console's own errors are told.
 
-Lives here: a walk through the pages in Debian's Chromium. Never here: a judgement of looks; somebody looks at the pictures.
+Lives here: a walk through the pages in Debian's Chromium. Never here: a judgement of looks; somebody looks at them.
 Usage: python console/test/screenshots.py [URL] [FOLDER] [PAGE…]; without a URL the fake API is
 started for it; with one, SCALE0_TOKEN lets it in.
 """
+
+# ruff: noqa: T201 - a script that talks
 
 from __future__ import annotations
 

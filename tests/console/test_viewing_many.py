@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import time
@@ -23,31 +22,23 @@ FRAME_MS = 250
 
 @pytest.fixture
 def herd(net):
-    """Idle backends, all in one process."""
-    words = [sys.executable, "-m", "benchmarks.idle", f"tcp://{net.backend}", str(CLIENTS)]
-    environment = {**net.shell.environment}
+    """Idle frontends, all in one process."""
+    words = [sys.executable, "-m", "tests.console.herd", f"tcp://{net.frontend}", str(CLIENTS)]
     running = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, env=environment
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, env=net.shell.environment
     )
     try:
         assert running.stdout is not None
-        assert running.stdin is not None
         assert running.stdout.readline() == "ready\n"
-        running.stdin.write("idle 100\n")
-        running.stdin.flush()
         yield CLIENTS
     finally:
         running.kill()
-        running.wait()
-        for pipe in (running.stdin, running.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        running.communicate()
 
 
 # Promise: CON-11
 def test_a_list_of_ten_thousand_is_drawn_where_one_looks(herd, opened):
-    seen = opened("viewer", "clients?role=backend")
+    seen = opened("viewer", "clients?role=frontend")
     rows = seen.page.locator("tr[data-row]")
     count = seen.page.locator(".bar [role=status]")
     expect(count).to_contain_text("10,00", timeout=PATIENCE_MS)

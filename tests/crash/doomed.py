@@ -25,8 +25,8 @@ def main(file: str, point: str, nth: int) -> int:
         if hits == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    log_to_stderr("doomed")
     config = read_config(Path(file), BrokerConfig)
+    log_to_stderr(config.identity)
     # The same composition as an ordinary broker's, but for the store's failpoint.
     store: Store = SqliteStore(Path(config.data_dir), failpoint=die)
     process.choose_store = lambda config: store

@@ -219,6 +219,19 @@ def test_the_environment_chooses_the_form(value, form):
     assert logs.chosen_form({} if value is None else {logs.FORM_VARIABLE: value}) == form
 
 
+@pytest.mark.parametrize(
+    ("value", "level"), [("debug", "DEBUG"), ("WARNING", "WARNING"), ("loud", "INFO"), ("", "INFO"), (None, "INFO")]
+)
+def test_the_environment_chooses_the_level_where_nobody_says(value, level, monkeypatch):
+    monkeypatch.delenv(logs.LEVEL_VARIABLE, raising=False)
+    if value is not None:
+        monkeypatch.setenv(logs.LEVEL_VARIABLE, value)
+    logs.log_to_stderr("a", stream=io.StringIO())
+    assert logging.getLogger().level == getattr(logging, level)
+    logs.log_to_stderr("a", level="ERROR", stream=io.StringIO())
+    assert logging.getLogger().level == logging.ERROR
+
+
 def test_a_handlers_process_logs_as_its_worker_does_and_others_are_left_alone(monkeypatch):
     before = list(logging.getLogger().handlers)
     monkeypatch.delenv(logs.WHO_VARIABLE, raising=False)

@@ -55,7 +55,7 @@ class Server:
             **settings,
         }
         self.log = folder / "management.log"
-        self.url = ""
+        self.url = self.link = ""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,7 +80,8 @@ class Server:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self.settings).encode() + b"\n")
         self._process.stdin.flush()
-        self.url = json.loads(self._line().removeprefix("ready "))["url"]
+        ready = json.loads(self._line().removeprefix("ready "))
+        self.url, self.link = ready["url"], ready["link"]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)

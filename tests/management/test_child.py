@@ -33,13 +33,13 @@ def server_of(broker: BrokerProcess) -> psutil.Process:
     return next(one for one in children if "scale0.management" in one.cmdline())
 
 
-# Promise: HTTP-10
+# Promise: HTTP-9
 def test_it_is_off_unless_the_file_says_so(tmp_path: Path) -> None:
     with broker_process(tmp_path) as broker:
         assert not [one for one in psutil.Process(broker.pid).children() if "scale0.management" in one.cmdline()]
 
 
-# Promise: HTTP-10
+# Promise: HTTP-9
 def test_a_server_that_dies_is_started_again_and_the_broker_does_not_notice(tmp_path: Path) -> None:
     with broker_process(tmp_path, management=MANAGEMENT) as broker:
         first = served_at(broker)
@@ -53,7 +53,7 @@ def test_a_server_that_dies_is_started_again_and_the_broker_does_not_notice(tmp_
         assert broker.running
 
 
-# Promise: HTTP-10
+# Promise: HTTP-9
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_it_ends_with_its_broker_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
     with broker_process(tmp_path, management=MANAGEMENT) as broker:
@@ -63,7 +63,7 @@ def test_it_ends_with_its_broker_however_that_ends(tmp_path: Path, number: signa
         until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "the server is gone", 10)
 
 
-# Promise: HTTP-10
+# Promise: HTTP-9
 def test_the_first_start_tells_a_link_that_works_once(tmp_path: Path) -> None:
     with broker_process(tmp_path, management=MANAGEMENT) as broker:
         url = served_at(broker)

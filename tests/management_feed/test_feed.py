@@ -215,11 +215,11 @@ def test_one_who_does_not_read_is_let_go_and_nobody_waits_for_it(folder):
 # Promise: FEED-3
 def test_one_who_reads_on_slowly_is_not_let_go(folder):
     async def story() -> None:
-        folder.fill(300)
+        folder.fill(30, events=10)
         async with feeding(folder.path) as feed:
             back = await feed.listen(ALL, {})
             got = await back.take(1.0)
-            folder.fill(300)
+            folder.fill(30, events=10)
             got += await rest_of(feed, back, [folder])
             assert seqs(got) == list(range(1, 601))
 

@@ -88,9 +88,9 @@ def test_a_check_s_last_day_is_a_series(folder):
 def test_many_results_become_few_points_and_no_problem_is_lost(folder):
     now = folder.wall
     folder.wall = now
-    for n in range(2_000):
-        state = "critical" if n == 777 else "ok"
-        folder.enter([answer(now - 86_000 + n * 40, state, float(n))])
+    answers = [answer(now - 86_000 + n * 40, "critical" if n == 777 else "ok", float(n)) for n in range(2_000)]
+    for first in range(0, 2_000, 100):
+        folder.enter([*answers[first : first + 100]])
     with Shown(folder.path) as shown:
         series = series_of(shown.library, "web-1", "disk", folder.wall)
     assert len(series.times) <= MAX_POINTS

@@ -82,22 +82,21 @@ def test_openmetrics_is_for_those_who_ask_for_it(accept, wanted):
 
 # Promise: EXP-3
 def test_a_sample_is_written_once_and_the_loop_goes_on_meanwhile():
-    async def scraped() -> tuple[float, bytes, bytes]:
+    async def scraped() -> tuple[int, bytes, bytes]:
         loop = asyncio.get_running_loop()
         current = Current(loop)
         current.put(big(1_000))
         writing = loop.create_task(current.text(True))
-        longest = 0.0
+        turns = 0
         while not writing.done():
-            before = loop.time()
             await asyncio.sleep(0.001)
-            longest = max(longest, loop.time() - before)
+            turns += 1
         first, again = await writing, await current.text(True)
         current.put(whole())
         assert await current.text(True) != first
-        return longest, first, again
+        return turns, first, again
 
-    longest, first, again = asyncio.run(scraped())
+    turns, first, again = asyncio.run(scraped())
     assert first is again
     assert len(first) > 1_000_000
-    assert longest < 0.1  # it takes a third of a second by itself, on a machine with nothing else to do
+    assert turns > 5  # written on the loop itself, it would be one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 import subprocess
 import time
 import urllib.parse
@@ -19,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 import scale0
 from tests.management.site import Site, admins, served
+from tests.management_metrics.dashboard import filled_in, queries
 from tests.management_metrics.receivers import Datagrams, collector, free_port, until
 from tests.support.broker_process import BrokerProcess, broker_process
 
@@ -158,6 +160,9 @@ def test_debians_prometheus_scrapes_it_with_a_token_from_a_file_and_answers_quer
         assert 0 < float(quantile[0]["value"][1]) < 10
         info = asked(url, "scale0_broker_info")[0]["metric"]
         assert (info["broker"], info["version"]) == ("broker-1", scale0.__version__)
+        for query in queries():
+            place = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': filled_in(query)})}"
+            assert httpx.get(place, trust_env=False).json()["status"] == "success", query
 
 
 # Promise: EXP-1
@@ -230,7 +235,9 @@ def test_a_broker_that_is_away_is_a_zero_and_no_error(tmp_path):
 def test_a_scrape_takes_less_than_a_tenth_of_a_second(site):
     with site.by_token("viewer") as client:
         client.get(f"{site.server.url}/metrics")
-        began = time.perf_counter()
-        for _ in range(20):
+        taken = []
+        for _ in range(21):
+            began = time.perf_counter()
             assert client.get(f"{site.server.url}/metrics").status_code == 200
-        assert (time.perf_counter() - began) / 20 < 0.1
+            taken.append(time.perf_counter() - began)
+        assert statistics.median(taken) < 0.1

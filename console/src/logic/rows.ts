@@ -19,11 +19,33 @@ export function compare(one: SortKey, other: SortKey, down: boolean): number {
   const noOther = other === null || other === undefined;
   if (noOne || noOther) return Number(noOne) - Number(noOther);
   const sign = down ? -1 : 1;
-  if (typeof one === "string" && typeof other === "string") return sign * collator.compare(one, other);
+  if (typeof one === "string" && typeof other === "string") return sign * natural(one, other);
   return sign * (Number(one) - Number(other));
 }
 
-const collator = new Intl.Collator("en", { numeric: true });
+const isDigit = (code: number): boolean => code >= 48 && code <= 57;
+
+/** Digits by their value, all else by its code. By hand: Intl.Collator takes a third of a second for 10,000 names. */
+export function natural(one: string, other: string): number {
+  let at = 0;
+  let to = 0;
+  while (at < one.length && to < other.length) {
+    const [a, b] = [one.charCodeAt(at), other.charCodeAt(to)];
+    if (isDigit(a) && isDigit(b)) {
+      let x = 0;
+      let y = 0;
+      for (; at < one.length && isDigit(one.charCodeAt(at)); at += 1) x = x * 10 + one.charCodeAt(at) - 48;
+      for (; to < other.length && isDigit(other.charCodeAt(to)); to += 1) y = y * 10 + other.charCodeAt(to) - 48;
+      if (x !== y) return x - y;
+    } else if (a !== b) {
+      return a - b;
+    } else {
+      at += 1;
+      to += 1;
+    }
+  }
+  return one.length - at - (other.length - to);
+}
 
 /** A new list; equals keep their order. */
 export function sorted<T>(rows: readonly T[], key: (row: T) => SortKey, down: boolean): T[] {

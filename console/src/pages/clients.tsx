@@ -49,7 +49,10 @@ function List() {
   const match = place.value.query.get("match") ?? "";
   const live = useAll<Client>(`/clients${query({ role })}`);
   const items = live.data?.items;
-  const rows = useMemo(() => (items ?? []).filter((row) => fits(`${row.identity} ${row.services.join(" ")}`, match)), [items, match]);
+  const rows = useMemo(() => {
+    const all = items ?? [];
+    return match.trim() ? all.filter((row) => fits(`${row.identity} ${row.services.join(" ")}`, match)) : all;
+  }, [items, match]);
   return (
     <>
       <div class="bar">

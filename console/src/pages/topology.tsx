@@ -8,7 +8,7 @@ import { isGood, layout, linkPath, pairs, type BrokerBox, type GroupBox } from "
 import { Act } from "../parts/act";
 import { Command, Panel, Shown, State, toneOf } from "../parts/bits";
 import { Table, type ColumnOf } from "../parts/table";
-import type { Broker, Topology } from "../types";
+import type { Broker, Overview, Topology } from "../types";
 
 const NAME_CHARS = 22;
 const cut = (name: string): string => (name.length > NAME_CHARS ? `${name.slice(0, NAME_CHARS - 1)}…` : name);
@@ -19,17 +19,25 @@ export function stateWords(row: Broker): string {
   return row.state;
 }
 
+/** Our own row tells its duty; whether it drains stands in its status. */
+function withDraining(seen: Topology, status: Overview | undefined): Topology {
+  const [own, ...others] = seen.brokers;
+  if (!own || !status?.broker.draining || own.state === "disabled") return seen;
+  return { ...seen, brokers: [{ ...own, state: "draining" }, ...others] };
+}
+
 export function TopologyPage() {
   const live = useLive<Topology>("/topology");
+  const status = useLive<Overview>("/overview");
   return (
     <Shown live={live}>
-      {(seen) => (
+      {(found) => { const seen = withDraining(found, status.data); return (
         <>
           <Drawn seen={seen} />
           <Brokers seen={seen} />
           {seen.brokers.length === 1 && <><p class="faint">This broker knows no other. Another joins it by its peer port:</p><Command text={`scale0 broker --join ${seen.brokers[0]?.endpoints["peer"]?.replace("tcp://", "") ?? "HOST:PORT"}`} /></>}
         </>
-      )}
+      ); }}
     </Shown>
   );
 }

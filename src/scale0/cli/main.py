@@ -59,7 +59,8 @@ def cli() -> None:
       scale0 call hello world              have one done
       scale0 task submit hello world       the same, whoever dies meanwhile
       scale0 checks                        how is every machine that is watched?
-      scale0 status                        how is the broker?
+      scale0 status                        what is wrong, and what to type next
+      scale0 top                           the same, live
 
     Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
     Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.

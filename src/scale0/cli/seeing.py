@@ -57,6 +57,8 @@ class Right:
         self._explicit = bool(given.token or given.auth_id or given.data_dir)
         self._credentials = authority.find(given, join)
         self._token: authority.Credentials | None = None
+        self._refused: Exception | None = None
+        """A wrong password is said once: each time costs the broker a hash, and us a longer wait."""
         self._unknown: set[str] = set()
 
     def manage(self, client: Client, command: str, **arguments: Any) -> Any:
@@ -95,7 +97,10 @@ class Right:
 
         try:
             return client.manage(command, **arguments, **self._login(client))
-        except WrongCredentials:
+        except WrongCredentials as error:
+            if self._token is None and self._given.auth_id:
+                self._refused = error
+                raise
             # The token file changes when its broker begins anew, and what `login` gave is good for an hour.
             self._token = None
             if not self._given.auth_id:
@@ -103,6 +108,8 @@ class Right:
             return client.manage(command, **arguments, **self._login(client))
 
     def _login(self, client: Client) -> authority.Credentials:
+        if self._refused is not None:
+            raise self._refused
         if self._token is None:
             assert self._credentials is not None
             self._token = authority.log_in(client, self._credentials)

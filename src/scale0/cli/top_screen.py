@@ -23,7 +23,7 @@ from scale0.cli.top_text import NO_RIGHT, head_of, wrong_of
 from scale0.cli.top_views import COLOURS, VIEWS, Choice, View, cells, chosen, detail, fitted
 from scale0.cli.top_watcher import Away, Watcher
 
-MAX_SHOWN: Final = 500
+MAX_SHOWN: Final = 200
 """Rows of a table: nobody reads more, and a filter finds the others."""
 SCROLLBAR: Final = 2
 """Columns that a table keeps for itself."""

@@ -55,10 +55,11 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
     from scale0.base.errors import StoreError
     from scale0.cli.broker import changed
     from scale0.config import BrokerConfig
-    from scale0.io.logs import log_to_stderr
+    from scale0.io.logs import LEVEL_VARIABLE, log_to_stderr
     from scale0.io.process import run_broker
 
-    log_to_stderr(identity or default_identity(), "INFO" if verbose else "WARNING")
+    os.environ[LEVEL_VARIABLE] = "INFO" if verbose else "WARNING"  # also of the console's process
+    log_to_stderr(identity or default_identity())
     first = first_port(port)
     make_private(Path(data_dir))
     changes = {

@@ -25,6 +25,9 @@ Form = Literal["text", "json"]
 FORMS: Final = ("text", "json")
 FORM_VARIABLE: Final = "SCALE0_LOG_FORMAT"
 """`text` or `json`; processes that we start follow it, too."""
+LEVEL_VARIABLE: Final = "SCALE0_LOG_LEVEL"
+"""The least that is logged, where nobody says: `INFO` unless set."""
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 WHO_VARIABLE: Final = "SCALE0_LOG_WHO"
 """Set for processes that a command starts: they log as it does, under this name."""
 RESERVED: Final = frozenset({"time", "level", "who", "logger", "text", "ref", "trace"})
@@ -149,7 +152,13 @@ def chosen_form(environment: Mapping[str, str]) -> Form:
     return "json" if environment.get(FORM_VARIABLE) == "json" else "text"
 
 
-def log_to_stderr(who: str, level: str = "INFO", form: Form | None = None, stream: TextIO | None = None) -> None:
+def chosen_level(environment: Mapping[str, str]) -> str:
+    """The same for the least level."""
+    level = environment.get(LEVEL_VARIABLE, "").upper()
+    return level if level in LEVELS else "INFO"
+
+
+def log_to_stderr(who: str, level: str | None = None, form: Form | None = None, stream: TextIO | None = None) -> None:
     """Have this process log to stderr, under its name. A second call replaces the first."""
     target = sys.stderr if stream is None else stream
     form = form or chosen_form(os.environ)
@@ -163,7 +172,7 @@ def log_to_stderr(who: str, level: str = "INFO", form: Form | None = None, strea
     for old in [one for one in root.handlers if isinstance(one.formatter, TextForm | JsonForm)]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(level)
+    root.setLevel(level or chosen_level(os.environ))
 
 
 def now_called(who: str) -> None:

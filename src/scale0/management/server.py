@@ -39,6 +39,8 @@ MAX_REQUESTS: Final = MAX_CONNECTIONS
 BACKLOG: Final = 256
 LINK_SECONDS: Final = 600.0
 """How long a link for a first login is good."""
+SWITCH_SECONDS: Final = 0.0005
+"""How long the loop may wait for the thread that writes metrics to let it go on."""
 
 _LOG: Final = logging.getLogger("scale0.management")
 
@@ -155,6 +157,8 @@ def when_closed(stop: asyncio.Event) -> None:
 def main(settings: Settings) -> int:
     """The whole life of the process; its exit status."""
     log_to_stderr("management", form="json" if settings.log_format == "json" else None)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops is told by us
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop.run(serve(settings, sys.stdout, when_closed))
     except OSError as error:

@@ -31,12 +31,13 @@ class Entry(NamedTuple):
 class Snapshots:
     """What was read lately, by what was asked."""
 
-    __slots__ = ("_entries", "asked")
+    __slots__ = ("_entries",)
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self.asked = 0
-        """How often somebody had to be asked: for tests."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     async def get(self, key: str, seconds: float, make: Make) -> Any:
         """What `make` gave at most `seconds` ago, or gives now."""
@@ -57,7 +58,6 @@ class Snapshots:
         self._entries.clear()
 
     async def _made(self, key: str, seconds: float, make: Make) -> Any:
-        self.asked += 1
         own = asyncio.current_task()
         try:
             found = await make()

@@ -9,7 +9,7 @@ one call brings is bounded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from scale0.events.columns import MAX_BIGINT
 from scale0.events.journal import JournalRow
 from scale0.io.segments import arrow
 from scale0.io.segments.filters import Choice
+from scale0.io.segments.journals import Journal
 from scale0.io.segments.shelf import Shelf
 
 Reason = Literal["", "retention", "damaged", "limit", "renumbered"]
@@ -25,7 +26,11 @@ the store was begun anew."""
 
 JOURNAL_EVENTS: Final = 5_000
 """Of a journal, looked at in one step back: most of them may not be chosen."""
-EMPTY: Final = arrow.SCHEMA.empty_table()
+
+
+def empty() -> pa.Table:
+    """No events; made when it is needed, since the first table of a process brings pandas along."""
+    return arrow.SCHEMA.empty_table()
 
 
 class Stretch(NamedTuple):
@@ -45,15 +50,6 @@ class Chosen(NamedTuple):
     """When the first of these numbers was recorded; None: nobody knows."""
     table: pa.Table
     reason: Reason = ""
-
-
-class Journal(Protocol):
-    """Where rows are read, whatever the store is."""
-
-    def ends(self) -> tuple[int, int]: ...
-    def after(self, seq: int) -> list[JournalRow]: ...
-    def before(self, seq: int) -> list[JournalRow]: ...
-    def close(self) -> None: ...
 
 
 class Numbered:
@@ -94,7 +90,7 @@ class Numbered:
         piece = self._shelf.following(self.source, seq + 1)
         if piece is not None:
             end = min(end, piece.segment.first_seq - 1)
-        return None if end == MAX_BIGINT else Stretch(seq + 1, end, EMPTY, "retention")
+        return None if end == MAX_BIGINT else Stretch(seq + 1, end, empty(), "retention")
 
     def before(self, seq: int, choice: Choice, most: int) -> Chosen | None:
         """The last chosen events before a number, as far back as one read goes; None: nothing is there."""
@@ -107,14 +103,14 @@ class Numbered:
         piece = self._shelf.find(self.source, seq - 1)
         if piece is None:
             piece = self._shelf.preceding(self.source, seq - 1)
-            return None if piece is None else Chosen(piece.segment.last_seq + 1, None, EMPTY, "retention")
+            return None if piece is None else Chosen(piece.segment.last_seq + 1, None, empty(), "retention")
         try:
             return Chosen(*self._shelf.chosen_back(piece, seq - 1, choice, most))
         except FileNotFoundError:
             self._shelf.forget()
-            return Chosen(piece.segment.first_seq, None, EMPTY, "retention")
+            return Chosen(piece.segment.first_seq, None, empty(), "retention")
         except (arrow.NotASegment, pa.ArrowException, OSError):
-            return Chosen(piece.segment.first_seq, None, EMPTY, "damaged")
+            return Chosen(piece.segment.first_seq, None, empty(), "damaged")
 
     def close(self) -> None:
         """Let go of the journal."""
@@ -127,9 +123,9 @@ class Numbered:
             table = read()
         except FileNotFoundError:
             self._shelf.forget()
-            return Stretch(first_seq, last_seq, EMPTY, "retention")
+            return Stretch(first_seq, last_seq, empty(), "retention")
         except (arrow.NotASegment, pa.ArrowException, OSError):
-            return Stretch(first_seq, last_seq, EMPTY, "damaged")
+            return Stretch(first_seq, last_seq, empty(), "damaged")
         return Stretch(first_seq, first_seq + table.num_rows - 1, table)
 
 
@@ -139,7 +135,7 @@ def _forwards(rows: list[JournalRow], first_seq: int) -> Stretch:
         table = arrow.table_of(rows)
     except arrow.Damaged as error:
         good = [row for row in rows if row.first_seq < error.first_seq]
-        return _forwards(good, first_seq) if good else Stretch(first_seq, rows[0].last_seq, EMPTY, "damaged")
+        return _forwards(good, first_seq) if good else Stretch(first_seq, rows[0].last_seq, empty(), "damaged")
     return Stretch(first_seq, rows[-1].last_seq, table.slice(first_seq - rows[0].first_seq))
 
 
@@ -152,7 +148,7 @@ def _backwards(rows: list[JournalRow], last_seq: int, choice: Choice, most: int)
         good = [row for row in rows if row.first_seq > error.first_seq]
         if good:
             return _backwards(good, last_seq, choice, most)
-        return Chosen(rows[-1].first_seq, rows[-1].time_us, EMPTY, "damaged")
+        return Chosen(rows[-1].first_seq, rows[-1].time_us, empty(), "damaged")
     table = choice.of(table.slice(0, last_seq - first + 1))
     if table.num_rows <= most:
         return Chosen(first, rows[0].time_us, table)

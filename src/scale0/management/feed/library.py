@@ -19,13 +19,12 @@ from scale0.base.errors import StoreError
 from scale0.io.segments import arrow
 from scale0.io.segments.filters import Choice
 from scale0.io.segments.history import events_of
+from scale0.io.segments.journals import Journal, journal_of, mark_of
 from scale0.io.segments.lines import as_line
-from scale0.io.segments.numbered import EMPTY, Numbered, Reason, Stretch
-from scale0.io.segments.settings import read_note
+from scale0.io.segments.numbered import Numbered, Reason, Stretch, empty
+from scale0.io.segments.settings import Note, read_note
 from scale0.io.segments.shelf import Shelf
 from scale0.management.feed.vector import MAX_SOURCES, Vector
-from scale0.store.sqlite import DATABASE_NAME
-from scale0.store.sqlite_journal import JournalFile
 
 log = logging.getLogger("scale0.management.feed")
 
@@ -77,8 +76,8 @@ class Library:
 
     def __init__(self, folders: Sequence[Path], shelves: Sequence[Shelf]) -> None:
         self._folders = list(zip(folders, shelves, strict=True))
-        self._open: dict[Path, tuple[Numbered, int]] = {}
-        """By folder: its own source, and the inode of its store."""
+        self._open: dict[Path, tuple[Numbered, str]] = {}
+        """By folder: its own source, and which store it was."""
         self._troubles: set[str] = set()
 
     def own(self) -> dict[str, Numbered]:
@@ -130,29 +129,29 @@ class Library:
 
     def _opened(self, folder: Path, shelf: Shelf) -> Numbered | None:
         """The folder's own source; None as long as nobody recorded there. A store that was replaced is opened anew."""
-        try:
-            inode = (folder / DATABASE_NAME).stat().st_ino
-        except OSError:
-            inode = 0
+        note = read_note(folder)
+        mark = mark_of(folder, note)
         known = self._open.get(folder)
-        if known is not None and known[1] == inode:
+        if known is not None and known[1] == mark:
             return known[0]
         if known is not None:
             known[0].close()
             del self._open[folder]
-        if not inode:
+        if not mark:
             return None
-        journal = JournalFile(folder)
+        journal = None
         try:
-            source = _name(folder, journal)
+            journal = journal_of(folder, note)
+            source = "" if journal is None else _name(note, journal)
         except StoreError as error:
             self._tell(str(error))
             source = ""
-        if not source:
+        if source:
+            self._open[folder] = Numbered(source, journal, shelf), mark
+            return self._open[folder][0]
+        if journal is not None:
             journal.close()
-            return None
-        self._open[folder] = Numbered(source, journal, shelf), inode
-        return self._open[folder][0]
+        return None
 
     def _asked(self, one: Numbered) -> int | None:
         try:
@@ -168,7 +167,7 @@ class Library:
             log.warning("events cannot be told: %s", trouble)
 
 
-def _name(folder: Path, journal: JournalFile) -> str:
+def _name(note: Note | None, journal: Journal) -> str:
     """Who records in a folder: as its newest event says, or its writer of segments; blank: nobody did yet."""
     _, last = journal.ends()
     rows = journal.after(last - 1) if last else []
@@ -177,7 +176,6 @@ def _name(folder: Path, journal: JournalFile) -> str:
             return arrow.source_of(rows[-1])
         except arrow.Damaged:
             pass
-    note = read_note(folder)
     return "" if note is None else note.source
 
 
@@ -195,7 +193,7 @@ def _next(one: Numbered, stands: int, most: int) -> tuple[Stretch | None, Lost |
         first = stretch.first_seq if gap is None else gap.first_seq
         return stretch, Lost(one.source, first, stretch.last_seq, stretch.reason, stretch.last_seq)
     if stretch is None and gap is not None:
-        stretch = Stretch(stands + 1, stands, EMPTY)
+        stretch = Stretch(stands + 1, stands, empty())
     return stretch, gap
 
 

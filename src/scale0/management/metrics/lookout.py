@@ -70,6 +70,11 @@ class Lookout:
             await stack.enter_async_context(exporting(self._exports, current))
             yield
 
+    @property
+    def resting(self) -> bool:
+        """True while nobody wants samples, and none are taken."""
+        return not self._awake.is_set()
+
     async def text(self, as_openmetrics: bool) -> bytes:
         """What Prometheus reads; whoever asks for it keeps the samples coming."""
         if self._current is None:

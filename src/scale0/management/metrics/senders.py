@@ -21,6 +21,8 @@ from scale0.management.metrics.model import Metric
 
 PUSH_SECONDS: Final = 5.0
 """How long a receiver may take for a batch."""
+START_SLACK_SECONDS: Final = 5.0
+"""A broker that started so much later is another one."""
 BURST: Final = 20
 """Datagrams sent before others have their turn."""
 FULL_SECONDS: Final = 0.005
@@ -138,14 +140,21 @@ class OtlpSender:
         self._threads = Threads(1, loop)
         self._export, self._shutdown = otlp.open_exporter(url, headers, seconds)
         self._busy = False
+        self._start = 0.0
+        self._group = ""
 
     async def push(self, current: Current) -> None:
         if self._busy:
             raise OSError("the receiver has not answered the last batch yet")
         metrics = await current.metrics()
         status, time = current.sample.status, current.sample.time
-        start = time - float(status.get("uptime", 0.0))
-        about = otlp.About(current.broker, str(status.get("group", "")), start, time)
+        if status:
+            self._group = str(status.get("group", ""))
+            start = time - float(status.get("uptime", 0.0))
+            # Another start means that all counters began anew: it must not change with the rounding of two clocks.
+            if abs(start - self._start) > START_SLACK_SECONDS:
+                self._start = start
+        about = otlp.About(current.broker, self._group, self._start or time, time)
         self._busy = True
         if not await beside(self._threads, self._loop, lambda: self._send(metrics, about)):
             raise OSError("the receiver did not take it")

@@ -6,6 +6,7 @@ says where its reader stands with every item, and now and then when nothing happ
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Final, TypeVar
@@ -35,10 +36,14 @@ from scale0.management.readings import readings_of
 EVENTS: Final = "/api/v1/events"
 KEEP_ALIVE_SECONDS: Final = 15.0
 """After so much silence a stream says that it lives; proxies cut what is silent for longer."""
+ACCESS_SECONDS: Final = 5.0
+"""How often a stream asks whether who reads it still may."""
 RETRY_MS: Final = 1_000
 """How soon a browser comes back whose stream was cut."""
 BUSY_SECONDS: Final = 5.0
 """When to try again."""
+SERIES_SECONDS: Final = 5.0
+"""How old a series may be that several readers share."""
 LAST_EVENT_ID: Final = "last-event-id"
 
 After = Annotated[
@@ -127,21 +132,24 @@ async def stream(
 
 async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[bytes]:
     """A stream, to the end of who listens, or of their right to."""
-    looked = time.monotonic()
+    loop = asyncio.get_running_loop()
+    heard = looked = loop.time()
     try:
         yield f"retry: {RETRY_MS}\n{here(listener)}".encode()
         while not listener.is_over:
-            items = await listener.take(KEEP_ALIVE_SECONDS)
-            if time.monotonic() - looked >= KEEP_ALIVE_SECONDS:
-                looked = time.monotonic()
-                if not await may_listen(desk):
-                    listener.drop("access")
-                    continue
+            items = await listener.take(ACCESS_SECONDS)
+            now = loop.time()
             if items:
                 yield b"".join(map(framed, items))
-            elif not listener.is_over:
+                heard = now
+            elif now - heard >= KEEP_ALIVE_SECONDS:
                 # With its position: who chose little need not be told of all the rest again.
                 yield here(listener).encode()
+                heard = now
+            if now - looked >= ACCESS_SECONDS:
+                looked = now
+                if not await may_listen(desk):
+                    listener.drop("access")
     finally:
         feed.leave(listener)
 
@@ -188,10 +196,6 @@ async def series(desk: At, agent: FromPath[str], check: FromPath[str]) -> Series
     key = f"series {msgspec.json.encode([agent, check]).decode()}"
     found: Series = await network.snapshots.get(key, SERIES_SECONDS, lambda: reading(made))
     return found
-
-
-SERIES_SECONDS: Final = 5.0
-"""How old a series may be that several readers share."""
 
 
 async def paged(desk: Desk, choice: Choice, limit: int, after: str | None) -> Events:
