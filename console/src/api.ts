@@ -89,22 +89,28 @@ export function query(said: Record<string, string | number | boolean | null | un
   return given.length ? `?${new URLSearchParams(given.map(([key, value]) => [key, String(value)]))}` : "";
 }
 
-export interface Whole<T> { items: T[]; cut: boolean; pages: number }
+/** `silent`: Helens who did not answer, so that what they watch is missing; `helens` is null where nobody asked them. */
+export interface Whole<T> { items: T[]; cut: boolean; pages: number; helens: string[] | null; silent: string[] }
+interface Told<T> { items: T[]; next: string | null; helens?: string[]; silent?: string[] }
 
 /** Every page of a list, one after the other: the server is not asked for two at once. */
 export async function all<T>(path: string, signal?: AbortSignal, most = MAX_ROWS): Promise<Whole<T>> {
   const items: T[] = [];
   let after: string | null = null;
   let pages = 0;
+  let helens: string[] | null = null;
+  let silent: string[] = [];
   do {
     const more: string = query({ limit: PAGE_ROWS, after });
-    const found: { items: T[]; next: string | null } = await get(
+    const found: Told<T> = await get(
       path + (path.includes("?") ? more.replace("?", "&") : more),
       signal,
     );
     items.push(...found.items);
+    helens = found.helens ?? null;
+    silent = found.silent ?? [];
     after = found.next;
     pages += 1;
   } while (after !== null && items.length < most);
-  return { items, cut: after !== null, pages };
+  return { items, cut: after !== null, pages, helens, silent };
 }

@@ -31,6 +31,20 @@ function beat(number: number, change: Beat | null): void {
   beats.value = next;
 }
 
+/** A reading that is no loop, such as a stream: it says itself how it is. */
+export function newBeat(): { ok: () => void; bad: (error: string) => void; end: () => void } {
+  const number = ++lastNumber;
+  let okAt = Date.now();
+  return {
+    ok: () => {
+      okAt = Date.now();
+      beat(number, { okAt, error: "" });
+    },
+    bad: (error) => beat(number, { okAt, error }),
+    end: () => beat(number, null),
+  };
+}
+
 /** Ask all loops to look now: what somebody pressed, or did. */
 export const nudges = signal(0);
 export function nudge(): void {

@@ -3,6 +3,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, query } from "./api";
+import { newBeat } from "./live";
 import { waitMs } from "./logic/backoff";
 import { gapWords, joined, type Gap } from "./logic/event_ids";
 import type { NetworkEvent } from "./types";
@@ -30,6 +31,7 @@ export function useStream(filters: Filters, paused: boolean): Stream {
     let failures = 0;
     let hasPast = false;
     const stop = new AbortController();
+    const beat = newBeat();
     fresh.current = [];
     setShown({ events: [], state: "opening", held: 0, since: Date.now(), error: "", gaps: [] });
 
@@ -50,7 +52,10 @@ export function useStream(filters: Filters, paused: boolean): Stream {
       source?.close();
       clearTimeout(retry);
       failures += 1;
+      beat.bad(error);
       void readPast();
+      // A stream does not say why it ended; who may not read any more hears it here.
+      void get("/events?limit=1", stop.signal).catch(() => {});
       setShown((old) => ({ ...old, state: "broken", since: old.state === "broken" ? old.since : Date.now(), error }));
       retry = setTimeout(open, waitMs(1_000, failures, Math.random()));
     };
@@ -59,6 +64,7 @@ export function useStream(filters: Filters, paused: boolean): Stream {
       source = new EventSource(`api/v1/events/stream${query({ ...filters, after: position })}`);
       source.onopen = () => {
         failures = 0;
+        beat.ok();
         void readPast();
         setShown((old) => ({ ...old, state: "open", error: "" }));
       };
@@ -109,6 +115,7 @@ export function useStream(filters: Filters, paused: boolean): Stream {
       source?.close();
       clearTimeout(retry);
       clearInterval(draw);
+      beat.end();
     };
   }, [key]);
   return shown;

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { useAll } from "../live";
 import { count, shortSpan } from "../logic/format";
 import { fits } from "../logic/rows";
-import { Ago, Empty, Filter, Shown, State } from "../parts/bits";
+import { Ago, Empty, Filter, Missing, Shown, State } from "../parts/bits";
 import { Table, type ColumnOf } from "../parts/table";
 import { placeOf } from "../router";
 import type { Agent } from "../types";
@@ -28,10 +28,11 @@ export function Agents() {
   const [filter, setFilter] = useState("");
   return (
     <Shown live={live}>
-      {({ items }) => {
+      {({ items, ...heard }) => {
         const rows = items.filter((row) => fits(`${row.agent} ${row.state} ${labelsOf(row)}`, filter));
         return (
           <>
+            <Missing heard={heard} />
             <div class="bar"><Filter value={filter} onChange={setFilter} label="Filter by name, state or label" /><span class="faint">{count(rows.length)} of {count(items.length)}</span></div>
             <Table
               label="Agents" rows={rows} columns={COLUMNS} id={(row) => row.agent} tone={(row) => (row.state === "connected" ? "" : row.state === "doubled" ? "critical" : "warning")}

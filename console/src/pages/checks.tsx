@@ -5,7 +5,7 @@ import { useAll, useLive } from "../live";
 import { ago, count, figures, moment, span } from "../logic/format";
 import { fits } from "../logic/rows";
 import { Act } from "../parts/act";
-import { Ago, Choice, Command, Empty, Facts, Filter, now, Panel, Shown, State } from "../parts/bits";
+import { Ago, Choice, Command, Empty, Facts, Filter, Missing, now, Panel, Shown, State } from "../parts/bits";
 import { CheckSpark, seriesPath } from "../parts/check_spark";
 import { Plot } from "../parts/plot";
 import { StateStrip } from "../parts/spark";
@@ -72,12 +72,13 @@ function List() {
         {only.agent && <button type="button" class="small" onClick={() => amend({ ...only, agent: "" })}>Only {only.agent} ✕</button>}
       </div>
       <Shown live={live}>
-        {({ items }) => {
+        {({ items, ...heard }) => {
           const rows = items
             .filter((row) => (!only.agent || row.agent === only.agent) && fits(`${row.agent} ${row.check} ${row.message}`, only.match) && hasState(row, only.state))
             .sort((one, other) => (WORST[one.state] ?? 9) - (WORST[other.state] ?? 9));
           return (
             <>
+              <Missing heard={heard} />
               <p class="faint counts">{summary(items)}</p>
               <Table label="Checks" rows={rows} columns={columns} id={(row) => `${row.agent}/${row.check}`} tone={(row) => (row.state === "ok" ? "" : row.state)}
                 empty={items.length ? <p class="calm">{only.state === "problems" ? "No problem is known." : "None is like that."}</p> : (

@@ -5,7 +5,7 @@ import { useAll } from "../live";
 import { query } from "../api";
 import { count, span } from "../logic/format";
 import { fits } from "../logic/rows";
-import { Ago, Choice, Empty, Filter, now, Shown, State } from "../parts/bits";
+import { Ago, Choice, Empty, Filter, Missing, now, Shown, State } from "../parts/bits";
 import { QuietDialog } from "../parts/quiet_dialog";
 import { Table, type ColumnOf } from "../parts/table";
 import { amend, place, placeOf } from "../router";
@@ -37,10 +37,11 @@ export function Incidents() {
         <Filter value={only.match} onChange={(match) => amend({ ...only, match })} label="Filter by agent, check or message" />
       </div>
       <Shown live={live}>
-        {({ items }) => {
+        {({ items, ...heard }) => {
           const rows = items.filter((row) => fits(`${row.agent} ${row.check} ${row.message}`, only.match));
           return (
             <>
+              <Missing heard={heard} />
               <p class="faint counts">{count(items.filter((row) => row.closed === null).length)} open{only.show === "all" && `, ${count(items.length)} in all`}</p>
               <Table label="Incidents" rows={rows} columns={columns} id={(row) => row.id} tone={(row) => (row.closed === null ? row.worst : "")}
                 empty={items.length ? <p class="calm">None is like that.</p> : only.show === "open"

@@ -67,9 +67,8 @@ function List() {
     <>
       <div class="bar">
         <Choice label="Status" value={only.status} options={[["", "all"], ...STATUSES.map((each) => [each, each] as const)]} onChange={(status) => change({ status })} />
-        <Filter value={only.method} onChange={(method) => change({ method })} label="Method, in full" />
-        <label class="filter"><span class="hidden">Client, in full</span>
-          <input type="search" placeholder="Client, in full" value={only.client} onInput={(event) => change({ client: event.currentTarget.value })} /></label>
+        <Filter value={only.method} onChange={(method) => change({ method })} label="Method, in full" eager={false} />
+        <Filter value={only.client} onChange={(client) => change({ client })} label="Client, in full" eager={false} isFirst={false} />
       </div>
       <Shown live={live}>
         {(page) => (

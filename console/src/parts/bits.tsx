@@ -116,14 +116,25 @@ export function Words({ text }: { text: string }) {
   return <>{text.split("`").map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
 }
 
-interface FilterProps { value: string; onChange: (value: string) => void; label?: string }
-export function Filter({ value, onChange, label = "Filter" }: FilterProps) {
+/** Who was asked and did not answer: what they watch is missing from the page. */
+export function Missing({ heard }: { heard: { helens: string[] | null; silent: string[] } }) {
+  if (heard.helens !== null && heard.helens.length === 0) {
+    return <p class="banner" role="status">No Helen is connected: nothing is watched. <code>scale0 helen --config FILE</code> starts one.</p>;
+  }
+  if (!heard.silent.length) return null;
+  return <p class="banner" role="status">{heard.silent.join(", ")} {heard.silent.length === 1 ? "does" : "do"} not answer: what is watched there is missing here.</p>;
+}
+
+/** `eager`: it filters what is here, letter by letter; else the server is asked, once the text is whole. */
+interface FilterProps { value: string; onChange: (value: string) => void; label?: string; eager?: boolean; isFirst?: boolean }
+export function Filter({ value, onChange, label = "Filter", eager = true, isFirst = true }: FilterProps) {
+  const say = (event: { currentTarget: HTMLInputElement }): void => onChange(event.currentTarget.value);
   return (
     <label class="filter">
       <span class="hidden">{label}</span>
       <input
-        type="search" data-filter value={value} placeholder={`${label}  ( / )`}
-        onInput={(event) => onChange(event.currentTarget.value)}
+        type="search" data-filter={isFirst ? "" : undefined} value={value} placeholder={isFirst ? `${label}  ( / )` : label}
+        {...(eager ? { onInput: say } : { onChange: say })}
       />
     </label>
   );

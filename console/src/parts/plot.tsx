@@ -90,7 +90,7 @@ function optionsOf(props: Props, width: number): uPlot.Options {
       x: { time: true },
       y: { range: range ?? (props.close ? near : fromNothing) },
     },
-    axes: [{ ...axis, values: (_plot, splits, _axis, _space, step) => splits.map((at) => timeMark(at, step)) }, { ...axis, size: 62, values: (_plot, splits) => splits.map((split) => say(split)) }],
+    axes: [{ ...axis, size: 28, values: (_plot, splits, _axis, _space, step) => splits.map((at) => timeMark(at, step)) }, { ...axis, size: 62, values: (_plot, splits) => splits.map((split) => say(split)) }],
     series: [
       { value: (_plot, at) => (at === null || at === undefined ? "–" : new Date(at * 1000).toLocaleString("sv")) },
       ...series.map((each): uPlot.Series => ({
