@@ -25,7 +25,7 @@ def warehouse(net, tmp_path_factory):
     shutil.rmtree(place)
 
 
-# Promise: CON-6
+# Promise: CON-11
 def test_without_tables_it_is_said_what_to_type(opened):
     seen = opened("viewer", "availability")
     for place in ("availability", "trends"):
@@ -35,7 +35,7 @@ def test_without_tables_it_is_said_what_to_type(opened):
     seen.expected(NO_TABLES)
 
 
-# Promise: CON-6
+# Promise: CON-11
 def test_availability_tells_up_from_down_and_both_from_what_nobody_observed(warehouse, opened):
     seen = opened("viewer", "availability")
     row = seen.row("node-1", "client")
@@ -54,7 +54,7 @@ def test_availability_tells_up_from_down_and_both_from_what_nobody_observed(ware
     assert "subject=node-1" in seen.page.evaluate("location.hash"), "it can be sent to somebody"
 
 
-# Promise: CON-6
+# Promise: CON-11
 def test_trends_and_forecasts_are_drawn_and_told(warehouse, opened):
     seen = opened("viewer", "trends")
     for name in ("Capacity and forecasts", "Requests", "Tasks", "Checks", "Incidents", "Noise"):

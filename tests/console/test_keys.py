@@ -24,7 +24,7 @@ def keys(seen: Window, *pressed: str) -> None:
         seen.page.keyboard.press(key)
 
 
-# Promise: CON-9
+# Promise: CON-14
 def test_every_page_has_a_key_and_the_list_of_keys_tells_it(opened):
     seen = opened("admin")
     seen.title("Overview")
@@ -41,7 +41,7 @@ def test_every_page_has_a_key_and_the_list_of_keys_tells_it(opened):
     seen.expected("status of 404")  # there is no warehouse
 
 
-# Promise: CON-9
+# Promise: CON-14
 def test_a_filter_is_reached_and_left_by_key_and_rows_are_walked(opened):
     seen = opened("admin", "services")
     expect(seen.page.locator("tr[data-row]").first).to_be_visible(timeout=PATIENCE_MS)
@@ -60,7 +60,7 @@ def test_a_filter_is_reached_and_left_by_key_and_rows_are_walked(opened):
     seen.see("The last five minutes")
 
 
-# Promise: CON-9
+# Promise: CON-14
 def test_focus_is_seen_at_every_stop_and_stays_in_a_dialog(opened):
     seen = opened("admin", "silences")
     seen.see("Add a silence")

@@ -13,7 +13,7 @@ NOT_LOGGED_IN = r"status of 401"
 """A browser logs this itself when the console asks who is there and nobody is."""
 
 
-# Promise: CON-1
+# Promise: CON-7
 def test_the_link_that_up_printed_opens_the_console_once(net, opened):
     first = opened("", net.link.partition("/#/")[2])
     first.title("Overview")
@@ -30,7 +30,7 @@ def test_the_link_that_up_printed_opens_the_console_once(net, opened):
     second.expected(NOT_LOGGED_IN)
 
 
-# Promise: CON-1
+# Promise: CON-7
 def test_who_has_a_token_comes_in_and_goes_out_again(net, opened):
     seen = opened("")
     token = net.token("operator", "otto")
@@ -49,7 +49,7 @@ def test_who_has_a_token_comes_in_and_goes_out_again(net, opened):
     seen.expected(NOT_LOGGED_IN)
 
 
-# Promise: CON-1
+# Promise: CON-7
 def test_a_wrong_password_is_told_in_words_and_the_name_stays(opened):
     seen = opened("")
     seen.page.get_by_label("Name", exact=True).fill("ada")
@@ -62,7 +62,7 @@ def test_a_wrong_password_is_told_in_words_and_the_name_stays(opened):
     seen.expected(NOT_LOGGED_IN)
 
 
-# Promise: CON-1
+# Promise: CON-7
 def test_a_login_that_ends_brings_back_to_the_same_page(net, opened):
     seen = opened("viewer", "tasks")
     seen.title("Tasks")

@@ -34,7 +34,7 @@ def settled(seen: Window, place: str) -> None:
     expect(seen.page.locator("main h1")).to_be_visible(timeout=PATIENCE_MS)
 
 
-# Promise: CON-10
+# Promise: CON-15
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_any_page(stage, opened, scheme):
     seen = opened("admin", scheme=scheme)
@@ -49,7 +49,7 @@ def test_axe_finds_nothing_serious_on_any_page(stage, opened, scheme):
     assert found == {}
 
 
-# Promise: CON-10
+# Promise: CON-15
 def test_axe_finds_nothing_serious_where_one_logs_in(opened):
     seen = opened("", "login")
     expect(seen.page.get_by_role("button", name="Log in")).to_be_visible()
@@ -57,7 +57,7 @@ def test_axe_finds_nothing_serious_where_one_logs_in(opened):
     seen.expected("status of 401")
 
 
-# Promise: CON-10
+# Promise: CON-15
 def test_no_page_is_wider_than_a_phone(stage, opened):
     seen = opened("admin", width=PHONE)
     wide = {}
@@ -73,7 +73,7 @@ def buttons(seen: Window) -> Locator:
     return seen.page.locator("main button:not(.head)").and_(seen.page.get_by_role("button", name=CHANGES))
 
 
-# Promise: CON-8
+# Promise: CON-13
 def test_a_viewer_is_offered_nothing_that_would_be_refused(stage, opened):
     sent: list[str] = []
     seen = opened("viewer")
@@ -93,7 +93,7 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(stage, opened):
     expect(seen.page.get_by_role("navigation", name="Pages").get_by_role("link", name="Access")).to_have_count(0)
 
 
-# Promise: CON-8
+# Promise: CON-13
 def test_an_operator_may_do_what_an_operator_may(stage, opened):
     seen = opened("operator", f"tasks/{stage.failed}")
     button = seen.page.locator("main").get_by_role("button", name="Retry")

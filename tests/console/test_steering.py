@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_told_while_one_types(opened):
     seen.expected("status of (400|422)")
 
 
-# Promise: CON-5
+# Promise: CON-10
 def test_a_check_is_silenced_where_it_is_seen_and_the_command_line_knows(net, opened):
     net.wait_for_helen()
     done = net.shell.run("check", "add", "full", "--check", "disk", "--arg", "crit=0", "--interval", "1")

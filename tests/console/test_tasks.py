@@ -21,7 +21,7 @@ def gate(tmp_path):
     path.touch()
 
 
-# Promise: CON-2
+# Promise: CON-8
 def test_a_worker_dies_and_its_tasks_move_before_ones_eyes(net, opened, gate):
     with contextlib.ExitStack() as stack:
         ann = stack.enter_context(net.worker("ann"))
@@ -62,7 +62,7 @@ def test_a_worker_dies_and_its_tasks_move_before_ones_eyes(net, opened, gate):
         assert bob.process.poll() is None
 
 
-# Promise: CON-3
+# Promise: CON-9
 def test_a_failed_task_is_retried_from_its_page(net, opened, gate):
     with net.worker("cat"):
         task = net.submit("mail.send", str(gate))
@@ -79,7 +79,7 @@ def test_a_failed_task_is_retried_from_its_page(net, opened, gate):
         expect(head.get_by_role("button")).to_have_count(0)
 
 
-# Promise: CON-3
+# Promise: CON-9
 def test_a_task_is_cancelled_after_a_question_and_the_audit_knows_who(net, opened, gate):
     with net.worker("dan"):
         task = net.submit("thumbs.make", str(gate))

@@ -36,7 +36,7 @@ def herd(net):
         running.communicate()
 
 
-# Promise: CON-11
+# Promise: CON-5
 def test_a_list_of_ten_thousand_is_drawn_where_one_looks(herd, opened):
     seen = opened("viewer", "clients?role=frontend")
     rows = seen.page.locator("tr[data-row]")
