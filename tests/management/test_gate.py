@@ -251,6 +251,14 @@ def test_a_body_that_is_too_large_is_refused(site, chunked, unchanged):
 
 
 # Promise: HTTP-5
+def test_a_stranger_may_send_less_than_an_admin(site):
+    headers = {"Content-Type": "application/json"}
+    for path, size in (("/session", gate.MAX_LOGIN_BYTES), ("/silences", gate.MAX_SMALL_BODY_BYTES)):
+        said = site.by_token("operator").post(path, content=b" " * (size + 1), headers=headers)
+        assert (said.status_code, said.json()["status"]) == (413, 413)
+
+
+# Promise: HTTP-5
 @pytest.mark.parametrize(
     "data",
     [

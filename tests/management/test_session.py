@@ -86,7 +86,7 @@ def test_the_token_file_of_the_brokers_machine_is_an_admin(site):
 
 def test_a_link_lets_exactly_one_in(site):
     # Promise: HTTP-3
-    once = site.token("admin", name="once", ttl=600)
+    once = site.token("admin", name="once-1", ttl=600)
     clients = [site.nobody() for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda one: one.post("/session", json={"once": once}).status_code, clients))

@@ -10,6 +10,8 @@ export interface SeriesOf {
   name: string;
   colour: string;
   values: readonly (number | null)[];
+  /** What the legend says instead: a bar of a stack is drawn up to a sum, and means its own count. */
+  told?: readonly (number | null)[];
   dash?: boolean;
   /** Filled down to nothing. */
   fill?: boolean;
@@ -102,7 +104,10 @@ function optionsOf(props: Props, width: number): uPlot.Options {
         paths: each.bars ? bars : undefined,
         points: { show: false },
         spanGaps: false,
-        value: (_plot, value) => (value === null || value === undefined ? "–" : say(value)),
+        value: (_plot, value, _number, at) => {
+          const said = each.told && at !== null ? each.told[at] : value;
+          return said === null || said === undefined ? "–" : say(said);
+        },
       })),
     ],
     bands: bands?.map(({ between, colour }) => ({ series: between, fill: paint(colour, 0.18) })),

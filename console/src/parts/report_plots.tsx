@@ -48,7 +48,7 @@ function Stacks({ plot }: { plot: StacksPlot }) {
   const order = plot.names.map((_name, at) => at).reverse();
   return (
     <Plot label={`${plot.title}. ${plot.about}`} times={times} say={count}
-      series={order.map((at) => ({ name: plot.names[at] ?? "", colour: plot.names[at] === "failed" ? "critical" : colourAt(at), values: sums[at] ?? [], bars: true }))} />
+      series={order.map((at) => ({ name: plot.names[at] ?? "", colour: plot.names[at] === "failed" ? "critical" : colourAt(at), values: sums[at] ?? [], told: plot.stacks.map(([, counts]) => counts[at] ?? 0), bars: true }))} />
   );
 }
 

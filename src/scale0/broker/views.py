@@ -154,6 +154,8 @@ class Views:
             "waiting": len(self._requests.queues.get(name, ())),
             "oldest_seconds": None if oldest is None else now.mono - oldest.accepted,
             "backends": len(service.backends),
+            "slots": sum(one.slots for one in service.backends),
+            "busy": sum(one.busy for one in service.backends),
             "lru": [{"identity": one.identity, "slots": one.slots, "busy": one.busy} for one in first],
             "tasks_queued": None if tasks is None else tasks[0],
             "tasks_more": tasks is not None and tasks[1],

@@ -31,6 +31,7 @@ from scale0.cli.explain import explain
 from scale0.cli.handler import handler
 from scale0.cli.helen import helen
 from scale0.cli.look import clients, services
+from scale0.cli.management import management
 from scale0.cli.password import password
 from scale0.cli.pipeline import pipeline
 from scale0.cli.queues import error_clients, queues
@@ -102,6 +103,7 @@ for command in (
     drain,
     reload,
     access,
+    management,
     password,
     completion,
     demo,

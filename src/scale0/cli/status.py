@@ -7,7 +7,7 @@ keys of `--json` are the broker's own, with `findings`; new keys may come, none 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -21,6 +21,9 @@ from scale0.cli.places import joins
 if TYPE_CHECKING:
     from scale0.client.health import Finding, Seen
 
+NOT_SURE: Final = "not sure yet"
+"""Of a check that changed, and was not seen often enough to count."""
+TOLD: Final = ("critical", "unknown", "warning", "stale", NOT_SURE)
 COLOURS: Final = {"critical": "red", "warning": "yellow", "ok": "green"}
 MORE: Final = "For all of it, give the broker's folder with --data-dir, or --auth-id NAME."
 
@@ -121,14 +124,19 @@ def watched_words(seen: Seen) -> str:
     if seen.agents is not None:
         parts.append(counted(len(seen.agents), "agent"))
     if seen.checks is not None:
-        states = [("stale" if row.get("stale") else row["state"]) for row in seen.checks]
-        bad = ", ".join(
-            f"{states.count(one)} {one}" for one in ("critical", "unknown", "warning", "stale") if one in states
-        )
+        states = [state_of_check(row) for row in seen.checks]
+        bad = ", ".join(f"{states.count(one)} {one}" for one in TOLD if one in states)
         parts.append(counted(len(states), "check") + (f" ({bad})" if bad else ""))
     if seen.incidents is not None:
         parts.append(counted(len(seen.incidents), "open incident"))
     return ", ".join(parts) or "not known: no Helen answers"
+
+
+def state_of_check(row: Mapping[str, Any]) -> str:
+    """Its state, as far as it counts."""
+    if row.get("stale"):
+        return "stale"
+    return str(row["state"]) if row["hard"] or row["state"] == "ok" else NOT_SURE
 
 
 def show_findings(wrong: Sequence[Finding]) -> None:

@@ -17,6 +17,8 @@ from scale0.cli.places import joins
 from scale0.cli.task_network import check_ids
 
 COLOURS = {"finished": "green", "failed": "red", "cancelled": "yellow"}
+BELOW = ("attempts", "error")
+"""What stands under the facts, in more than a line."""
 TIMES = ("submitted", "started", "finished", "runnable", "expires")
 
 
@@ -31,7 +33,8 @@ def show(task_id: str, join: str, wants_json: bool, authority: authority.Authori
 
     \b
     With --json, an object: as a row of `scale0 task list --json`, and
-      key, options, attempts       what it was submitted with, and its attempts
+      key, timeout, max_attempts, backoff, result_ttl   what it was submitted with
+      attempts                     those that have ended: attempt, node, state, started, ended, error
       error, info                  why it failed, and what its worker said last
       params_bytes, result_bytes   how long they are
       runnable, expires            not before, and not known after (seconds since the epoch)
@@ -52,6 +55,9 @@ def show(task_id: str, join: str, wants_json: bool, authority: authority.Authori
         output.say(output.as_json(found))
         return
     output.facts(lines_of(found), {"status": COLOURS.get(found["status"], "cyan")})
+    show_attempts(found["attempts"])
+    if found["error"]:
+        output.say(f"\n{output.clean(told(found['error']))}")
     if found["status"] in ("failed", "cancelled"):
         output.note(f"  next: `scale0 task retry {task_id}`; `scale0 explain {task_id}` tells its story")
 
@@ -60,8 +66,33 @@ def lines_of(found: dict[str, Any]) -> list[tuple[str, object]]:
     """One thing on a line; what is not there is left out."""
     lines: list[tuple[str, object]] = []
     for name, value in found.items():
-        if value in (None, "", [], {}):
+        if value in (None, "", [], {}) or name in BELOW:
             continue
         text = output.moment(value) if name in TIMES else value
         lines.append((name.replace("_", " "), text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)))
     return lines
+
+
+def show_attempts(attempts: list[dict[str, Any]]) -> None:
+    """A row for each that has ended."""
+    if not attempts:
+        return
+    output.say("")
+    shown = [
+        (
+            row["attempt"],
+            row["state"],
+            output.span(row["ended"] - row["started"]) if row.get("started") else "-",
+            row["node"] or "-",
+            (row.get("error") or {}).get("message", "-"),
+        )
+        for row in attempts
+    ]
+    output.table(("TRY", "STATE", "TOOK", "NODE", "ERROR"), shown, numbers=("TRY", "TOOK"), cut="ERROR")
+
+
+def told(error: dict[str, Any]) -> str:
+    """Why it failed: the worker's traceback, or at least its words."""
+    data = error.get("data")
+    trace = data.get("traceback") if isinstance(data, dict) else None
+    return str(trace or f"{error.get('message', '')} ({error.get('code', '')})").rstrip()

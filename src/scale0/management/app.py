@@ -25,7 +25,7 @@ from scale0.base.about import about
 from scale0.io.management_settings import Settings
 from scale0.management import openapi, strict
 from scale0.management.access.attempts import Attempts
-from scale0.management.access.gate import MAX_BODY_BYTES, Gate
+from scale0.management.access.gate import MAX_SMALL_BODY_BYTES, Gate
 from scale0.management.access.guard import guard, role_of
 from scale0.management.access.who import Who
 from scale0.management.desk import provide_desk
@@ -100,7 +100,7 @@ def create_core(
         lifespan=[living],
         logging_config=None,
         openapi_config=None,
-        request_max_body_size=MAX_BODY_BYTES,
+        request_max_body_size=MAX_SMALL_BODY_BYTES,
         state=State(state),
         debug=False,
     )
@@ -138,6 +138,8 @@ def answer_http(request: Request[Any, Any, Any], error: HTTPException) -> Respon
         message = "a parameter is not as it should be: " + "; ".join(reasons)
     elif error.status_code == 404:
         message = f"there is no {request.scope['path'][:200]}"
+    elif error.status_code == 413:
+        message = "the body is larger than this takes"
     elif error.status_code == 405:
         message = f"{request.scope['method']} is not done with {request.scope['path'][:200]}"
     problem = Problem(error.status_code, message[:500], reasons=reasons)

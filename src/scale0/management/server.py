@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import signal
 import socket
 import ssl
@@ -23,11 +22,11 @@ import uvicorn
 import uvloop
 
 from scale0.base.about import about
-from scale0.broker.access import ADMIN
 from scale0.io.logs import log_to_stderr
 from scale0.io.management_settings import Ready, Settings
 from scale0.management.app import create_app
 from scale0.management.door import MAX_CONNECTIONS, Door
+from scale0.management.links import first_link
 from scale0.management.network import Network
 from scale0.management.problem import Problem
 
@@ -37,8 +36,6 @@ STOP_SECONDS: Final = 3
 MAX_REQUESTS: Final = MAX_CONNECTIONS
 """At once; more are answered with 503."""
 BACKLOG: Final = 256
-LINK_SECONDS: Final = 600.0
-"""How long a link for a first login is good."""
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may wait for the thread that writes metrics to let it go on."""
 
@@ -91,6 +88,7 @@ async def serve(settings: Settings, said: TextIO, gone: Callable[[asyncio.Event]
         lifespan="on",
         log_config=None,
         access_log=False,
+        log_level="error",  # what strangers send is no news of ours
         proxy_headers=False,
         server_header=False,
         date_header=True,
@@ -122,20 +120,14 @@ async def _tell(server: Server, settings: Settings, network: Network, port: int,
     while not server.started:  # noqa: ASYNC110  # uvicorn's own flag, which sets no event
         await asyncio.sleep(0.01)
     url = url_of(settings, port)
-    ready = Ready(url=url, link=await _link(network, url) if settings.wants_link else "")
-    said.write(f"ready {msgspec.json.encode(ready).decode()}\n")
+    link = ""
+    if settings.wants_link:
+        try:
+            link = await first_link(network, url)
+        except Problem as problem:
+            _LOG.warning("there is no link for a first login: %s", problem, extra=about())
+    said.write(f"ready {msgspec.json.encode(Ready(url=url, link=link)).decode()}\n")
     said.flush()
-
-
-async def _link(network: Network, url: str) -> str:
-    """A way in that works once; blank if the broker gives none now."""
-    name = f"once-{secrets.token_hex(4)}"
-    try:
-        made = await network.local("issue_token", name=name, role=ADMIN, ttl=LINK_SECONDS)
-    except Problem as problem:
-        _LOG.warning("there is no link for a first login: %s", problem)
-        return ""
-    return f"{url}/#/login?once={made['token']}"
 
 
 def when_closed(stop: asyncio.Event) -> None:
@@ -154,13 +146,17 @@ def when_closed(stop: asyncio.Event) -> None:
         stop.set()  # a file has been read to its end
 
 
-def main(settings: Settings) -> int:
+def for_ever(_stop: asyncio.Event) -> None:
+    """Stop by a signal only: a person started us."""
+
+
+def main(settings: Settings, gone: Callable[[asyncio.Event], None] = when_closed) -> int:
     """The whole life of the process; its exit status."""
     log_to_stderr("management", form="json" if settings.log_format == "json" else None)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops is told by us
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        uvloop.run(serve(settings, sys.stdout, when_closed))
+        uvloop.run(serve(settings, sys.stdout, gone))
     except OSError as error:
         _LOG.error(
             "cannot serve at %s port %d: %s", settings.bind, settings.port, error.strerror or error, extra=about()

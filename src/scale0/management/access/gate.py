@@ -22,6 +22,10 @@ from scale0.management.problem import Problem
 
 MAX_BODY_BYTES: Final = MAX_DOCUMENT_BYTES + 64 * 1024
 """Of a request: the largest configuration, and what is around it."""
+MAX_SMALL_BODY_BYTES: Final = 256 * 1024
+"""Of all other requests."""
+MAX_LOGIN_BYTES: Final = 16 * 1024
+"""Of what somebody sends whom nobody knows yet."""
 BODY_SECONDS: Final = 10.0
 """How long a body may take to arrive, as a whole."""
 MAX_TARGET_BYTES: Final = 8 * 1024

@@ -17,6 +17,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from scale0.base.errors import ConfigError
 from scale0.broker.access import ADMIN, OPERATOR, VIEWER
 from scale0.config import NetworkDocument, changed_paths, check_document, parse
+from scale0.management.access.gate import MAX_BODY_BYTES
 from scale0.management.access.guard import ROLE
 from scale0.management.desk import DEFAULT_ROWS, After, At, Limit, Page
 
@@ -96,7 +97,13 @@ async def diff(
     return {"from": old["version"], "to": new["version"], "items": items, "more": more}
 
 
-@post(CONFIG + "/check", opt={ROLE: VIEWER}, status_code=200, summary="Whether a document would be taken")
+@post(
+    CONFIG + "/check",
+    opt={ROLE: VIEWER},
+    status_code=200,
+    request_max_body_size=MAX_BODY_BYTES,
+    summary="Whether a document would be taken",
+)
 async def check(desk: At, data: JSONBody[Draft]) -> dict[str, Any]:
     """`ok`, the reasons why not, and what would change; nothing is changed."""
     current = await desk.read("get_config")
@@ -109,13 +116,13 @@ async def check(desk: At, data: JSONBody[Draft]) -> dict[str, Any]:
     return {"ok": not reasons, "reasons": reasons, "version": current["version"], "items": items, "more": more}
 
 
-@put(CONFIG, opt={ROLE: ADMIN}, summary="Replace the configuration")
+@put(CONFIG, opt={ROLE: ADMIN}, request_max_body_size=MAX_BODY_BYTES, summary="Replace the configuration")
 async def replace(desk: At, data: JSONBody[NewConfig]) -> dict[str, Any]:
     """The whole document; 409 if another version is current than `base`."""
     return await desk.change("set_config", config=data.config, base=data.base)
 
 
-@patch(CONFIG, opt={ROLE: OPERATOR}, summary="Change parts of the configuration")
+@patch(CONFIG, opt={ROLE: OPERATOR}, request_max_body_size=MAX_BODY_BYTES, summary="Change parts of the configuration")
 async def change(desk: At, data: JSONBody[Changes]) -> dict[str, Any]:
     """Paths as `scale0 config set` takes them."""
     return await desk.change("patch_config", set=data.set, remove=data.remove, base=data.base)

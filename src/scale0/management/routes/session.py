@@ -18,9 +18,11 @@ from litestar.params import JSONBody
 from typing_extensions import TypedDict
 
 from scale0.broker.access import VIEWER
+from scale0.management.access.gate import MAX_LOGIN_BYTES
 from scale0.management.access.guard import ROLE, address_of, identify
 from scale0.management.access.who import COOKIE, Caller, is_token, nobody, origin_of
 from scale0.management.desk import At, Desk
+from scale0.management.links import LINK_PREFIX
 from scale0.management.problem import Problem
 
 PATH: Final = "/api/v1/session"
@@ -53,7 +55,7 @@ class Session(TypedDict):
     csrf: str
 
 
-@post(PATH, opt={ROLE: None}, status_code=200, summary="Log in")
+@post(PATH, opt={ROLE: None}, status_code=200, request_max_body_size=MAX_LOGIN_BYTES, summary="Log in")
 async def log_in(request: Request[Any, Any, Any], desk: At, data: JSONBody[Login]) -> Response[Session]:
     """By name and password, by a token, or by a one-time link's secret. Sets the cookie."""
     address = address_of(request)
@@ -98,18 +100,22 @@ async def by_token(desk: Desk, token: str, address: str) -> dict[str, Any]:
 
 
 async def by_link(desk: Desk, once: str, address: str) -> dict[str, Any]:
-    """A session for the secret of a link, which is good for nothing afterwards. Of two who come at once, the broker
-    revokes it for one; the other's session ends before it began."""
-    found = await by_token(desk, once, address)
+    """A session for the secret of a link, which is good for nothing afterwards: of two who come at once, the broker
+    revokes it for one."""
+    if not is_token(once):
+        raise nobody()
+    whose = await desk.who.ask(once, False, address)
+    if not whose.name.startswith(LINK_PREFIX):
+        raise Problem(401, "that is no link", "give it as `token`")
     try:
         await desk.network.manage(once, "logout", origin=origin_of(address))
     except Problem as problem:
-        await desk.network.manage(found["token"], "logout", origin=origin_of(address))
         if problem.status == 401:
             raise Problem(401, "the link was used already", "`scale0 access link` gives a new one") from None
         raise
     finally:
         desk.who.forget(once)
+    found: dict[str, Any] = await desk.network.local("issue_token", name=whose.name, role=whose.role)
     return found
 
 
