@@ -72,7 +72,7 @@ async function decoded(answer: Response): Promise<unknown> {
 function errorOf(answer: Response, found: unknown): ApiError {
   const said = (found ?? {}) as { message?: unknown; detail?: unknown; next?: unknown; reasons?: unknown };
   const message = typeof said.message === "string" ? said.message : typeof said.detail === "string" ? said.detail : "";
-  const reasons = Array.isArray(said.reasons) ? said.reasons.map(String) : [];
+  const reasons = Array.isArray(said.reasons) ? said.reasons.map(String).filter((reason) => reason !== message) : [];
   return new ApiError(
     answer.status,
     message || `The server answered ${answer.status} ${answer.statusText}`.trim(),
