@@ -289,7 +289,7 @@ WELL: Final = {
     "queues": "nothing waits for long",
     "clients": "nobody is ignored",
     "agents": "all are connected",
-    "checks": "none has a problem",
+    "checks": "no problem beside the incidents",
     "incidents": "none is open",
 }
 """What is said of a part of which nothing bad was found."""
