@@ -127,8 +127,11 @@ class Window:
         ]
 
     def too_wide(self) -> int:
-        """By how many pixels the page is wider than its window."""
-        wide: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        """By how many pixels the page, or what scrolls in it, is wider than its place."""
+        wide: int = self.page.evaluate(
+            "Math.max(...[document.documentElement, document.querySelector('main')]"
+            ".map((each) => each.scrollWidth - each.clientWidth))"
+        )
         return max(0, wide)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -67,7 +68,7 @@ def scene(net: Network, folder: Path) -> Iterator[Scene]:
 
 def downtime() -> dict[str, object]:
     """A planned one."""
-    return {"agents": ["web-*"], "starts": 4_000_000_000, "ends": 4_000_003_600, "reason": "new disks"}
+    return {"agents": ["web-*"], "starts": time.time() + 86_400, "seconds": 3_600, "reason": "new disks"}
 
 
 def places(failed: str, running: str) -> dict[str, str]:

@@ -18,7 +18,6 @@ CHANGES = re.compile(
     "Issue|Revoke|Review and save)"
 )
 """Buttons that change something, by how their names begin."""
-PHONE = 390
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +57,9 @@ def test_axe_finds_nothing_serious_where_one_logs_in(opened):
 
 
 # Promise: CON-15
-def test_no_page_is_wider_than_a_phone(stage, opened):
-    seen = opened("admin", width=PHONE)
+@pytest.mark.parametrize("width", [390, 1280], ids=["a phone", "a desk"])
+def test_no_page_is_wider_than_its_window(stage, opened, width):
+    seen = opened("admin", width=width)
     wide = {}
     for name, place in stage.places.items():
         settled(seen, place)
