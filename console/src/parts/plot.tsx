@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { useEffect, useRef } from "preact/hooks";
-import { count, figures } from "../logic/format";
+import { bytes, count, figures } from "../logic/format";
 import { isDark } from "../theme";
 
 export type Value = (value: number) => string;
@@ -89,8 +89,16 @@ function alone(plot: uPlot, number: number): number[] {
 function marks(splits: number[], say: Value, step: number): string[] {
   const said = splits.map((split) => say(split));
   if (new Set(said).size === said.length) return said;
+  if (say === bytes) return bytesApart(splits, step);
   if (say === figures) return splits.map((split) => split.toFixed(Math.min(8, Math.max(0, Math.ceil(-Math.log10(step))))));
   return said.map((mark, at) => (said.indexOf(mark) === at ? mark : ""));
+}
+
+function bytesApart(splits: number[], step: number): string[] {
+  const power = Math.min(4, Math.floor(Math.log(Math.max(1, ...splits.map(Math.abs))) / Math.log(1024)));
+  const size = 1024 ** power;
+  const digits = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / size))));
+  return splits.map((split) => `${(split / size).toFixed(digits)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`);
 }
 
 const LETTER_PX = 6.6;
