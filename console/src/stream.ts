@@ -70,6 +70,8 @@ export function useStream(filters: Filters, paused: boolean): Stream {
       };
       source.onmessage = take;
       source.addEventListener("event", take);
+      // Where we stand though nothing happened yet: else what happens while the stream is cut would be missed.
+      source.addEventListener("here", (message: MessageEvent<string>) => void read(message));
       source.addEventListener("gap", (message: MessageEvent<string>) => {
         const gap = read<Gap>(message);
         if (gap) setShown((old) => ({ ...old, gaps: [gapWords(gap), ...old.gaps].slice(0, MAX_GAPS) }));

@@ -5,8 +5,6 @@ Usage: python console/test/screenshots.py [URL] [FOLDER] [PAGE…]; without a UR
 started for it; with one, SCALE0_TOKEN lets it in.
 """
 
-# ruff: noqa: T201 - a script that talks
-
 from __future__ import annotations
 
 import os

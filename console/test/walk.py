@@ -4,8 +4,6 @@ Lives here: each thing that the console promises to do, once. Never here: looks 
 (the repository's own browser tests). Usage: python console/test/walk.py; exits with 1 and says which step failed.
 """
 
-# ruff: noqa: T201, D103 - a script that talks; the name of a step says what it does
-
 from __future__ import annotations
 
 import json

@@ -49,10 +49,9 @@ def items_of(answer: httpx.Response) -> Iterator[Item]:
             name, _, value = line.partition(": ")
             fields[name] = value
             continue
-        if "data" in fields:
+        assert fields["id"], "everything says where the reader stands"
+        if fields["event"] != "here":
             yield Item(fields["id"], fields["event"], json.loads(fields["data"]))
-        else:
-            assert "id" in fields
         fields = {}
 
 

@@ -31,6 +31,9 @@ export function saidOf(row: NetworkEvent): Said {
   return { command: (pick("command") ?? row.service ?? "") as string, origin: (pick("origin") ?? "") as string, before: pick("before"), after: pick("after") };
 }
 
+/** Whom a client asked for is who counts: "frontend/x for http/10.0.0.1" was somebody at 10.0.0.1. */
+const fromOf = (origin = ""): string => origin.split(" for ").at(-1) || "–";
+
 export function Audit() {
   const [after, setAfter] = useState<string[]>([]);
   const [filter, setFilter] = useState("");
@@ -43,7 +46,7 @@ export function Audit() {
     { head: "Outcome", cell: (row) => <Outcome row={row} />, by: (row) => row.code },
     { head: "Before", cell: (row) => <span class="mono">{dataText(saidOf(row).before) || "–"}</span> },
     { head: "After", wide: true, cell: (row) => <span class="mono">{dataText(saidOf(row).after ?? (row.kind === COMMANDED ? "" : row.data)) || "–"}</span> },
-    { head: "From", cell: (row) => <span class="origin" title={saidOf(row).origin}>{saidOf(row).origin || "–"}</span>, by: (row) => saidOf(row).origin },
+    { head: "From", cell: (row) => <span class="origin" title={saidOf(row).origin}>{fromOf(saidOf(row).origin)}</span>, by: (row) => saidOf(row).origin },
     { head: "Broker", cell: (row) => row.source, by: (row) => row.source },
   ];
   return (

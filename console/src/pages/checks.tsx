@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { useAll, useLive } from "../live";
-import { ago, count, figures, moment, span } from "../logic/format";
+import { ago, bytes, count, figures, moment, span } from "../logic/format";
 import { fits } from "../logic/rows";
 import { Act } from "../parts/act";
 import { Ago, Choice, Command, Empty, Facts, Filter, Missing, now, Panel, Shown, State } from "../parts/bits";
@@ -134,7 +134,7 @@ function One({ agent, check }: { agent: string; check: string }) {
               <div class="plots">
                 {Object.entries(found.metrics).slice(0, MAX_PLOTS).map(([name, values]) => (
                   <figure key={name}><figcaption>{name}</figcaption>
-                    <Plot label={`${name} of ${agent}/${check} over time`} times={found.times} say={figures} height={150} close series={[{ name, colour: "plot-1", values }]} /></figure>
+                    <Plot label={`${name} of ${agent}/${check} over time`} times={found.times} say={name.includes("bytes") ? bytes : figures} height={150} close series={[{ name, colour: "plot-1", values }]} /></figure>
                 ))}
               </div>
             </>

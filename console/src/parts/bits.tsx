@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import type { ApiError } from "../api";
 import { ago, moment } from "../logic/format";
 import { tell } from "./notice";
@@ -153,8 +154,14 @@ export function Choice<T extends string>({ label, value, options, onChange }: Ch
 }
 
 export function Tabs({ label, at, tabs }: { label: string; at: string; tabs: [string, string, string][] }) {
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // Where there is no room for all of them, the one that is open is in sight.
+    const open = box.current?.querySelector<HTMLElement>("[aria-current]");
+    if (open && box.current) box.current.scrollLeft = open.offsetLeft - box.current.offsetLeft - (box.current.clientWidth - open.offsetWidth) / 2;
+  }, [at]);
   return (
-    <nav class="tabs" aria-label={label}>
+    <nav class="tabs" aria-label={label} ref={box}>
       {tabs.map(([id, words, href]) => <a key={id} href={href} aria-current={id === at ? "page" : undefined}>{words}</a>)}
     </nav>
   );

@@ -15,7 +15,7 @@ export function LinesDiff({ before, after, label }: { before: string; after: str
         <thead class="hidden"><tr><th scope="col">Before</th><th scope="col">After</th><th scope="col">Sign</th><th scope="col">Text</th></tr></thead>
         <tbody>
           {found.flatMap((hunk, at) => [
-            ...(hunk.skipped ? [<tr key={`gap${at}`} class="skip-row"><td colSpan={4}>{hunk.skipped} lines that are the same</td></tr>] : []),
+            ...(hunk.skipped ? [<tr key={`gap${at}`} class="skip-row"><td colSpan={4}>{hunk.skipped === 1 ? "1 line that is" : `${hunk.skipped} lines that are`} the same</td></tr>] : []),
             ...hunk.lines.map((line, number) => (
               <tr key={`${at}-${number}`} class={line.sign === "+" ? "added" : line.sign === "-" ? "gone" : ""}>
                 <td class="no">{line.before ?? ""}</td><td class="no">{line.after ?? ""}</td>

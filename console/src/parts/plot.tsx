@@ -3,6 +3,7 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { useEffect, useRef } from "preact/hooks";
+import { bytes, count, figures } from "../logic/format";
 import { isDark } from "../theme";
 
 export type Value = (value: number) => string;
@@ -77,6 +78,32 @@ function lastKnown(data: uPlot.AlignedData): number {
   return 0;
 }
 
+/** A number with no neighbour is a point: a line needs two. */
+function alone(plot: uPlot, number: number): number[] {
+  const line = plot.data[number] ?? [];
+  const isKnown = (at: number): boolean => line[at] !== null && line[at] !== undefined;
+  return [...line.keys()].filter((at) => isKnown(at) && !isKnown(at - 1) && !isKnown(at + 1));
+}
+
+/** Marks of an axis that differ: finer where figures are not enough, else each once. */
+function marks(splits: number[], say: Value, step: number): string[] {
+  const said = splits.map((split) => say(split));
+  if (new Set(said).size === said.length) return said;
+  if (say === bytes) return bytesApart(splits, step);
+  if (say === figures) return splits.map((split) => split.toFixed(Math.min(8, Math.max(0, Math.ceil(-Math.log10(step))))));
+  return said.map((mark, at) => (said.indexOf(mark) === at ? mark : ""));
+}
+
+function bytesApart(splits: number[], step: number): string[] {
+  const power = Math.min(4, Math.floor(Math.log(Math.max(1, ...splits.map(Math.abs))) / Math.log(1024)));
+  const size = 1024 ** power;
+  const digits = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / size))));
+  return splits.map((split) => `${(split / size).toFixed(digits)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`);
+}
+
+const LETTER_PX = 6.6;
+const WHOLE_STEPS = Array.from({ length: 13 }, (_none, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+
 function optionsOf(props: Props, width: number): uPlot.Options {
   const { series, say, height = 180, bands, range } = props;
   const axis = { stroke: colourOf("faint"), grid: { stroke: colourOf("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
@@ -86,13 +113,21 @@ function optionsOf(props: Props, width: number): uPlot.Options {
     height,
     legend: { show: true, live: true },
     cursor: { y: false, points: { size: 6 } },
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     hooks: { draw: [tellLast], setCursor: [tellLast] },
     scales: {
       x: { time: true },
       y: { range: range ?? (props.close ? near : fromNothing) },
     },
-    axes: [{ ...axis, size: 28, values: (_plot, splits, _axis, _space, step) => splits.map((at) => timeMark(at, step)) }, { ...axis, size: 62, values: (_plot, splits) => splits.map((split) => say(split)) }],
+    axes: [
+      { ...axis, size: 28, space: 68, values: (_plot, splits, _axis, _space, step) => splits.map((at) => timeMark(at, step)) },
+      {
+        ...axis,
+        size: (_plot, shown) => Math.max(62, 14 + LETTER_PX * Math.max(0, ...(shown ?? []).map((mark) => mark.length))),
+        incrs: say === count ? WHOLE_STEPS : undefined,
+        values: (_plot, splits, _axis, _space, step) => marks(splits, say, step),
+      },
+    ],
     series: [
       { value: (_plot, at) => (at === null || at === undefined ? "–" : new Date(at * 1000).toLocaleString("sv")) },
       ...series.map((each): uPlot.Series => ({
@@ -102,7 +137,7 @@ function optionsOf(props: Props, width: number): uPlot.Options {
         dash: each.dash ? [6, 4] : undefined,
         fill: each.fill ? paint(each.colour, 0.14) : each.bars ? paint(each.colour, 0.75) : undefined,
         paths: each.bars ? bars : undefined,
-        points: { show: false },
+        points: { show: false, size: 5, fill: colourOf(each.colour), filter: each.bars ? undefined : alone },
         spanGaps: false,
         value: (_plot, value, _number, at) => {
           const said = each.told && at !== null ? each.told[at] : value;

@@ -1,7 +1,7 @@
 // The last five minutes of one service, or of all: answers a second, failures, and how long the slowest took.
 
 import { useLive } from "../live";
-import { rate, span } from "../logic/format";
+import { count, rate, span } from "../logic/format";
 import { query } from "../api";
 import type { Series } from "../types";
 import { Shown } from "./bits";
@@ -38,7 +38,7 @@ export function RatesPlot({ service, height = 170, latency = true }: { service?:
             <figure>
               <figcaption>Busy slots and waiting requests</figcaption>
               <Plot
-                label={`Busy slots and waiting requests of ${service}`} times={series.times} say={(value) => String(Math.round(value * 10) / 10)} height={height}
+                label={`Busy slots and waiting requests of ${service}`} times={series.times} say={count} height={height}
                 series={[
                   { name: "busy", colour: "plot-3", values: series.busy, fill: true },
                   { name: "waiting", colour: "warning", values: series.waiting },

@@ -7,6 +7,7 @@ is; when `stop` returns, both are gone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -213,9 +214,22 @@ class Monitoring:
                 ours = {check["name"] for check in CHECKS}
                 defined = [check["name"] for check in found["config"]["checks"] if check["name"] in ours]
             until = time.monotonic() + FIRST_LOOK_SECONDS
+            self._wait_for_agent(net, until)
             for name in defined:
                 if not self._run_now(net, name, until):
                     raise Broken("the agent has not answered")
+
+    def _wait_for_agent(self, net: Client, until: float) -> None:
+        """Until Helen has it: checks of who has not come yet would be the first failures that anybody sees."""
+        from scale0.client import payload
+        from scale0.client.errors import CallError
+
+        while time.monotonic() < until and not self._ended.is_set():
+            with contextlib.suppress(CallError):
+                answer = net.request(f"helen.{self._helen}.agents", payload.encode({}))
+                if any(row["agent"] == self._agent for row in payload.decode(answer[0])["items"]):
+                    return
+            self._ended.wait(LOOK_SECONDS / 5)
 
     def _run_now(self, net: Client, name: str, until: float) -> bool:
         """Have it run at once; Helen may not know of it yet, or the agent not have come yet."""

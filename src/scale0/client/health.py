@@ -309,7 +309,7 @@ WELL: Final = {
     "tasks": "whatever waits, somebody can do",
     "clients": "nobody is ignored",
     "agents": "all are connected",
-    "checks": "none has a problem",
+    "checks": "no problem beside the incidents",
     "incidents": "none is open",
 }
 """What is said of a part of which nothing bad was found."""

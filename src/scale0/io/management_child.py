@@ -1,7 +1,8 @@
 """The management server's process, as a broker sees it: started, heard, started again, ended.
 
 Lives here: `ManagementChild`. Never here: HTTP. Invariants: whatever becomes of that process, the broker goes on and no
-turn waits; it ends with the broker; what is in the way is logged once, and again when it is over.
+turn waits; it ends with the broker; what is in the way is logged once, and again when it is over; started again, it
+serves where it did, so that an open console finds it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import sys
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -43,6 +45,8 @@ class ManagementChild:
         self._backoff = FIRST_BACKOFF_SECONDS
         self._finishing = False
         self._trouble = ""
+        self._any_port = settings is not None and settings.port == 0
+        self._is_ready = False
         self.restarts = 0
 
     @property
@@ -79,6 +83,9 @@ class ManagementChild:
 
     async def _run_once(self) -> None:
         """One process, from its start to its end."""
+        if self._any_port and not self._is_ready:
+            self._serve_at(0)  # where it was, somebody else may be
+        self._is_ready = False
         try:
             self._process = process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", MODULE),
@@ -115,7 +122,14 @@ class ManagementChild:
         log.info("management is served at %s", ready.url, extra=about(url=ready.url))
         if self._settings is not None and self._settings.wants_link:
             self._settings = msgspec.structs.replace(self._settings, wants_link=False)  # a way in is told once
+        self._is_ready = True
+        if self._any_port:
+            self._serve_at(urlsplit(ready.url).port or 0)
         self._served(ready)
+
+    def _serve_at(self, port: int) -> None:
+        if self._settings is not None:
+            self._settings = msgspec.structs.replace(self._settings, port=port)
 
     def _hang_up(self) -> None:
         if self._process is not None and self._process.stdin is not None:

@@ -115,7 +115,7 @@ async def stream(
     ref: Exact = "",
     after: Id = None,
 ) -> Stream:
-    """Server-sent events: `event`, `gap` (what cannot be told) and `dropped` (come back with the last id).
+    """Server-sent events: `event`, `gap` (what cannot be told), `here` (nothing happened) and `dropped` (come back).
 
     Last-Event-ID or `after` goes on behind that event; without either it begins now.
     """
@@ -135,7 +135,7 @@ async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[byte
     loop = asyncio.get_running_loop()
     heard = looked = loop.time()
     try:
-        yield f"retry: {RETRY_MS}\nid: {listener.id}\n\n".encode()
+        yield f"retry: {RETRY_MS}\n{here(listener)}".encode()
         while not listener.is_over:
             items = await listener.take(ACCESS_SECONDS)
             now = loop.time()
@@ -144,7 +144,7 @@ async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[byte
                 heard = now
             elif now - heard >= KEEP_ALIVE_SECONDS:
                 # With its position: who chose little need not be told of all the rest again.
-                yield f": still here\nid: {listener.id}\n\n".encode()
+                yield here(listener).encode()
                 heard = now
             if now - looked >= ACCESS_SECONDS:
                 looked = now
@@ -152,6 +152,11 @@ async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[byte
                     listener.drop("access")
     finally:
         feed.leave(listener)
+
+
+def here(listener: Listener) -> str:
+    """Where the reader stands. With data: a browser keeps the id of an event without to itself."""
+    return f"id: {listener.id}\nevent: here\ndata: {{}}\n\n"
 
 
 async def may_listen(desk: Desk) -> bool:
