@@ -32,12 +32,15 @@ class Blame:
 
     def blame(self, connection: Connection, code: int, message: str, now: Now, step: Step) -> None:
         """Count one bad message; at the limit its sender is ignored for a while, and leaves."""
-        if connection.banned_until is not None or not self._connections.blame(connection, now):
+        if connection.account.banned_until is not None or not self._connections.blame(connection, now):
             return
         self._state.count("error_clients")
         step.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
-        if connection.member is not None:
-            self._members.leave(connection.member, now, step)
+        # With CURVE it is the key that is not heard any more, on whatever connection.
+        ignored = self._connections.of_users((connection.user_id,)) if connection.user_id else (connection,)
+        for one in ignored:
+            if one.member is not None:
+                self._members.leave(one.member, now, step)
 
     def affords(self, connection: Connection, now: Now, step: Step) -> bool:
         """True for one more word of negotiation or heartbeat in this second; more is a flood, and bad input."""

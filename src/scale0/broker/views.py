@@ -186,11 +186,12 @@ class Views:
     def error_clients(self, now: Now, limit: int, after: str | None) -> Page:
         """Those that are ignored now."""
 
-        def row(connection: Any) -> dict[str, Any]:
-            left = (connection.banned_until or now.mono) - now.mono
-            return {"client": connection.name, "socket": connection.door, "ends_in": left, "bad": connection.bad}
+        def row(one: Any) -> dict[str, Any]:
+            name, door, account = one
+            left = (account.banned_until or now.mono) - now.mono
+            return {"client": name, "socket": door, "ends_in": left, "bad": account.bad}
 
-        return page(self._connections.banned(now), lambda c: c.name, row, limit, after)
+        return page(self._connections.banned(now), lambda one: one[0], row, limit, after)
 
     def _service(self, name: str) -> dict[str, Any]:
         service = self._roster.services.get(name) or Service(name)

@@ -20,10 +20,7 @@ def check_runnable(config: BrokerConfig) -> None:
 
 def not_yet(config: BrokerConfig) -> list[str]:
     """What a file may ask for that this release cannot do: refusing is safer than leaving it out."""
-    faults = []
-    if config.curve:
-        faults.append("curve: keys are not built yet; listen on loopback, or say insecure = true on a trusted network")
-    return [*faults, *_store_faults(config)]
+    return _store_faults(config)
 
 
 def _store_faults(config: BrokerConfig) -> list[str]:

@@ -20,8 +20,10 @@ from scale0.broker.connection import Connections
 from scale0.broker.directory import Directory
 from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
+from scale0.broker.enrolment import Enrolment
 from scale0.broker.failover import Failover
 from scale0.broker.forwarding import Forwarding
+from scale0.broker.keys import Keys
 from scale0.broker.listing import Listing
 from scale0.broker.management import STATE_SETTING, Management
 from scale0.broker.members import Members
@@ -56,11 +58,13 @@ def compose_broker(
     boot: int,
     chance: random.Random,
     local_digest: str | None,
+    keys: Keys | None = None,
 ) -> Broker:
     """A broker's machines, joined. `start_broker` gives it its first turn."""
     stored = opened.document
     document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
     state = new_state(config, endpoints, opened, boot, chance)
+    state.keys = keys
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
     roster = Roster()
     requests = Requests(state, roster, Tally())
@@ -86,7 +90,8 @@ def compose_broker(
     forwarding = Forwarding(state, documents, peers, requests, directory)
     pair = Pair(state, members, peers, requests, moves)
     neighbours = Neighbours(peers, spread, tables, forwarding, moves, pair)
-    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
+    enrolment = Enrolment(state)
+    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours, enrolment)
     peers.speaker, documents.on_taken = scale0, peers.tell_version
     tables.on_told = forwarding.look
     peers.on_heard = (spread.heard, listing.heard, moves.heard, pair.heard)
@@ -104,6 +109,7 @@ def compose_broker(
         scale0,
         blame,
         skew,
+        enrolment,
         __version__,
     )
     join_tasks(broker, views, opened)

@@ -23,6 +23,7 @@ from scale0.broker.backend import BackendSession, Work, fit_message
 from scale0.broker.line import Ended, LineStep, Lost, Up
 from scale0.io.door import Sent
 from scale0.io.helen.tether import Tether
+from scale0.io.keyring import keys_for
 from scale0.zerotask.node import HANDLER_FAILED, Given, Job, Room, Stopped, TasksInHand
 from scale0.zerotask.words import INVALID_PARAMS, METHOD_NOT_FOUND
 
@@ -78,6 +79,8 @@ class NetworkDoor:
         perform: Perform,
         configured: Callable[[bytes], None],
         ended: Callable[[str], None],
+        key: str = "",
+        server_key: str = "",
     ) -> None:
         """`performed`: tasks that `perform` does. `configured` is told each part of the configuration, beside the
         machine; `ended`, why the network will not have us any more."""
@@ -98,7 +101,8 @@ class NetworkDoor:
         self._session = BackendSession(
             (endpoint,), identity, (*services, *self._performed), SLOTS, random.SystemRandom(), tasks=self._tasks
         )
-        self._tether = Tether(self._session, self._hear, self._look_at_config)
+        keys = keys_for(self._session.line.book, (endpoint,), key or None, server_key or None)
+        self._tether = Tether(self._session, self._hear, self._look_at_config, keys)
 
     def start(self) -> None:
         """Connect."""
