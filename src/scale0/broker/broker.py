@@ -19,7 +19,7 @@ from scale0.broker import options, wire
 from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
-from scale0.broker.enrolment import Enrolment, StoreKey
+from scale0.broker.enrolment import StoreKey
 from scale0.broker.keys import is_guest
 from scale0.broker.management import Management
 from scale0.broker.members import Members
@@ -45,7 +45,6 @@ class Broker:
 
     __slots__ = (
         "_blame",
-        "_enrolment",
         "_neighbours",
         "_skew",
         "connections",
@@ -77,7 +76,6 @@ class Broker:
         scale0: Scale0Speaker,
         blame: Blame,
         skew: Skew,
-        enrolment: Enrolment,
         version: str,
     ) -> None:
         self.state = state
@@ -100,7 +98,6 @@ class Broker:
         """Told of what an XPUB socket hears."""
         self._blame = blame
         self._skew = skew
-        self._enrolment = enrolment
         connections.on_forget = self._stop_idle
 
     def start(self, boots: int, now: Now, step: Step) -> None:
@@ -200,7 +197,7 @@ class Broker:
         if type(ask) is Question:
             ask.then(value, now, step)
         elif type(ask) is StoreKey:
-            self._enrolment.answer(ask, cast("Refusal | None", value), step)
+            self.scale0.enrolment.answer(ask, cast("Refusal | None", value), step)
         else:
             self.management.answer(ask, value, now, step)
 

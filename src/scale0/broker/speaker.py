@@ -55,13 +55,13 @@ class Scale0Speaker:
         "_blame",
         "_codecs",
         "_discovery",
-        "_enrolment",
         "_hot",
         "_moves",
         "_negotiation",
         "_requests",
         "_state",
         "_states",
+        "enrolment",
         "tasks_done",
         "tasks_status",
     )
@@ -75,7 +75,6 @@ class Scale0Speaker:
         management: Management,
         blame: Blame,
         neighbours: Neighbours,
-        enrolment: Enrolment,
     ) -> None:
         self._state = state
         self._blame = blame
@@ -86,7 +85,7 @@ class Scale0Speaker:
         self._negotiation = negotiation
         self._moves = neighbours.moves
         self._discovery = discovery
-        self._enrolment = enrolment
+        self.enrolment = Enrolment(state)
         clients, brokers = self._client_acts(negotiation, management), self._broker_acts(neighbours, management)
         self._acts = {
             door: {
@@ -193,7 +192,7 @@ class Scale0Speaker:
                     raise Refusal(codes.NOT_ALLOWED, "the key of a token may say ENROL, and nothing else")
                 if self._state.state == DISABLED:
                     return
-                self._enrolment.enrol(connection, said, step)
+                self.enrolment.enrol(connection, said, step)
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, step)
 

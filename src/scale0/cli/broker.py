@@ -134,6 +134,6 @@ def say_served(now: Ready) -> None:
 
 def say_ready(running: Broker) -> None:
     """The one line that scripts wait for."""
-    places = " ".join(f"{name}={place}" for name, place in running.state.endpoints.items())
+    places = " ".join(f"{name}={place}" for name, place in running.state.endpoints.items() if "://" in place)
     click.echo(f"ready {running.state.identity} {places}")
     sys.stdout.flush()

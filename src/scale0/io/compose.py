@@ -20,7 +20,6 @@ from scale0.broker.connection import Connections
 from scale0.broker.directory import Directory
 from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
-from scale0.broker.enrolment import Enrolment
 from scale0.broker.failover import Failover
 from scale0.broker.forwarding import Forwarding
 from scale0.broker.keys import Keys
@@ -63,8 +62,7 @@ def compose_broker(
     """A broker's machines, joined. `start_broker` gives it its first turn."""
     stored = opened.document
     document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
-    state = new_state(config, endpoints, opened, boot, chance)
-    state.keys = keys
+    state = new_state(config, endpoints, opened, boot, chance, keys)
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
     roster = Roster()
     requests = Requests(state, roster, Tally())
@@ -90,8 +88,7 @@ def compose_broker(
     forwarding = Forwarding(state, documents, peers, requests, directory)
     pair = Pair(state, members, peers, requests, moves)
     neighbours = Neighbours(peers, spread, tables, forwarding, moves, pair)
-    enrolment = Enrolment(state)
-    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours, enrolment)
+    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
     peers.speaker, documents.on_taken = scale0, peers.tell_version
     tables.on_told = forwarding.look
     peers.on_heard = (spread.heard, listing.heard, moves.heard, pair.heard)
@@ -109,7 +106,6 @@ def compose_broker(
         scale0,
         blame,
         skew,
-        enrolment,
         __version__,
     )
     join_tasks(broker, views, opened)
@@ -118,10 +114,11 @@ def compose_broker(
 
 
 def new_state(
-    config: BrokerConfig, endpoints: Endpoints, opened: Opened, boot: int, chance: random.Random
+    config: BrokerConfig, endpoints: Endpoints, opened: Opened, boot: int, chance: random.Random, keys: Keys | None
 ) -> BrokerState:
     """What all parts of a broker see."""
     state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
+    state.keys = keys
     if opened.shared is not None:
         state.owner = config.group
     state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}

@@ -48,9 +48,11 @@ def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) ->
 
 
 def start_curve(
-    curve: Curve, broker: Broker, doors: Iterable[Any], publishers: list[Publisher], runner: Runner
+    curve: Curve | None, broker: Broker, doors: Iterable[Any], publishers: list[Publisher], runner: Runner
 ) -> None:
     """The sockets are bound: keys for programs here, and who hears of changes."""
+    if curve is None:
+        return
     for role in (FRONTEND, BACKEND):
         places = local_places(broker.state.config, broker.state.endpoints[role])
         curve.folder.local(role, role, LOCAL_NAME, places, curve.own)

@@ -46,7 +46,7 @@ from scale0.io.management_settings import STARTED_FILE, server_of
 from scale0.io.management_settings import Ready as Serving
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
-from scale0.io.segments.settings import settings_of
+from scale0.io.segments.settings import Settings, settings_of
 from scale0.store.interface import Store, StoreFenced
 from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
@@ -125,19 +125,16 @@ async def serve(
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
 
-    def fail(error: BaseException) -> None:
-        status = status_of(error)
+    def end(status: int = 0) -> None:
         if not stop.done():
             stop.set_result(status)
 
-    def end() -> None:
-        if not stop.done():
-            stop.set_result(0)
+    def fail(error: BaseException) -> None:
+        end(status_of(error))
 
-    settings = settings_of(config, config.store if is_postgres(config) else "") if config.store != "memory" else None
     opened = store.open()
     commits = Commits(store, loop, fail)
-    scribe = Scribe(settings, commits)
+    scribe = Scribe(scribe_settings(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
     curve = open_curve(context, config)
@@ -152,13 +149,12 @@ async def serve(
         )
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
-        limit = config.limits().max_client_bytes
-        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, limit)
+        most = config.limits().max_client_bytes
+        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, most)
         step = Step()
         start_broker(broker, opened, now, step)
         runner.start(step, now)
-        if curve is not None:
-            start_curve(curve, broker, doors, publishers, runner)
+        start_curve(curve, broker, doors, publishers, runner)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
         scribe.start()
@@ -169,8 +165,6 @@ async def serve(
         if status == 0:
             broker.stop("stopped", now, last)
         runner.stop(last, now)
-        if curve is not None:
-            curve.close()
         await flush(commits, store)
         for socket in (*doors, *publishers):
             socket.close()
@@ -200,6 +194,8 @@ async def beside(broker: Broker, store: Store, curve: Curve | None, served: Serv
     finally:
         for watch in watches:
             watch.cancel()
+        if curve is not None:
+            curve.close()
         management.close()
 
 
@@ -220,6 +216,13 @@ def managed(broker: Broker, served: Served) -> ManagementChild:
     child = ManagementChild(settings, told, environment)
     child.start()
     return child
+
+
+def scribe_settings(config: BrokerConfig) -> Settings | None:
+    """How the journal is written out; None: it is not kept."""
+    if config.store == "memory":
+        return None
+    return settings_of(config, config.store if is_postgres(config) else "")
 
 
 def status_of(error: BaseException) -> int:
