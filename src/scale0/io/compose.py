@@ -60,8 +60,7 @@ def compose_broker(
     keys: Keys | None = None,
 ) -> Broker:
     """A broker's machines, joined. `start_broker` gives it its first turn."""
-    stored = opened.document
-    document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
+    document = document_of(config, endpoints, opened)
     state = new_state(config, endpoints, opened, boot, chance, keys)
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
     roster = Roster()
@@ -111,6 +110,12 @@ def compose_broker(
     join_tasks(broker, views, opened)
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
     return broker
+
+
+def document_of(config: BrokerConfig, endpoints: Endpoints, opened: Opened) -> NetworkDocument:
+    """The stored one, or the first."""
+    stored = opened.document
+    return parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
 
 
 def new_state(

@@ -115,11 +115,11 @@ class Dialer:
         return True
 
     def _try_another(self, place: bytes) -> None:
-        """Nobody answers: perhaps because it has another key than the one that we expect."""
+        """Nobody answers: perhaps it has another key than we expect, or did not know ours; libzmq tries that once."""
         suit = self._suits.get(place)
         if suit is not None and time.monotonic() - suit.since < SUIT_SECONDS:
             return
-        if self._choose(place) and (suit is None or self._suits[place].key != suit.key):
+        if self._choose(place):
             self._close(place, 0)
             self._connect(place)
 

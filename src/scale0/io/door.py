@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
 import zmq
+import zmq.utils.monitor
 
 from scale0.base.limits import Limits
 from scale0.io.frames import drain, drain_admitted, readable, send_frames
@@ -103,7 +104,7 @@ class Door:
 class Subscriber:
     """A SUB socket that hears several publishers. Looks to the runner like a ROUTER that nobody reads from."""
 
-    __slots__ = ("_connected", "_curve", "_socket", "_sources", "name")
+    __slots__ = ("_connected", "_curve", "_monitor", "_socket", "_sources", "name")
 
     def __init__(
         self,
@@ -121,10 +122,21 @@ class Subscriber:
         self._socket = context.socket(zmq.SUB)
         set_options(self._socket, limits)
         self._socket.set(zmq.SUBSCRIBE, b"")
+        self._monitor: zmq.Socket[bytes] | None = None
+        if curve is not None:
+            self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
         self.connect()
+
+    def _forget_refused(self) -> None:
+        """libzmq does not try again where our key was refused: it may be stored there by now."""
+        while self._monitor is not None and readable(self._monitor):
+            place = zmq.utils.monitor.recv_monitor_message(self._monitor)["endpoint"].decode()
+            if self._connected.pop(place, None) is not None:
+                self._socket.disconnect(place)
 
     def connect(self) -> None:
         """Hear those that can be heard. With CURVE a key must be known first: their brokers say it when they greet."""
+        self._forget_refused()
         for endpoint in self._sources:
             before = self._connected.get(endpoint)
             if before is not None and (self._curve is None or self._curve.peer_of(before)):
@@ -159,6 +171,9 @@ class Subscriber:
 
     def close(self) -> None:
         """Let it go."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
         self._socket.close(linger=0)
 
 
