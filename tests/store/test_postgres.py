@@ -13,12 +13,13 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
+from scale0.store import postgres_writes
 from scale0.store.interface import StoreFailed, StoreFenced, StoreRefused
 from scale0.store.postgres import PostgresStore
 from scale0.store.sharing import Beat, TakeErrands
 from scale0.store.tasks import CountTasks, FindNew, ReadQueue
 from scale0.store.writes import PutSetting, ReadDocument
-from tests.store.task_model import lease, put
+from tests.store.task_model import end, lease, put
 from tests.support.cutting import Cutter
 from tests.support.postgres import Server
 
@@ -307,4 +308,22 @@ def test_keys_may_hold_any_letter(postgres_url, tmp_path):
     found: Any = store.read_all([FindNew("c", (), key, None) for key in keys])
     assert [(each.keyed.seq, each.keyed.key) for each in found] == list(enumerate(keys, 1))
     assert store.read(ReadDocument(1)) is None
+    store.close()
+
+
+def test_a_commit_with_more_bytes_than_a_statement_carries_goes_in_pieces(postgres_url, tmp_path, monkeypatch):
+    """An array of PostgreSQL holds less than a gigabyte; the pieces are still one commit."""
+    monkeypatch.setattr(postgres_writes, "MAX_STATEMENT_BYTES", 100)
+    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+    store.open()
+    params = [b'"%b"' % (b"x" * size) for size in (1, 90, 90, 300, 2, 2)]
+    assert len(list(postgres_writes._pieces([own(seq, params=one) for seq, one in enumerate(params, 1)]))) == 4
+    store.commit([own(seq, params=one, shelved=False) for seq, one in enumerate(params, 1)])
+    store.commit([lease(seq) for seq in range(1, 7)])
+    ends = [end(seq, result=b'"%b"' % (b"y" * 90)) for seq in range(1, 7)]
+    store.commit(ends)
+    assert ask(postgres_url, "SELECT seq, length(result) FROM scale0.ended_tasks ORDER BY seq") == [
+        (n, 92) for n in range(1, 7)
+    ]
+    assert ask(postgres_url, "SELECT count(*) FROM scale0.open_tasks") == [(0,)]
     store.close()

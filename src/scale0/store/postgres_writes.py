@@ -2,7 +2,8 @@
 
 Lives here: the statements about tasks, and their order. Never here: a transaction, or an answer that is waited for.
 Invariants: the writes about one task count in their order; a task is written only by the broker that holds it, and a
-write that does not find its task fails the commit; each kind is one statement, however many rows it has.
+write that does not find its task fails the commit; each kind is one statement, however many rows
+it has, unless their bytes are more than a statement should carry.
 
 Statements are sent without waiting (pipeline), so what they found is checked at the end, before COMMIT is said.
 """
@@ -139,6 +140,9 @@ _DROP_FOLLOWS: Final = "DELETE FROM follows WHERE after_seq = %s"
 _FREE_ID: Final = "DELETE FROM task_ids WHERE id = %s AND seq IS NULL AND broker = %s"
 _FREE_KEY: Final = "DELETE FROM task_keys WHERE client = %s AND key = %s AND seq IS NULL AND broker = %s"
 
+MAX_STATEMENT_BYTES: Final = 64 * 1024 * 1024
+"""Of params, results and their like in one statement, beyond its first row."""
+
 _TEXTS: Final = frozenset(("id", "client", "method", "node"))
 _BYTES: Final = frozenset(("params", "options", "info", "history", "result"))
 _TRUTHS: Final = frozenset(("shelved", "followed"))
@@ -177,17 +181,17 @@ class Commit:
         self._checks.append((self._connection.execute(statement, values), expected, verb))
 
     def _flush(self, puts: list[Any], changes: list[Any], ends: list[Any], rest: list[Any]) -> None:
-        if puts:
-            self._put(puts)
+        for rows in _pieces(puts):
+            self._put(rows)
         # A lease may stand before or behind a change of its task: these two keep their order.
         for kind, group in itertools.groupby(changes, type):
-            for rows in _apart(list(group)):
+            for rows in itertools.chain.from_iterable(map(_pieces, _apart(list(group)))):
                 statement, verb = (_LEASE, "lease") if kind is LeaseTask else (_CHANGE, "change")
                 self._must(statement, self._held(kind, rows), len(rows), verb)
                 self._ours.update(row.seq for row in rows)
-        if ends:
-            self._must(_END, self._held(EndTask, ends), len(ends), "end")
-            self._connection.execute(_WAIT_NO_MORE, (integers(end.seq for end in ends),))
+        for rows in _pieces(ends):
+            self._must(_END, self._held(EndTask, rows), len(rows), "end")
+            self._connection.execute(_WAIT_NO_MORE, (integers(end.seq for end in rows),))
         for write in rest:
             self._beside(write)
 
@@ -260,6 +264,21 @@ def _apart(rows: list[Any]) -> Iterable[list[Any]]:
     else:
         for row in rows:
             yield [row]
+
+
+def _pieces(rows: list[Any]) -> Iterable[list[Any]]:
+    """All rows, in as few statements as PostgreSQL takes: an array of it holds less than a gigabyte."""
+    piece: list[Any] = []
+    size = 0
+    for row in rows:
+        more = sum(len(getattr(row, name, b"")) for name in _BYTES)
+        if piece and size + more > MAX_STATEMENT_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(row)
+        size += more
+    if piece:
+        yield piece
 
 
 def _columns(kind: type, rows: list[Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ KEY_END: Final = b'":'
 RAW: Final = ("result", "error")
 MAX_EARLY: Final = 1_000
 """Results that wait here for their lease."""
+MAX_EARLY_BYTES: Final = 64 * 1024 * 1024
+"""Of them all."""
 BARE_KEYS: Final = 3
 """Of an entry of TASKSTATUS that says nothing but id, attempt and status: so there is no need to look for the rest."""
 
@@ -58,7 +60,7 @@ _wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
 class Native:
     """What backends that speak TASKS say."""
 
-    __slots__ = ("_desk", "_early", "_house", "_leases", "_oks", "_queue", "_unheard")
+    __slots__ = ("_desk", "_early", "_early_bytes", "_house", "_leases", "_oks", "_queue", "_unheard")
 
     def __init__(self, house: House, desk: Desk, queue: Queue, leases: Leases) -> None:
         self._house = house
@@ -67,6 +69,7 @@ class Native:
         self._leases = leases
         self._oks: dict[Any, list[bytes]] = {}
         self._early: dict[tuple[str, int], tuple[Any, Done]] = {}
+        self._early_bytes = 0
         """Results that came before their lease did, from another broker of a shared store."""
         leases.on_taken_up, leases.on_refused = self._arrived, self._turned_away
         self._unheard: dict[Any, None] = {}
@@ -167,25 +170,34 @@ class Native:
 
     def _keep(self, line: Any, entry: Done) -> None:
         """If there are too many, the backend says them again, later."""
-        if len(self._early) < MAX_EARLY:
+        size = size_of(entry)
+        if len(self._early) < MAX_EARLY and self._early_bytes + size <= MAX_EARLY_BYTES:
+            self._let_go((entry.id, entry.attempt))
+            self._early_bytes += size
             raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
             self._early[entry.id, entry.attempt] = (line, msgspec.structs.replace(entry, **raw))
 
     def _arrived(self, task: Task, now: Now, step: Step) -> None:
         """A lease has come to us: perhaps its result was here before it."""
-        early = self._early.pop((task.id, task.attempt), None)
+        early = self._let_go((task.id, task.attempt))
         if early is not None:
             line, entry = early
             self._end(task, entry, now, step)
             self._oks.setdefault(line, []).append(b'["%b",%d,200]' % (task.id.encode(), task.attempt))
 
     def _turned_away(self, id_: str, attempt: int) -> None:
-        self._early.pop((id_, attempt), None)
+        self._let_go((id_, attempt))
+
+    def _let_go(self, key: tuple[str, int]) -> tuple[Any, Done] | None:
+        early = self._early.pop(key, None)
+        if early is not None:
+            self._early_bytes -= size_of(early[1])
+        return early
 
     def forget(self, line: Any) -> None:
         """A connection is gone: whoever spoke there says it again elsewhere."""
         for key in [key for key, (whose, _) in self._early.items() if whose is line]:
-            del self._early[key]
+            self._let_go(key)
 
     def ask_again(self, now: Now, step: Step) -> None:
         """There is room again: results that were turned away are said again after a new READY."""
@@ -217,6 +229,12 @@ def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise Refusal(codes.MALFORMED, str(error)[:200]) from error
+
+
+def size_of(entry: Done) -> int:
+    """Of what a node gave back."""
+    given = (getattr(entry, name) for name in RAW)
+    return sum(memoryview(value).nbytes for value in given if isinstance(value, msgspec.Raw))
 
 
 def info_of(whole: dict[str, Any]) -> bytes:
