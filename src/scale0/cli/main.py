@@ -28,6 +28,7 @@ from scale0.cli.events import events
 from scale0.cli.explain import explain
 from scale0.cli.handler import handler
 from scale0.cli.helen import helen
+from scale0.cli.keys import keys, token
 from scale0.cli.look import clients, services, status
 from scale0.cli.password import password
 from scale0.cli.pipeline import pipeline
@@ -91,6 +92,8 @@ for command in (
     disable,
     drain,
     reload,
+    keys,
+    token,
     password,
     completion,
     demo,

@@ -79,8 +79,6 @@ class NetworkDoor:
         perform: Perform,
         configured: Callable[[bytes], None],
         ended: Callable[[str], None],
-        key: str = "",
-        server_key: str = "",
     ) -> None:
         """`performed`: tasks that `perform` does. `configured` is told each part of the configuration, beside the
         machine; `ended`, why the network will not have us any more."""
@@ -101,7 +99,7 @@ class NetworkDoor:
         self._session = BackendSession(
             (endpoint,), identity, (*services, *self._performed), SLOTS, random.SystemRandom(), tasks=self._tasks
         )
-        keys = keys_for(self._session.line.book, (endpoint,), key or None, server_key or None)
+        keys = keys_for(self._session.line.book, (endpoint,))
         self._tether = Tether(self._session, self._hear, self._look_at_config, keys)
 
     def start(self) -> None:
