@@ -32,6 +32,9 @@ from scale0.io.keys import SECRET_ENDING, Certificate, new_certificate, public_o
 PREFIX: Final = "s0join."
 ANSWER_SECONDS: Final = 10.0
 """How long a broker may take to answer."""
+SEEN_SECONDS: Final = 2.0
+"""Within this time a broker knows of a new token."""
+AGAIN_SECONDS: Final = 0.25
 _PACKED: Final = struct.Struct(">B32s32sQ")
 _TOKEN: Final = re.compile(r"s0join\.([A-Za-z0-9_-]{98})", re.ASCII)
 SHAKES: Final = (
@@ -48,6 +51,14 @@ class JoinError(Scale0Error):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code, self.message = code, message
+
+
+class UnknownTokenError(JoinError):
+    """The broker does not let its key in."""
+
+    def __init__(self) -> None:
+        message = "the broker does not take this token here: it was used, its time is over, or its role is another"
+        super().__init__(codes.NOT_ALLOWED, message)
 
 
 class JoinToken(msgspec.Struct, frozen=True):
@@ -122,6 +133,18 @@ def enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> option
     """ENROL, and its answer; JoinError if it is refused."""
     if token.expires <= time.time():
         raise JoinError(codes.NOT_ALLOWED, "the token's time is over")
+    end = time.monotonic() + SEEN_SECONDS
+    while True:
+        try:
+            return _enrol(endpoint, token, name, public_key)
+        except UnknownTokenError:
+            # It may have been made a moment ago: a broker looks at its folder now and then.
+            if time.monotonic() >= end:
+                raise
+        time.sleep(AGAIN_SECONDS)
+
+
+def _enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> options.Enrolled:
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.IPV6, 1)
@@ -150,16 +173,13 @@ def _answer(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> options.En
             return _read(socket.recv_multipart())
         if monitor in ready:
             event = zmq.utils.monitor.recv_monitor_message(monitor)["event"]
+            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                raise UnknownTokenError
             raise JoinError(*_why(event))
     raise JoinError(codes.NO_ANSWER, "the broker does not answer")
 
 
 def _why(event: int) -> tuple[int, str]:
-    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-        return (
-            codes.NOT_ALLOWED,
-            "the broker does not take this token here: it was used, its time is over, or its role is another",
-        )
     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
         return codes.NOT_ALLOWED, "the broker there uses no keys"
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
