@@ -147,7 +147,8 @@ class Views:
     def _queue(self, name: str, tasks: tuple[int, bool] | None, now: Now) -> dict[str, Any]:
         service = self._roster.services.get(name) or Service(name)
         first = heapq.nsmallest(MAX_LRU_ROWS, service.backends, key=lambda one: (one.busy >= one.slots, one.stamp))
-        oldest = next(iter(self._requests.queues.get(name, ())), None)
+        queue = self._requests.queues.get(name)
+        oldest = queue.oldest() if queue is not None else None
         return {
             "service": name,
             "waiting": len(self._requests.queues.get(name, ())),
