@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from scale0.base.now import Now
 from scale0.broker.connection import Connection
+from scale0.broker.keys import Keys
 from scale0.broker.requests import Request
 from scale0.broker.waiting import Waiting
 from tests.broker.world import World
@@ -148,3 +149,18 @@ def test_the_cost_is_flat() -> None:
     few = min(spent(2, 1_000) for _ in range(5))
     many = min(spent(2_000, 10) for _ in range(3))
     assert many < 6 * few + 5e-6, (few, many)
+
+
+def test_with_keys_many_connections_of_one_key_are_one_client() -> None:
+    names = {"frontend": frozenset(("flood", "honest")), "backend": frozenset(("worker",)), "peer": frozenset[str]()}
+
+    def user_of(door: str, routing_id: bytes) -> str:
+        return f"{door}/{routing_id.decode().split('-')[1]}"
+
+    world = World(keys=Keys(user_of, names))
+    world.ready("backend-worker-1", "slow", identity="worker")
+    for number in range(50):
+        asked(world, f"frontend-flood-{number}", 10)
+    asked(world, "frontend-honest-1", 3)
+    served = order(world, "backend-worker-1", 9)
+    assert served.count("frontend-honest-1") == 3
