@@ -117,13 +117,14 @@ def test_an_error_client_is_a_key_and_not_a_connection(lock: Lock) -> None:
     assert again.hear().command == "REPLY"
 
 
-def test_a_routing_id_that_another_key_has_next_inherits_nothing(lock: Lock) -> None:
+@pytest.mark.parametrize("routing_id", [b"the-same", b"\0made"])
+def test_a_routing_id_that_another_key_has_next_inherits_nothing(lock: Lock, routing_id: bytes) -> None:
     first, second = unique("first"), unique("second")
     one, two = lock.new("frontend", first), lock.new("frontend", second)
-    raw = lock.raw("frontend", one, b"the-same")
+    raw = lock.raw("frontend", one, routing_id)
     assert raw.check(first).command == "CONFIG"
     raw.close()
-    other = lock.raw("frontend", two, b"the-same")
+    other = lock.raw("frontend", two, routing_id)
     for _ in range(50):
         other.say("CHECKCONFIG", {"identity": second, "config_type": "json"})
         heard = other.hear_or_none(0.2)

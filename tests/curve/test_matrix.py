@@ -76,7 +76,8 @@ def words_for(schema: type) -> dict[str, Any]:
 
 
 def value_for(kind: Any) -> Any:
-    for value in (NAME, 1, [], {}):
+    candidates: tuple[Any, ...] = (NAME, 1, [], {})
+    for value in candidates:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError:

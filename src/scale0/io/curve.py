@@ -100,7 +100,7 @@ class Curve:
         """Who sent the message that is being looked at."""
         gate = self._gates.get(door)
         if gate is not None:
-            return gate.user_of(routing_id)
+            return gate.user
         return self.dialed_user(routing_id) if door == DIALED else ""
 
     # Changes.
