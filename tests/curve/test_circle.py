@@ -56,7 +56,8 @@ def test_two_brokers_know_each_other_by_their_keys(tmp_path: Path) -> None:
             until(lambda: peers_of(one).get("east-2") == "active" and peers_of(two).get("east-1") == "active")
             check_calls_across(one, two)
             check_configuration_spreads(one, two)
-            check_a_revoked_peer_is_gone(one)
+            check_a_client_goes_to_the_other(one, two)
+            check_a_revoked_peer_is_gone(two)
 
 
 def check_calls_across(one: Lock, two: Lock) -> None:
@@ -82,6 +83,24 @@ def check_configuration_spreads(one: Lock, two: Lock) -> None:
         until(lambda: client.manage("get_config", **other)["version"] >= version)
 
 
-def check_a_revoked_peer_is_gone(one: Lock) -> None:
-    (one.folder / "peers" / "east-2.key").unlink()
-    until(lambda: peers_of(one).get("east-2") != "active")
+def check_a_client_goes_to_the_other(one: Lock, two: Lock) -> None:
+    """A client that both know, by one key: the other broker's own key it learns from the first."""
+    pair = one.new("frontend", "alice")
+    two.store("frontend", "alice", pair)
+    two.admitted("frontend", pair)
+    file = one.folder / "local" / "alice.key_secret"
+    file.touch(mode=0o600)
+    file.write_text(f'curve\n    public-key = "{pair.public.decode()}"\n    secret-key = "{pair.secret.decode()}"\n')
+    place = one.broker.endpoints["frontend"]
+    with scale0.Client(place, key=file, server_key=one.server_key.decode(), retry=True) as client:
+        assert client.ping()["broker"] == "east-1"
+        one.broker.kill9()
+        until(lambda: client.call("scale0.ping", timeout=PATIENCE_SECONDS)["broker"] == "east-2")
+        assert str(client.identity).startswith("alice.")
+        one.broker.restart()
+
+
+def check_a_revoked_peer_is_gone(two: Lock) -> None:
+    until(lambda: peers_of(two).get("east-1") == "active")
+    (two.folder / "peers" / "east-1.key").unlink()
+    until(lambda: peers_of(two).get("east-1") != "active")

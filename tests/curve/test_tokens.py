@@ -156,6 +156,19 @@ def test_a_name_or_key_that_cannot_be_is_refused_and_the_token_is_not_spent(
     assert enrol(lock.raw("frontend", pair_of(token)), unique("after"), key).command == "ENROLLED"
 
 
+def test_the_key_of_another_cannot_be_enrolled_under_a_second_name(lock: Lock) -> None:
+    name = unique("victim")
+    victim = lock.new("frontend", name)
+    refused = enrol(lock.raw("frontend", pair_of(token_for(lock, "frontend"))), "a-thief", victim)
+    assert refused.code == 409
+    assert lock.raw("frontend", victim).check(name).command == "CONFIG"
+
+
+def test_a_peer_cannot_be_called_like_the_broker_itself(lock: Lock) -> None:
+    raw = lock.raw("peer", pair_of(token_for(lock, "peer")))
+    assert enrol(raw, "broker-1", new_pair()).code == 409
+
+
 def test_a_token_for_one_name_is_for_no_other(lock: Lock) -> None:
     name = unique("named")
     token = token_for(lock, "backend", name)

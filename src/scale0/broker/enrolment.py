@@ -18,7 +18,7 @@ from scale0.base.step import Step
 from scale0.broker import options
 from scale0.broker.connection import Connection
 from scale0.broker.keys import GUEST, is_name
-from scale0.broker.state import BrokerState
+from scale0.broker.state import PEER, BrokerState
 
 
 class StoreKey(msgspec.Struct, frozen=True):
@@ -50,6 +50,8 @@ class Enrolment:
         owner = keys.owner_of(role, said.name)
         if owner not in ("", said.name):
             raise Refusal(codes.NOT_ALLOWED, f"{said.name} belongs to the key {owner}: choose another name")
+        if role == PEER and said.name == self._state.identity:
+            raise Refusal(codes.IN_USE, f"{said.name} is my own identity: choose another name")
         step.ask(StoreKey(token, role, said.name, said.public_key, connection))
 
     def answer(self, ask: StoreKey, value: Refusal | None, step: Step) -> None:

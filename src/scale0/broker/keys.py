@@ -42,6 +42,8 @@ class Key(NamedTuple):
     name: str
     expires: float = 0.0
     """Wall clock; only a token's has an end."""
+    endpoint: str = ""
+    """Of a broker: where it is, if its certificate says so."""
 
     @property
     def user(self) -> str:
@@ -70,7 +72,8 @@ class KeyTable:
             role: frozenset(key.name for key in self.keys if key.role == role and not key.expires) for role in ROLES
         }
         self._by_door: dict[str, dict[str, Key]] = {door: {} for door in ROLES_OF}
-        for key in self.keys:
+        # If a key is stored twice, the first name is its name, whatever the order of files.
+        for key in sorted(self.keys, key=lambda key: key.name):
             for door, roles in ROLES_OF.items():
                 # A token's key is for the socket on which it is traded in, and for nothing else.
                 if key.role in roles and (not key.expires or key.role == door):

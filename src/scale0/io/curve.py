@@ -87,9 +87,11 @@ class Curve:
 
     def candidates(self, endpoint: str) -> list[str]:
         """Keys that the broker at an endpoint may have: the one that it said, else any that is stored for a peer."""
-        stored = sorted(key.public for key in self.table.keys if key.role == PEER and not key.expires)
-        said = self.server_keys(endpoint)
-        return [said] if said in stored else stored
+        peers = sorted(key for key in self.table.keys if key.role == PEER and not key.expires)
+        stored, said = [key.public for key in peers], self.server_keys(endpoint)
+        if said in stored:
+            return [said]
+        return [key.public for key in peers if key.endpoint == endpoint] or stored
 
     def peer_of(self, public: str) -> str:
         """The user of a peer's key; blank: it is not stored."""

@@ -175,7 +175,7 @@ class KeyFolder:
         except (ConfigError, ValueError) as error:
             self.faults[path] = str(error)
             return Stored(signature, None)
-        return Stored(signature, Key(certificate.public, role, name, expires))
+        return Stored(signature, Key(certificate.public, role, name, expires, certificate.metadata.get("endpoint", "")))
 
     # Tokens.
 
@@ -202,6 +202,8 @@ class KeyFolder:
             return Refusal(codes.MALFORMED, "public_key is a key of CURVE, in Z85")
         if self.file_of(ask.role, ask.name).exists():
             return Refusal(codes.IN_USE, f"there is a key {ask.name} already: choose another name")
+        if any(key.public == ask.public_key for key in self.table(wall).keys):
+            return Refusal(codes.IN_USE, "this key is stored already: make another")
         if self.use_token(ask.token) is None:
             return Refusal(codes.NOT_ALLOWED, "this token was used, or its time is over")
         self.store(ask.role, ask.name, Certificate(public=ask.public_key, metadata={"name": ask.name}))
