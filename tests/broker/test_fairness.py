@@ -151,13 +151,27 @@ def test_the_cost_is_flat() -> None:
     assert many < 6 * few + 5e-6, (few, many)
 
 
+NAMES = {"frontend": frozenset(("flood", "honest")), "backend": frozenset(("worker",)), "peer": frozenset[str]()}
+
+
+def user_of(door: str, routing_id: bytes) -> str:
+    return f"{door}/{routing_id.decode().split('-')[1]}"
+
+
+def test_the_negotiation_of_one_key_is_bounded_over_all_its_connections() -> None:
+    world = World(keys=Keys(user_of, NAMES), max_heartbeats_per_second=20, max_control_per_second=10)
+    answered = 0
+    for number in range(20):
+        for _ in range(5):
+            answered += bool(world.say(f"frontend-flood-{number}", "CHECKCONFIG", {"identity": f"flood.{number}"}))
+    assert answered == 40
+    assert world.say("frontend-honest-1", "CHECKCONFIG", {"identity": "honest"})
+    world.pass_time(1.1)
+    assert world.say("frontend-flood-1", "CHECKCONFIG", {"identity": "flood.1"})
+
+
 def test_with_keys_many_connections_of_one_key_are_one_client() -> None:
-    names = {"frontend": frozenset(("flood", "honest")), "backend": frozenset(("worker",)), "peer": frozenset[str]()}
-
-    def user_of(door: str, routing_id: bytes) -> str:
-        return f"{door}/{routing_id.decode().split('-')[1]}"
-
-    world = World(keys=Keys(user_of, names))
+    world = World(keys=Keys(user_of, NAMES))
     world.ready("backend-worker-1", "slow", identity="worker")
     for number in range(50):
         asked(world, f"frontend-flood-{number}", 10)

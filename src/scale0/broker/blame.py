@@ -11,13 +11,15 @@ from typing import Final
 from scale0.base import codes
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.broker.connection import Connection, Connections
+from scale0.broker.connection import Account, Connection, Connections
 from scale0.broker.members import Members
 from scale0.broker.state import BrokerState
 from scale0.events.clients import ClientRefused
 
 FLOOD_WINDOW_SECONDS: Final = 1.0
 """The window of `max_control_per_second`."""
+KEY_SHARE: Final = 2.0
+"""How much negotiation and heartbeats one key may send, against the heartbeats of all clients together."""
 
 
 class Blame:
@@ -48,7 +50,19 @@ class Blame:
             connection.spent, connection.spent_since = 0, now.mono
         connection.spent += 1
         if connection.spent <= self._state.limits.max_control_per_second:
-            return True
+            return not connection.user_id or self._key_affords(connection.account, now)
         self._state.count("messages_flooded")
         self.blame(connection, codes.TOO_MANY, "a flood of control messages", now, step)
+        return False
+
+    def _key_affords(self, account: Account, now: Now) -> bool:
+        """The same for all connections of one key together. A fleet that comes back at once is no offence: what is too
+        much is dropped, and its sender asks again."""
+        if now.mono - account.spent_since > FLOOD_WINDOW_SECONDS:
+            account.spent, account.spent_since = 0, now.mono
+        account.spent += 1
+        limits = self._state.limits
+        if account.spent <= max(limits.max_control_per_second, KEY_SHARE * limits.max_heartbeats_per_second):
+            return True
+        self._state.count("messages_flooded")
         return False

@@ -34,9 +34,11 @@ class Speaker(Protocol):
 class Account:
     """How often somebody was wrong. All connections of one key have the same one."""
 
-    __slots__ = ("bad", "bad_since", "banned_until")
+    __slots__ = ("bad", "bad_since", "banned_until", "spent", "spent_since")
 
     def __init__(self) -> None:
+        self.spent = 0
+        self.spent_since = 0.0
         self.bad = 0
         self.bad_since = 0.0
         self.banned_until: float | None = None
