@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
+# Tests start hundreds of processes. Where a machine forbids to write bytecode, each of them compiles the package anew,
+# which doubles the time that a broker takes to import it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # `fixed` tries the same examples every time, so that a red build is red again on the next machine.
 # `search` looks for new ones: HYPOTHESIS_PROFILE=search make test
 _SLOW_IS_FINE = (HealthCheck.too_slow,)  # the machine may be busy; pytest-timeout ends what hangs

@@ -10,6 +10,7 @@ import pytest
 
 from scale0.cli import entries, faults, findings, helens, output, quiet, watching
 from scale0.client.errors import NoAnswer
+from scale0.client.shown import entry_path, is_over, known_agents
 
 NOW = 1_800_000_000.0
 
@@ -63,8 +64,7 @@ def test_an_agent_that_two_helens_know_is_shown_once():
         {"agent": "b", "state": "away", "left": 9.0, "helen": "one"},
         {"agent": "b", "state": "away", "left": 7.0, "helen": "two"},
     ]
-    age = lambda row: (row["state"] != "away", row.get("left") or 0)  # noqa: E731  # as the command has it
-    best = watching.latest(rows, lambda row: row["agent"], age)
+    best = known_agents(rows)
     assert [(row["agent"], row["helen"]) for row in best] == [("a", "two"), ("b", "one")]
 
 
@@ -97,7 +97,7 @@ def test_a_state_says_what_there_is_to_know_of_it(more, shown):
     ],
 )
 def test_an_entry_says_how_long_it_holds(row, shown, over):
-    assert (quiet.state_of(row, NOW), quiet.is_over(row, NOW)) == (shown, over)
+    assert (quiet.state_of(row, NOW), is_over(row, NOW)) == (shown, over)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])
@@ -121,8 +121,8 @@ def test_a_moment_is_this_machines_unless_it_says_another():
 
 
 def test_a_path_holds_any_name():
-    assert entries.path("checks", "a.b") == "checks.[a.b]"
-    assert entries.path("checks", "a]b", "handlers") == "checks.[a]]b].handlers"
+    assert entry_path("checks", "a.b") == "checks.[a.b]"
+    assert entry_path("checks", "a]b", "handlers") == "checks.[a]]b].handlers"
 
 
 def test_a_glob_stays_text_and_an_argument_is_json_if_it_can_be():

@@ -7,10 +7,11 @@ import signal
 import sys
 from pathlib import Path
 
-from scale0.cli.broker import log_to_stderr, say_ready
+from scale0.cli.broker import say_ready
 from scale0.config import BrokerConfig
 from scale0.io import process
 from scale0.io.files import read_config
+from scale0.io.logs import log_to_stderr
 from scale0.store.interface import Store
 from scale0.store.sqlite import SqliteStore
 
@@ -24,8 +25,8 @@ def main(file: str, point: str, nth: int) -> int:
         if hits == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    log_to_stderr()
     config = read_config(Path(file), BrokerConfig)
+    log_to_stderr(config.identity)
     # The same composition as an ordinary broker's, but for the store's failpoint.
     store: Store = SqliteStore(Path(config.data_dir), failpoint=die)
     process.choose_store = lambda config: store

@@ -27,6 +27,7 @@ from typing import Any
 from scale0.io.authority import Authority, create_authority
 from scale0.io.certificates import key_pem, new_key, request_pem
 from tests.support.broker_process import READY_SECONDS, STOP_SECONDS, BrokerProcess
+from tests.support.ports import free_port
 
 SOON = 20.0
 """Whatever should happen happens within so many seconds, on a busy machine too."""
@@ -113,7 +114,7 @@ class HelenProcess:
         self.config: dict[str, Any] = {
             "identity": identity,
             "broker": broker.endpoints["backend"].removeprefix("tcp://"),
-            "helen_port": 0,
+            "helen_port": free_port(),
             "certificate": str(self.files / "helen.pem"),
             "private_key": str(self.files / "helen-key.pem"),
             "client_ca": str(self.files / "agents-ca.pem"),
@@ -133,7 +134,7 @@ class HelenProcess:
         return self._process
 
     def start(self) -> None:
-        """Start her, and wait until she serves; her port is then kept."""
+        """Start her, and wait until she serves; where she listens is then kept."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.file.write_text(json.dumps(self.config))
         with self.log.open("ab") as log:

@@ -84,3 +84,5 @@ def apply(planted: Planted, folder: Path) -> None:
         place = min(places, key=lambda at: abs(at + 1 - hunk.line))
         lines[place : place + size] = hunk.new
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            stale.unlink()

@@ -23,12 +23,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.ports import free_port
+
 READY_SECONDS: Final = 30.0
 """How long a start may take on a busy machine."""
 STOP_SECONDS: Final = 15.0
 """How long an orderly stop may take before it is a failure."""
-RESTARTS: Final = 10
-"""How often a restart is tried while a port is taken."""
 PORTS: Final = ("frontend", "backend", "peer", "config_pub", "task_pub")
 
 
@@ -42,7 +42,7 @@ class BrokerProcess:
             "state": "active",
             "data_dir": str(folder / "data"),
             "segments": "off",  # tests look into the journal; those of segments say otherwise
-            **{f"{name}_port": 0 for name in PORTS},
+            **{f"{name}_port": free_port() for name in PORTS},
             **config,
         }
         self.file = folder / "broker.json"
@@ -66,7 +66,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, and wait until it serves; its ports are then kept in its file."""
+        """Start it, and wait until it serves; where it listens is then kept in its file."""
         if self.running:
             raise AssertionError("the broker is running already")
         self.file.write_text(json.dumps(self.config))
@@ -95,15 +95,7 @@ class BrokerProcess:
         """Stop it if it runs, and start it with the same data and the same ports."""
         if self.running:
             self.terminate()
-        for left in reversed(range(RESTARTS)):
-            try:
-                self.start()
-            except AssertionError as error:
-                # Free ports are those that outgoing connections use too: somebody may hold ours for a moment.
-                if not left or "cannot listen" not in str(error):
-                    raise
-            else:
-                return
+        self.start()
 
     def close(self) -> None:
         """End it, whatever happened; nothing is left behind."""

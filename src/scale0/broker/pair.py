@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from scale0.base.about import about
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker.connection import Connection
@@ -104,6 +105,12 @@ class Pair:
         self._state.stand(standby=standby, gives_way=gives_way)
         after = self._state.shown
         if before != after:
-            log.info("%s, which stands by for %s, is %s", self._state.identity, self._state.config.standby_for, after)
+            log.info(
+                "%s, which stands by for %s, is %s",
+                self._state.identity,
+                self._state.config.standby_for,
+                after,
+                extra=about(broker=self._state.identity, standby_for=self._state.config.standby_for),
+            )
             step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
             self._peers.tell_state(now, step)

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.base.errors import ConfigError, Refusal
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
@@ -177,7 +178,11 @@ class Spread:
                 document = self._read(said, frames[3])
             except Refusal as refusal:
                 self._state.count("config_sub_refused")
-                log.debug("a document that was published cannot be used: %s", refusal.message)
+                log.debug(
+                    "a document that was published cannot be used: %s",
+                    refusal.message,
+                    extra=about(config=hash_, version=version),
+                )
                 return
             self._weigh(None, document, frames[3], said, now, step)
         else:

@@ -120,6 +120,7 @@ class Views:
             },
             "tasks": self.tasks(),
             "error_clients": len(self._connections.banned(now)),
+            "full": self._state.full,
             "counters": dict(self._state.counters),
             "endpoints": self._state.endpoints,
         }
@@ -154,6 +155,8 @@ class Views:
             "waiting": len(self._requests.queues.get(name, ())),
             "oldest_seconds": None if oldest is None else now.mono - oldest.accepted,
             "backends": len(service.backends),
+            "slots": sum(one.slots for one in service.backends),
+            "busy": sum(one.busy for one in service.backends),
             "lru": [{"identity": one.identity, "slots": one.slots, "busy": one.busy} for one in first],
             "tasks_queued": None if tasks is None else tasks[0],
             "tasks_more": tasks is not None and tasks[1],

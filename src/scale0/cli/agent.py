@@ -13,10 +13,12 @@ from pathlib import Path
 import click
 
 from scale0.cli.agent_enrol import enrol, renew, revoke
+from scale0.cli.log_format import log_format
 
 
 @click.group(invoke_without_command=True)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Its file: .json, .xml or .zpl.")
+@log_format
 @click.pass_context
 def agent(context: click.Context, config_file: Path | None) -> None:
     """Run an agent until SIGTERM or Ctrl-C: it runs checks, and tells Helen what they found.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from scale0.cli import faults, output
+from scale0.cli.again import json_option
 from scale0.cli.helen_init import data_dir_option
-from scale0.cli.look import json_option
 
 if TYPE_CHECKING:
     from scale0.io.enrolment import EnrolError, Place
@@ -74,6 +74,10 @@ def renew(config_file: Path, at_once: bool, wants_json: bool) -> None:
 
     \b
     With --json, an object: renewed, expires (null: it was not due)
+
+    \b
+    Example:
+      scale0 agent renew --config agent.zpl
     """
     from scale0.config import AgentConfig
     from scale0.io import enrolment

@@ -10,24 +10,29 @@ from typing import Final
 
 import click
 
-from scale0.cli import faults, helens, output
+from scale0.cli import complete, faults, helens, output
 from scale0.cli.helen_init import data_dir_option
 from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
 from scale0.cli.places import joins
+from scale0.client.shown import HELEN_PREFIX
 
 NOT_HERE: Final = "type it on Helen's machine, and name her folder with --data-dir"
 STILL_THERE: Final = "stop it first, or `scale0 agent revoke` its certificate on Helen's machine"
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete.agents)
 @joins
 @data_dir_option
 def forget(name: str, join: str, data_dir: Path) -> None:
     """Have Helen forget agent NAME, which is away for good, and how its checks were. Type it on Helen's machine.
 
     History stays. Its certificate holds as long as it did: revoke it, or the agent may come back.
+
+    \b
+    Example:
+      scale0 agent forget web-1 --data-dir /var/lib/scale0/helen
     """
     from scale0.base import codes
     from scale0.client.errors import CallError
@@ -40,7 +45,7 @@ def forget(name: str, join: str, data_dir: Path) -> None:
     with connect(join, DISCOVERY_SECONDS) as client:
         for helen in helens.need_helens(client):
             try:
-                client.call(f"{helens.PREFIX}{helen}.forget", agent=name, token=token)
+                client.call(f"{HELEN_PREFIX}{helen}.forget", agent=name, token=token)
                 known = True
             except CallError as error:
                 if error.code == codes.IN_USE:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from scale0.cli.joining import token_option
+from scale0.cli.log_format import log_format
 
 if TYPE_CHECKING:
     from scale0.broker.broker import Broker
@@ -57,6 +58,7 @@ def port_option(name: str, default: int) -> Callable[[Command], Command]:
 @click.option("--standby-for", metavar="BROKER", help="Serve the clients of this one while it does not; needs --join.")
 @click.option("--service", "services", multiple=True, help="Serve only this; may be repeated. Default: all.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys: the net is trusted.")
+@log_format
 @click.option("--curve", is_flag=True, default=None, help="Let in those with a key alone; see `scale0 keys`.")
 @token_option
 def broker(
@@ -81,9 +83,9 @@ def broker(
     """
     from scale0.config import BrokerConfig
     from scale0.io.files import read_config
+    from scale0.io.logs import log_to_stderr
     from scale0.io.process import run_broker
 
-    log_to_stderr()
     config = read_config(config_file, BrokerConfig) if config_file else BrokerConfig()
     changes = {name: value for name, value in flags.items() if value is not None}
     if services:
@@ -91,6 +93,7 @@ def broker(
     if joined:
         changes["peers"] = [*config.peers, *(peer_of(word) for word in joined)]
     changes.setdefault("identity", config.identity or default_identity())
+    log_to_stderr(changes["identity"])
     if token_text:
         changes["curve"] = True
     config = changed(config, changes)
@@ -138,13 +141,6 @@ def changed(config: BrokerConfig, changes: dict[str, Any]) -> BrokerConfig:
         reasons = [reason.removeprefix("line 1: ") for reason in error.reasons]
         raise ConfigError(reasons) from error
     return msgspec.structs.replace(config, **{name: getattr(asked, name) for name in changes})
-
-
-def log_to_stderr(level: str = "INFO") -> None:
-    """Logs beside the answers, never between them."""
-    import logging
-
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 def default_identity() -> str:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import output
-from scale0.cli.look import DISCOVERY_SECONDS, counted, json_option, shown_again, state_of, watch_option
+from scale0.cli.again import json_option, shown_again, watch_option
+from scale0.cli.look import DISCOVERY_SECONDS, counted, state_of
 from scale0.cli.network import connect
 from scale0.cli.places import joins
+from scale0.client.shown import brokers_in_order, group_rows, grouped, offered_at
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -41,6 +43,11 @@ def peers(join: str, wants_json: bool, watch: bool) -> None:
       age             seconds since it was last heard
       config_version  of the configuration that it has
       endpoints       where its sockets are
+
+    \b
+    Examples:
+      scale0 peers --watch
+      scale0 peers --json | jq '.[] | select(.state == "lost") | .broker'
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         shown_again(lambda: show_peers(client, wants_json), watch, wants_json)
@@ -83,6 +90,10 @@ def groups(join: str, wants_json: bool, watch: bool) -> None:
       brokers   names of its brokers
       active    how many of them serve
       load      how many clients they have, all together
+
+    \b
+    Example:
+      scale0 groups
     """
     with connect(join, DISCOVERY_SECONDS) as client:
         shown_again(lambda: show_groups(client, wants_json), watch, wants_json)
@@ -90,15 +101,7 @@ def groups(join: str, wants_json: bool, watch: bool) -> None:
 
 def show_groups(client: Client, wants_json: bool) -> None:
     """One row for each."""
-    rows = [
-        {
-            "group": name,
-            "brokers": [row["broker"] for row in members],
-            "active": sum(row["state"] == "active" for row in members),
-            "load": sum(row["load"] for row in members),
-        }
-        for name, members in grouped(brokers_of(client)).items()
-    ]
+    rows = group_rows(brokers_of(client))
     if wants_json:
         output.say(output.as_json(rows))
         return
@@ -116,19 +119,39 @@ def show_groups(client: Client, wants_json: bool) -> None:
 
 @click.command()
 @joins
+@json_option
 @watch_option
-def topology(join: str, watch: bool) -> None:
-    """Draw the network in the terminal: groups, their brokers, and what is offered where."""
+def topology(join: str, wants_json: bool, watch: bool) -> None:
+    """Draw the network in the terminal: groups, their brokers, and what is offered where.
+
+    \b
+    With --json, an object:
+      brokers   as `scale0 peers --json`
+      groups    as `scale0 groups --json`
+      services  {broker: [name…]}
+
+    \b
+    Examples:
+      scale0 topology
+      scale0 topology --json | jq .services
+    """
     with connect(join, DISCOVERY_SECONDS) as client:
-        shown_again(lambda: output.say(output.clean("\n".join(drawing(client)))), watch, False)
+        shown_again(lambda: show_topology(client, wants_json), watch, wants_json)
+
+
+def show_topology(client: Client, wants_json: bool) -> None:
+    """The drawing, or what it is drawn from."""
+    if wants_json:
+        rows = brokers_of(client)
+        offered = offered_at(client.services())
+        output.say(output.as_json({"brokers": rows, "groups": group_rows(rows), "services": offered}))
+    else:
+        output.say(output.clean("\n".join(drawing(client))))
 
 
 def drawing(client: Client) -> Iterator[str]:
     """A tree: group, broker, services."""
-    offered: dict[str, list[str]] = {}
-    for row in client.services():
-        for broker in row["where"]:
-            offered.setdefault(broker, []).append(row["service"])
+    offered = offered_at(client.services())
     rows = brokers_of(client)
     for name, members in grouped(rows).items():
         yield name or NO_GROUP
@@ -148,15 +171,4 @@ def drawing(client: Client) -> Iterator[str]:
 
 def brokers_of(client: Client) -> list[dict[str, Any]]:
     """The broker that was asked, then the others by name."""
-    first, *others = client.call("scale0.brokers")["items"]
-    return [first, *sorted(others, key=lambda row: str(row["broker"]))]
-
-
-def grouped(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """By group, that of the broker that was asked first."""
-    out: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        out.setdefault(row["group"], []).append(row)
-    for members in out.values():
-        members.sort(key=lambda row: str(row["broker"]))
-    return out
+    return brokers_in_order(client.call("scale0.brokers")["items"])

@@ -13,19 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli import joining, look, output
+from scale0.cli import complete, joining, look, output
 from scale0.cli.network import connect
-from scale0.cli.places import FRONTEND_PORT, endpoint_of, joins
+from scale0.cli.places import joins
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from scale0.client.client import Client
 
 WAIT_BEFORE_HINT_SECONDS: Final = 1.0
 """After this long without an answer we look whether anybody offers the service at all."""
-COMPLETION_SECONDS: Final = 0.5
-"""How long a shell's completion may wait for the names of services."""
 STDIN: Final = "-"
 SECONDS: Final = click.FloatRange(0, 86_400, min_open=True)
 
@@ -57,22 +53,8 @@ def arguments_of(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs
 
 
-def names_of_services(context: click.Context, _argument: click.Parameter, start: str) -> list[CompletionItem]:
-    """For a shell's completion; silence if nobody answers."""
-    from click.shell_completion import CompletionItem
-
-    from scale0.base.errors import Scale0Error
-
-    try:
-        join = context.params.get("join") or endpoint_of("127.0.0.1", FRONTEND_PORT)
-        with connect(join, COMPLETION_SECONDS, COMPLETION_SECONDS) as client:
-            return [CompletionItem(row["service"]) for row in client.services() if row["service"].startswith(start)]
-    except (Scale0Error, OSError):
-        return []
-
-
 @click.command()
-@click.argument("service", required=False, shell_complete=names_of_services)
+@click.argument("service", required=False, shell_complete=complete.services)
 @click.argument("words", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 @joins
 @joining.token_option

@@ -65,6 +65,11 @@ def chaos(
       lost, duplicated, out_of_order, executions, beyond_max_attempts, attempts_repeated,
       kills {broker, worker}, crashed, examples, kept,
       recovery {worker, broker, taken_back: {kills, p50, p99, max} in seconds}
+
+    \b
+    Examples:
+      scale0 chaos
+      scale0 chaos --seconds 60 --workers 5 --seed 7
     """
     import random
 

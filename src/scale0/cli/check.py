@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from scale0.cli import authority, entries, faults, findings, helens, output
+from scale0.cli import authority, complete, entries, faults, findings, helens, output
+from scale0.cli.again import json_option, watched
 from scale0.cli.check_test import test
-from scale0.cli.look import json_option
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 
@@ -49,8 +49,8 @@ arg_option = click.option("--arg", "args", multiple=True, metavar="KEY=VALUE", h
 
 
 @check.command()
-@click.argument("agent")
-@click.argument("name", required=False)
+@click.argument("agent", shell_complete=complete.agents)
+@click.argument("name", required=False, shell_complete=complete.checks)
 @joins
 @arg_option
 @click.option(
@@ -202,7 +202,7 @@ def add(name: str, join: str, authority: authority.Authority, **said: Any) -> No
 
 
 @check.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete.definitions)
 @joins
 @defining
 @authority.commands
@@ -234,11 +234,16 @@ def tell(name: str, version: int, found: dict[str, Any]) -> None:
 
 
 @check.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete.definitions)
 @joins
 @authority.commands
 def remove(name: str, join: str, authority: authority.Authority) -> None:
-    """Let no agent run the check NAME by itself any more."""
+    """Let no agent run the check NAME by itself any more.
+
+    \b
+    Example:
+      scale0 check remove disks
+    """
     version = entries.take(join, authority, "check", [name], "no other check may depend on it: `scale0 check list`")
     output.say(f"{name} is gone from the configuration, version {version}")
 
@@ -247,11 +252,16 @@ def remove(name: str, join: str, authority: authority.Authority) -> None:
 @joins
 @json_option
 @authority.commands
+@watched
 def listing(join: str, wants_json: bool, authority: authority.Authority) -> None:
     """Show what agents run by themselves; `scale0 checks` shows what they find.
 
     \b
     With --json, an array of the objects of the document (docs/configuration.md).
+
+    \b
+    Example:
+      scale0 check list
     """
     [found] = entries.entries(join, authority, KEY)
     if wants_json:

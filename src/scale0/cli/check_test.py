@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from scale0.cli import faults, findings, output
+from scale0.cli.again import json_option
 from scale0.cli.call import SECONDS
-from scale0.cli.look import json_option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

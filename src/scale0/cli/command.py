@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from scale0.cli import authority, faults, output
-from scale0.cli.look import json_option
+from scale0.cli import authority, complete, faults, output
+from scale0.cli.again import json_option
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 
-broker_argument = click.argument("broker", required=False)
+broker_argument = click.argument("broker", required=False, shell_complete=complete.brokers)
 
 
 @click.command()
@@ -27,6 +27,10 @@ def enable(broker: str | None, join: str, wants_json: bool, authority: authority
 
     \b
     With --json, an object: broker, state, draining
+
+    \b
+    Example:
+      scale0 enable east-1
     """
     show_state(commanded("enable", broker, join, authority), wants_json, "it serves")
 
@@ -41,6 +45,10 @@ def disable(broker: str | None, join: str, wants_json: bool, authority: authorit
 
     \b
     With --json, an object: broker, state, draining
+
+    \b
+    Example:
+      scale0 disable east-1
     """
     show_state(commanded("disable", broker, join, authority), wants_json, "`scale0 enable` takes it back")
 
@@ -55,6 +63,10 @@ def drain(broker: str | None, join: str, wants_json: bool, authority: authority.
 
     \b
     With --json, an object: broker, state, draining
+
+    \b
+    Example:
+      scale0 drain east-1
     """
     show_state(commanded("drain", broker, join, authority), wants_json, "`scale0 enable` takes it back")
 
@@ -69,6 +81,10 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authority
 
     \b
     With --json, an object: broker, changed [key paths]
+
+    \b
+    Example:
+      scale0 config check broker.zpl && scale0 reload
     """
     from scale0.client.errors import BadArguments
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scale0.cli import authority, entries, faults, output
-from scale0.cli.look import json_option
+from scale0.cli import authority, complete, entries, faults, output
+from scale0.cli.again import json_option, watched
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 
@@ -45,6 +45,7 @@ def config() -> None:
     help="Whose file it is.",
 )
 @json_option
+@watched
 def check(file: Path, kind: str, wants_json: bool) -> None:
     """Say whether FILE (.json, .xml or .zpl) can be used, with every reason why not and its line.
 
@@ -52,6 +53,11 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
 
     \b
     With --json, an object: file, kind, valid, reasons [text…]
+
+    \b
+    Examples:
+      scale0 config check broker.zpl
+      scale0 config check network.json --as network --watch
     """
     from scale0.base.errors import ConfigError, Refusal
     from scale0.config import MAX_DOCUMENT_BYTES, form_of, parse
@@ -111,12 +117,23 @@ def beyond_shape(document: Any) -> list[str]:
 @click.option("--form", type=click.Choice(["json", "xml", "zpl"]), default="json", show_default=True, help="How.")
 @json_option
 @authority.commands
-@click.option("--version", type=click.IntRange(1), help="One of the history (default: the current one).")
+@click.option(
+    "--version",
+    type=click.IntRange(1),
+    help="One of the history (default: the current one).",
+    shell_complete=complete.versions,
+)
+@watched
 def show(join: str, form: str, wants_json: bool, authority: authority.Authority, version: int | None) -> None:
     """Show the network document that the broker has.
 
     \b
     With --json, an object: version, hash, config (the document)
+
+    \b
+    Examples:
+      scale0 config show --form zpl > network.zpl
+      scale0 config show --version 7 --json | jq .config.services
     """
     from scale0.config import render
 
@@ -137,11 +154,12 @@ def document_of(found: dict[str, Any]) -> NetworkDocument:
 
 
 @config.command()
-@click.argument("older", type=click.IntRange(1))
-@click.argument("newer", type=click.IntRange(1), required=False)
+@click.argument("older", type=click.IntRange(1), shell_complete=complete.versions)
+@click.argument("newer", type=click.IntRange(1), required=False, shell_complete=complete.versions)
 @joins
 @json_option
 @authority.commands
+@watched
 def diff(older: int, newer: int | None, join: str, wants_json: bool, authority: authority.Authority) -> None:
     """Show what changed from version OLDER to NEWER (default: the current one), key by key.
 
@@ -149,6 +167,11 @@ def diff(older: int, newer: int | None, join: str, wants_json: bool, authority: 
 
     \b
     With --json, an array of objects: path, before, after (null: not there)
+
+    \b
+    Examples:
+      scale0 config diff 7
+      scale0 config diff 7 9 --json
     """
     from scale0.config import changed_paths
 
@@ -224,7 +247,7 @@ def set_(
 
 
 @config.command()
-@click.argument("version", type=click.IntRange(1))
+@click.argument("version", type=click.IntRange(1), shell_complete=complete.versions)
 @expect_option
 @joins
 @json_option
@@ -234,6 +257,10 @@ def rollback(version: int, expect: int | None, join: str, wants_json: bool, auth
 
     \b
     With --json, an object: version, hash
+
+    \b
+    Example:
+      scale0 config rollback 7 --expect 9
     """
     tell_change(managed(join, authority, "rollback_config", version=version, base=expect), wants_json)
 
@@ -247,6 +274,7 @@ def tell_change(done: dict[str, Any], wants_json: bool) -> None:
 @joins
 @json_option
 @authority.commands
+@watched
 def history(join: str, wants_json: bool, authority: authority.Authority) -> None:
     """Show the versions of the network document, the newest first.
 
@@ -254,6 +282,10 @@ def history(join: str, wants_json: bool, authority: authority.Authority) -> None
 
     \b
     With --json, an array of objects: version, hash, parent, time, author, current
+
+    \b
+    Example:
+      scale0 config history
     """
     rows = managed(join, authority, "config_history")["items"]
     if wants_json:

@@ -74,6 +74,11 @@ def demo(keep: bool, page: Path | None) -> None:
     It runs on free ports in a temporary folder. The network takes half a minute; then Spark computes from its history
     what has happened, which takes a minute or two, and a report says it. Without the extra `pipeline` or without Java
     that last part is left out. Nothing stays but the report's page. Exits with 1 if anything was not as promised.
+
+    \b
+    Examples:
+      scale0 demo
+      scale0 demo --page report.html
     """
     from scale0.cli.child import Broken
     from scale0.cli.demo_network import DemoNetwork

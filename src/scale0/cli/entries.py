@@ -14,9 +14,11 @@ import click
 from scale0.cli import authority, faults
 from scale0.cli.call import parsed
 from scale0.cli.network import connect
+from scale0.client.shown import entry_path
 
 NOTHING_TO_REMOVE: Final = "there is nothing to remove"
 """What a broker says of a path that leads nowhere."""
+path: Final = entry_path
 MORE: Final = "docs/configuration.md has every key"
 
 
@@ -37,11 +39,6 @@ def texts(words: Sequence[str], option: str) -> dict[str, str]:
     """The same, each value as the text that it is."""
     pairs(words, option)
     return {key: value for key, _, value in (word.partition("=") for word in words)}
-
-
-def path(key: str, name: str, *rest: str) -> str:
-    """Where an entry is, or a key of it, whatever its name."""
-    return ".".join([key, f"[{name.replace(']', ']]')}]", *rest])
 
 
 def entries(join: str, given: authority.Authority, *keys: str) -> list[list[dict[str, Any]]]:

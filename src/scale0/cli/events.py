@@ -79,7 +79,9 @@ def events() -> None:
 @click.option(
     "-n", "count", type=click.IntRange(1, MAX_COUNT), help=f"So many, the last ones ({DEFAULT_COUNT}, without --since)."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@click.option(
+    "-f", "--follow", "--watch", "follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C."
+)
 @click.option("--json", "wants_json", is_flag=True, help="One JSON object for each event, on a line of its own.")
 def tail(
     since: float | None,

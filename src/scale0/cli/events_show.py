@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.cli import output
+from scale0.io.segments.lines import as_line, as_time
 
 if TYPE_CHECKING:
     from scale0.io.segments.history import Event
@@ -79,38 +80,6 @@ def _cells(event: Event, date: bool) -> list[str]:
     texts = (event["identity"], event["service"], state, "" if seconds is None else f"{seconds:.3f}", event["ref"])
     shown = moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S.%f")[: None if date else 12]
     return [shown, event["kind"], *(text or "" for text in texts), event["data"] or ""]
-
-
-def as_line(event: Event) -> bytes:
-    """An event as one JSON object: times as text, `data` as what it says."""
-    return msgspec.json.encode({name: _as_json(name, value) for name, value in event.items()})
-
-
-def _as_json(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    match name:
-        case "time" | "at":
-            return as_time(value)
-        case "data":
-            return _as_data(value)
-        case _:
-            return value
-
-
-def _as_data(text: str) -> Any:
-    """As it stands, on one line; what is no JSON, as text: a segment may come from anywhere."""
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return text
-    return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
-
-
-def as_time(time_us: int) -> str:
-    """2026-05-01T22:00:00.123456Z"""
-    seconds, rest = divmod(time_us, _MICRO)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06d}Z"
 
 
 def write_file(target: Path, tables: Iterator[Any]) -> int:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli import output
+from scale0.cli import complete, output
+from scale0.cli.again import watched
 from scale0.cli.events import HELENS_FOLDER
 from scale0.cli.faults import NO, Trouble
 from scale0.cli.pipeline_places import warehouse_of, with_warehouse
@@ -40,10 +41,11 @@ COLOURS: Final = {
 
 
 @click.command()
-@click.argument("what", metavar="TASK|CLIENT|CHECK")
+@click.argument("what", metavar="TASK|CLIENT|CHECK", shell_complete=complete.explained)
 @with_warehouse
 @click.option("--last", type=Span(), default="7d", show_default=True, help="So far back: 12h, 7d, 4w.")
 @click.option("--json", "wants_json", is_flag=True, help="As JSON: an object with all entries.")
+@watched
 def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_json: bool) -> None:
     """Tell all that happened to a task (its id), a client, node or agent (its identity), or a check (AGENT/CHECK).
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import click
 
-from scale0.cli import authority, entries, faults, helens, output
+from scale0.cli import authority, complete, entries, faults, helens, output
+from scale0.cli.again import json_option, watched
 from scale0.cli.call import SECONDS
 from scale0.cli.check import is_given, plain
-from scale0.cli.look import json_option
 from scale0.cli.places import joins
 from scale0.cli.watching import STATES
 
@@ -88,11 +88,16 @@ def add(name: str, join: str, authority: authority.Authority, **said: Any) -> No
 @joins
 @json_option
 @authority.commands
+@watched
 def listing(join: str, wants_json: bool, authority: authority.Authority) -> None:
     """Show all handlers, and the checks that name them.
 
     \b
     With --json, an array of the objects of the document (docs/configuration.md).
+
+    \b
+    Example:
+      scale0 handler list
     """
     found, checks = entries.entries(join, authority, KEY, "checks")
     if wants_json:
@@ -120,12 +125,17 @@ def listing(join: str, wants_json: bool, authority: authority.Authority) -> None
 
 
 @handler.command("test")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.handlers)
 @joins
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", default=30.0, help="How long to wait for it (30).")
 @authority.commands
 def trial(name: str, join: str, timeout: float, authority: authority.Authority) -> None:
-    """Have the handler NAME told something now, to see whether it works. Exits with 1 if it does not."""
+    """Have the handler NAME told something now, to see whether it works. Exits with 1 if it does not.
+
+    \b
+    Example:
+      scale0 handler test pager
+    """
     from scale0.cli.task_network import task_client
     from scale0.client.errors import NoAnswer, TaskFailed
 
@@ -173,11 +183,16 @@ def sample(name: str) -> dict[str, Any]:
 
 
 @handler.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.handlers)
 @joins
 @authority.commands
 def remove(name: str, join: str, authority: authority.Authority) -> None:
-    """Tell the handler NAME nothing any more."""
+    """Tell the handler NAME nothing any more.
+
+    \b
+    Example:
+      scale0 handler remove pager
+    """
     hint = "checks that name it must be changed first: `scale0 handler list` shows them"
     version = entries.take(join, authority, "handler", [name], hint)
     output.say(f"{name} is gone from the configuration, version {version}")

@@ -13,6 +13,7 @@ import click
 
 from scale0.cli.helen_init import init, token
 from scale0.cli.joining import join, token_option
+from scale0.cli.log_format import log_format
 from scale0.cli.places import keyed
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Her file: .json, .xml or .zpl.")
+@log_format
 @keyed
 @token_option
 @click.pass_context
@@ -42,13 +44,13 @@ def helen(context: click.Context, config_file: Path | None, token_text: str | No
         return
     if config_file is None:
         raise click.UsageError("name her file: scale0 helen --config FILE; `scale0 helen init` makes one")
-    from scale0.cli.broker import log_to_stderr
     from scale0.config import HelenConfig
     from scale0.io.files import read_config
     from scale0.io.helen.process import run_helen
+    from scale0.io.logs import log_to_stderr
 
-    log_to_stderr()
     config = read_config(config_file, HelenConfig)
+    log_to_stderr(config.identity)
     if token_text:
         join(config.broker_endpoint(), "backend", token_text, config.identity)
     sys.exit(run_helen(config, say_ready))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from scale0.cli import faults, output
-from scale0.cli.look import json_option
+from scale0.cli.again import json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,13 +5,12 @@ Lives here: who is a Helen, and the pages that each of them gives, joined. Never
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from scale0.cli import faults
+from scale0.client.shown import HELEN_PREFIX, helens_of
 
-PREFIX: Final = "helen."
-SUFFIX: Final = ".agents"
 PAGE_ROWS: Final = 1_000
 """As many as a Helen gives at once."""
 
@@ -40,12 +39,7 @@ class Heard(NamedTuple):
 
 def helens(client: Network) -> list[str]:
     """The identities of the Helens that are connected."""
-    names = (row["service"] for row in client.services() if row["backends"])
-    return sorted(
-        name[len(PREFIX) : -len(SUFFIX)]
-        for name in names
-        if name.startswith(PREFIX) and name.endswith(SUFFIX) and len(name) >= len(PREFIX) + len(SUFFIX)
-    )
+    return helens_of(client.services())
 
 
 def need_helens(client: Network) -> list[str]:
@@ -56,17 +50,19 @@ def need_helens(client: Network) -> list[str]:
     return found
 
 
-def ask(client: Network, view: str, asked: dict[str, Any], limit: int | None = None) -> Heard:
-    """Every row of a view (`agents`, `checks`, `incidents`), at most `limit` of each Helen. One who is silent is named;
-    if all are, that is an error."""
+def ask(
+    client: Network, view: str, asked: dict[str, Any], limit: int | None = None, known: Sequence[str] = ()
+) -> Heard:
+    """Every row of a view (`agents`, `checks`, `incidents`), at most `limit` of each Helen (`known`, or all that are
+    connected). One who is silent is named; if all are, that is an error."""
     from scale0.client.errors import CallError
 
     heard = Heard([], [])
-    known = need_helens(client)
+    known = known or need_helens(client)
     for helen in known:
         try:
             heard.rows.extend(
-                {**row, "helen": helen} for row in _pages(client, f"{PREFIX}{helen}.{view}", limit, asked)
+                {**row, "helen": helen} for row in _pages(client, f"{HELEN_PREFIX}{helen}.{view}", limit, asked)
             )
         except CallError as error:
             heard.silent.append(helen)
@@ -87,3 +83,13 @@ def _pages(client: Network, service: str, limit: int | None, asked: dict[str, An
         if not page["next"]:
             return
         asked = {**asked, "after": page["next"]}
+
+
+def latest(rows: Iterable[Row], name: Callable[[Row], Any], age: Callable[[Row], Any]) -> list[Row]:
+    """Of each name the row of whom knows it best, by name."""
+    found: dict[Any, Row] = {}
+    for row in rows:
+        other = found.get(name(row))
+        if other is None or age(row) > age(other):
+            found[name(row)] = row
+    return [found[key] for key in sorted(found)]

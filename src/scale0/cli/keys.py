@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from scale0.cli import faults, joining, output
+from scale0.cli.again import json_option
 from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
-from scale0.cli.look import json_option
 from scale0.cli.places import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, endpoint_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,10 @@ import click
 from scale0 import __version__
 from scale0.base.errors import Scale0Error
 from scale0.cli import faults
+from scale0.cli.access import access
 from scale0.cli.agent import agent
 from scale0.cli.agent_forget import forget
+from scale0.cli.audit import audit
 from scale0.cli.broker import broker
 from scale0.cli.brokers import groups, peers, topology
 from scale0.cli.call import call
@@ -29,12 +31,16 @@ from scale0.cli.explain import explain
 from scale0.cli.handler import handler
 from scale0.cli.helen import helen
 from scale0.cli.keys import keys, token
-from scale0.cli.look import clients, services, status
+from scale0.cli.look import clients, services
+from scale0.cli.management import management
 from scale0.cli.password import password
 from scale0.cli.pipeline import pipeline
+from scale0.cli.queues import error_clients, queues
 from scale0.cli.quiet import downtime, silence
 from scale0.cli.report import report
+from scale0.cli.status import status
 from scale0.cli.task import task
+from scale0.cli.top import top
 from scale0.cli.up import up
 from scale0.cli.watching import agents, checks, incidents
 from scale0.cli.worker import worker
@@ -55,7 +61,8 @@ def cli() -> None:
       scale0 call hello world              have one done
       scale0 task submit hello world       the same, whoever dies meanwhile
       scale0 checks                        how is every machine that is watched?
-      scale0 status                        how is the broker?
+      scale0 status                        what is wrong, and what to type next
+      scale0 top                           the same, live
 
     Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
     Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.
@@ -71,8 +78,11 @@ for command in (
     call,
     task,
     services,
+    queues,
     clients,
+    error_clients,
     status,
+    top,
     peers,
     groups,
     topology,
@@ -81,6 +91,7 @@ for command in (
     check,
     incidents,
     events,
+    audit,
     explain,
     report,
     handler,
@@ -94,6 +105,8 @@ for command in (
     reload,
     keys,
     token,
+    access,
+    management,
     password,
     completion,
     demo,

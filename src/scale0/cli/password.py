@@ -16,7 +16,8 @@ def password() -> None:
     Without a terminal, the first line of stdin is the password.
 
     \b
-    Example, in ZPL:
+    Example, and what its output is for, in ZPL:
+      scale0 password < secret.txt
       admins
           auth_id = root
           password_hash = '$argon2id$...'

@@ -126,6 +126,10 @@ def stream(every: float, **options: Any) -> None:
     """Keep the tables fresh: a run whenever there are new segments, with one session. Ctrl-C ends it.
 
     While it runs, `pipeline run` is refused, and a backfill is handed to it.
+
+    \b
+    Example:
+      scale0 pipeline stream --every 60
     """
     from scale0.pipeline.engine import runs
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import output
+from scale0.cli.again import watched
 from scale0.cli.faults import Trouble
 from scale0.cli.pipeline_places import Moment, local_segments, warehouse_of, with_warehouse
 
@@ -36,7 +37,9 @@ MAX_CELL: Final = 60
 @click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, show_default=True, help="At most so many rows.")
 @click.option("--all", "everything", is_flag=True, help="All rows, whatever --limit says.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="How.")
-def show(table: str | None, warehouse: str | None, data_dir: str, form: str, **options: Any) -> None:
+@click.option("--json", "wants_json", is_flag=True, help="The same as --format json.")
+@watched
+def show(table: str | None, warehouse: str | None, data_dir: str, form: str, wants_json: bool, **options: Any) -> None:
     """Print a table of the warehouse as it is; without TABLE, which there are.
 
     \b
@@ -49,9 +52,10 @@ def show(table: str | None, warehouse: str | None, data_dir: str, form: str, **o
     from scale0.pipeline import reading
 
     place = warehouse_of(warehouse, data_dir)
+    form = "json" if wants_json else form
     names = reading.tables(place)
     if table is None:
-        output.say("\n".join(names))
+        output.say(output.as_json(names) if wants_json else "\n".join(names))
         return
     if table not in names:
         raise Trouble(f"there is no table {table!r}", f"there are: {', '.join(names)}")
@@ -145,11 +149,17 @@ def text(cell: Any) -> str:
 @with_warehouse
 @click.option("--segments", multiple=True, metavar="URL", help="Where segments are, to see what waits.")
 @click.option("--json", "wants_json", is_flag=True, help="As JSON.")
+@watched
 def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], wants_json: bool) -> None:
     """Say what the tables cover, how far they are behind, and what is missing.
 
     Exit code 1: a segment is damaged or contradicts what is known, segments cannot be reached, or there are no tables
     yet. Files that are no segments are named, too; they make no difference.
+
+    \b
+    Examples:
+      scale0 pipeline status
+      scale0 pipeline status --json | jq .horizon_us
     """
     import msgspec
 

@@ -13,9 +13,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from scale0.cli import authority, entries, output
-from scale0.cli.look import json_option
+from scale0.cli import authority, complete, entries, output
+from scale0.cli.again import json_option, watched
 from scale0.cli.places import joins
+from scale0.client.shown import is_over
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MAX_SECONDS: Final = 366 * 86_400.0
@@ -64,8 +65,22 @@ def selecting(command: Command) -> Command:
     for option in (
         click.option("--reason", default="", metavar="TEXT", help="Why: whoever sees it will ask."),
         click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Those of agents with this label."),
-        click.option("--check", "checks", multiple=True, metavar="GLOB", help="Which checks (all)."),
-        click.option("--agent", "agents", multiple=True, metavar="GLOB", help="Whose checks (all agents')."),
+        click.option(
+            "--check",
+            "checks",
+            multiple=True,
+            metavar="GLOB",
+            help="Which checks (all).",
+            shell_complete=complete.checks,
+        ),
+        click.option(
+            "--agent",
+            "agents",
+            multiple=True,
+            metavar="GLOB",
+            help="Whose checks (all agents').",
+            shell_complete=complete.agents,
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
@@ -120,7 +135,12 @@ def silence() -> None:
 def add_silence(
     join: str, authority: authority.Authority, seconds: float | None, name: str | None, **which: Any
 ) -> None:
-    """Be silent about some checks from now on."""
+    """Be silent about some checks from now on.
+
+    \b
+    Example:
+      scale0 silence add --agent 'db-*' --check disk --for 2h --reason 'being moved'
+    """
     named = chosen(name, "silence")
     ends = time.time() + seconds if seconds else 0
     entry = {"name": named, **selection(**which), "ends": ends}
@@ -151,7 +171,13 @@ def downtime() -> None:
 def add_downtime(
     join: str, authority: authority.Authority, starts: float | None, seconds: float, name: str | None, **which: Any
 ) -> None:
-    """Plan a downtime."""
+    """Plan a downtime.
+
+    \b
+    Examples:
+      scale0 downtime add --agent web-1 --for 1h --reason 'new disks'
+      scale0 downtime add --agent '*' --from 2026-05-01T22:00 --for 4h
+    """
     named = chosen(name, "downtime")
     begins = time.time() if starts is None else starts
     if begins + seconds <= time.time():
@@ -173,9 +199,9 @@ def state_of(row: dict[str, Any], now: float) -> str:
     return f"{output.span(ends - now)} left" if ends > now else "over"
 
 
-def is_over(row: dict[str, Any], now: float) -> bool:
-    """True for one that holds nothing back any more."""
-    return bool(0 < row["ends"] <= now)
+def example(noun: str, words: str) -> str:
+    """The end of a help text."""
+    return f"\n\n\b\nExample:\n  scale0 {noun} {words}"
 
 
 def listing(noun: str, advice: str) -> click.Command:
@@ -185,6 +211,7 @@ def listing(noun: str, advice: str) -> click.Command:
     @joins
     @json_option
     @authority.commands
+    @watched
     def shown(join: str, wants_json: bool, authority: authority.Authority) -> None:
         [rows] = entries.entries(join, authority, f"{noun}s")
         now = time.time()
@@ -199,6 +226,7 @@ def listing(noun: str, advice: str) -> click.Command:
                 output.note(f"  next: `scale0 {noun} end --over` takes those away that are over")
 
     shown.help = f"Show every {noun}, past ones included.\n\n\b\nWith --json, an array of the objects of the document."
+    shown.help += example(noun, "list")
     return shown
 
 
@@ -217,7 +245,7 @@ def ending(noun: str) -> click.Command:
     """The command that takes one away."""
 
     @click.command("end")
-    @click.argument("name", required=False)
+    @click.argument("name", required=False, shell_complete=getattr(complete, f"{noun}s"))
     @click.option("--over", is_flag=True, help="Take all those away that are over already.")
     @joins
     @authority.commands
@@ -234,7 +262,7 @@ def ending(noun: str) -> click.Command:
             entries.take(join, authority, noun, names)
         output.say(f"{len(names)} taken away")
 
-    end.help = f"End the {noun} NAME now."
+    end.help = f"End the {noun} NAME now.{example(noun, f'end {noun}-1f2e3d4c')}"
     return end
 
 

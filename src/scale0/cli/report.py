@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from scale0.cli.again import shown_again
 from scale0.cli.faults import Trouble
 from scale0.cli.pipeline_places import Moment, warehouse_of, with_warehouse
 from scale0.cli.report_show import DEFAULT_ROWS, FORMATS, show
@@ -94,6 +95,8 @@ def _command(name: str, filters: tuple[str, ...], help_text: str) -> click.Comma
             show_default=True,
             help="For people, for programs, or a page that stands alone.",
         ),
+        click.Option(["--json", "wants_json"], is_flag=True, help="The same as --format json."),
+        click.Option(["--watch"], is_flag=True, help="Look again every second, until Ctrl-C."),
         click.Option(["--out"], type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead."),
         click.Option(
             ["--limit"], type=click.IntRange(1), help=f"So many rows of each table ({DEFAULT_ROWS}; json, csv: all)."
@@ -101,8 +104,9 @@ def _command(name: str, filters: tuple[str, ...], help_text: str) -> click.Comma
         click.Option(["--why"], is_flag=True, help="List the intervals, holes and restatements behind the numbers."),
     ]
 
-    def asked(**said: Any) -> None:
-        answer(name, **said)
+    def asked(watch: bool, wants_json: bool, **said: Any) -> None:
+        form = "json" if wants_json else said.pop("form")
+        shown_again(lambda: answer(name, **{**said, "form": form}), watch, wants_json)
 
     return with_warehouse(click.Command(name, params=options, callback=asked, help=_help(name, help_text)))
 

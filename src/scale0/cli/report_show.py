@@ -20,7 +20,7 @@ from scale0.cli import output
 from scale0.cli.faults import Trouble
 
 if TYPE_CHECKING:
-    from scale0.pipeline.reports.shape import Column, Plot, Report, Table
+    from scale0.pipeline.reports.shape import Column, Report
 
 FORMATS: Final = ("table", "json", "csv", "html")
 DEFAULT_ROWS: Final = 50
@@ -107,55 +107,9 @@ def as_text(reports: Sequence[Report], limit: int) -> str:
 
 def as_json(reports: Sequence[Report], limit: int | None) -> str:
     """One object for each report, on a line of its own."""
-    return "".join(f"{json.dumps(_report(one, limit), ensure_ascii=False)}\n" for one in reports)
+    from scale0.pipeline.reports.data import as_data
 
-
-def _report(report: Report, limit: int | None) -> dict[str, Any]:
-    from scale0.pipeline.reports.period import Period
-
-    period: Period = report.period
-    return {
-        "report": report.name,
-        "title": report.title,
-        "from": _time(period.from_us),
-        "to": _time(period.to_us),
-        "horizon": _time(period.horizon_us),
-        "unit": period.unit,
-        "summary": report.summary,
-        "notes": list(report.notes),
-        "tables": [_table(table, limit) for table in report.tables],
-        "plots": [_plot(plot) for plot in report.plots],
-    }
-
-
-def _table(table: Table, limit: int | None) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "title": table.title,
-        "columns": [{"name": column.name, "head": column.head, "unit": column.unit} for column in table.columns],
-        "rows": [
-            {column.name: _value(value, column) for column, value in zip(table.columns, row, strict=True)}
-            for row in table.rows[:limit]
-        ],
-    }
-
-
-def _plot(plot: Plot) -> dict[str, Any]:
-    """As it is; its times are whole microseconds."""
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(plot)
-    return found
-
-
-def _value(value: Any, column: Column) -> Any:
-    return _time(value) if column.unit == "time" and value is not None else value
-
-
-def _time(us: int) -> str:
-    from scale0.pipeline.hours import to_time
-
-    return to_time(us).isoformat().replace("+00:00", "Z")
+    return "".join(f"{json.dumps(as_data(one, limit), ensure_ascii=False)}\n" for one in reports)
 
 
 def as_csv(reports: Sequence[Report], limit: int | None) -> str:
@@ -180,4 +134,6 @@ def _field(value: Any, column: Column) -> Any:
         return ""
     if isinstance(value, str):
         return f"'{value}" if value.startswith(FORMULA) else value
-    return str(value).lower() if isinstance(value, bool) else _value(value, column)
+    from scale0.pipeline.reports.data import value_of
+
+    return str(value).lower() if isinstance(value, bool) else value_of(value, column)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli import faults, output
-from scale0.cli.call import SECONDS, arguments_of, names_of_services
-from scale0.cli.look import WATCH_SECONDS, json_option, watch_option
+from scale0.cli import complete, faults, output
+from scale0.cli.again import WATCH_SECONDS, json_option, watch_option, watched
+from scale0.cli.call import SECONDS, arguments_of
 from scale0.cli.places import joins
 from scale0.cli.task_list import cancel, list_tasks, retry
 from scale0.cli.task_network import check_ids, client_option, failure_of, failure_step, task_client
+from scale0.cli.task_show import show
 
 if TYPE_CHECKING:
     import datetime
@@ -57,7 +58,7 @@ def moment_of(_context: click.Context, _option: click.Parameter, value: str | No
 
 
 @task.command()
-@click.argument("method", shell_complete=names_of_services)
+@click.argument("method", shell_complete=complete.services)
 @click.argument("words", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 @joins
 @click.option("--priority", type=int, metavar="0..9", help="Higher first (4).")
@@ -139,7 +140,7 @@ def show_result(ended: Task, wants_json: bool) -> None:
 
 
 @task.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete.tasks)
 @joins
 @client_option
 @json_option
@@ -156,6 +157,11 @@ def status(task_id: str, join: str, owner: str | None, wants_json: bool, watch: 
       submitted, started, finished
       info                   what its worker said last: progress (0 to 1), note
       error                  of one that failed or was cancelled: code, message, data
+
+    \b
+    Examples:
+      scale0 task status 0f3a9c
+      scale0 task status 0f3a9c --watch
     """
     check_ids((task_id,))
     with task_client(join, owner) as client:
@@ -200,15 +206,20 @@ def show_status(one: Task, found: TaskStatus, wants_json: bool) -> None:
 
 
 @task.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete.tasks)
 @joins
 @client_option
 @json_option
+@watched
 def result(task_id: str, join: str, owner: str | None, wants_json: bool) -> None:
     """Print what a task returned; text as it is, the rest as JSON. Exits with 1 if there is nothing (yet).
 
     \b
     With --json, an object: task_id, status, result or error {code, message, data}
+
+    \b
+    Example:
+      scale0 task result 0f3a9c | jq .
     """
     check_ids((task_id,))
     with task_client(join, owner) as client:
@@ -225,7 +236,7 @@ def result(task_id: str, join: str, owner: str | None, wants_json: bool) -> None
 
 
 @task.command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete.tasks)
 @joins
 @client_option
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="How long to wait (for ever).")
@@ -237,6 +248,10 @@ def wait(ids: tuple[str, ...], join: str, owner: str | None, timeout: float | No
 
     \b
     With --json, an array of objects: task_id, status, result or error {code, message, data}
+
+    \b
+    Example:
+      scale0 task wait 0f3a9c 1b2c3d --timeout 60
     """
     from scale0.cli.task_wait import wait_for
 
@@ -267,5 +282,5 @@ def ended_row(one: Task) -> dict[str, Any]:
     return outcome_of(one)[0] if found.ended else {"task_id": one.id, "status": found.status}
 
 
-for command in (cancel, list_tasks, retry):
+for command in (cancel, list_tasks, retry, show):
     task.add_command(command)

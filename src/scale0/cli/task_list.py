@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli import authority, faults, output
-from scale0.cli.look import DISCOVERY_SECONDS, json_option
+from scale0.cli import authority, complete, faults, output
+from scale0.cli.again import json_option, watched
+from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 from scale0.cli.task_network import check_ids, own_id, task_client
@@ -29,19 +30,20 @@ WIDE_COLUMNS: Final = 130
 """From here on a terminal has room for whose and where."""
 STATUSES: Final = ("scheduled", "queued", "assigned", "running", "finished", "failed", "cancelled")
 
-ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
+ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete.tasks)
 
 
 @click.command("list")
 @joins
 @json_option
 @click.option("--status", type=click.Choice(STATUSES), help="Only these.")
-@click.option("--method", metavar="NAME", help="Only those of this method.")
+@click.option("--method", metavar="NAME", help="Only those of this method.", shell_complete=complete.services)
 @click.option("--client", metavar="ID", help="Only those of this client.")
 @click.option("--mine", is_flag=True, help="Only your own.")
 @click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, help=f"At most so many ({DEFAULT_ROWS}).")
 @click.option("--all", "everything", is_flag=True, help="All of them, whatever --limit says.")
 @authority.commands
+@watched
 def list_tasks(
     join: str, wants_json: bool, limit: int, everything: bool, mine: bool, authority: authority.Authority, **only: Any
 ) -> None:
@@ -162,6 +164,10 @@ def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authori
 
     \b
     With --json, an array of objects: task_id and cancelled, or error {code, message}
+
+    \b
+    Example:
+      scale0 task cancel 0f3a9c
     """
     check_ids(ids)
     finish(cancelled(ids, join, authority), wants_json, cancelled_words)

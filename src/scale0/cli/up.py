@@ -17,7 +17,8 @@ import click
 
 from scale0.cli import faults, output
 from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
-from scale0.cli.broker import PORTS, default_identity, log_to_stderr
+from scale0.cli.broker import PORTS, default_identity
+from scale0.cli.log_format import log_format
 from scale0.cli.places import BACKEND_PORT, DEFAULT_HOST, FRONTEND_PORT, JOIN, JOIN_BACKEND
 from scale0.cli.up_watch import Monitoring
 
@@ -37,6 +38,7 @@ TRIES: Final = 100
 @click.option("--port", type=click.IntRange(1, 65_000), help=f"The first of five ports ({FRONTEND_PORT}, or free).")
 @click.option("--bare", is_flag=True, help="The broker alone: no console, and nothing watches this machine.")
 @click.option("--verbose", is_flag=True, help="Log to stderr what happens.")
+@log_format
 def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbose: bool) -> None:
     """Start a network on this machine, on loopback: a broker with its console, and a Helen and an agent that watch it.
 
@@ -44,13 +46,20 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
 
     What it keeps in .scale0/ (configuration, tokens, history) is there again when you start it again. Helen and the
     agent are processes of their own, with their files and logs in .scale0/monitoring/.
+
+    \b
+    Examples:
+      scale0 up
+      scale0 up --bare --port 6700
     """
     from scale0.base.errors import StoreError
     from scale0.cli.broker import changed
     from scale0.config import BrokerConfig
+    from scale0.io.logs import LEVEL_VARIABLE, log_to_stderr
     from scale0.io.process import run_broker
 
-    log_to_stderr("INFO" if verbose else "WARNING")
+    os.environ[LEVEL_VARIABLE] = "INFO" if verbose else "WARNING"  # also of the console's process
+    log_to_stderr(identity or default_identity())
     first = first_port(port)
     make_private(Path(data_dir))
     changes = {

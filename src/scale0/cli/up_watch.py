@@ -189,7 +189,10 @@ class Monitoring:
     def _launch(self, name: str) -> None:
         if self._ended.is_set():
             raise Broken("stopped")
-        child = Child(name, [name, "--config", str(self._folder / f"{name}.json")], self._folder, {})
+        from scale0.io.logs import LEVEL_VARIABLE
+
+        words = [name, "--config", str(self._folder / f"{name}.json")]
+        child = Child(name, words, self._folder, {LEVEL_VARIABLE: "INFO"})  # its log is a file, not our terminal
         self._children[name] = child
         child.ready(self._ended)
 

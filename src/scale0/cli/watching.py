@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from scale0.cli import faults, helens, output
+from scale0.cli import complete, faults, helens, output
+from scale0.cli.again import json_option, shown_again, watch_option
 from scale0.cli.findings import COLOURS
 from scale0.cli.helens import Heard, Row
-from scale0.cli.look import DISCOVERY_SECONDS, json_option, shown_again, watch_option
+from scale0.cli.look import DISCOVERY_SECONDS
 from scale0.cli.network import connect
 from scale0.cli.places import joins
+from scale0.client.shown import known_agents, known_checks, known_incidents
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
-WORST_FIRST: Final = {"critical": 0, "unknown": 1, "warning": 2, "ok": 3}
 STATES: Final = tuple(COLOURS)
 PRESENCE: Final = {"connected": "green", "away": "yellow", "doubled": "red"}
 HELD_BACK: Final = {"silence": "silenced", "depends_on": "excused"}
@@ -30,8 +31,10 @@ HELD_BACK: Final = {"silence": "silenced", "depends_on": "excused"}
 MAX_TEXT_CHARS: Final = 200
 """Of a message in a table; `--json` has all of it."""
 
-agent_option = click.option("--agent", metavar="GLOB", help="Only those of these agents.")
-check_option = click.option("--check", metavar="GLOB", help="Only these checks.")
+agent_option = click.option(
+    "--agent", metavar="GLOB", help="Only those of these agents.", shell_complete=complete.agents
+)
+check_option = click.option("--check", metavar="GLOB", help="Only these checks.", shell_complete=complete.checks)
 
 
 def short(text: str) -> str:
@@ -103,22 +106,10 @@ def agents(join: str, wants_json: bool, watch: bool) -> None:
 
     def show(client: Client) -> bool:
         heard = helens.ask(client, "agents", {"all": True})
-        # One that has moved from one Helen to another is away at the first, and both say so.
-        best = latest(heard.rows, lambda row: row["agent"], lambda row: (row["state"] != "away", row.get("left") or 0))
-        show_agents(best, wants_json)
+        show_agents(known_agents(heard.rows), wants_json)
         return not missing(heard)
 
     looking(join, show, watch, wants_json)
-
-
-def latest(rows: Iterable[Row], name: Callable[[Row], Any], age: Callable[[Row], Any]) -> list[Row]:
-    """Of each name the row of whom knows it best, by name."""
-    found: dict[Any, Row] = {}
-    for row in rows:
-        other = found.get(name(row))
-        if other is None or age(row) > age(other):
-            found[name(row)] = row
-    return [found[key] for key in sorted(found)]
 
 
 def show_agents(found: Sequence[Row], wants_json: bool) -> None:
@@ -184,10 +175,7 @@ def checks(join: str, wants_json: bool, watch: bool, problems: bool, **only: str
 
     def show(client: Client) -> bool:
         heard = helens.ask(client, "checks", dict(asked))
-        found = latest(heard.rows, lambda row: (row["agent"], row["check"]), lambda row: row["at"])
-        if problems:
-            found = [row for row in found if row["state"] != "ok" or row.get("stale")]
-        found.sort(key=lambda row: WORST_FIRST.get(row["state"], 1))
+        found = known_checks(heard.rows, problems)
         show_checks(found, bool(asked), problems, wants_json)
         bad = any((row["hard"] and row["state"] in ("critical", "unknown")) or row.get("stale") for row in found)
         return not (missing(heard) or bad)
@@ -262,8 +250,7 @@ def incidents(join: str, wants_json: bool, watch: bool, everything: bool, limit:
 
     def show(client: Client) -> bool:
         heard = helens.ask(client, "incidents", {"open": not everything, **asked}, limit)
-        found = latest(heard.rows, lambda row: row["id"], lambda row: row["closed"] is not None)
-        found.sort(key=lambda row: -row["opened"])
+        found = known_incidents(heard.rows)
         show_incidents(found[:limit], everything, wants_json)
         return not (missing(heard) or any(row["closed"] is None for row in found))
 

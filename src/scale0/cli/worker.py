@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import faults, output
-from scale0.cli.broker import log_to_stderr
 from scale0.cli.joining import default_name, token_option
 from scale0.cli.joining import join as joined
+from scale0.cli.log_format import log_format
 from scale0.cli.places import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoint, keyed
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 3.0
 """After this long without a broker we say so, and go on trying."""
 USUAL_NAME: Final = "worker"
+NAME: Final = "worker"
+"""What it is called in its log until the broker has taken it in."""
 MAX_PREFETCH: Final = 10_000
 """As `client.worker` has it: to import that only for a number would make `--help` slow."""
 
@@ -44,6 +46,7 @@ MAX_PREFETCH: Final = 10_000
     metavar="N",
     help="Tasks that may wait here beside those that run, in place of what the file says; 0: none.",
 )
+@log_format
 @keyed
 @token_option
 @click.option("--name", help="With --token: what to be called (the host's name).")
@@ -69,8 +72,9 @@ def worker(
     """
     if join and endpoint:
         raise click.UsageError("--join and --endpoint say the same: give one of them")
-    log_to_stderr()
+    log_as(NAME)
     found = find_worker(target)
+    log_as(found.identity or NAME)
     if not found.handlers:
         raise faults.Trouble(f"{target} offers nothing", 'offer a function with @worker.service("name")', faults.USAGE)
     try:
@@ -86,6 +90,14 @@ def worker(
     if prefetch is not None:
         found.prefetch = prefetch
     run(found)
+
+
+def log_as(who: str) -> None:
+    """Log under this name, and have the processes that handlers run in do so, too."""
+    from scale0.io.logs import WHO_VARIABLE, log_to_stderr
+
+    os.environ[WHO_VARIABLE] = who
+    log_to_stderr(who)
 
 
 def run(found: Worker) -> None:
@@ -113,6 +125,7 @@ def announce(found: Worker) -> None:
     if not found.wait_until_up(PATIENCE_SECONDS):
         output.note(f"no broker answers at {found.endpoints[0]} yet: trying until one does")
         found.wait_until_up()
+    log_as(found.identity or NAME)
     output.say(f"ready {found.identity} {' '.join(found.handlers)}")
 
 

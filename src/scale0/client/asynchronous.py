@@ -326,4 +326,7 @@ class AsyncClient:
             case Managed(code=200):
                 reply.future.set_result(payload.decode(news.body))
             case Failed() | Managed():
-                reply.future.set_exception(error_of(news.code, news.message, reply.service))
+                error = error_of(news.code, news.message, reply.service)
+                if isinstance(news, Managed) and news.body:
+                    error.detail = payload.decode(news.body)
+                reply.future.set_exception(error)

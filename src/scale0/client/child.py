@@ -25,6 +25,7 @@ from scale0.client.payload import Signature
 from scale0.client.perform import Offer, perform
 from scale0.client.progress import Attempted, Doing, here
 from scale0.io.clock import read_now
+from scale0.io.logs import log_as_told
 from scale0.zerotask.node import Job
 
 PR_SET_PDEATHSIG: Final = 1
@@ -106,6 +107,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_with_parent()
+    log_as_told()
     stream = socket.socket(fileno=int(descriptor))
     os.environ[CHILD_MARK] = "1"
     function = find(module, name, path)
@@ -117,18 +119,18 @@ def main(arguments: Sequence[str]) -> None:
         heard = receive(stream)
         if heard is None:
             return
-        attempt, bodies = heard
+        attempt, id_, bodies = heard
         if attempt:
-            do_task(handler, attempt, bodies[0], teller)
+            do_task(handler, attempt, id_, bodies[0], teller)
             continue
-        work = Work("", name, bodies, 0.0)
+        work = Work(id_, name, bodies, 0.0)
         how, _, what = perform(handler, work, lambda _id, parts: send(stream, ["partial", list(parts)]))
         send(stream, [how, list(what)])
 
 
-def do_task(handler: Offer, attempt: int, params: bytes, teller: Teller) -> None:
+def do_task(handler: Offer, attempt: int, id_: str, params: bytes, teller: Teller) -> None:
     """One attempt; whether it is tried again is the parent's business, who kills us when its time is over."""
-    job = Job("", attempt, handler.name, params, math.inf, "")
+    job = Job(id_, attempt, handler.name, params, math.inf, "")
     here.set(Doing(job, teller.tell))
     outcome = perform_task(handler, job)
     here.set(None)

@@ -4,8 +4,9 @@ Lives here: one process per slot, fed through a socket pair with length-prefixed
 handler that crashes its process, or outlasts its time, costs that one request or attempt. Invariant: a child serves one
 thing at a time, and ends with us.
 
-To a child goes `[attempt, bodies]`, attempt 0 being a request. From it come `partial` and `reply` with bodies, `error`
-with code and message; for a task `progress` with a number and a note, `result` with JSON, `failure` with a Failure.
+To a child goes `[attempt, id, bodies]`, attempt 0 being a request; the id is for its log. From it come `partial` and
+`reply` with bodies, `error` with code and message; for a task `progress` with a number and a note, `result` with JSON,
+`failure` with a Failure.
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ class Child:
             )
         self.socket = ours
 
-    def ask(self, attempt: int, bodies: Sequence[bytes], deadline: float) -> None:
+    def ask(self, attempt: int, id_: str, bodies: Sequence[bytes], deadline: float) -> None:
         """Send one request, or one attempt of a task."""
         self._limit(deadline)
-        send(self.socket, [attempt, list(bodies)])
+        send(self.socket, [attempt, id_, list(bodies)])
 
     def hear(self, deadline: float) -> list[Any] | None:
         """One message, or None when the child is gone; `TimeoutError` when its time is over."""
@@ -201,7 +202,7 @@ class Children:
 
     def _converse(self, child: Child, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer | None:
         deadline = read_now().mono + (work.timeout or math.inf)
-        child.ask(0, work.bodies, deadline)
+        child.ask(0, work.id, work.bodies, deadline)
         while True:
             heard = child.hear(deadline)
             if heard is None:
@@ -215,7 +216,7 @@ class Children:
                 return "error", work.id, (what[0], what[1])
 
     def _attempt(self, child: Child, job: Job, tell: Tell) -> Outcome | None:
-        child.ask(job.attempt, [job.params], job.deadline)
+        child.ask(job.attempt, job.id, [job.params], job.deadline)
         while True:
             heard = child.hear(job.deadline)
             if heard is None:

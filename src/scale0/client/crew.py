@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.broker.backend import BackendSession, Work
 from scale0.client.coroutines import Coroutines
 from scale0.client.perform import Answer, Offer, perform
@@ -206,7 +207,12 @@ class Crew:
         try:
             do()
         except BaseException as error:
-            log.critical("%s failed", threading.current_thread().name, exc_info=error)
+            log.critical(
+                "%s failed",
+                threading.current_thread().name,
+                exc_info=error,
+                extra=about(thread=threading.current_thread().name),
+            )
             # Whoever watches over threads hears of it first: it may want to end the process.
             threading.excepthook(
                 threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))

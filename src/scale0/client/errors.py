@@ -24,6 +24,8 @@ class CallError(Scale0Error):
         self.code = code
         self.message = message
         self.service = service
+        self.detail: Any = None
+        """What else a management command said, such as `reasons`."""
 
 
 class BadArguments(CallError):

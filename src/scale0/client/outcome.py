@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.broker.backend import fit_message
@@ -120,7 +121,7 @@ def perform_task(offer: Offer, job: Job) -> Outcome:
     except Refusal as refusal:
         return refused(refusal)
     except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an outcome
-        return failure_of(offer.name, error)
+        return failure_of(offer.name, error, job.id)
 
 
 async def perform_task_async(offer: Offer, job: Job) -> Outcome:
@@ -137,7 +138,7 @@ async def perform_task_async(offer: Offer, job: Job) -> Outcome:
     except Refusal as refusal:
         return refused(refusal)
     except BaseException as error:
-        return failure_of(offer.name, error)
+        return failure_of(offer.name, error, job.id)
 
 
 def gathered(offer: Offer, job: Job, values: Any) -> bytes:
@@ -215,7 +216,7 @@ def refused(refusal: Refusal) -> Failure:
             return Failure(HANDLER_FAILED, message, "Refusal", lineage=lineage_of(refusal))
 
 
-def failure_of(name: str, error: BaseException) -> Failure:
+def failure_of(name: str, error: BaseException, task: str = "") -> Failure:
     """What a handler raised."""
     trace = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace")
     kind = type(error).__name__
@@ -224,7 +225,7 @@ def failure_of(name: str, error: BaseException) -> Failure:
     except Exception:
         words = kind
     if not isinstance(error, Retry | GiveUp):
-        log.error("%s failed:\n%s", name, trace.decode())
+        log.error("%s failed:\n%s", name, trace.decode(), extra=about(task=task, method=name))
     return Failure(
         HANDLER_FAILED,
         fit_message(words),

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.broker.backend import Work, fit_message
@@ -129,7 +130,12 @@ def failed(work: Work, error: BaseException) -> Answer:
     """The caller gets the exception's name and words; the traceback stays in our log."""
     # Neither a log nor a wire can hold a lone surrogate: it would take the other answers with it.
     trace = "".join(traceback.format_exception(error))
-    log.error("%s failed:\n%s", work.service, trace.encode("utf-8", "backslashreplace").decode())
+    log.error(
+        "%s failed:\n%s",
+        work.service,
+        trace.encode("utf-8", "backslashreplace").decode(),
+        extra=about(request=work.id, service=work.service),
+    )
     code = getattr(error, "code", codes.FAILED)
     if not isinstance(code, int) or not 400 <= code <= 599:
         code = codes.FAILED

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from scale0.base.about import about
 from scale0.base.identity import is_reserved, is_service_name
 from scale0.base.limits import Limits
 from scale0.broker.backend import BackendSession, Offered, Work
@@ -248,7 +249,10 @@ class Worker:
         while self._owes(session, link, crew) and read_now().mono < deadline and not self._ended.is_set():
             pause.wait(LOOK_SECONDS)
         if self._owes(session, link, crew):
-            log.warning("left with work in hand: its tasks will be done elsewhere, and its callers are told")
+            log.warning(
+                "left with work in hand: its tasks will be done elsewhere, and its callers are told",
+                extra=about(client=self.identity),
+            )
         self._close()
 
     def __enter__(self) -> Worker:
@@ -321,17 +325,17 @@ class Worker:
                 case Room() if crew is not None:
                     crew.resume()
                 case Up():
-                    log.info("up as %s", one.identity)
+                    log.info("up as %s", one.identity, extra=about(client=one.identity))
                     self._up.set()
                     if crew is not None:
                         crew.resume()
                 case Offered():
                     self._offered.set()
                 case Lost():
-                    log.warning("connection lost: %s", one.reason)
+                    log.warning("connection lost: %s", one.reason, extra=about(client=self.identity))
                     self._up.clear()
                 case Ended():
-                    log.error("the broker let us go: %s %s", one.code, one.message)
+                    log.error("the broker let us go: %s %s", one.code, one.message, extra=about(client=self.identity))
                     self.error = f"{one.code} {one.message}"
                     self._ended.set()
                     self._stopping.set()

@@ -13,6 +13,7 @@ from scale0.config.broker_file import (
     PeerShare,
     check_broker,
     is_loopback,
+    management_faults,
 )
 from scale0.config.documents import (
     check_document,
@@ -72,6 +73,7 @@ __all__ = [
     "form_named",
     "form_of",
     "is_loopback",
+    "management_faults",
     "parse",
     "patch",
     "render",

@@ -205,7 +205,8 @@ def _port_faults(config: BrokerConfig) -> list[str]:
     return [f"{' and '.join(keys)} are both {port}" for port, keys in users.items() if port and len(keys) > 1]
 
 
-def _management_faults(management: Management) -> list[str]:
+def management_faults(management: Management) -> list[str]:
+    """What keeps an HTTP server with these keys from starting."""
     out = []
     if bool(management.certificate) != bool(management.private_key):
         out.append("management: certificate and private_key go together")
@@ -234,7 +235,7 @@ def check_broker(config: BrokerConfig) -> list[str]:
         )
     if config.bind in WILDCARDS and config.config_service and not config.advertise:
         out.append(f"bind: nobody can connect to {config.bind}: set advertise to the address that others use")
-    out += _management_faults(config.management)
+    out += management_faults(config.management)
     if config.standby_for and config.standby_for == config.identity:
         out.append("standby_for: a broker cannot stand by for itself")
     if config.standby_for and not config.peers:

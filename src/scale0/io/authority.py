@@ -24,6 +24,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.base.errors import Refusal, Scale0Error
 from scale0.io import certificates
 from scale0.io.certificates import Issuer, Request
@@ -133,7 +134,7 @@ class Authority:
         except Refusal as refusal:
             return refusal
         except (OSError, ValueError, AuthorityError) as error:
-            log.error("a certificate could not be made: %s", error)
+            log.error("a certificate could not be made: %s", error, extra=about(agent=name))
             return Refusal(codes.NOT_SERVING, "no certificate can be made now: Helen's log says why")
 
     def renew_own(self, certificate: Path, now: float) -> bool:
@@ -204,7 +205,12 @@ class Authority:
         issued = Issued(f"{serial:X}", now, certificates.wall(signed.not_valid_after_utc))
         record = msgspec.structs.replace(record, certificates=(*record.certificates, issued))
         _write(self._record_path(request.name), msgspec.json.encode(record).decode())
-        log.info("signed a certificate for %s, serial %s", request.name, issued.serial)
+        log.info(
+            "signed a certificate for %s, serial %s",
+            request.name,
+            issued.serial,
+            extra=about(agent=request.name, serial=issued.serial),
+        )
         return certificates.pem_of(signed, issuer.certificate).encode()
 
     def _over(self, name: str, now: float) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from scale0.base.about import about
 from scale0.base.errors import StoreError
 from scale0.store.interface import Store
 
@@ -128,4 +129,4 @@ class Commits:
         try:
             release()
         except Exception:
-            log.exception("what was stored could not be said: please report this")
+            log.exception("what was stored could not be said: please report this", extra=about())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zmq
 
+from scale0.base.about import about
 from scale0.base.limits import Limits
 from scale0.io.door import Sent, set_options
 from scale0.io.frames import drain, readable, send_frames
@@ -82,7 +83,7 @@ class Dialer:
         try:
             socket = self._context.socket(zmq.DEALER)
         except zmq.ZMQError as error:
-            log.warning("no socket is left for the broker at %s: %s", endpoint, error)
+            log.warning("no socket is left for the broker at %s: %s", endpoint, error, extra=about(peer=endpoint))
             return
         try:
             set_options(socket, self._limits)
@@ -97,7 +98,7 @@ class Dialer:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
             # Others name addresses, too: one that is none must not cost us the turn.
-            log.warning("the broker at %s cannot be dialed: %s", endpoint, error)
+            log.warning("the broker at %s cannot be dialed: %s", endpoint, error, extra=about(peer=endpoint))
             socket.close(linger=0)
             return
         self._sockets[place] = socket

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from scale0.base.about import about
 from scale0.io.management_settings import Ready, Settings
 
 log = logging.getLogger("scale0.management")
@@ -115,7 +116,7 @@ class ManagementChild:
             return
         self._backoff = FIRST_BACKOFF_SECONDS
         self._trouble = ""
-        log.info("management is served at %s", ready.url)
+        log.info("management is served at %s", ready.url, extra=about(url=ready.url))
         if self._settings is not None and self._settings.wants_link:
             self._settings = msgspec.structs.replace(self._settings, wants_link=False)  # a way in is told once
         self._served(ready)
@@ -134,4 +135,4 @@ class ManagementChild:
         """Log it once."""
         if what != self._trouble:
             self._trouble = what
-            log.error("%s", what)
+            log.error("%s", what, extra=about())

@@ -16,7 +16,7 @@ from scale0.io.files import TOKEN_FILE
 
 LOOPBACK: Final = "127.0.0.1"
 STARTED_FILE: Final = "management.started"
-"""In the data folder, once a first link was told."""
+"""In the data folder: where the server was last; if it is there, a first link was told."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ import msgspec
 import uvloop
 import zmq
 
+from scale0.base.about import about
 from scale0.base.errors import StoreError
 from scale0.base.step import Step
 from scale0.broker.access import digest_of
@@ -205,9 +206,8 @@ def managed(broker: Broker, served: Served) -> ManagementChild:
     started = Path(config.data_dir) / STARTED_FILE
 
     def told(now: Serving) -> None:
-        if now.link:
-            with contextlib.suppress(OSError):
-                started.touch(mode=0o600)
+        with contextlib.suppress(OSError):
+            write_secret(started, now.url)
         served(now)
 
     # Without admins the link is the only way in for a browser.
@@ -228,9 +228,9 @@ def scribe_settings(config: BrokerConfig) -> Settings | None:
 def status_of(error: BaseException) -> int:
     """What a store's failure means for the process; and say so."""
     if isinstance(error, StoreFenced):
-        log.critical("%s: it begins anew", error)
+        log.critical("%s: it begins anew", error, extra=about())
         return FENCED
-    log.critical("the store failed, nothing more is promised: %s", error)
+    log.critical("the store failed, nothing more is promised: %s", error, extra=about())
     return 1
 
 
@@ -239,7 +239,9 @@ async def flush(commits: Commits, store: Store) -> None:
     try:
         await asyncio.wait_for(commits.flush(), FLUSH_SECONDS)
     except TimeoutError:
-        log.critical("the last writes could not be stored in %g s: they were not acknowledged", FLUSH_SECONDS)
+        log.critical(
+            "the last writes could not be stored in %g s: they were not acknowledged", FLUSH_SECONDS, extra=about()
+        )
         store.close()
 
 
@@ -282,9 +284,9 @@ async def watch_disk(broker: Broker, store: Store) -> None:
         except (StoreError, OSError) as error:
             full, why = True, str(error)
         if why and why != was:
-            log.warning("writes are refused: %s", why)
+            log.warning("writes are refused: %s", why, extra=about(broker=broker.state.identity))
         elif was and not why:
-            log.warning("writes are taken again")
+            log.warning("writes are taken again", extra=about(broker=broker.state.identity))
         broker.state.full, was = full, why
         await asyncio.sleep(DISK_LOOK_SECONDS)
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
+from scale0.base.about import about
 from scale0.base.now import Now
 from scale0.base.step import Message, Peer, Question, Step
 from scale0.events.journal import Journal
@@ -160,7 +161,7 @@ class Runner:
         try:
             do(now, step)
         except Exception:
-            log.exception("something from outside was too much for us: please report this")
+            log.exception("something from outside was too much for us: please report this", extra=about())
         self._finish(step, now)
 
     def pause(self, on: bool) -> None:
@@ -208,7 +209,11 @@ class Runner:
                 receive(name, routing_id, frames, now, step)
             except Exception:
                 # Our own mistake: it must not cost the others their turn, and it must be seen.
-                log.exception("a message on the %s socket was too much for us: please report this", name)
+                log.exception(
+                    "a message on the %s socket was too much for us: please report this",
+                    name,
+                    extra=about(socket=name, client=routing_id),
+                )
             if self._clock().mono - now.mono > TURN_SECONDS:
                 taken = TURN_MESSAGES
                 break
@@ -225,7 +230,9 @@ class Runner:
             try:
                 self._machine.hear_subscription(frames, now, step)
             except Exception:
-                log.exception("a subscription was too much for us: please report this")
+                log.exception(
+                    "a subscription was too much for us: please report this", extra=about(socket=publisher.name)
+                )
         self._finish(step, now)
 
     def _finish(self, step: Step, now: Now) -> None:
@@ -233,7 +240,7 @@ class Runner:
             try:
                 self._machine.tick(now, step)
             except Exception:
-                log.exception("an alarm was too much for us: please report this")
+                log.exception("an alarm was too much for us: please report this", extra=about())
         if self._backlogs:
             self._retry(now, step)
         self._send_all(step, now)
@@ -286,7 +293,7 @@ class Runner:
         try:
             self._machine.settle(now, step)
         except Exception:
-            log.exception("the end of a turn was too much for us: please report this")
+            log.exception("the end of a turn was too much for us: please report this", extra=about())
 
     def _look_again(self, used: Iterable[str]) -> None:
         """Sending may have swallowed the signal that something came: ask, or it would wait for ever."""
@@ -433,7 +440,7 @@ class Runner:
         try:
             self._machine.answer(ask, value, now, step)
         except Exception:
-            log.exception("an answer was too much for us: please report this")
+            log.exception("an answer was too much for us: please report this", extra=about(ask=type(ask).__name__))
 
     async def _find(self, ask: Any) -> None:
         value = await self._answer(ask)

@@ -167,12 +167,16 @@ def task_row(row: Row) -> dict[str, Any]:
 
 def task_page(row: Row) -> dict[str, Any]:
     """All that there is to know of a task but its params and result: those are its client's."""
+    kept = read_kept(row.options)
     end = row if isinstance(row, EndedTask) else None
     failed = end is not None and end.status != FINISHED
     return {
         **task_row(row),
         "key": row.key,
-        "options": msgspec.to_builtins(read_kept(row.options)),
+        "timeout": kept.timeout,
+        "max_attempts": kept.max_attempts,
+        "backoff": kept.backoff,
+        "result_ttl": kept.result_ttl,
         "error": msgspec.Raw(end.result) if end and failed and end.result else None,
         "info": msgspec.Raw(row.info) if row.info else None,
         "attempts": msgspec.Raw(row.history) if row.history else [],

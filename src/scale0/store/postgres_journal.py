@@ -24,6 +24,9 @@ DEAD_US: Final = 60_000_000
 
 _SLOT: Final = "SELECT slot FROM brokers WHERE identity = %s"
 _SIZES: Final = f"SELECT first_seq, length(body) {JOURNAL_FROM}"
+_SIZES_BEFORE: Final = """
+    SELECT first_seq, length(body) FROM journal
+    WHERE broker = %(broker)s AND first_seq < %(before)s ORDER BY first_seq DESC LIMIT %(limit)s"""
 _ROWS: Final = """
     SELECT first_seq, last_seq, boot, time_us, body FROM journal
     WHERE broker = %s AND first_seq BETWEEN %s AND %s ORDER BY first_seq"""
@@ -38,10 +41,11 @@ _LEFT: Final = """
 
 
 class JournalTable:
-    """The journal of one broker; it may be at work meanwhile, or not."""
+    """The journal of one broker; it may be at work meanwhile, or not. Who does not export needs no lock."""
 
-    def __init__(self, url: str, source: str) -> None:
+    def __init__(self, url: str, source: str, exports: bool = True) -> None:
         check_url(url)
+        self._exports = exports
         self._url = url
         self._source = source
         self._connection: psycopg.Connection[Any] | None = None
@@ -55,9 +59,17 @@ class JournalTable:
     def after(self, seq: int) -> list[JournalRow]:
         """The next rows that hold events after `seq`, oldest first; as many as fit a read."""
         place = {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
+        return self._fetch(self._all(_SIZES, lambda: {**place, "broker": self._slot}))
+
+    def before(self, seq: int) -> list[JournalRow]:
+        """The last rows that begin before `seq`, oldest first; as many as fit a read."""
+        place = {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
+        return self._fetch(self._all(_SIZES_BEFORE, lambda: {**place, "broker": self._slot}))
+
+    def _fetch(self, sizes: list[tuple[Any, ...]]) -> list[JournalRow]:
         taken: list[int] = []
         room = PAGE_BYTES
-        for first_seq, size in self._all(_SIZES, lambda: {**place, "broker": self._slot}):
+        for first_seq, size in sizes:
             room -= size
             if taken and room < 0:
                 break
@@ -93,13 +105,17 @@ class JournalTable:
             if row is None:
                 raise StoreError(f"the database does not know {self._source}")
             self._slot = row[0]
-            locked = connection.execute(_LOCK, (LOCK_JOURNAL, self._slot)).fetchone()
-            if locked is None or not locked[0]:
-                raise StoreError(f"another broker exports the journal of {self._source} now")
+            if self._exports:
+                self._lock(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _lock(self, connection: psycopg.Connection[Any]) -> None:
+        locked = connection.execute(_LOCK, (LOCK_JOURNAL, self._slot)).fetchone()
+        if locked is None or not locked[0]:
+            raise StoreError(f"another broker exports the journal of {self._source} now")
 
 
 def left_behind(url: str) -> list[str]:

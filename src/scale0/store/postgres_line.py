@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 from psycopg import conninfo
 
+from scale0.base.about import about
 from scale0.store.interface import StoreRefused
 from scale0.store.postgres_schema import SCHEMA
 
@@ -119,12 +120,12 @@ class Line:
 
     def _note_away(self, error: psycopg.Error) -> None:
         if not self.away:
-            log.error("the database is away, and it is tried again: %s", why(error, self._url))
+            log.error("the database is away, and it is tried again: %s", why(error, self._url), extra=about())
         self.away = why(error, self._url)
 
     def _note_back(self) -> None:
         if self.away:
-            log.warning("the database is back")
+            log.warning("the database is back", extra=about())
             self.away = ""
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from scale0.base.about import about
 from scale0.base.now import Now
 from scale0.equus.agent_line import (
     Accepted,
@@ -88,6 +89,8 @@ class Agent:
         self._disk = disk
         self._loop = loop
         self._link: Link | None = None
+        self._helen = ""
+        """Where she is whom we speak with, or tried last."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._expire_at = 0.0
@@ -140,7 +143,8 @@ class Agent:
         if out.close:
             self._link.close()
         if out.open is not None:
-            log.info("connecting to %s port %d", *out.open)
+            self._helen = "{}:{}".format(*out.open)
+            log.info("connecting to %s port %d", *out.open, extra=about(helen=self._helen))
             self._link.open(*out.open)
         for data in out.sends:
             self._link.send(data)
@@ -164,20 +168,25 @@ class Agent:
                 if self._plan.keep(body):
                     self._disk.do(lambda: self._plan.write(body), self._plan_written)
             case Accepted():
-                log.info("Helen accepted us")
+                log.info("Helen accepted us", extra=about(helen=self._helen))
                 self._spool.connected()
                 self._introduce()
             case ReloadNow():
-                log.info("Helen wants a fresh agent")
+                log.info("Helen wants a fresh agent", extra=about(helen=self._helen))
                 self.end(reload=True)
             case Refused(message):
-                log.error("Helen refuses us: %s", in_one_line(message))
+                log.error("Helen refuses us: %s", in_one_line(message), extra=about(helen=self._helen))
             case Redirected(place):
-                log.info("Helen sends us to %s port %d", *place)
+                log.info("Helen sends us to %s port %d", *place, extra=about(helen="{}:{}".format(*place)))
             case Lost(reason, retry_at):
-                log.warning("not connected: %s; again in %.1f s", reason, max(0.0, retry_at - read_now().mono))
+                log.warning(
+                    "not connected: %s; again in %.1f s",
+                    reason,
+                    max(0.0, retry_at - read_now().mono),
+                    extra=about(helen=self._helen),
+                )
             case Logged(text):
-                log.warning("Helen: %s", text)
+                log.warning("Helen: %s", text, extra=about(helen=self._helen))
 
     def _answer(self, ticket: int, finding: Finding) -> None:
         body = written(finding)
@@ -208,7 +217,7 @@ class Agent:
 
     def _take_schedule(self, body: bytes) -> None:
         for fault in self._rota.take(body, read_now()):
-            log.error("the schedule: %s", fault)
+            log.error("the schedule: %s", fault, extra=about())
 
     def _run_due(self, due: Due) -> None:
         self._runs.start(due.check, due.args, due.timeout, lambda found: self._record(due.name, found))
@@ -218,7 +227,7 @@ class Agent:
         self._rota.done(name)
         if self._ended:
             return
-        self._spool.append(name, written(finding), read_instant())
+        self._spool.append(name, written(finding, name), read_instant())
         self._offer_soon()
         if not self._syncing:
             self._syncing = True
@@ -248,7 +257,7 @@ class Agent:
                 try:
                     self._session.offer(offer.name, offer.body, offer.place, now, out)
                 except ValueError as error:
-                    log.error("a result cannot be sent and is given up: %s", error)
+                    log.error("a result cannot be sent and is given up: %s", error, extra=about(check=offer.name))
                     self._spool.given_up(offer.place)
 
         self._act(offers)
@@ -273,7 +282,7 @@ class Agent:
 
     def _plan_written(self, _value: Any, error: BaseException | None) -> None:
         if error is not None:
-            log.error("the schedule cannot be kept for the next start: %s", error)
+            log.error("the schedule cannot be kept for the next start: %s", error, extra=about())
 
     def _set_timer(self) -> None:
         """Wake up for whatever is due first; a timer that fires too early only looks again."""
@@ -297,10 +306,10 @@ class Agent:
         self._act(self._session.tick)
 
 
-def written(finding: Finding) -> bytes:
+def written(finding: Finding, check: str = "") -> bytes:
     """The JSON of a finding; one that cannot be written is a fault of its check, and no end of the agent."""
     try:
         return write_result(finding)
     except (ValueError, TypeError) as error:
-        log.error("a result cannot be written: %s", error)
+        log.error("a result cannot be written: %s", error, extra=about(check=check))
         return write_result(Finding(UNKNOWN, "the check's result cannot be written as JSON", (), finding.started))

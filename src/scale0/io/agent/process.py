@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scale0 import __version__
+from scale0.base.about import about
 from scale0.base.errors import ConfigError, Scale0Error
 from scale0.config import AgentConfig
 from scale0.equus.agent_line import AgentSession
@@ -38,6 +39,7 @@ from scale0.io.agent.spool import Spool
 from scale0.io.agent.stage0 import RELOAD_STATUS, USAGE_STATUS
 from scale0.io.agent.threads import Threads
 from scale0.io.files import read_config
+from scale0.io.logs import log_to_stderr, now_called
 from scale0.io.measures.registry import built_in
 from scale0.store.interface import StoreRefused
 from scale0.store.lock import make_folder, take_lock
@@ -53,13 +55,14 @@ CLOSE_SECONDS: Final = 5.0
 """How long checks have to end when the agent does."""
 LOCK_LOOK_SECONDS: Final = 0.1
 FAILED_STATUS: Final = 1
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+NAMELESS: Final = "agent"
+"""What it is called in its log before its certificate says its name."""
 
 
 def main(arguments: list[str]) -> int:
     """`FILE READY LIFELINE`: the agent's file, and two descriptors of stage0; the exit status."""
     file, ready, lifeline = arguments
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    log_to_stderr(NAMELESS)
     try:
         config = read_config(Path(file), AgentConfig)
         check_certificates(config)
@@ -70,10 +73,10 @@ def main(arguments: list[str]) -> int:
             os.close(lock)
     except Scale0Error as error:
         for reason in error.reasons if isinstance(error, ConfigError) else [str(error)]:
-            log.error("%s", reason)
+            log.error("%s", reason, extra=about())
         return USAGE_STATUS
     except Exception as error:
-        log.critical("the agent ends: %s: %s", type(error).__name__, error)
+        log.critical("the agent ends: %s: %s", type(error).__name__, error, extra=about())
         return FAILED_STATUS
 
 
@@ -111,6 +114,7 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
     """Put the agent together, let it work, take it apart."""
     loop = asyncio.get_running_loop()
     identity = read_certificate(Path(config.certificate)).identity
+    now_called(identity)
     folder = Path(config.data_dir)
     plugins, lua = children_of(config)
     checks = Checks(plugins, built_in(folder, config.log_paths), lua)
@@ -151,7 +155,7 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
 def fail_loudly(agent: Agent, context: dict[str, Any]) -> None:
     """Something of ours raised where nobody waits: a timer may be lost, so that going on would only look alive."""
     error = context.get("exception")
-    log.critical("a fault of Scale0 itself: %s", context.get("message"), exc_info=error)
+    log.critical("a fault of Scale0 itself: %s", context.get("message"), exc_info=error, extra=about())
     if error is not None:
         agent.fail(error)
 
@@ -159,7 +163,7 @@ def fail_loudly(agent: Agent, context: dict[str, Any]) -> None:
 def stage0_is_gone(agent: Agent, lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
     """Nobody would start us again, and somebody may start another: end."""
     loop.remove_reader(lifeline)
-    log.error("stage0 is gone")
+    log.error("stage0 is gone", extra=about())
     agent.end()
 
 

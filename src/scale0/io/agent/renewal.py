@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from scale0.base.about import about
 from scale0.base.errors import ConfigError
 from scale0.io.agent.certificate import read_certificate
 
@@ -39,7 +40,7 @@ async def renew_forever(certificate: Path, config_file: Path, chance: random.Ran
         try:
             found = read_certificate(certificate)
         except ConfigError as error:
-            log.error("the certificate cannot be renewed: %s", error)
+            log.error("the certificate cannot be renewed: %s", error, extra=about(certificate=certificate))
         else:
             life = found.not_after - found.not_before
             wait = min(wait, max(MIN_LOOK_SECONDS, life / LOOKS_PER_LIFE))
@@ -54,15 +55,20 @@ async def renew(config_file: Path) -> None:
     try:
         child = await start(config_file)
     except OSError as error:
-        log.error("the renewal of the certificate could not be started: %s", error)
+        log.error("the renewal of the certificate could not be started: %s", error, extra=about())
         return
     try:
         said, failed = await asyncio.wait_for(child.communicate(), CHILD_SECONDS)
     except TimeoutError:
-        log.error("the renewal of the certificate took longer than %g s", CHILD_SECONDS)
+        log.error("the renewal of the certificate took longer than %g s", CHILD_SECONDS, extra=about())
     else:
         text = (said + failed).decode("utf-8", "replace").strip()
-        log.log(logging.INFO if child.returncode == 0 else logging.ERROR, "renewal of the certificate: %s", text)
+        log.log(
+            logging.INFO if child.returncode == 0 else logging.ERROR,
+            "renewal of the certificate: %s",
+            text,
+            extra=about(),
+        )
     finally:
         if child.returncode is None:
             child.kill()

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from scale0.base.about import about
 from scale0.equus.plugin_words import MAX_ARGS_BYTES
 from scale0.equus.results import UNKNOWN, Finding
 from scale0.io.agent.threads import Threads
@@ -207,7 +208,7 @@ def late(timeout: float) -> Finding:
 
 def crashed(name: str, error: BaseException) -> Finding:
     """The answer of a check that raised: a fault of ours, so it is also logged."""
-    log.error("the check %s failed by itself", name, exc_info=error)
+    log.error("the check %s failed by itself", name, exc_info=error, extra=about(check=name))
     return Finding(UNKNOWN, f"the check failed: {type(error).__name__}: {error}")
 
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from scale0.base.about import about
 from scale0.equus.words import MAX_BLOB_BYTES
 from scale0.io.agent.part import DAMAGED_ENDING, ENDING, FORMAT, Header, Instant, Part, Record
 
@@ -200,7 +201,7 @@ class Spool:
         for part in tuple(self._parts):
             if part.path is None and (count := part.count_left()):
                 self.dropped += count
-                log.error("%d results are lost: the disk takes nothing", count)
+                log.error("%d results are lost: the disk takes nothing", count, extra=about())
             if part.is_empty() or part.path is None:
                 part.remove()
             part.let_go()
@@ -245,7 +246,9 @@ class Spool:
     def _fall_back(self, error: OSError, now: Instant) -> Part:
         """The disk takes nothing: go on in memory, so that at least a Helen who is there hears of it."""
         if now.boot >= self._disk_again:
-            log.error("the spool cannot be written, results are kept in memory: %s", error.strerror or error)
+            log.error(
+                "the spool cannot be written, results are kept in memory: %s", error.strerror or error, extra=about()
+            )
             self._disk_again = now.boot + DISK_AGAIN_SECONDS
         if self._current is None or self._current.path is not None:
             self._roll()
@@ -297,12 +300,23 @@ class Spool:
         if part is self._current:
             self._current = None
         if count:
-            log.warning("%d results that Helen never got were thrown away: %s; %d so far", count, why, self.dropped)
+            log.warning(
+                "%d results that Helen never got were thrown away: %s; %d so far",
+                count,
+                why,
+                self.dropped,
+                extra=about(),
+            )
         self._retire(part)
 
     def _retire(self, part: Part) -> None:
         if part.damaged_bytes:
-            log.error("%s: %d bytes cannot be read; it is put aside", part.path, part.damaged_bytes)
+            log.error(
+                "%s: %d bytes cannot be read; it is put aside",
+                part.path,
+                part.damaged_bytes,
+                extra=about(spool=part.path),
+            )
         part.remove()
         self._names_changed = True
         if part.damaged_bytes:

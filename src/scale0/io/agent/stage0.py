@@ -29,6 +29,8 @@ STOP_SECONDS = 10.0
 """How long a child has to end in order."""
 MAX_READY_BYTES = 4_096
 CHILD_MODULE = "scale0.io.agent.process"
+NAMELESS = "agent"
+"""What the agent is called in the log before it has said its name."""
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -50,6 +52,7 @@ class Stage0:
         self._stopping = False
         self._fresh = False
         self._failures = 0
+        self._who = NAMELESS
 
     def run(self) -> int:
         """Until we are told to end; the exit status."""
@@ -61,7 +64,7 @@ class Stage0:
                 self._start()
             except OSError as error:
                 # No process to be had just now, or the interpreter is being replaced: that passes, and we must not.
-                say(f"the agent cannot be started: {error.strerror}")
+                say(f"the agent cannot be started: {error.strerror}", self._who)
                 self._pause(FAILED_STATUS)
                 continue
             status = self._watch()
@@ -139,6 +142,7 @@ class Stage0:
         self._ready = None
         if line and not self._was_ready:
             self._was_ready = True
+            self._who = name_in(line)
             try:
                 os.write(1, line)
             except OSError:
@@ -162,7 +166,7 @@ class Stage0:
         seconds = self._wait_after(status)
         until = time.monotonic() + seconds
         if not self._stopping:
-            say(f"the agent {described(status)}; another is started in {seconds:.1f} s")
+            say(f"the agent {described(status)}; another is started in {seconds:.1f} s", self._who)
         while not self._stopping and (left := until - time.monotonic()) > 0:
             self._wait(left)
 
@@ -180,13 +184,25 @@ def described(status: int) -> str:
     return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
-def say(text: str) -> None:
-    """One line on stderr, as the agent's log has them."""
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
+def say(text: str, who: str) -> None:
+    """One line on stderr, as the agent's log has them: `io/logs.py` would be too much to have in memory for it."""
+    if os.environ.get("SCALE0_LOG_FORMAT") == "json":
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+        plain = "".join(c if c.isprintable() and c not in '"\\' else "?" for c in text)
+        line = f'"time":"{moment}","level":"info","who":"{who}","logger":"scale0.stage0","text":"{plain}","ref":"{who}"'
+        line = f"{{{line}}}"
+    else:
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime())},000 INFO {who} scale0.stage0 {text}"
     try:
-        os.write(2, f"{moment},000 INFO scale0.stage0 {text}\n".encode())
+        os.write(2, f"{line}\n".encode())
     except OSError:
         pass
+
+
+def name_in(line: bytes) -> str:
+    """The agent's name in its line `ready NAME …`; it is an identity, and so plain."""
+    words = line.decode("ascii", "replace").split()
+    return words[1] if len(words) > 1 and words[0] == "ready" else NAMELESS
 
 
 if __name__ == "__main__":

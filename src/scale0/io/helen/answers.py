@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.base.errors import ConfigError, Refusal
 from scale0.base.step import Question
 from scale0.config import ClientConfig, parse
@@ -50,7 +51,7 @@ class HelenAnswers:
         try:
             return await self._find(ask)
         except Exception as error:
-            log.exception("an Ask failed: please report this")
+            log.exception("an Ask failed: please report this", extra=about(ask=type(ask).__name__))
             return Refusal(codes.FAILED, f"Helen failed: {type(error).__name__}")
 
     async def _find(self, ask: Any) -> Any:
@@ -88,7 +89,7 @@ class HelenAnswers:
         try:
             names = await asks.services()
         except Refusal as refusal:
-            log.debug("the network does not say who is there: %s", refusal)
+            log.debug("the network does not say who is there: %s", refusal, extra=about())
             return None
         found = (SIBLING.fullmatch(name) for name in names)
         return sorted({match[1] for match in found if match is not None} - {self._identity})

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.broker.frontend import Answered, Failed, FrontendSession
@@ -66,6 +67,7 @@ class Asks:
 
     def __init__(self, identity: str, endpoints: Sequence[str]) -> None:
         chance = random.SystemRandom()
+        self.identity = identity
         self.endpoints = tuple(endpoints)
         self._loop = asyncio.get_running_loop()
         self._asker = TaskAsker(identity, chance)
@@ -131,7 +133,12 @@ class Asks:
             case Told(tag=_Submission()):
                 settle(news.tag.future, outcome_of(news.tag.tickets[0]))
             case Ended():
-                log.error("the network takes no more requests of ours: %s %s", news.code, news.message)
+                log.error(
+                    "the network takes no more requests of ours: %s %s",
+                    news.code,
+                    news.message,
+                    extra=about(client=self.identity),
+                )
                 self.ended = True
             case _:
                 pass

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from scale0.base.about import about
 from scale0.io.door import Sent
 from scale0.io.helen.connection import CLOSED, GREETING, LEAVING, LINGERING, OPEN, READ_BYTES, Connection
 from scale0.io.helen.listener import listen, plain, prepare
@@ -199,7 +200,9 @@ class TlsDoor:
         if not self._listening and mono >= self._paused_until:
             self._listen(True)
         if self.failed > self._told and mono - self._told_at > TELL_SECONDS:
-            log.warning("%d handshakes failed; the last: %s", self.failed - self._told, self._last_failure)
+            log.warning(
+                "%d handshakes failed; the last: %s", self.failed - self._told, self._last_failure, extra=about()
+            )
             self._told, self._told_at = self.failed, mono
 
     # Whose turn it is.
@@ -280,7 +283,7 @@ class TlsDoor:
                 return
             except OSError as error:
                 if error.errno in FULL:
-                    log.warning("nobody is accepted for a moment: %s", error.strerror)
+                    log.warning("nobody is accepted for a moment: %s", error.strerror, extra=about())
                     self._paused_until = mono + PAUSE_SECONDS
                     self._listen(False)
                     return

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from scale0.base import codes
+from scale0.base.about import about
 from scale0.base.now import Now
 from scale0.broker.backend import BackendSession, Work, fit_message
 from scale0.broker.line import Ended, LineStep, Lost, Up
@@ -182,10 +183,15 @@ class NetworkDoor:
             case Room():
                 self._begin()
             case Up():
-                log.info("up on the network as %s, at %s", news.identity, self.endpoint)
+                log.info(
+                    "up on the network as %s, at %s",
+                    news.identity,
+                    self.endpoint,
+                    extra=about(helen=news.identity, broker=self.endpoint),
+                )
                 self._begin()
             case Lost():
-                log.warning("the network is away: %s", news.reason)
+                log.warning("the network is away: %s", news.reason, extra=about(broker=self.endpoint))
             case Ended():
                 self._ended(f"{news.code} {news.message}")
             case _:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import uvloop
 
+from scale0.base.about import about
 from scale0.base.errors import ConfigError, StoreError
 from scale0.base.limits import Limits
 from scale0.base.now import Now
@@ -92,11 +93,11 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
             stop.set_result(status)
 
     def fail(error: BaseException) -> None:
-        log.critical("the store failed, nothing more is promised: %s", error)
+        log.critical("the store failed, nothing more is promised: %s", error, extra=about())
         end(1)
 
     def give_up(error: BaseException) -> None:
-        log.critical("Helen does not go on without this: please report it", exc_info=error)
+        log.critical("Helen does not go on without this: please report it", exc_info=error, extra=about())
         end(1)
 
     context, settings = context_of(config), settings_of(config)
@@ -194,7 +195,7 @@ def join_network(
         answers.configure(part, network.endpoint)
 
     def ended(why: str) -> None:
-        log.critical("the network does not have us any more: %s", why)
+        log.critical("the network does not have us any more: %s", why, extra=about())
         end(1)
 
     services = (*service_names(config.identity), RECHECK)
@@ -210,7 +211,7 @@ async def tell_outcome(notifier: Notifier, job: Job, tell: Callable[[bytes | Exc
     except NotTold as error:
         tell(error, error.again)
     except Exception as error:
-        log.exception("a notice was too much for us: please report this")
+        log.exception("a notice was too much for us: please report this", extra=about(task=job.id))
         tell(error, True)
 
 
@@ -248,10 +249,13 @@ async def watch_disk(store: Store, runner: Runner) -> None:
         try:
             full = store.free_bytes() < least
         except (StoreError, OSError) as error:
-            log.warning("the free space cannot be read, so agents must wait: %s", error)
+            log.warning("the free space cannot be read, so agents must wait: %s", error, extra=about())
             full = True
         if full != was_full:
-            log.warning("the disk is almost full: agents must wait" if full else "there is room on the disk again")
+            log.warning(
+                "the disk is almost full: agents must wait" if full else "there is room on the disk again",
+                extra=about(),
+            )
             was_full = full
             runner.pause(full)
         await asyncio.sleep(DISK_LOOK_SECONDS)
@@ -267,7 +271,7 @@ async def look_for_revocations(authority: Authority, helen: Helen, runner: Runne
 
 def log_revoked(count: int) -> None:
     """Say how many connections ended."""
-    log.warning("certificates were revoked; %d connections ended", count)
+    log.warning("certificates were revoked; %d connections ended", count, extra=about())
 
 
 async def look_for_siblings(answers: HelenAnswers, helen: Helen, runner: Runner) -> None:
@@ -294,9 +298,12 @@ class OwnCertificate:
         try:
             self._door.context = context_of(self._config)
         except ConfigError as error:
-            log.error("the old certificate stays: %s", error)
+            log.error("the old certificate stays: %s", error, extra=about(certificate=self._config.certificate))
         else:
-            log.info("the certificate was read anew; it counts for whoever connects from now on")
+            log.info(
+                "the certificate was read anew; it counts for whoever connects from now on",
+                extra=about(certificate=self._config.certificate),
+            )
 
     async def watch(self) -> None:
         """Read them anew whenever they change."""
@@ -314,7 +321,7 @@ class OwnCertificate:
                 await loop.run_in_executor(None, self._authority.renew_own, path, read_now().wall)
             except Exception as error:
                 # It may be anybody's, and have anything in it or nothing: that is no reason to end.
-                log.error("Helen's own certificate could not be renewed: %s", error)
+                log.error("Helen's own certificate could not be renewed: %s", error, extra=about(certificate=path))
             await asyncio.sleep(RENEW_SECONDS)
 
     def _look(self) -> tuple[int, ...]:

@@ -22,6 +22,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str = ""
     kind: str = ""
+    kinds: tuple[str, ...] = ()
+    """One of these, each by itself."""
     identity: str = ""
     service: str = ""
     ref: str = ""
@@ -36,6 +38,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         for name in GLOBBED:
             if glob := getattr(self, name):
                 table = table.filter(_matching(table[name], glob))
+        if self.kinds:
+            table = table.filter(pc.is_in(table["kind"], value_set=pa.array(self.kinds, pa.string())))
         if self.ref:
             table = table.filter(pc.equal(table["ref"], self.ref))
         for bound, compare in ((self.since_us, pc.greater_equal), (self.until_us, pc.less)):

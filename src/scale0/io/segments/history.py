@@ -22,11 +22,10 @@ from scale0.events.columns import MAX_BIGINT
 from scale0.events.journal import JournalRow
 from scale0.io.segments import arrow
 from scale0.io.segments.filters import Choice
+from scale0.io.segments.journals import Journal, journal_of
 from scale0.io.segments.names import Segment, day_at, folder_of, parse
 from scale0.io.segments.place import Place, open_place
-from scale0.io.segments.settings import FOLDER, read_note
-from scale0.store.sqlite import DATABASE_NAME
-from scale0.store.sqlite_journal import JournalFile
+from scale0.io.segments.settings import FOLDER, Note, read_note
 
 BATCH_EVENTS: Final = 65_536
 """Of a segment, in memory at once."""
@@ -48,7 +47,7 @@ class Piece(NamedTuple):
 class History:
     """What one data folder, or one place of segments, remembers."""
 
-    def __init__(self, place: Place | None, journal: JournalFile | None, source: str, tell: Tell) -> None:
+    def __init__(self, place: Place | None, journal: Journal | None, source: str, tell: Tell) -> None:
         self._place = place
         self._source = source
         """Of the journal; blank: unknown."""
@@ -249,15 +248,32 @@ def open_history(data_dir: Path | None, segments: str | None, tell: Tell) -> His
     """What a data folder remembers; `segments` is where they are, if the folder does not say so."""
     if data_dir is None and segments is None:
         raise StoreError("neither a data folder nor a place of segments")
-    journal, where, source = None, segments, ""
+    journal: Journal | None = None
+    where, source = segments, ""
     if data_dir is not None:
-        if (data_dir / DATABASE_NAME).exists():
-            journal = JournalFile(data_dir)
         note = read_note(data_dir)
+        journal = reached(data_dir, note, tell)
         source = note.source if note is not None else ""
         where = segments or (note.place if note is not None else str(data_dir / FOLDER))
     place = open_place(where, "reader", data_dir or Path()) if where else None
     return History(place, journal, source, tell)
+
+
+def reached(data_dir: Path, note: Note | None, tell: Tell) -> Journal | None:
+    """The journal; a database that is away is told, and what the segments have is read."""
+    if note is None or not note.database:
+        return journal_of(data_dir, note)
+    journal = None
+    try:
+        journal = journal_of(data_dir, note)
+        if journal is not None:
+            journal.ends()
+    except StoreError as error:
+        if journal is not None:
+            journal.close()
+        tell(str(error))
+        return None
+    return journal
 
 
 def recorded_in(data_dir: Path, choice: Choice, tell: Tell) -> list[Event]:

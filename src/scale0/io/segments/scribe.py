@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from scale0.base.about import about
 from scale0.base.errors import StoreError
 from scale0.io.commits import Commits
 from scale0.io.segments.settings import Settings, shown
@@ -83,7 +84,10 @@ class Scribe:
             self._tell_finish()
         await asyncio.wait([task], timeout=FINISH_SECONDS)
         if not task.done():
-            log.warning("the last events were not written in time: they stay in the journal until the next start")
+            log.warning(
+                "the last events were not written in time: they stay in the journal until the next start",
+                extra=about(segments=self._where),
+            )
         self._kill()
         await asyncio.wait([task], timeout=FINISH_SECONDS)
         if self._trimmer is not None:
@@ -153,9 +157,15 @@ class Scribe:
                 self.segments += bool(name)
                 self._backoff = FIRST_BACKOFF_SECONDS
                 if self._trouble:
-                    log.warning("segments are written again, to %s", self._where)
+                    log.warning("segments are written again, to %s", self._where, extra=about(segments=self._where))
                     self._trouble = ""
-                log.debug("events %d to %d are safe: %s", first_seq, last_seq, name or "they were there already")
+                log.debug(
+                    "events %d to %d are safe: %s",
+                    first_seq,
+                    last_seq,
+                    name or "they were there already",
+                    extra=about(segment=name, seq=first_seq),
+                )
                 self._trim(first_seq, last_seq)
             case Failed(why, damaged):
                 if damaged:
@@ -163,14 +173,14 @@ class Scribe:
                 else:
                     self._note_trouble(f"cannot write segments to {self._where}: {why}. It is tried again")
             case Removed(days):
-                log.info("old segments were removed: %s", ", ".join(days))
+                log.info("old segments were removed: %s", ", ".join(days), extra=about(segments=self._where))
 
     def _note_trouble(self, what: str) -> None:
         """Count it; log it once."""
         self.failures += 1
         if what != self._trouble:
             self._trouble = what
-            log.error("%s; meanwhile events stay in the journal, which grows", what)
+            log.error("%s; meanwhile events stay in the journal, which grows", what, extra=about(segments=self._where))
 
     def _trim(self, first_seq: int, last_seq: int) -> None:
         self._safe.append((first_seq, last_seq))

@@ -1,8 +1,8 @@
 """What a writer of segments must know, and where it noted what readers must know.
 
 Lives here: `Settings`, made from a broker's or Helen's file, and `Note`, the small file that a writer leaves in the
-data folder. Never here: pyarrow; a broker imports this. Invariant: where segments go may hold a key, so it is never an
-argument of a process, and the note is for its owner alone.
+data folder. Never here: pyarrow; a broker imports this. Invariant: where segments go may hold a key, and
+where the journal is a password, so neither is an argument of a process, and the note is for its owner alone.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """Where it writes: readers look there."""
     day: str = ""
     """The folder that it wrote to last."""
+    database: str = ""
+    """The URL of the database that has the journal; blank: it is in the data folder."""
 
 
 def settings_of(config: Configured, database: str = "") -> Settings | None:

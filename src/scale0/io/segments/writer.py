@@ -139,6 +139,9 @@ class Writer:
         today = day_at(self._wall())
         days = {today, today - timedelta(days=1)}
         note = read_note(self._folder)
+        if self._takes_notes and (note.database if note is not None else "") != self._settings.database:
+            # Who reads must not wait for the first segment: all there is may be in the database.
+            self._write_note(note.day if note is not None and note.place == self._settings.place else "")
         if note is not None and note.place == self._settings.place:
             days |= {day} if (day := day_of(note.day)) is not None else set()
             self._day = note.day
@@ -220,6 +223,11 @@ class Writer:
         """Before the first segment of a day: where to look for it after a kill."""
         name = folder_of(day)
         if self._takes_notes and (name != self._day or read_note(self._folder) is None):
-            write_note(self._folder, Note(source=self._settings.source, place=self._settings.place, day=name))
-            self._day = name
+            self._write_note(name)
         self._reach("after_note")
+
+    def _write_note(self, day: str) -> None:
+        settings = self._settings
+        note = Note(source=settings.source, place=settings.place, day=day, database=settings.database)
+        write_note(self._folder, note)
+        self._day = day

@@ -37,6 +37,16 @@ TAKES: Final[dict[str, tuple[str, ...]]] = {
 }
 """Which filters say something about a report; the others are passed over when all are made."""
 
+ABOUT: Final = {
+    "availability": "How long everything was up, down, or not observed; the worst first.",
+    "tasks": "What each method did: how many, how long they waited and ran, what failed.",
+    "requests": "What each service answered, how fast, and what failed.",
+    "checks": "How checks are: states, problems, flapping, the slowest.",
+    "incidents": "What went down, when, for how long, and what with it.",
+    "capacity": "What runs out when, how busy the nodes are, what grows.",
+    "noise": "Which checks alert most for least.",
+}
+"""In a sentence; the command line says the same."""
 
 READS: Final[dict[str, tuple[str, ...]]] = {
     "availability": ("incidents",),

@@ -1,0 +1,90 @@
+// Logging in: by name and password, by a token, or by a one-time link, which works by itself when it is opened.
+
+import { useEffect, useState } from "preact/hooks";
+import { ApiError } from "../api";
+import { Command, Trouble } from "../parts/bits";
+import { go, parsePlace, place } from "../router";
+import { logIn, loginReason, session } from "../session";
+
+type Way = "password" | "token";
+
+/** Once logged in: back to where they were, or to the overview. */
+function leave(): void {
+  if (place.value.page === "login") go("#/overview");
+}
+
+export function Login() {
+  const [way, setWay] = useState<Way>("password");
+  const [name, setName] = useState("");
+  const [secret, setSecret] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<ApiError | null>(null);
+
+  const enter = async (said: Parameters<typeof logIn>[0]): Promise<void> => {
+    setBusy(true);
+    setError(null);
+    try {
+      await logIn(said);
+      setSecret("");
+      leave();
+    } catch (found) {
+      setError(found instanceof ApiError ? found : new ApiError(0, String(found)));
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  const open = (): void => {
+    const { page, query } = parsePlace(location.hash);
+    const once = page === "login" ? query.get("once") : null;
+    if (once) {
+      // The link works once; it must not stay in the address or in the history.
+      history.replaceState(null, "", "#/login");
+      void enter({ once });
+    } else if (page === "login" && session.value) {
+      leave();
+    }
+  };
+  useEffect(() => {
+    open();
+    addEventListener("hashchange", open);
+    return () => removeEventListener("hashchange", open);
+  }, []);
+
+  const send = (event: Event): void => {
+    event.preventDefault();
+    void enter(way === "password" ? { name, password: secret } : { token: secret.trim() });
+  };
+  return (
+    <main class="login" id="main">
+      <form class="panel login-box" onSubmit={send}>
+        <h1><img src="./icon.svg" alt="" width="28" height="28" /> Scale0</h1>
+        {loginReason.value && !error && <p class="reason" role="status">{loginReason.value}</p>}
+        <fieldset class="ways">
+          <legend class="hidden">How to log in</legend>
+          {(["password", "token"] as const).map((each) => (
+            <label key={each}>
+              <input type="radio" name="way" checked={way === each} onChange={() => { setWay(each); setSecret(""); }} />
+              {each === "password" ? "Name and password" : "Token"}
+            </label>
+          ))}
+        </fieldset>
+        {way === "password" && (
+          <label class="field"><span>Name</span>
+            <input name="name" autoComplete="username" required value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
+        )}
+        <label class="field"><span>{way === "password" ? "Password" : "Token"}</span>
+          <input
+            name={way} type="password" required value={secret} autoComplete={way === "password" ? "current-password" : "off"}
+            placeholder={way === "token" ? "s0_…" : undefined} onInput={(event) => setSecret(event.currentTarget.value)}
+          /></label>
+        {error && <Trouble error={error} />}
+        <button type="submit" class="primary" disabled={busy}>{busy ? "One moment…" : "Log in"}</button>
+        <div class="hint">
+          <p>No password yet? On the broker's machine this makes a link that works once:</p>
+          <Command text="scale0 access link" />
+        </div>
+      </form>
+    </main>
+  );
+}

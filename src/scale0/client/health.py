@@ -1,0 +1,361 @@
+"""What is wrong with a network, in words, and what to do next.
+
+Lives here: from what a broker and its Helens show to a list of findings, the worst first; the command line and the
+console's overview both tell it so. Never here: asking anybody, or a clock: who looks says what was seen. Invariants:
+what was not seen (None) is unknown and never well; a finding says what to type next; the list is bounded, and what is
+left out is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row] | None
+"""What somebody showed; None: nobody did."""
+Severity = Literal["ok", "warning", "critical"]
+
+OK: Final = "ok"
+WARNING: Final = "warning"
+CRITICAL: Final = "critical"
+UNKNOWN: Final = "unknown"
+RANKS: Final = {CRITICAL: 0, WARNING: 1, OK: 2}
+
+MAX_OF_A_KIND: Final = 5
+"""Findings of one kind that are told one by one: a broken network must fit on a screen."""
+OLD_SECONDS: Final = 5.0
+"""A request that waits this long for a slot is worth a word; shorter waits are how a queue works."""
+FAILING_SHARE: Final = 0.1
+"""Of a service's answers: more failures than this are worth a word."""
+SERVING: Final = ("active", "standby")
+NOTED: Final = ("silence", "downtime", "depends_on")
+"""What keeps notices back because people know; flapping does not."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong, or (with `ok`) that somebody has taken note of already."""
+
+    severity: Severity
+    what: str
+    """What it is about: `broker`, `peer b2`, `service thumbs`, `check web-1 disk`, …"""
+    words: str
+    page: str
+    """The console's page that shows more."""
+    next: str
+    """What to type."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """How one part of the network is."""
+
+    part: str
+    state: Literal["ok", "warning", "critical", "unknown"]
+    words: str
+    next: str
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was seen of a network in one look."""
+
+    status: Row | None
+    peers: Rows = None
+    services: Rows = None
+    queues: Rows = None
+    error_clients: Rows = None
+    agents: Rows = None
+    checks: Rows = None
+    incidents: Rows = None
+    silent: Sequence[str] = ()
+    """Helens that did not answer."""
+    watched: bool = True
+    """False: no Helen is connected at all, which is no fault in a network that watches nothing."""
+
+
+def findings(
+    status: Row | None,
+    peers: Rows = None,
+    services: Rows = None,
+    checks: Rows = None,
+    incidents: Rows = None,
+    *,
+    queues: Rows = None,
+    error_clients: Rows = None,
+    agents: Rows = None,
+    silent: Sequence[str] = (),
+) -> list[Finding]:
+    """What is wrong, the worst first. The rows are those of discovery, management and the Helens, as they came."""
+    return found_in(
+        Seen(
+            status=status,
+            peers=peers,
+            services=services,
+            queues=queues,
+            error_clients=error_clients,
+            agents=agents,
+            checks=checks,
+            incidents=incidents,
+            silent=silent,
+        )
+    )
+
+
+def found_in(seen: Seen) -> list[Finding]:
+    """What is wrong with what was seen, the worst first."""
+    if seen.status is None:
+        words = "no broker answers"
+        return [Finding(CRITICAL, "broker", words, "overview", "start one with `scale0 up`, or name another: --join")]
+    version = seen.status.get("config_version")
+    noted = {row["incident"] for row in seen.checks or () if row.get("incident") and is_noted(row)}
+    found = [
+        *of_broker(seen.status),
+        *bounded(of_peer(row, version) for row in seen.peers or ()),
+        *bounded(of_service(row) for row in seen.services or ()),
+        *bounded(of_queue(row) for row in seen.queues or ()),
+        *of_error_clients(seen.status, seen.error_clients),
+        *bounded(of_helen(name) for name in seen.silent),
+        *bounded(of_agent(row) for row in seen.agents or ()),
+        *bounded(of_incident(row, noted) for row in seen.incidents or ()),
+        *of_checks(seen.checks or (), seen.incidents or ()),
+    ]
+    return sorted(found, key=lambda one: RANKS[one.severity])
+
+
+def worst(found: Iterable[Finding]) -> Severity:
+    """The severity of all of it."""
+    return min((one.severity for one in found), key=RANKS.__getitem__, default=OK)
+
+
+def bounded(found: Iterable[Finding | None]) -> Iterator[Finding]:
+    """The first few, and how many more there are."""
+    those = sorted((one for one in found if one is not None), key=lambda one: RANKS[one.severity])
+    yield from those[:MAX_OF_A_KIND]
+    if rest := those[MAX_OF_A_KIND:]:
+        first = rest[0]
+        kind = first.what.partition(" ")[0]
+        yield Finding(first.severity, f"{kind}s", f"{len(rest)} more like that", first.page, first.next)
+
+
+def of_broker(status: Row) -> Iterator[Finding]:
+    """The broker itself: does it serve, can it store?"""
+    state = status.get("state")
+    if status.get("draining"):
+        words = "it is draining: it finishes what it has, and takes nothing new"
+        yield Finding(WARNING, "broker", words, "overview", "`scale0 enable` lets it serve again")
+    elif state == "disabled":
+        words = "it is disabled: it answers nothing but management"
+        yield Finding(CRITICAL, "broker", words, "overview", "`scale0 enable` lets it serve again")
+    elif state not in SERVING:
+        words = f"it is {state}: it does not serve yet"
+        yield Finding(WARNING, "broker", words, "topology", "`scale0 peers` shows whom it waits for")
+    if status.get("full"):
+        words = "nothing can be stored: its disk is almost full, or its database is away"
+        yield Finding(CRITICAL, "disk", words, "overview", "make room below its data_dir; its log says which it is")
+
+
+def of_peer(row: Row, version: int | None) -> Finding | None:
+    """Another broker."""
+    name = f"peer {row['broker'] or row.get('endpoint', '')}"
+    match row["state"]:
+        case "lost":
+            words = f"it is lost, last heard {span(row.get('age'))} ago"
+            return Finding(CRITICAL, name, words, "topology", "start it again, or look at its log: `scale0 peers`")
+        case "unknown":
+            words = "it was never heard: is that its peer port, and does it run?"
+            return Finding(WARNING, name, words, "topology", "`peers` in the broker's file names it; `scale0 peers`")
+        case "disabled" | "draining" as state:
+            next_ = "`scale0 enable --join` its address lets it serve again"
+            return Finding(WARNING, name, f"it is {state}", "topology", next_)
+        case _ if version is not None and row.get("config_version") != version:
+            words = f"it has configuration version {row.get('config_version')}, this broker has {version}"
+            return Finding(WARNING, name, words, "config", "wait a moment; `scale0 peers --watch` shows if it follows")
+    return None
+
+
+def of_service(row: Row) -> Finding | None:
+    """A service that nobody offers, or that fails."""
+    name, waiting = f"service {row['service']}", row.get("waiting") or 0
+    if waiting and not row.get("backends"):
+        words = f"{counted(waiting, 'request waits', 'requests wait')} for it, and nobody offers it"
+        return Finding(CRITICAL, name, words, "services", "start a worker that offers it: scale0 worker FILE.py:worker")
+    if waiting and waiting > (row.get("slots") or 0):
+        words = f"{waiting} requests wait, and it has {counted(row['slots'], 'slot')}"
+        return Finding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
+    rates = row.get("rates") or {}
+    failed, answered = rates.get("failed_per_second") or 0.0, rates.get("answered_per_second") or 0.0
+    if failed > FAILING_SHARE * (failed + answered):
+        words = f"{failed / (failed + answered):.0%} of its answers are failures ({failed:.1f} a second)"
+        return Finding(WARNING, name, words, "services", "the traceback is in its worker's log; `scale0 clients`")
+    return None
+
+
+def of_queue(row: Row) -> Finding | None:
+    """What waits too long."""
+    name, oldest = f"queue {row['service']}", row.get("oldest_seconds")
+    if oldest is not None and oldest >= OLD_SECONDS and row.get("backends"):
+        words = f"{counted(row['waiting'], 'request waits', 'requests wait')}, the first one for {span(oldest)}"
+        return Finding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
+    if row.get("tasks_queued") and not row.get("backends"):
+        words = f"{counted(row['tasks_queued'], 'task waits', 'tasks wait')} for it, and nobody offers it"
+        return Finding(WARNING, name, words, "queues", "start a worker that offers it: scale0 worker FILE.py:worker")
+    return None
+
+
+def of_error_clients(status: Row, rows: Rows) -> Iterator[Finding]:
+    """Clients that are ignored."""
+    count = len(rows) if rows is not None else status.get("error_clients") or 0
+    if count:
+        whose = ": " + listed([str(row["client"]) for row in rows]) if rows else ""
+        words = f"{counted(count, 'client is', 'clients are')} ignored for bad input{whose}"
+        next_ = "`scale0 error-clients` shows them, `scale0 error-clients forgive CLIENT` takes one back"
+        yield Finding(WARNING, "error clients", words, "clients", next_)
+
+
+def of_helen(name: str) -> Finding:
+    """A Helen that does not answer."""
+    words = "she does not answer: what she watches is not known"
+    return Finding(CRITICAL, f"Helen {name}", words, "agents", "look at her log; `scale0 clients` shows who is there")
+
+
+def of_agent(row: Row) -> Finding | None:
+    """A machine that is not watched."""
+    name = f"agent {row['agent']}"
+    match row["state"]:
+        case "doubled":
+            words = "two machines have its certificate"
+            return Finding(CRITICAL, name, words, "agents", f"`scale0 agent forget {row['agent']}`, then enrol both")
+        case "away":
+            words = "it is away: nothing is known of its machine"
+            return Finding(WARNING, name, words, "agents", "start it there: scale0 agent --config agent/agent.zpl")
+    return None
+
+
+def of_incident(row: Row, noted: Container[str]) -> Finding | None:
+    """What is down for sure; `noted`: the ids of those that a silence or a downtime speaks of, which are no fault."""
+    if row.get("closed") is not None or row["id"] in noted:
+        return None
+    severity: Severity = WARNING if row["worst"] == WARNING else CRITICAL
+    name = f"{row['agent']} {row['check']}"
+    next_ = f"`scale0 explain {row['agent']}/{row['check']}`; `scale0 silence add` if somebody is at it"
+    return Finding(severity, f"incident {name}", first_line(row["message"]) or row["worst"], "incidents", next_)
+
+
+def of_checks(rows: Sequence[Row], incidents: Sequence[Row]) -> Iterator[Finding]:
+    """Checks that are bad without an incident being told of them already; the silenced are no fault."""
+    told = {row["id"] for row in incidents if row.get("closed") is None}
+    bad = [row for row in rows if row["hard"] and row["state"] != OK]
+    quiet = [row for row in bad if is_noted(row)]
+    yield from bounded(of_check(row) for row in bad if not is_noted(row) and row.get("incident") not in told)
+    if quiet:
+        words = f"{counted(len(quiet), 'check is', 'checks are')} bad, and silenced: {listed(map(named, quiet))}"
+        yield Finding(OK, "checks", words, "silences", "`scale0 silence list`, `scale0 downtime list`")
+    if stale := [row for row in rows if row.get("stale")]:
+        words = (
+            f"{counted(len(stale), 'check is', 'checks are')} stale, its result overdue: {listed(map(named, stale))}"
+        )
+        yield Finding(WARNING, "checks", words, "checks", "`scale0 checks --problems`; is the agent connected?")
+
+
+def is_noted(row: Row) -> bool:
+    """True if somebody said that a check may be bad, or that another one is to blame."""
+    return any(why.partition(" ")[0] in NOTED for why in row.get("suppressed") or ())
+
+
+def of_check(row: Row) -> Finding:
+    """One that is bad for sure."""
+    severity: Severity = WARNING if row["state"] == WARNING else CRITICAL
+    words = f"{row['state']}: {first_line(row['message'])}"
+    return Finding(severity, f"check {named(row)}", words, "checks", f"`scale0 check run {named(row)}` looks again")
+
+
+PARTS: Final[tuple[tuple[str, str, Callable[[Seen], Rows]], ...]] = (
+    ("brokers", "topology", lambda seen: seen.peers),
+    ("configuration", "config", lambda seen: seen.peers),
+    ("services", "services", lambda seen: seen.services),
+    ("queues", "queues", lambda seen: seen.services),
+    ("clients", "clients", lambda seen: None if error_count(seen) is None else ()),
+    ("agents", "agents", lambda seen: seen.agents),
+    ("checks", "checks", lambda seen: seen.checks),
+    ("incidents", "incidents", lambda seen: seen.incidents),
+)
+"""Each part with its page, and what has to be seen to judge it."""
+WELL: Final = {
+    "broker": "it serves, and can store",
+    "brokers": "none is lost",
+    "configuration": "the same version everywhere",
+    "services": "whatever is asked for is answered",
+    "queues": "nothing waits for long",
+    "clients": "nobody is ignored",
+    "agents": "all are connected",
+    "checks": "none has a problem",
+    "incidents": "none is open",
+}
+"""What is said of a part of which nothing bad was found."""
+
+
+def parts(seen: Seen, found: Sequence[Finding]) -> list[Part]:
+    """How each part is: the worst that was found of it."""
+    out = [part_of("broker", [one for one in found if one.page == "overview"], known=True)]
+    for name, page, rows in PARTS:
+        mine = [one for one in found if one.page == page]
+        if page in ("agents", "checks", "incidents") and not seen.watched and not mine:
+            words = "nothing is watched: no Helen is connected"
+            out.append(Part(name, UNKNOWN, words, "`scale0 up` starts one here; else: scale0 helen --config FILE"))
+        else:
+            out.append(part_of(name, mine, known=rows(seen) is not None))
+    return out
+
+
+def part_of(name: str, found: Sequence[Finding], known: bool) -> Part:
+    """One part, by what was found of it."""
+    bad = [one for one in found if one.severity != OK]
+    if bad:
+        first = bad[0]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        return Part(name, first.severity, f"{first.what}: {first.words}{more}", first.next)
+    if not known:
+        return Part(name, UNKNOWN, "not seen", "give --data-dir FOLDER, --token or --auth-id NAME")
+    return Part(name, OK, WELL[name], "")
+
+
+def error_count(seen: Seen) -> int | None:
+    """How many clients are ignored, if anybody said."""
+    if seen.error_clients is not None:
+        return len(seen.error_clients)
+    return None if seen.status is None else seen.status.get("error_clients")
+
+
+# Words.
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 slot`, `2 slots`; `1 request waits`, `2 requests wait`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def named(row: Row) -> str:
+    """A check of an agent."""
+    return f"{row['agent']} {row['check']}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first few names."""
+    known = list(names)
+    more = f" and {len(known) - MAX_OF_A_KIND} more" if len(known) > MAX_OF_A_KIND else ""
+    return ", ".join(known[:MAX_OF_A_KIND]) + more
+
+
+def first_line(text: str) -> str:
+    """Of a message."""
+    return next(iter(text.strip().splitlines()), "")
+
+
+def span(seconds: float | None) -> str:
+    """A length of time in words that do not change every moment."""
+    if seconds is None:
+        return "never"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.0f} h"

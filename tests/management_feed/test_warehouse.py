@@ -1,0 +1,182 @@
+"""Reports and tables of a small warehouse, and what is said where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from scale0.cli.report import REPORTS
+from scale0.cli.report_show import as_json
+from scale0.management import warehouse
+from scale0.management.offloop import Busy, OffLoop, TooLate
+from scale0.management.warehouse import Asked, Stock, Unavailable, reports
+from scale0.pipeline.hours import DAY_US
+from scale0.pipeline.reports.catalogue import MAKERS, make
+from scale0.pipeline.reports.desk import Question
+from tests.pipeline import reports_made as world
+
+EVER = Asked()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return world.made(tmp_path_factory.mktemp("warehouse"))
+
+
+def told(root: Path | None, ask: Callable[[Stock], Awaitable[bytes]]) -> Any:
+    async def story() -> Any:
+        stock = Stock(root)
+        try:
+            return json.loads(await ask(stock))
+        finally:
+            stock.close()
+
+    return asyncio.run(story())
+
+
+# Promise: FEED-6
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_report_is_what_the_command_line_prints(root, name):
+    found = told(root, lambda stock: stock.report(name, EVER, {}))
+    assert found == json.loads(as_json(make((name,), root, Question()), None))
+
+
+def test_every_report_is_listed_with_what_the_command_line_says_of_it():
+    listed = {one["name"]: (tuple(one["takes"]), one["about"]) for one in reports()}
+    assert listed == REPORTS
+
+
+# Promise: FEED-6
+def test_a_report_is_made_once_for_each_state_of_the_tables(root, tmp_path):
+    async def story() -> None:
+        stock = Stock(root)
+        with patch.object(warehouse, "make", side_effect=make) as made:
+            ask = Asked(last_us=3 * DAY_US)
+            first = await stock.report("availability", ask, {"subject": "web-*"})
+            assert await stock.report("availability", ask, {"subject": "web-*"}) is first
+            assert made.call_count == 1
+            await stock.report("availability", ask, {"subject": "node-*"})
+            assert made.call_count == 2
+        stock.close()
+
+    asyncio.run(story())
+
+
+# Promise: FEED-6
+@pytest.mark.parametrize("limit", [1_000, 7])
+def test_a_table_is_paged_and_each_row_comes_once(root, limit):
+    async def story() -> list[dict[str, Any]]:
+        stock = Stock(root)
+        rows: list[dict[str, Any]] = []
+        at = None
+        while True:
+            page = json.loads(await stock.rows("incidents", limit, at, EVER))
+            assert len(page["items"]) <= limit
+            rows += page["items"]
+            at = page["next"]
+            if at is None:
+                break
+        stock.close()
+        return rows
+
+    rows = asyncio.run(story())
+    assert sorted(row["subject"] for row in rows) == sorted(row["subject"] for row in all_of(root, "incidents"))
+    assert all(row["opened"].endswith("Z") for row in rows)
+
+
+def all_of(root: Path, table: str) -> list[dict[str, Any]]:
+    from scale0.pipeline import open_arrow
+
+    found: list[dict[str, Any]] = open_arrow(root, table).to_pylist()
+    return found
+
+
+def test_the_tables_are_listed_with_their_columns(root):
+    found = told(root, lambda stock: stock.tables())
+    assert {"availability", "incidents", "forecasts"} <= {one["name"] for one in found["items"]}
+    assert found["horizon"] == "2026-05-20T09:30:00Z"
+    assert found["from"] == "2026-05-10T00:00:00Z"
+
+
+REFUSED: list[tuple[Callable[[Stock], Awaitable[bytes]], str, str]] = [
+    (lambda stock: stock.report("weather", EVER, {}), "unknown", "there is no report 'weather'"),
+    (lambda stock: stock.report("tasks", EVER, {"check": "x"}), "unknown", "not chosen by check"),
+    (lambda stock: stock.report("tasks", EVER, {"method": "thumb"}), "unknown", "nothing in this period matches"),
+    (lambda stock: stock.report("tasks", Asked(from_us=2**51), {}), "absent", "the tables go up to"),
+    (lambda stock: stock.report("tasks", Asked(to_us=1), {}), "absent", "the tables begin at"),
+    (lambda stock: stock.rows("x; DROP", 10, None, EVER), "unknown", "there is no table"),
+    (lambda stock: stock.rows("events", 10, None, EVER), "unknown", "there is no table"),
+    (lambda stock: stock.rows("tasks", 10, "7", EVER), "unknown", "no place in a table"),
+    (lambda stock: stock.rows("incidents", 10, "1.x", EVER), "unknown", "no place in a table"),
+    (lambda stock: stock.rows("incidents", 10, "99999.10", EVER), "stale", "made anew"),
+]
+
+
+# Promise: FEED-6
+@pytest.mark.parametrize(("ask", "sort", "words"), REFUSED)
+def test_what_cannot_be_told_is_said_with_what_to_do(root, ask, sort, words):
+    with pytest.raises(Unavailable) as caught:
+        told(root, ask)
+    assert caught.value.sort == sort
+    assert words in str(caught.value)
+    assert caught.value.next
+
+
+# Promise: FEED-6
+def test_without_a_warehouse_it_is_said_how_to_make_one(tmp_path):
+    for ask in (
+        lambda stock: stock.report("tasks", EVER, {}),
+        lambda stock: stock.tables(),
+        lambda stock: stock.rows("tasks", 10, None, EVER),
+    ):
+        with pytest.raises(Unavailable) as caught:
+            told(tmp_path / "warehouse", ask)
+        assert (caught.value.sort, caught.value.next) == ("absent", "make them with `scale0 pipeline run`")
+        with pytest.raises(Unavailable, match="nobody said where"):
+            told(None, ask)
+
+
+# Promise: FEED-6
+def test_without_duckdb_it_is_said_how_to_install_it(root):
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **named: Any) -> Any:
+        if name == "duckdb":
+            raise ImportError(name)
+        return real(name, *args, **named)
+
+    with patch.object(builtins, "__import__", without), pytest.raises(Unavailable) as caught:
+        told(root, lambda stock: stock.tables())
+    assert caught.value.sort == "not_installed"
+    assert "pip install 'scale0[pipeline]'" in caught.value.next
+
+
+# Promise: FEED-6
+def test_few_work_at_once_few_wait_and_nobody_waits_for_ever():
+    async def story() -> None:
+        go = threading.Event()
+        desk = OffLoop("test", 1, 1)
+        slow = asyncio.create_task(desk.run(go.wait, 0.05))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(desk.run(lambda: 7, 30))
+        await asyncio.sleep(0)
+        with pytest.raises(Busy):
+            await desk.run(lambda: 8, 30)
+        with pytest.raises(TooLate):
+            await slow
+        with pytest.raises(Busy):
+            await desk.run(lambda: 8, 30)  # what took too long keeps its place
+        go.set()
+        assert await waiting == 7
+        assert await desk.run(lambda: 8, 30) == 8
+        desk.close()
+
+    asyncio.run(story())
