@@ -41,6 +41,7 @@ class Request:
         "number",
         "origin",
         "origin_id",
+        "owner",
         "retry",
         "service",
         "size",
@@ -65,6 +66,8 @@ class Request:
         self.id = id_
         self.origin = origin
         self.origin_id = origin_id
+        self.owner: Any = None
+        """While it waits: what stands for its client, also after that came back on another connection."""
         self.service = service
         self.bodies = bodies
         self.backend: Backend | None = None

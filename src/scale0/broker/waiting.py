@@ -76,7 +76,7 @@ class Queue(Collection["Request"]):
 
     def pass_turn(self, owner: Owner) -> None:
         """This client was served: the others come first."""
-        if owner in self._of:
+        if len(self._of) > 1:
             self._of.move_to_end(owner)
 
     def of(self, owner: Owner) -> int:
@@ -114,21 +114,15 @@ class Share:
 class Waiting:
     """The queues of all services."""
 
-    __slots__ = ("_clock", "_owners", "_shares", "queues")
+    __slots__ = ("_clock", "_shares", "queues")
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
-        self._owners: dict[Request, Owner] = {}
-        """Also after its client came back on another connection."""
         self._shares: dict[Owner, Share] = {}
         self._clock = 0
 
     def __bool__(self) -> bool:
         return bool(self.queues)
-
-    def has(self, request: Request) -> bool:
-        """True while it waits."""
-        return request in self._owners
 
     def of(self, service: str) -> list[Request]:
         """What waits for a service, the oldest first."""
@@ -145,12 +139,11 @@ class Waiting:
 
     def add(self, request: Request, first: bool = False) -> None:
         """Let it wait; `first`: before all others, because it was the next before."""
-        owner = owner_of(request)
+        request.owner = owner = owner_of(request)
         queue = self.queues.get(request.service)
         if queue is None:
             self.queues[request.service] = queue = Queue()
         queue.add(request, owner, first)
-        self._owners[request] = owner
         share = self._shares.get(owner)
         if share is None:
             self._shares[owner] = share = Share(self._clock)
@@ -158,9 +151,10 @@ class Waiting:
 
     def remove(self, request: Request) -> bool:
         """It waits no more; False if it did not."""
-        if request not in self._owners:
+        owner = request.owner
+        if owner is None:
             return False
-        owner = self._owners.pop(request)
+        request.owner = None
         queue = self.queues[request.service]
         queue.remove(request, owner)
         if not queue:
@@ -180,12 +174,12 @@ class Waiting:
             heads = [queues[name].head() for name in services & queues.keys()]
         if len(heads) < 2:
             return heads[0] if heads else None
-        owners, shares = self._owners, self._shares
-        return min(heads, key=lambda request: (shares[owners[request]].stamp, request.number))
+        shares = self._shares
+        return min(heads, key=lambda request: (shares[request.owner].stamp, request.number))
 
     def served(self, request: Request) -> None:
         """It is handed out: the clients who wait beside its own come first now."""
-        owner = self._owners[request]
+        owner = request.owner
         self._clock += 1
         self._shares[owner].stamp = self._clock
         self.queues[request.service].pass_turn(owner)
