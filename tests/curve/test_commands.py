@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.curve.hands import Lock, locked, new_pair
+from tests.wire.raw import wait_for
 
 pytestmark = pytest.mark.processes
 
@@ -147,9 +148,12 @@ def test_a_frontend_joins_by_token_and_is_known_from_then_on(tmp_path: Path) -> 
         listed = json.loads(admin.said("keys", "list", "--json", "--data-dir", data_dir(lock)))
         assert ("frontend", "alice") in {(row["role"], row["name"]) for row in listed}
         assert admin.run("keys", "revoke", "frontend", "alice", "--data-dir", data_dir(lock)).returncode == 0
-        gone = user.run("call", "--join", place(lock, "frontend"))
-        assert gone.returncode == 3
-        assert "does not know this key" in gone.stderr
+
+        def refused_now() -> bool:
+            gone = user.run("call", "--join", place(lock, "frontend"))
+            return gone.returncode == 3 and "does not know this key" in gone.stderr
+
+        wait_for(refused_now, COMMAND_SECONDS)
 
 
 def test_a_key_file_is_all_that_a_client_needs(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import zmq
 
+from scale0.base.about import about
 from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Step
@@ -118,7 +119,7 @@ class Curve:
             try:
                 await self.look()
             except OSError as error:
-                log.warning("the folder of keys cannot be read: %s", error)
+                log.warning("the folder of keys cannot be read: %s", error, extra=about())
 
     async def look(self) -> None:
         """Look at the folder; the loop goes on meanwhile."""
@@ -138,7 +139,7 @@ class Curve:
             self.table = newer
             self.keys.know(newer.names)
             self._tell_gates()
-            log.info("keys have changed: %d are stored, %d were taken away", len(newer.keys), len(lost))
+            log.info("keys have changed: %d are stored, %d were taken away", len(newer.keys), len(lost), extra=about())
             if not all(map(is_guest, lost)):
                 for publisher in self._publishers:
                     publisher.bind_anew()
@@ -156,7 +157,7 @@ class Curve:
         table = self.folder.table(read_now().wall)
         for path, reason in self.folder.faults.items():
             if path not in known:
-                log.warning("%s", reason)
+                log.warning("%s", reason, extra=about(file=str(path)))
         self.folder.sweep()
         return table
 

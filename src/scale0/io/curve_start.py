@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import zmq
 
+from scale0.base.about import about
 from scale0.broker.broker import Broker
 from scale0.broker.state import BACKEND, FRONTEND
 from scale0.config import WILDCARDS, BrokerConfig, is_loopback
@@ -39,7 +40,7 @@ def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) ->
         return None
     folder = KeyFolder(Path(config.data_dir))
     if folder.init():
-        log.info("made a key for this broker: %s", folder.server_file)
+        log.info("made a key for this broker: %s", folder.server_file, extra=about(file=str(folder.server_file)))
     return Curve(context, folder)
 
 

@@ -75,7 +75,11 @@ class Dialer:
         if place in self._sockets:
             return
         if self._curve is not None and not self._choose(place):
-            log.warning("the broker at %s cannot be dialed: no key of a peer is stored", endpoint)
+            log.warning(
+                "the broker at %s cannot be dialed: no key of a peer is stored",
+                endpoint,
+                extra=about(endpoint=endpoint),
+            )
         self._connect(place)
 
     def _connect(self, place: bytes) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 import zmq
 
+from scale0.base.about import about
 from scale0.base.errors import ConfigError
 from scale0.broker.book import Book
 from scale0.io.curve import set_client
@@ -106,7 +107,7 @@ def _stored(endpoints: Sequence[str]) -> Certificate | None:
             try:
                 found = read_pair(path)
             except ConfigError as error:
-                log.warning("%s", error)
+                log.warning("%s", error, extra=about(file=str(path)))
                 continue
             if set(found.metadata.get("endpoint", "").split()) & set(endpoints):
                 return found

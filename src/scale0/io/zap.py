@@ -16,6 +16,7 @@ from typing import Final
 import zmq
 import zmq.utils.z85
 
+from scale0.base.about import about
 from scale0.io.frames import receive_frames, send_frames
 
 log = logging.getLogger("scale0.keys")
@@ -82,7 +83,7 @@ class ZapDesk:
         try:
             send_frames(self._socket, [frames[0], b"", VERSION, request, status, text, key.encode(), b""])
         except zmq.ZMQError as error:
-            log.warning("a handshake could not be answered: %s", error)
+            log.warning("a handshake could not be answered: %s", error, extra=about())
 
     def _key_of(self, frames: list[bytes]) -> str:
         """The public key, if it may; else blank."""
@@ -101,5 +102,9 @@ class ZapDesk:
         now = time.monotonic()
         if now - self._told >= LOG_SECONDS:
             more = f" ({self._untold} since the last such line)" if self._untold > 1 else ""
-            log.warning("refused an unknown key at %s from %s: public key %s%s", domain, address, key, more)
+            log.warning(
+                "refused an unknown key at %s from %s: public key %s%s",
+                *(domain, address, key, more),
+                extra=about(socket=domain, address=address, public_key=key),
+            )
             self._told, self._untold = now, 0
