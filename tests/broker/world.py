@@ -15,6 +15,7 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
+from scale0.broker.keys import Keys
 from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
 from scale0.io.compose import compose_broker, start_broker
@@ -30,10 +31,11 @@ Told = tuple[str, dict[str, Any], list[bytes]]
 class World:
     """One broker and its clock."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, keys: Keys | None = None, **config: Any) -> None:
+        """`keys`: as with CURVE."""
         opened = MemoryStore().open()
         made = BrokerConfig(identity="broker-1", **config)
-        self.broker: Broker = compose_broker(made, Endpoints(), opened, 1_000, random.Random(7), digest_of(TOKEN))
+        self.broker: Broker = compose_broker(made, Endpoints(), opened, 1_000, random.Random(7), digest_of(TOKEN), keys)
         self.mono = 100.0
         self.wall = WALL
         self.told: dict[bytes, list[Told]] = {}

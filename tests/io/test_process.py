@@ -119,7 +119,6 @@ def test_sigterm_ends_it_in_order_and_the_journal_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"curve": True}, "curve"),
         ({"management": {"enabled": True, "bind": "0.0.0.0"}}, "management.bind"),
         ({"store": "postgresql://localhost/x"}, "store"),
         ({"bind": "0.0.0.0"}, "bind"),

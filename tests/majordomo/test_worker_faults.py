@@ -53,7 +53,7 @@ def test_malformed_words_are_counted_and_answered_by_disconnect(version, case):
     town = Town()
     town.says("w1", *version.frames(*said))
     assert town.hears("w1") == [version.frames(version.bye)]
-    assert town.connection("w1").bad == 1
+    assert town.connection("w1").account.bad == 1
     assert town.member("w1") is None
 
 
@@ -80,7 +80,7 @@ def test_ten_faults_are_borne_and_more_make_an_error_client():
     town = Town()
     for _ in range(11):
         town.says("w1", W02, b"\x99")
-    assert town.connection("w1").banned_until is not None
+    assert town.connection("w1").account.banned_until is not None
     NEW.ready(town, "w1")
     assert town.member("w1") is None
     assert "client.refused" in town.kinds()
@@ -95,4 +95,4 @@ def test_workers_are_refused_on_the_other_doors(version, door):
     assert not town.broker.roster.offered("echo")
     found = town.broker.connections.find(door, b"w1")
     assert found is not None
-    assert found.bad == 1
+    assert found.account.bad == 1

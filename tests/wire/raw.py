@@ -52,11 +52,16 @@ class Raw:
     """One connection to a broker."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, kind: int, delimiter: bool) -> None:
-        self.socket = context.socket(kind)
-        self.socket.set(zmq.LINGER, 0)
+        socket = context.socket(kind)
+        socket.set(zmq.LINGER, 0)
+        self.adopt(socket, delimiter and kind == zmq.DEALER)
+        socket.connect(endpoint)
+
+    def adopt(self, socket: zmq.Socket[bytes], delimiter: bool = False) -> None:
+        """Type on this socket."""
+        self.socket = socket
         self.socket.set(zmq.SNDHWM, 0)
-        self.socket.connect(endpoint)
-        self.delimiter = delimiter and kind == zmq.DEALER
+        self.delimiter = delimiter
         self._heard: deque[Heard] = deque()
 
     def frames(self, *frames: bytes) -> None:

@@ -30,3 +30,9 @@ def is_reserved(service: str) -> bool:
 def is_service_name(name: str, limit_bytes: int) -> bool:
     """True for a printable, non-empty name of at most `limit_bytes` bytes of UTF-8."""
     return bool(name) and name.isprintable() and len(name.encode("utf-8", "surrogatepass")) <= limit_bytes
+
+
+def made_for(user: str, identity: str) -> str:
+    """An identity that a broker makes: with CURVE it begins with the name of the user's key, `role/name`."""
+    name = user.partition("/")[2]
+    return f"{name}.{identity}" if name else identity

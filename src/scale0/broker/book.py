@@ -21,6 +21,8 @@ MAX_ENDPOINTS: Final = 1_024
 MATES_FIRST: Final = 1
 """Brokers of the own group that are tried before one of each fallback group: if a whole group is gone without a word,
 each of its addresses costs seconds, and any broker outside knows better than a list who of it is there."""
+SERVER_KEY: Final = "server_key"
+"""Beside the endpoints of a broker."""
 PLACE: Final = re.compile(
     r"tcp://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]):[0-9]{1,5}", re.ASCII
 )
@@ -44,7 +46,7 @@ class KnownGroup(msgspec.Struct, frozen=True):
 class Book:
     """The addresses of one client."""
 
-    __slots__ = ("_asker", "_chance", "_given", "_learnt", "_names", "_owners", "_role", "_tried", "at")
+    __slots__ = ("_asker", "_chance", "_given", "_keys", "_learnt", "_names", "_owners", "_role", "_tried", "at")
 
     def __init__(self, role: str, given: Sequence[str], chance: random.Random) -> None:
         self._role = role
@@ -54,6 +56,8 @@ class Book:
         """Told by the configuration: one of the own group and of each fallback group, then all others in this order."""
         self._names: dict[str, str] = {}
         """By endpoint: who is there."""
+        self._keys: dict[str, str] = {}
+        """By endpoint: the public key of whoever is there, where CURVE is used."""
         self._owners: dict[str, str] = {}
         """By endpoint: the group whose brokers share the store there, if they do."""
         self._tried: set[str] = set()
@@ -105,6 +109,8 @@ class Book:
             places = [(broker.endpoints.get(self._role, ""), broker.identity) for broker in group.brokers]
             found = {place: name for place, name in places if PLACE.fullmatch(place) is not None}
             names.update(found)
+            for broker in group.brokers:
+                self.told_key(broker.endpoints.get(self._role, ""), broker.endpoints.get(SERVER_KEY, ""))
             some = sorted(found)
             self._chance.shuffle(some)
             places_of.append(some)
@@ -121,6 +127,15 @@ class Book:
         """Whoever is where we are told its name."""
         if identity:
             self._names[self.at] = identity
+
+    def told_key(self, place: str, key: str) -> None:
+        """A broker says which key the one there has."""
+        if key and PLACE.fullmatch(place) is not None and (place in self._keys or len(self._keys) < MAX_ENDPOINTS):
+            self._keys[place] = key
+
+    def server_key(self, place: str) -> str:
+        """The key of whoever is there; empty while nobody told."""
+        return self._keys.get(place, "")
 
     def told_owner(self, owner: object) -> None:
         """Whoever is where we are says whose tasks it tells of; nothing: its own alone."""

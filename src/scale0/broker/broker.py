@@ -7,24 +7,27 @@ changes nothing for another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, cast
 
 from scale0.base import codes
+from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Message, Question, Step
 from scale0.base.wheel import ring
-from scale0.broker import wire
+from scale0.broker import options, wire
 from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
+from scale0.broker.enrolment import StoreKey
+from scale0.broker.keys import is_guest
 from scale0.broker.management import Management
 from scale0.broker.members import Members
 from scale0.broker.requests import Requests
 from scale0.broker.roster import Roster
 from scale0.broker.skew import Skew
 from scale0.broker.speaker import Neighbours, Scale0Speaker
-from scale0.broker.state import CONFIG_SUB, DISABLED, PEER_DOORS, BrokerState
+from scale0.broker.state import CLIENT_DOORS, CONFIG_SUB, DIALED, DISABLED, PEER_DOORS, BrokerState
 from scale0.broker.tally import SUM_SECONDS
 from scale0.events.clients import ClientRefused
 from scale0.events.sources import BrokerStarted, BrokerStopped, SourceAlive
@@ -119,21 +122,25 @@ class Broker:
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
         """One message from a client socket, its routing id taken off."""
-        connection = self.connections.find(door, routing_id)
+        connection, user, keys = self.connections.find(door, routing_id), "", self.state.keys
+        if keys is not None:
+            user = keys.user_of(door, routing_id)
+            connection = self._same_user(connection, user, now, step)
         if connection is None:
             if door == CONFIG_SUB:
                 self._neighbours.spread.published(frames, now, step)
                 return
-            connection = self.connections.open(door, routing_id, self.rpc, now)
+            connection = self.connections.open(door, routing_id, self.rpc, now, user)
             if connection is None:
                 return
             due = now.mono + self.state.limits.frontend_idle
             connection.bucket = self.state.timers.add((self._idle, connection), due)
-        if connection.banned_until is not None:
-            if now.mono < connection.banned_until:
+        account = connection.account
+        if account.banned_until is not None:
+            if now.mono < account.banned_until:
                 self.peers.ignore(connection, now, step)
                 return
-            connection.banned_until, connection.bad = None, 0
+            account.clear()
         connection.heard = now.mono
         if connection.peer is not None:
             connection.peer.heard, connection.peer.heard_wall = now.mono, now.wall
@@ -141,6 +148,9 @@ class Broker:
         if connection.delimiter:
             frames = frames[1:]
         speaker = self.speakers.get(frames[0])
+        if user and is_guest(user):
+            self.scale0.receive_guest(connection, frames, now, step)
+            return
         if speaker is None:
             if frames[0][:1] in JSON_STARTS and frames[0]:
                 self._receive_json(connection, frames, now, step)
@@ -186,6 +196,8 @@ class Broker:
         """What an Ask found."""
         if type(ask) is Question:
             ask.then(value, now, step)
+        elif type(ask) is StoreKey:
+            self.scale0.enrolment.answer(ask, cast("Refusal | None", value), step)
         else:
             self.management.answer(ask, value, now, step)
 
@@ -219,6 +231,35 @@ class Broker:
         """A peer that does not read: it is let go, so that it costs nobody else."""
         self.state.count("clients_overflowed")
         step.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
+        self._let_go(connection, now, step)
+
+    def lose_users(self, users: Collection[str], now: Now, step: Step) -> None:
+        """Their keys were taken away: whoever used one is gone, and hears of it as the last thing."""
+        for connection in self.connections.of_users(users):
+            if not is_guest(connection.user_id):
+                step.record(
+                    ClientRefused(identity=connection.name, code=codes.NOT_ALLOWED, data={"reason": "its key is gone"})
+                )
+                if connection.takes_pushes and connection.door in CLIENT_DOORS:
+                    said = options.DisconnectError(codes.NOT_ALLOWED, "your key was taken away")
+                    step.send(connection, ("DISCONNECTERROR", said))
+            if connection.door == DIALED:
+                self.peers.ignore(connection, now, step)
+            else:
+                self._let_go(connection, now, step)
+        self.connections.forget_users(users)
+
+    def _same_user(self, connection: Connection | None, user: str, now: Now, step: Step) -> Connection | None:
+        """The connection, unless another key has its routing id now: then what was known of it ends."""
+        if connection is None or connection.user_id == user:
+            return connection
+        if connection.door == DIALED:
+            connection.user_id = user
+            return connection
+        self._let_go(connection, now, step)
+        return None
+
+    def _let_go(self, connection: Connection, now: Now, step: Step) -> None:
         if connection.member is not None:
             self.members.lose(connection.member, now, step)
         if connection.peer is not None:
@@ -242,7 +283,9 @@ class Broker:
         """Nobody is remembered for nothing."""
         if self.connections.find(connection.door, connection.routing_id) is not connection:
             return
-        due = max(connection.heard + self.state.limits.frontend_idle, connection.banned_until or 0.0)
+        # What is held against a key is remembered with the key.
+        banned = 0.0 if connection.user_id else connection.account.banned_until or 0.0
+        due = max(connection.heard + self.state.limits.frontend_idle, banned)
         if connection.member is not None or connection.peer is not None or connection.outstanding or connection.waits:
             due = max(due, now.mono + self.state.limits.frontend_idle)
         if now.mono < due:

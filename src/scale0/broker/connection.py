@@ -7,7 +7,7 @@ an identity hangs on it; the number of records is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scale0.base.limits import Limits
@@ -31,14 +31,29 @@ class Speaker(Protocol):
         ...
 
 
+class Account:
+    """How often somebody was wrong. All connections of one key have the same one."""
+
+    __slots__ = ("bad", "bad_since", "banned_until", "spent", "spent_since")
+
+    def __init__(self) -> None:
+        self.spent = 0
+        self.spent_since = 0.0
+        self.bad = 0
+        self.bad_since = 0.0
+        self.banned_until: float | None = None
+
+    def clear(self) -> None:
+        """Nothing is held against them."""
+        self.bad, self.banned_until = 0, None
+
+
 class Connection:
     """One peer on one socket."""
 
     __slots__ = (
+        "account",
         "arrays",
-        "bad",
-        "bad_since",
-        "banned_until",
         "batch",
         "bucket",
         "delimiter",
@@ -60,7 +75,15 @@ class Connection:
         "waits",
     )
 
-    def __init__(self, door: str, routing_id: bytes, speaker: Speaker, now: Now) -> None:
+    def __init__(
+        self,
+        door: str,
+        routing_id: bytes,
+        speaker: Speaker,
+        now: Now,
+        user_id: str = "",
+        account: Account | None = None,
+    ) -> None:
         self.door = door
         self.routing_id = routing_id
         self.speaker = speaker
@@ -78,12 +101,11 @@ class Connection:
         """Of its idle timer."""
         self.spent = 0
         self.spent_since = 0.0
-        self.bad = 0
-        self.bad_since = 0.0
-        self.banned_until: float | None = None
+        self.account = account or Account()
         self.stale = False
         """Known from before the broker was disabled: it must negotiate anew."""
-        self.user_id = ""
+        self.user_id = user_id
+        """Whose key it came with (`broker.keys`); blank without CURVE."""
         self.waiting_bytes = 0
         """Of its requests that wait for a backend."""
         self.arrays = False
@@ -122,11 +144,15 @@ class Connection:
 class Connections:
     """All records of one broker."""
 
-    __slots__ = ("_by_door", "_limits", "on_forget", "refused")
+    __slots__ = ("_accounts", "_by_door", "_limits", "_of_user", "on_forget", "refused")
 
     def __init__(self, limits: Limits, doors: Sequence[str]) -> None:
         self._limits = limits
         self._by_door: dict[str, dict[bytes, Connection]] = {door: {} for door in doors}
+        self._accounts: dict[str, Account] = {}
+        """By user; of connections without a key each has its own."""
+        self._of_user: dict[str, int] = {}
+        """How many connections each user has."""
         self.refused = 0
         self.on_forget: Callable[[Connection], None] = lambda _: None
         """Whoever times connections stops the timer here."""
@@ -135,25 +161,43 @@ class Connections:
         """The record of a peer, if there is one."""
         return self._by_door[door].get(routing_id)
 
-    def open(self, door: str, routing_id: bytes, speaker: Speaker, now: Now) -> Connection | None:
-        """A new record; None when there are too many already."""
-        if len(self) >= self._limits.max_clients:
+    def open(self, door: str, routing_id: bytes, speaker: Speaker, now: Now, user_id: str = "") -> Connection | None:
+        """A new record; None when there are too many already, of all or of one key."""
+        most = self._limits.max_clients
+        if len(self) >= most or self._of_user.get(user_id, 0) >= most // 2:
             self.refused += 1
             return None
-        connection = Connection(door, routing_id, speaker, now)
+        account = self._accounts.setdefault(user_id, Account()) if user_id else None
+        connection = Connection(door, routing_id, speaker, now, user_id, account)
         self._by_door[door][routing_id] = connection
+        if user_id:
+            self._of_user[user_id] = self._of_user.get(user_id, 0) + 1
         return connection
+
+    def of_users(self, users: Container[str]) -> list[Connection]:
+        """The connections of these."""
+        return [connection for connection in self if connection.user_id in users]
+
+    def forget_users(self, users: Iterable[str]) -> None:
+        """These keys are gone, and so is what was held against them."""
+        for user in users:
+            self._accounts.pop(user, None)
 
     def forget(self, connection: Connection) -> None:
         """Drop a record."""
         table = self._by_door[connection.door]
         if table.get(connection.routing_id) is connection:
             del table[connection.routing_id]
+            user = connection.user_id
+            if user in self._of_user:
+                self._of_user[user] -= 1
+                if not self._of_user[user]:
+                    del self._of_user[user]
             self.on_forget(connection)
 
     def let_go(self, connection: Connection) -> None:
         """Drop a record whose client left, unless something is counted against it: that goes when it is idle."""
-        if not connection.bad:
+        if not connection.account.bad:
             self.forget(connection)
 
     def apply(self, limits: Limits) -> None:
@@ -169,15 +213,17 @@ class Connections:
 
     def blame(self, connection: Connection, now: Now) -> bool:
         """Count one bad message; True when that makes it an error client."""
-        limits = self._limits
-        if now.mono - connection.bad_since > limits.error_client_window:
-            connection.bad, connection.bad_since = 0, now.mono
-        connection.bad += 1
-        if connection.bad <= limits.error_client_limit:
+        limits, account = self._limits, connection.account
+        if now.mono - account.bad_since > limits.error_client_window:
+            account.bad, account.bad_since = 0, now.mono
+        account.bad += 1
+        if account.bad <= limits.error_client_limit:
             return False
-        connection.banned_until = now.mono + limits.error_client_ban
+        account.banned_until = now.mono + limits.error_client_ban
         return True
 
-    def banned(self, now: Now) -> list[Connection]:
-        """The error clients of this moment."""
-        return [peer for peer in self if peer.banned_until is not None and peer.banned_until > now.mono]
+    def banned(self, now: Now) -> list[tuple[str, str, Account]]:
+        """The error clients of this moment: name, socket, and what is held against them. A key is one of them."""
+        alone = [(peer.name, peer.door, peer.account) for peer in self if not peer.user_id]
+        keyed = [(user, user.partition("/")[0], account) for user, account in self._accounts.items()]
+        return [row for row in (*alone, *keyed) if row[2].banned_until is not None and row[2].banned_until > now.mono]

@@ -18,7 +18,7 @@ from scale0.base import codes
 from scale0.base.now import Now
 from scale0.base.step import Message
 from scale0.broker import options
-from scale0.broker.book import PLACE, Book, KnownGroup
+from scale0.broker.book import PLACE, SERVER_KEY, Book, KnownGroup
 
 if TYPE_CHECKING:
     import random
@@ -35,6 +35,9 @@ MAX_AFTER_SECONDS: Final = 600.0
 """How long a client that is served waits, at most, before it goes where it was told to go."""
 MOVE_SECONDS: Final = 30.0
 """How long a client that was told to leave waits, at most, for its work to end; then it stays."""
+
+KEYS_REFUSED: Final = "the broker there"
+"""How a reason begins that is about keys."""
 
 DOWN: Final = "down"
 ASKING: Final = "asking"
@@ -164,6 +167,8 @@ class Line:
         if self.state in (DOWN, ENDED):
             return
         was_up = self.state == UP
+        if reason.startswith(KEYS_REFUSED):
+            self.refusal = reason
         self._drop(reason, out)
         self._was_sent = False
         ceiling = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 16))
@@ -355,6 +360,7 @@ class Line:
 
     def _change_broker(self, said: options.ChangeBroker, now: Now, out: LineStep) -> None:
         place = said.endpoints.get(self._role, "")
+        self.book.told_key(place, said.endpoints.get(SERVER_KEY, ""))
         # Whoever is served may be asked to wait longer.
         most = MAX_AFTER_SECONDS if self.state == UP else MAX_BACKOFF_SECONDS
         after = said.after if 0 <= said.after <= most else most

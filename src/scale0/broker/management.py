@@ -290,11 +290,11 @@ class Management:
         return Done({"changed": paths}, None, paths, changed=True)
 
     def _forgive(self, call: Call) -> Done:
-        named = [peer for peer in self._connections.banned(call.now) if peer.name == call.said.client]
+        named = [account for name, _, account in self._connections.banned(call.now) if name == call.said.client]
         if not named:
             raise Refusal(codes.NO_SUCH_SERVICE, "no such error client: see list_error_clients")
-        for connection in named:
-            connection.banned_until, connection.bad = None, 0
+        for account in named:
+            account.clear()
         return Done({"forgiven": len(named)}, after=call.said.client, changed=True)
 
     def _get_config(self, call: Call) -> Done | None:

@@ -152,6 +152,8 @@ class Members:
             if member.identity != identity:
                 raise Refusal(409, f"this connection is {member.identity}, it cannot be {identity} too")
             return member
+        if self._state.keys is not None:
+            self._state.keys.check(connection.door, connection.user_id, identity)
         role = connection.door
         member = self.by_name.get((role, identity))
         if member is None:

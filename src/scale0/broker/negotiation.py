@@ -12,7 +12,7 @@ from typing import Final
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
-from scale0.base.identity import is_identity, is_reserved, is_service_name
+from scale0.base.identity import is_identity, is_reserved, is_service_name, made_for
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
@@ -172,7 +172,7 @@ class Negotiation:
         if identity is None:
             if connection.member is not None:
                 return connection.member
-            identity = f"{connection.door}-{self._state.chance.getrandbits(48):012x}"
+            identity = made_for(connection.user_id, f"{connection.door}-{self._state.chance.getrandbits(48):012x}")
         elif not is_identity(identity):
             raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         return self._members.name(connection, identity, now, step)

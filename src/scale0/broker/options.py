@@ -60,6 +60,21 @@ class Config(msgspec.Struct, frozen=True):
     owner: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class Enrol(msgspec.Struct, frozen=True):
+    """ENROL: let this key in, for a token."""
+
+    name: str
+    public_key: str
+
+
+class Enrolled(msgspec.Struct, frozen=True):
+    """ENROLLED: it is let in."""
+
+    name: str
+    identity: str = ""
+    """The broker's; ours to add."""
+
+
 class Ready(msgspec.Struct, frozen=True):
     """READY: I take work."""
 

@@ -11,12 +11,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from msgspec import structs
+
 from scale0.base import codes
 from scale0.base.errors import Refusal
 from scale0.base.identity import MAX_IDENTITY_CHARS, is_identity, is_service_name
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
+from scale0.broker.book import SERVER_KEY
 from scale0.broker.circle import listed_of, neighbours_of
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
@@ -24,7 +27,7 @@ from scale0.broker.members import DOUBT_SECONDS, Members
 from scale0.broker.peer import UNKNOWN, Peer
 from scale0.broker.state import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY, BrokerState
 from scale0.config import Endpoints
-from scale0.config.values import is_endpoint
+from scale0.config.values import is_curve_key, is_endpoint
 from scale0.events.sources import PeerJoined, PeerLost
 
 MAX_PEERS: Final = 1_000
@@ -135,6 +138,8 @@ class Peers:
     def hello(self, connection: Connection, said: options.Hello, _: Sequence[bytes], now: Now, step: Step) -> None:
         """HELLO: who it is. One that dialed us is told who we are."""
         self._check(said)
+        if self._state.keys is not None:
+            self._state.keys.check(connection.door, connection.user_id, said.identity)
         if said.identity == self._state.identity:
             self._met_ourselves(connection, now, step)
             return
@@ -224,6 +229,13 @@ class Peers:
         for peer in self.by_name.values():
             if peer.link is not None:
                 self._say_alive(peer.link, now, step)
+
+    def server_key(self, endpoint: str) -> str:
+        """The key that the broker at an endpoint is said to have, by itself or by the document; blank: none."""
+        said = [peer.endpoints for peer in self.by_name.values()]
+        for group in self._documents.document.group_config:
+            said += [structs.asdict(broker.endpoints) for broker in group.brokers if broker.endpoints.server_key]
+        return next((one.get(SERVER_KEY, "") for one in said if endpoint in one.values()), "")
 
     def gone(self, connection: Connection, now: Now, step: Step) -> None:
         """The socket says that nobody is there. What we dialed is dialed on."""
@@ -381,6 +393,8 @@ class Peers:
             raise Refusal(codes.MALFORMED, "services is a list, or all")
         if len(names) > limits.max_services or not all(is_service_name(n, limits.max_service_bytes) for n in names):
             raise Refusal(codes.MALFORMED, f"services are at most {limits.max_services} printable names")
-        places = (said.endpoints.get(name) for name in Endpoints.__struct_fields__)
+        places = (said.endpoints.get(name) for name in Endpoints.__struct_fields__ if name != SERVER_KEY)
         if not all(not place or (place.startswith("tcp://") and is_endpoint(place)) for place in places):
             raise Refusal(codes.MALFORMED, "an endpoint is such as tcp://127.0.0.1:5702")
+        if not is_curve_key(said.endpoints.get(SERVER_KEY, "")):
+            raise Refusal(codes.MALFORMED, "server_key is a key of CURVE, in Z85")

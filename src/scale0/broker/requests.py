@@ -8,8 +8,7 @@ exactly once.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from scale0.base import codes
@@ -20,6 +19,7 @@ from scale0.broker.connection import Connection
 from scale0.broker.roster import Backend, Roster
 from scale0.broker.state import BrokerState
 from scale0.broker.tally import Tally
+from scale0.broker.waiting import Queue, Waiting
 from scale0.broker.workload import NoTasks, Workload
 
 ABANDONED_SLOT_SECONDS: Final = 600.0
@@ -41,6 +41,7 @@ class Request:
         "number",
         "origin",
         "origin_id",
+        "owner",
         "retry",
         "service",
         "size",
@@ -65,6 +66,8 @@ class Request:
         self.id = id_
         self.origin = origin
         self.origin_id = origin_id
+        self.owner: Any = None
+        """While it waits: what stands for its client, also after that came back on another connection."""
         self.service = service
         self.bodies = bodies
         self.backend: Backend | None = None
@@ -102,7 +105,7 @@ class Requests:
         self._state = state
         self._roster = roster
         self.tally = tally
-        self._waiting: dict[str, OrderedDict[Request, None]] = {}
+        self._waiting = Waiting()
         self.under_way: dict[str, Request] = {}
         self._timers: LazyWheel[Request] = LazyWheel()
         # Ids must not repeat over restarts: a late REPLY to the old broker's request must match nothing.
@@ -146,9 +149,7 @@ class Requests:
         elif hops and not self._roster.offered(service):
             self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
         else:
-            full = self._wait(request)
-            if full:
-                self._fail(request, codes.TOO_MANY, full, now, step)
+            self._wait(request, now, step)
 
     def _take(self, request: Request) -> Backend | None:
         """A backend of ours with a free slot; if none of ours offers it, another broker."""
@@ -162,7 +163,7 @@ class Requests:
         for service in services:
             if self._roster.offered(service):
                 continue  # it waits for one of ours
-            for request in list(self._waiting.get(service, ())):
+            for request in self._waiting.of(service):
                 backend = self.elsewhere(request)
                 if backend is not None:
                     self._unwait(request)
@@ -172,7 +173,7 @@ class Requests:
         """What other brokers handed us and nobody here offers any more: they may know somebody else."""
         for service in services:
             if not self._roster.offered(service):
-                for request in [one for one in self._waiting.get(service, ()) if one.hops]:
+                for request in [one for one in self._waiting.of(service) if one.hops]:
                     self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
 
     def is_known(self, service: str) -> bool:
@@ -238,12 +239,13 @@ class Requests:
         self.tasks.feed(backend, now, step)
 
     def serve(self, backend: Backend, now: Now, step: Step) -> None:
-        """Give it what has waited longest among its services."""
+        """Give it what is next among its services: clients in turn, and of each what has waited longest."""
         while self._waiting and backend.busy < backend.slots:
-            request = self._oldest(backend)
+            request = self._waiting.next(backend.services)
             if request is None or not self._roster.take_from(backend):
                 return
-            self._unwait(request)
+            self._waiting.served(request)
+            request.origin.waiting_bytes -= request.size
             self._hand(request, backend, now, step)
 
     def lose(self, backend: Backend, keep: Container[str], now: Now, step: Step) -> None:
@@ -259,7 +261,7 @@ class Requests:
 
     def refuse_all(self, code: int, message: str, now: Now, step: Step) -> None:
         """Answer everybody who waits; the backends may keep what they have."""
-        waiting = [request for queue in self._waiting.values() for request in queue]
+        waiting = [request for queue in self._waiting.queues.values() for request in queue]
         for request in [*waiting, *self.under_way.values()]:
             if not request.ended:
                 self._fail(request, code, message, now, step)
@@ -325,9 +327,9 @@ class Requests:
         return self._timers.deadline()
 
     @property
-    def queues(self) -> Mapping[str, Collection[Request]]:
-        """What waits, by service, the oldest first."""
-        return self._waiting
+    def queues(self) -> Mapping[str, Queue]:
+        """What waits, by service."""
+        return self._waiting.queues
 
     def _of(self, connection: Connection, id_: str | int) -> Request | None:
         request = self.under_way.get(id_)  # type: ignore[arg-type]  # an int is simply not there
@@ -374,43 +376,29 @@ class Requests:
         if backend is not None:
             self._hand(request, backend, now, step)
         else:
-            queue = self._waiting.setdefault(request.service, OrderedDict())
-            queue[request] = None
-            queue.move_to_end(request, last=False)
+            self._waiting.add(request, first=True)
             request.origin.waiting_bytes += request.size
 
-    def _wait(self, request: Request) -> str:
-        """Let it wait; or what is full."""
+    def _wait(self, request: Request, now: Now, step: Step) -> None:
+        """Let it wait, if there is room; where it is full, whoever has the most there gives way."""
         origin = request.origin
         if origin.waiting_bytes + request.size > self._state.limits.max_client_bytes:
-            return "too many bytes of this client are waiting"
-        queue = self._waiting.get(request.service)
-        if queue is None:
-            self._waiting[request.service] = queue = OrderedDict()
+            self._fail(request, codes.TOO_MANY, "too many bytes of this client are waiting", now, step)
+            return
         policy = self._state.policies.get(request.service)
         limit = self._state.limits.request_queue_limit
         if policy is not None and policy.request_queue_limit is not None:
             limit = policy.request_queue_limit
-        if len(queue) >= limit:
-            return f"the queue of {request.service} is full"
-        queue[request] = None
-        origin.waiting_bytes += request.size
-        return ""
+        loser = self._waiting.room(request, limit)
+        if loser is not None:
+            self._fail(loser, codes.TOO_MANY, f"the queue of {request.service} is full", now, step)
+        if loser is not request:
+            self._waiting.add(request)
+            origin.waiting_bytes += request.size
 
     def _unwait(self, request: Request) -> None:
-        queue = self._waiting.get(request.service)
-        if queue is not None:
-            if request in queue:
-                del queue[request]
-                request.origin.waiting_bytes -= request.size
-            if not queue:
-                del self._waiting[request.service]
-
-    def _oldest(self, backend: Backend) -> Request | None:
-        waiting, services = self._waiting, backend.services
-        names = [n for n in waiting if n in services] if len(waiting) < len(services) else services & waiting.keys()
-        heads = [next(iter(queue)) for queue in map(waiting.__getitem__, names) if queue]
-        return min(heads, key=lambda request: request.number, default=None)
+        if self._waiting.remove(request):
+            request.origin.waiting_bytes -= request.size
 
     def _fail(
         self,

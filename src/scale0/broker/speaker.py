@@ -20,6 +20,7 @@ from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection
 from scale0.broker.discovery import Discovery
 from scale0.broker.dispatch import COMMANDS, RULES
+from scale0.broker.enrolment import Enrolment, no_token
 from scale0.broker.forwarding import Forwarding
 from scale0.broker.management import Management
 from scale0.broker.moves import Moves
@@ -60,6 +61,7 @@ class Scale0Speaker:
         "_requests",
         "_state",
         "_states",
+        "enrolment",
         "tasks_done",
         "tasks_status",
     )
@@ -83,6 +85,7 @@ class Scale0Speaker:
         self._negotiation = negotiation
         self._moves = neighbours.moves
         self._discovery = discovery
+        self.enrolment = Enrolment(state)
         clients, brokers = self._client_acts(negotiation, management), self._broker_acts(neighbours, management)
         self._acts = {
             door: {
@@ -121,6 +124,7 @@ class Scale0Speaker:
             "TASKSTATUS": self._task_status,
             "TASKSDONE": self._tasks_done,
             "MANAGEMENTREQ": management.receive,
+            "ENROL": no_token,
         }
 
     def _broker_acts(self, neighbours: Neighbours, management: Management) -> Mapping[str, Act]:
@@ -140,6 +144,7 @@ class Scale0Speaker:
             "REPLY": self._reply,
             "ERROR": self._error,
             "MANAGEMENTREQ": management.receive,
+            "ENROL": no_token,
         }
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
@@ -151,8 +156,9 @@ class Scale0Speaker:
             if typed is not None:
                 self._receive_hot(connection, typed, self._hot[connection.door], now, step)
                 return
+        account = connection.account
         for decoded in codec.decode(frames):
-            if connection.banned_until is not None:
+            if account.banned_until is not None:
                 return
             if isinstance(decoded, Refusal):
                 self._refuse(connection, decoded, now, step)
@@ -168,12 +174,35 @@ class Scale0Speaker:
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, step)
 
+    def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """The key of a token says ENROL, and nothing else (PROTOCOL 11)."""
+        account = connection.account
+        if frames[0] != wire.MAGIC:
+            self._blame.blame(connection, codes.NOT_ALLOWED, "a token is for ENROL only", now, step)
+            return
+        connection.speaker = self
+        for decoded in self._codecs[connection.door].decode(frames):
+            if account.banned_until is not None:
+                return
+            try:
+                if isinstance(decoded, Refusal):
+                    raise decoded
+                command, said, _ = decoded
+                if command != "ENROL":
+                    raise Refusal(codes.NOT_ALLOWED, "the key of a token may say ENROL, and nothing else")
+                if self._state.state == DISABLED:
+                    return
+                self.enrolment.enrol(connection, said, step)
+            except Refusal as refusal:
+                self._refuse(connection, refusal, now, step)
+
     def _receive_hot(
         self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Step
     ) -> None:
         """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
+        account = connection.account
         for message in messages:
-            if connection.banned_until is not None:
+            if account.banned_until is not None:
                 return
             body = message.body
             try:

@@ -13,6 +13,7 @@ from scale0.base.wheel import Alarm, Wheel
 if TYPE_CHECKING:
     import random
 
+    from scale0.broker.keys import Keys
     from scale0.config import BrokerConfig, ServicePolicy
 
 FRONTEND: Final = "frontend"
@@ -49,6 +50,7 @@ class BrokerState:
         "gives_way",
         "identity",
         "interval",
+        "keys",
         "limits",
         "liveness",
         "owner",
@@ -84,6 +86,8 @@ class BrokerState:
         self.interval = config.default_heartbeat_interval
         self.liveness = config.heartbeat_liveness
         """Both as the network document has them, once there is one."""
+        self.keys: Keys | None = None
+        """Who may be who, with CURVE; None: everybody is whom they say."""
         self.started = 0.0
         self.timers: Wheel[Alarm] = Wheel()
         self.counters: dict[str, int] = {}

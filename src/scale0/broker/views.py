@@ -148,7 +148,8 @@ class Views:
     def _queue(self, name: str, tasks: tuple[int, bool] | None, now: Now) -> dict[str, Any]:
         service = self._roster.services.get(name) or Service(name)
         first = heapq.nsmallest(MAX_LRU_ROWS, service.backends, key=lambda one: (one.busy >= one.slots, one.stamp))
-        oldest = next(iter(self._requests.queues.get(name, ())), None)
+        queue = self._requests.queues.get(name)
+        oldest = queue.oldest() if queue is not None else None
         return {
             "service": name,
             "waiting": len(self._requests.queues.get(name, ())),
@@ -189,11 +190,12 @@ class Views:
     def error_clients(self, now: Now, limit: int, after: str | None) -> Page:
         """Those that are ignored now."""
 
-        def row(connection: Any) -> dict[str, Any]:
-            left = (connection.banned_until or now.mono) - now.mono
-            return {"client": connection.name, "socket": connection.door, "ends_in": left, "bad": connection.bad}
+        def row(one: Any) -> dict[str, Any]:
+            name, door, account = one
+            left = (account.banned_until or now.mono) - now.mono
+            return {"client": name, "socket": door, "ends_in": left, "bad": account.bad}
 
-        return page(self._connections.banned(now), lambda c: c.name, row, limit, after)
+        return page(self._connections.banned(now), lambda one: one[0], row, limit, after)
 
     def _service(self, name: str) -> dict[str, Any]:
         service = self._roster.services.get(name) or Service(name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from scale0.cli import faults
+from scale0.cli import faults, joining
 from scale0.cli.places import host_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ LOCAL_FOLDER: Final = ".scale0"
 TOKEN: Final = "SCALE0_TOKEN"
 PASSWORD: Final = "SCALE0_PASSWORD"
 DATA_DIR: Final = "SCALE0_DATA_DIR"
+JOIN_PREFIX: Final = "s0join."
+"""Of a token that is not for management, but to join by."""
 
 Credentials = dict[str, Any]
 """Arguments of a management command that say who gives it."""
@@ -46,6 +48,11 @@ def commands(command: Command) -> Command:
 
     @functools.wraps(command)
     def gathered(*args: Any, token: str | None, auth_id: str | None, data_dir: str | None, **rest: Any) -> Any:
+        if data_dir:
+            os.environ[DATA_DIR] = data_dir  # a broker on this machine has a key for us there
+        if token and token.startswith(JOIN_PREFIX) and "join" in rest:
+            joining.join(rest["join"], "frontend", token, joining.default_name())
+            token = None
         return command(*args, authority=Authority(token, auth_id, data_dir), **rest)
 
     wrapped: Any = gathered

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from scale0.cli.joining import token_option
 from scale0.cli.log_format import log_format
 
 if TYPE_CHECKING:
@@ -58,7 +59,15 @@ def port_option(name: str, default: int) -> Callable[[Command], Command]:
 @click.option("--service", "services", multiple=True, help="Serve only this; may be repeated. Default: all.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys: the net is trusted.")
 @log_format
-def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[str, ...], **flags: Any) -> None:
+@click.option("--curve", is_flag=True, default=None, help="Let in those with a key alone; see `scale0 keys`.")
+@token_option
+def broker(
+    config_file: Path | None,
+    services: tuple[str, ...],
+    joined: tuple[str, ...],
+    token_text: str | None,
+    **flags: Any,
+) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     It prints one line that starts with `ready` when it serves, and logs to stderr. Flags win over the file.
@@ -69,6 +78,7 @@ def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[st
       scale0 broker --identity east-1 --data-dir var/east-1
       scale0 broker --frontend-port 0 --backend-port 0 --data-dir trial
       scale0 broker --identity east-2 --group east --join 10.0.0.1
+      scale0 broker --identity east-2 --group east --join 10.0.0.1 --token TOKEN
       scale0 broker --identity spare --group east --join 10.0.0.1 --standby-for east-1
     """
     from scale0.config import BrokerConfig
@@ -84,7 +94,26 @@ def broker(config_file: Path | None, services: tuple[str, ...], joined: tuple[st
         changes["peers"] = [*config.peers, *(peer_of(word) for word in joined)]
     changes.setdefault("identity", config.identity or default_identity())
     log_to_stderr(changes["identity"])
-    sys.exit(run_broker(changed(config, changes), config_file, say_ready, say_served))
+    if token_text:
+        changes["curve"] = True
+    config = changed(config, changes)
+    if token_text:
+        join_network(config, token_text)
+    sys.exit(run_broker(config, config_file, say_ready, say_served))
+
+
+def join_network(config: BrokerConfig, token_text: str) -> None:
+    """Become a peer of the first broker of `peers`, by token."""
+    from scale0.cli.joining import read_token, trouble_of
+    from scale0.io.joining import JoinError, join_peer
+    from scale0.io.key_folder import KeyFolder
+
+    if not config.peers:
+        raise click.UsageError("--token joins the broker of --join: name it")
+    try:
+        join_peer(config.peers[0], read_token(token_text, "peer"), config.identity, KeyFolder(Path(config.data_dir)))
+    except JoinError as error:
+        raise trouble_of(error, config.peers[0]) from error
 
 
 def peer_of(word: str) -> str:
@@ -131,6 +160,6 @@ def say_served(now: Ready) -> None:
 
 def say_ready(running: Broker) -> None:
     """The one line that scripts wait for."""
-    places = " ".join(f"{name}={place}" for name, place in running.state.endpoints.items())
+    places = " ".join(f"{name}={place}" for name, place in running.state.endpoints.items() if "://" in place)
     click.echo(f"ready {running.state.identity} {places}")
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli import complete, look, output
+from scale0.cli import complete, joining, look, output
 from scale0.cli.network import connect
 from scale0.cli.places import joins
 
@@ -57,12 +57,20 @@ def arguments_of(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
 @click.argument("service", required=False, shell_complete=complete.services)
 @click.argument("words", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 @joins
+@joining.token_option
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", default=30.0, help="How long to wait for the answer (30).")
 @click.option("--retry", is_flag=True, help="It may run twice: if its worker dies, another one does it.")
 @click.option("--raw", is_flag=True, help="ARGS are frames of bytes (- is stdin), and so is the answer.")
 @click.option("--json", "wants_json", is_flag=True, help="Answers as JSON, one on a line; text gets its quotes.")
 def call(
-    service: str | None, words: tuple[str, ...], join: str, timeout: float, retry: bool, raw: bool, wants_json: bool
+    service: str | None,
+    words: tuple[str, ...],
+    join: str,
+    token_text: str | None,
+    timeout: float,
+    retry: bool,
+    raw: bool,
+    wants_json: bool,
 ) -> None:
     """Have SERVICE done, and print what it answers. Without SERVICE: what is there.
 
@@ -76,8 +84,11 @@ def call(
       scale0 call thumbs.make cat.png width=100
       scale0 call math.add 2 3 --json
       scale0 call math.negate -- -5
+      scale0 call --join 10.0.0.1 --token TOKEN
       scale0 call image.rotate --raw - < cat.png > rotated.png
     """
+    if token_text:
+        joining.join(join, "frontend", token_text, joining.default_name())
     with connect(join, timeout) as client:
         if service is None:
             look.show_services(client, wants_json)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from scale0.cli.helen_init import init, token
+from scale0.cli.joining import join, token_option
 from scale0.cli.log_format import log_format
+from scale0.cli.places import keyed
 
 if TYPE_CHECKING:
     from scale0.equus.helen import Helen
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Her file: .json, .xml or .zpl.")
 @log_format
+@keyed
+@token_option
 @click.pass_context
-def helen(context: click.Context, config_file: Path | None) -> None:
+def helen(context: click.Context, config_file: Path | None, token_text: str | None) -> None:
     """Run Helen, whom monitoring agents connect to, until SIGTERM or Ctrl-C.
 
     She prints one line that starts with `ready` when she serves, and logs to stderr. SIGHUP has her read the files of
@@ -47,6 +51,8 @@ def helen(context: click.Context, config_file: Path | None) -> None:
 
     config = read_config(config_file, HelenConfig)
     log_to_stderr(config.identity)
+    if token_text:
+        join(config.broker_endpoint(), "backend", token_text, config.identity)
     sys.exit(run_helen(config, say_ready))
 
 

@@ -30,6 +30,7 @@ from scale0.cli.events import events
 from scale0.cli.explain import explain
 from scale0.cli.handler import handler
 from scale0.cli.helen import helen
+from scale0.cli.keys import keys, token
 from scale0.cli.look import clients, services
 from scale0.cli.management import management
 from scale0.cli.password import password
@@ -102,6 +103,8 @@ for command in (
     disable,
     drain,
     reload,
+    keys,
+    token,
     access,
     management,
     password,

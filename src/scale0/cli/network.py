@@ -21,5 +21,15 @@ def connect(
     from scale0.cli.memory import connection_identity
     from scale0.client.client import Client
 
-    identity = connection_identity(join)
+    identity = own_identity(join, connection_identity(join))
     return Client(join, identity=identity, timeout=timeout, patience=patience, task_client=task_client)
+
+
+def own_identity(join: str, identity: str) -> str | None:
+    """The same, under the name of our key where there is one; None: it does not say, and the broker makes one."""
+    from scale0.io.keyring import find_keys
+
+    keys = find_keys([join])
+    if keys is None:
+        return identity
+    return f"{keys.own.name}.{identity}" if keys.own.name else None

@@ -7,6 +7,7 @@ is left out is the default one of the role.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -21,6 +22,9 @@ JOIN: Final = "SCALE0_JOIN"
 """Where client commands connect to, unless they say --join."""
 JOIN_BACKEND: Final = "SCALE0_JOIN_BACKEND"
 """The same for workers, where the backend port is not the default one."""
+KEY: Final = "SCALE0_KEY"
+SERVER_KEY: Final = "SCALE0_SERVER_KEY"
+"""As `io.keyring` has them: to import that only for two names would make `--help` slow."""
 MAX_PORT: Final = 65_535
 
 _NAMED: Final = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?", re.ASCII)
@@ -71,7 +75,26 @@ def joins(command: Command) -> Command:
         callback=_frontend,
         help=f"The broker to ask (127.0.0.1:{FRONTEND_PORT}, or {JOIN}).",
     )
-    return option(command)
+    return option(keyed(command))
+
+
+def keyed(command: Command) -> Command:
+    """Give a command `--key` and `--server-key`; whoever connects finds them in the environment."""
+
+    def kept(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+        def keep(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+            if value:
+                os.environ[name] = value
+
+        return keep
+
+    for flag, name, text in (
+        ("--server-key", SERVER_KEY, "The broker's public key, or a file that has it"),
+        ("--key", KEY, "Our own certificate, where the broker wants keys"),
+    ):
+        option = click.option(flag, callback=kept(name), expose_value=False, metavar="FILE", help=f"{text} ({name}).")
+        command = option(command)
+    return command
 
 
 def backend_endpoint(join: str | None, environment: dict[str, str]) -> str | None:

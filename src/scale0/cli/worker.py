@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli import faults, output
+from scale0.cli.joining import default_name, token_option
+from scale0.cli.joining import join as joined
 from scale0.cli.log_format import log_format
-from scale0.cli.places import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoint
+from scale0.cli.places import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoint, keyed
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
@@ -45,7 +47,17 @@ MAX_PREFETCH: Final = 10_000
     help="Tasks that may wait here beside those that run, in place of what the file says; 0: none.",
 )
 @log_format
-def worker(target: str, join: str | None, endpoint: str | None, prefetch: int | None) -> None:
+@keyed
+@token_option
+@click.option("--name", help="With --token: what to be called (the host's name).")
+def worker(
+    target: str,
+    join: str | None,
+    endpoint: str | None,
+    prefetch: int | None,
+    token_text: str | None,
+    name: str | None,
+) -> None:
     """Run a worker until SIGTERM or Ctrl-C; then it finishes what it has in hand.
 
     MODULE:WORKER names a scale0.Worker: a module that can be imported from here, or a file. :WORKER may be left out if
@@ -56,6 +68,7 @@ def worker(target: str, join: str | None, endpoint: str | None, prefetch: int | 
     Examples:
       scale0 worker hello.py:worker
       scale0 worker shop.thumbs:worker --join broker.example.com
+      scale0 worker hello.py --join 10.0.0.1 --token TOKEN
     """
     if join and endpoint:
         raise click.UsageError("--join and --endpoint say the same: give one of them")
@@ -72,6 +85,8 @@ def worker(target: str, join: str | None, endpoint: str | None, prefetch: int | 
         if "://" not in place:
             raise click.UsageError(f"--endpoint looks like tcp://127.0.0.1:{BACKEND_PORT}, not {place}")
         found.endpoints = [place]
+    if token_text:
+        joined(found.endpoints[0], "backend", token_text, name or default_name())
     if prefetch is not None:
         found.prefetch = prefetch
     run(found)

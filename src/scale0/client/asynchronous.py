@@ -11,6 +11,7 @@ import json
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from scale0.base.now import Now
@@ -23,6 +24,7 @@ from scale0.client.endpoints import endpoints_of
 from scale0.client.errors import error_of
 from scale0.client.task_options import OptionWords, TaskOptions
 from scale0.io.clock import read_now
+from scale0.io.keyring import keys_for
 from scale0.io.link import Link
 from scale0.zerotask.asker import TaskAsker
 from scale0.zerotask.tickets import Told
@@ -57,6 +59,8 @@ class AsyncClient:
         retry: bool = False,
         patience: float | None = None,
         task_client: str | None = None,
+        key: str | Path | None = None,
+        server_key: str | None = None,
     ) -> None:
         """As `Client`; it connects with its first use, in the loop that uses it."""
         endpoints = endpoints_of(endpoint, "tcp://host:5700")
@@ -64,7 +68,8 @@ class AsyncClient:
         owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
         self._asker = TaskAsker(owner, chance)
         self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
-        self._link = Link(self._session, self._deliver)
+        keys = keys_for(self._session.line.book, endpoints, key, server_key)
+        self._link = Link(self._session, self._deliver, keys)
         self._timeout = check_timeout(timeout)
         self._retry = retry
         self._loop: asyncio.AbstractEventLoop | None = None

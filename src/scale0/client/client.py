@@ -14,6 +14,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, Unpack
 
 from scale0.base.now import Now
@@ -27,6 +28,7 @@ from scale0.client.submission import Submission
 from scale0.client.task import Task
 from scale0.client.task_options import OptionWords, TaskOptions
 from scale0.io.clock import read_now
+from scale0.io.keyring import keys_for
 from scale0.io.link import Link
 from scale0.zerotask.asker import TaskAsker
 from scale0.zerotask.tickets import Told
@@ -61,19 +63,24 @@ class Client:
         retry: bool = False,
         patience: float | None = None,
         task_client: str | None = None,
+        key: str | Path | None = None,
+        server_key: str | None = None,
     ) -> None:
         """With `retry` calls may run twice, so another worker is tried when one dies.
 
         Tasks belong to `task_client`, else to `identity`: with the same one, another process finds them again
         (`task_of`), and several connections may use it at once.
         `patience`: how long a broker is looked for before calls fail, whatever their timeout.
+        `key`: a file with our own CURVE certificate; `server_key`: the broker's public key, or a file that has it.
+        Where they are not given, SCALE0_KEY, SCALE0_SERVER_KEY and the user's folder of keys are asked.
         """
         endpoints = endpoints_of(endpoint, "tcp://host:5700")
         chance = random.SystemRandom()
         owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
         self._asker = TaskAsker(owner, chance)
         self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
-        self._link = Link(self._session, self._deliver)
+        keys = keys_for(self._session.line.book, endpoints, key, server_key)
+        self._link = Link(self._session, self._deliver, keys)
         self._leader = threading.Lock()
         self._leads = 0
         """The thread that leads, if one does."""

@@ -15,6 +15,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from scale0.base.about import about
@@ -29,6 +30,7 @@ from scale0.client.outcome import names_of
 from scale0.client.payload import Signature
 from scale0.client.perform import Offer
 from scale0.io.clock import read_now
+from scale0.io.keyring import keys_for
 from scale0.io.link import Link, LinkClosedError
 from scale0.zerotask.node import Given, Room, Stopped, TasksInHand
 
@@ -69,15 +71,19 @@ class Worker:
         identity: str | None = None,
         heartbeat_interval: float | None = None,
         prefetch: int = PREFETCH,
+        key: str | Path | None = None,
+        server_key: str | None = None,
     ) -> None:
         """A worker with one address of its network; services are added by `service`.
 
         `prefetch`: how many tasks may wait here beside those that run. It is a cap: the broker gives slow handlers
         fewer. 0: none.
+        `key`: a file with our own CURVE certificate; `server_key`: the broker's public key, or a file that has it.
         """
         if not 0 <= prefetch <= MAX_PREFETCH:
             raise ValueError(f"prefetch is 0 to {MAX_PREFETCH}, not {prefetch}")
         self.prefetch = prefetch
+        self.key, self.server_key = key, server_key
         self.endpoints = endpoints_of(endpoint, "tcp://host:5701")
         self.handlers: dict[str, Offer] = {}
         self._known: dict[str, Offer] = {}
@@ -198,7 +204,8 @@ class Worker:
             prefetch=self.prefetch,
         )
         self._session = session
-        self._link = Link(session, self._deliver)
+        keys = keys_for(session.line.book, self.endpoints, self.key, self.server_key)
+        self._link = Link(session, self._deliver, keys)
         self._children = Children(self)
         self._crew = Crew(self._known, session, self._link, self._children, self._fault, self._tasks)
         self._link.act(session.start)

@@ -228,7 +228,11 @@ def check_broker(config: BrokerConfig) -> list[str]:
     """What keeps a broker with this file from starting, though each key by itself is right."""
     out = _port_faults(config)
     if not is_loopback(config.bind) and not config.curve and not config.insecure:
-        out.append(f"bind: {config.bind} is not loopback: set curve, or insecure if the network is trusted")
+        out.append(
+            f"bind: {config.bind} is not loopback: set curve = true (or --curve), then let others in with"
+            " `scale0 token frontend`, `scale0 token backend` or `scale0 token peer`;"
+            " or set insecure = true (or --insecure) if the network is trusted"
+        )
     if config.bind in WILDCARDS and config.config_service and not config.advertise:
         out.append(f"bind: nobody can connect to {config.bind}: set advertise to the address that others use")
     out += management_faults(config.management)

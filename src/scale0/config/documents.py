@@ -40,7 +40,8 @@ def _own_entry(config: BrokerConfig, written: BrokerEntry | None, endpoints: End
         return BrokerEntry(identity=config.identity, services=config.services, endpoints=endpoints)
     if written.endpoints == Endpoints():
         return msgspec.structs.replace(written, endpoints=endpoints)
-    return written
+    known = msgspec.structs.replace(written.endpoints, server_key=written.endpoints.server_key or endpoints.server_key)
+    return msgspec.structs.replace(written, endpoints=known)
 
 
 def _own_group(config: BrokerConfig, written: GroupConfig | None, endpoints: Endpoints) -> GroupConfig:

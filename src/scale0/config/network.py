@@ -10,6 +10,7 @@ import msgspec
 from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence
 from scale0.config.values import (
     Count,
+    CurveKeyOrBlank,
     EndpointOrBlank,
     HashOrBlank,
     Identity,
@@ -28,6 +29,8 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     config_pub: EndpointOrBlank = ""
     task_pub: EndpointOrBlank = ""
     peer: EndpointOrBlank = ""
+    server_key: CurveKeyOrBlank = ""
+    """With CURVE: the public key that the broker has on all of them."""
 
 
 class BrokerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -46,6 +46,7 @@ _LOCAL: Final = re.compile(r"(?:ipc|inproc)://[!-~]{1,100}", re.ASCII)
 _BIND: Final = re.compile(rf"\*|{_HOST}|[0-9A-Fa-f:.]{{2,45}}", re.ASCII)
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_CURVE_KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}", re.ASCII)
 _RANGE_NUMBER: Final = r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?"
 _RANGE: Final = re.compile(rf"@?(?:(?P<start>~|{_RANGE_NUMBER})?:)?(?P<end>{_RANGE_NUMBER}|(?<=:))", re.ASCII)
 _LIMITS: Final = frozenset({"warn", "crit"})
@@ -76,6 +77,11 @@ def is_endpoint(text: str) -> bool:
     if match is not None:
         return int(match[1]) <= MAX_PORT
     return _LOCAL.fullmatch(text) is not None
+
+
+def is_curve_key(text: str) -> bool:
+    """True for a blank, and for what looks like a key of CURVE."""
+    return not text or _CURVE_KEY.fullmatch(text) is not None
 
 
 def _is_address(text: str) -> bool:
@@ -175,6 +181,7 @@ RULES: Final[dict[str, Rule]] = {
     "secret": Rule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
     "store": Rule(_is_store, "sqlite, memory or postgresql://…", secret=True),
     "segments": Rule(_is_segments_place, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True),
+    "curve_key_or_blank": Rule(is_curve_key, "blank, or a public key of CURVE in 40 characters of Z85"),
     "hash_or_blank": Rule(
         lambda text: not text or _SHA256.fullmatch(text) is not None, "blank, or a SHA-256 in 64 hex digits"
     ),
@@ -227,6 +234,7 @@ SomeLine = Annotated[str, Meta(extra={"rule": "some_line"})]
 Secret = Annotated[str, Meta(extra={"rule": "secret"})]
 Store = Annotated[str, Meta(extra={"rule": "store"})]
 SegmentsPlace = Annotated[str, Meta(extra={"rule": "segments"})]
+CurveKeyOrBlank = Annotated[str, Meta(extra={"rule": "curve_key_or_blank"})]
 HashOrBlank = Annotated[str, Meta(extra={"rule": "hash_or_blank"})]
 LabelName = Annotated[str, Meta(extra={"rule": "label"})]
 Command = Annotated[tuple[Line, ...], Meta(extra={"rule": "command"})]

@@ -16,18 +16,21 @@ import argon2
 from scale0.base.errors import ConfigError
 from scale0.base.step import Question
 from scale0.broker.access import VerifyPassword
+from scale0.broker.enrolment import StoreKey
 from scale0.broker.management import ReadHistory, ReadOwnFile
 from scale0.config import BrokerConfig
 from scale0.io.checks import check_runnable
 from scale0.io.commits import Commits
+from scale0.io.curve import Curve
 from scale0.io.files import read_config
 
 
 class Answers:
     """Answers the Asks of one broker."""
 
-    def __init__(self, commits: Commits, config_file: Path | None) -> None:
+    def __init__(self, commits: Commits, config_file: Path | None, curve: Curve | None = None) -> None:
         self._commits = commits
+        self._curve = curve
         self._config_file = config_file
         self._hasher = argon2.PasswordHasher()
         # One thread: hashing is heavy on purpose, and must leave a core for the work.
@@ -46,6 +49,8 @@ class Answers:
                 return await loop.run_in_executor(self._reader, self._commits.look, ask.ask)
             case ReadOwnFile():
                 return await loop.run_in_executor(self._thread, self._own_file)
+            case StoreKey() if self._curve is not None:
+                return await self._curve.enrol(ask)
         raise TypeError(f"nobody answers {ask!r}")
 
     def close(self) -> None:

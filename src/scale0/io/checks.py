@@ -6,24 +6,20 @@ Lives here: what is asked before anything is opened, and again when the file is 
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from scale0.base.errors import ConfigError
 from scale0.config import BrokerConfig, check_broker
+from scale0.io.key_folder import KeyFolder
 
 
 def check_runnable(config: BrokerConfig) -> None:
     """Raise with every reason why not."""
-    faults = [*check_broker(config), *not_yet(config)]
+    faults = [*check_broker(config), *_store_faults(config)]
+    if config.curve:
+        faults += KeyFolder(Path(config.data_dir)).check()
     if faults:
         raise ConfigError(faults)
-
-
-def not_yet(config: BrokerConfig) -> list[str]:
-    """What a file may ask for that this release cannot do: refusing is safer than leaving it out."""
-    faults = []
-    if config.curve:
-        faults.append("curve: keys are not built yet; listen on loopback, or say insecure = true on a trusted network")
-    return [*faults, *_store_faults(config)]
 
 
 def _store_faults(config: BrokerConfig) -> list[str]:

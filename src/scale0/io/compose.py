@@ -22,6 +22,7 @@ from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
 from scale0.broker.failover import Failover
 from scale0.broker.forwarding import Forwarding
+from scale0.broker.keys import Keys
 from scale0.broker.listing import Listing
 from scale0.broker.management import STATE_SETTING, Management
 from scale0.broker.members import Members
@@ -56,11 +57,11 @@ def compose_broker(
     boot: int,
     chance: random.Random,
     local_digest: str | None,
+    keys: Keys | None = None,
 ) -> Broker:
     """A broker's machines, joined. `start_broker` gives it its first turn."""
-    stored = opened.document
-    document = parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
-    state = new_state(config, endpoints, opened, boot, chance)
+    document = document_of(config, endpoints, opened)
+    state = new_state(config, endpoints, opened, boot, chance, keys)
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
     roster = Roster()
     requests = Requests(state, roster, Tally())
@@ -111,11 +112,18 @@ def compose_broker(
     return broker
 
 
+def document_of(config: BrokerConfig, endpoints: Endpoints, opened: Opened) -> NetworkDocument:
+    """The stored one, or the first."""
+    stored = opened.document
+    return parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
+
+
 def new_state(
-    config: BrokerConfig, endpoints: Endpoints, opened: Opened, boot: int, chance: random.Random
+    config: BrokerConfig, endpoints: Endpoints, opened: Opened, boot: int, chance: random.Random, keys: Keys | None
 ) -> BrokerState:
     """What all parts of a broker see."""
     state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
+    state.keys = keys
     if opened.shared is not None:
         state.owner = config.group
     state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}

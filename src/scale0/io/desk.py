@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
-from scale0.base.identity import is_reserved
+from scale0.base.identity import is_reserved, made_for
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Step
@@ -75,7 +75,7 @@ class BrokerDesk:
         if connection.member is not None and not connection.member.foreign:
             raise Refusal(codes.IN_USE, f"this connection is {connection.member.identity}, which speaks SCALE0/1")
         members = self._broker.members
-        member = members.name(connection, identity, now, step)
+        member = members.name(connection, made_for(connection.user_id, identity), now, step)
         member.protocol = MAJORDOMO
         if member.suspended:
             # Majordomo has no word for what a worker still holds.

@@ -6,14 +6,20 @@ that is gone or does not read is reported, not waited for.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import zmq
+import zmq.utils.monitor
 
 from scale0.base.limits import Limits
-from scale0.io.frames import drain, readable, send_frames
+from scale0.io.frames import drain, drain_admitted, readable, send_frames
+
+if TYPE_CHECKING:
+    from scale0.io.curve import Curve
 
 HIGH_WATER_MARK: Final = 64
 """Messages that libzmq keeps per peer and direction."""
@@ -28,6 +34,9 @@ HANDSHAKE_MS: Final = 5_000
 """A stranger that does not finish its handshake is let go."""
 BACKLOG: Final = 4_096
 """Connections that wait to be accepted: a fleet reconnects at once."""
+BIND_TRIES: Final = 200
+BIND_RETRY_SECONDS: Final = 0.01
+"""How often a port that is still being let go is tried, and how far apart."""
 
 Sent = Literal["sent", "full", "gone"]
 
@@ -35,12 +44,22 @@ Sent = Literal["sent", "full", "gone"]
 class Door:
     """A ROUTER socket that clients connect to."""
 
-    __slots__ = ("_socket", "name")
+    __slots__ = ("_gate", "_socket", "name")
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        endpoint: str,
+        limits: Limits,
+        curve: Curve | None = None,
+    ) -> None:
         self.name = name
+        self._gate = curve.gate(name) if curve is not None else None
         self._socket = context.socket(zmq.ROUTER)
         set_options(self._socket, limits)
+        if curve is not None:
+            curve.serve(self._socket, name)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)
         self._socket.set(zmq.SNDHWM, ROUTER_SEND_MARK)
         bind(self._socket, endpoint)
@@ -57,6 +76,8 @@ class Door:
 
     def drain(self, most: int) -> Iterator[list[bytes]]:
         """What waits, routing id first; at most `most` messages."""
+        if self._gate is not None:
+            return drain_admitted(self._socket, most, self._gate.admits)
         return drain(self._socket, most)
 
     def pending(self) -> bool:
@@ -83,17 +104,52 @@ class Door:
 class Subscriber:
     """A SUB socket that hears several publishers. Looks to the runner like a ROUTER that nobody reads from."""
 
-    __slots__ = ("_socket", "name")
+    __slots__ = ("_connected", "_curve", "_monitor", "_socket", "_sources", "name")
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], name: str, sources: Iterable[str], limits: Limits
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        sources: Iterable[str],
+        limits: Limits,
+        curve: Curve | None = None,
     ) -> None:
         self.name = name
+        self._curve = curve
+        self._sources = tuple(sources)
+        self._connected: dict[str, str] = {}
+        """By endpoint: the key that is expected there."""
         self._socket = context.socket(zmq.SUB)
         set_options(self._socket, limits)
         self._socket.set(zmq.SUBSCRIBE, b"")
-        for endpoint in sources:
+        self._monitor: zmq.Socket[bytes] | None = None
+        if curve is not None:
+            self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        self.connect()
+
+    def _forget_refused(self) -> None:
+        """libzmq does not try again where our key was refused: it may be stored there by now."""
+        while self._monitor is not None and readable(self._monitor):
+            place = zmq.utils.monitor.recv_monitor_message(self._monitor)["endpoint"].decode()
+            if self._connected.pop(place, None) is not None:
+                self._socket.disconnect(place)
+
+    def connect(self) -> None:
+        """Hear those that can be heard. With CURVE a key must be known first: their brokers say it when they greet."""
+        self._forget_refused()
+        for endpoint in self._sources:
+            before = self._connected.get(endpoint)
+            if before is not None and (self._curve is None or self._curve.peer_of(before)):
+                continue
+            keys = self._curve.candidates(endpoint) if self._curve is not None else [""]
+            if len(keys) != 1:
+                continue
+            if self._curve is not None:
+                self._curve.call(self._socket, keys[0])
+            if before is not None:
+                self._socket.disconnect(endpoint)
             self._socket.connect(endpoint)
+            self._connected[endpoint] = keys[0]
 
     @property
     def descriptor(self) -> int:
@@ -115,28 +171,57 @@ class Subscriber:
 
     def close(self) -> None:
         """Let it go."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
         self._socket.close(linger=0)
 
 
 class Publisher:
     """A PUB socket, or an XPUB that also tells who subscribed: whoever listens, hears."""
 
-    __slots__ = ("_socket", "_tells", "name")
+    __slots__ = ("_place", "_socket", "_tells", "name")
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], name: str, endpoint: str, limits: Limits, tells: bool = False
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        endpoint: str,
+        limits: Limits,
+        tells: bool = False,
+        curve: Curve | None = None,
     ) -> None:
         """`tells`: what is subscribed can be read."""
         self.name = name
         self._tells = tells
         self._socket = context.socket(zmq.XPUB if tells else zmq.PUB)
         set_options(self._socket, limits)
+        if curve is not None:
+            curve.serve(self._socket, name)
         bind(self._socket, endpoint)
+        self._place = last_endpoint(self._socket)
+
+    def bind_anew(self) -> None:
+        """End all connections, so that each has to show its key again: ZAP decides at the handshake only."""
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.unbind(self._place)  # not bound: an earlier change is not through yet
+        self._try_bind(BIND_TRIES)
+
+    def _try_bind(self, tries: int) -> None:
+        """libzmq lets the port go in a thread of its own, a moment later."""
+        try:
+            self._socket.bind(self._place)
+        except zmq.ZMQError as error:
+            if self._socket.closed or error.errno != errno.EADDRINUSE:
+                return
+            if not tries:
+                raise OSError(error.errno, f"cannot listen on {self._place} again: {error.strerror}") from error
+            asyncio.get_running_loop().call_later(BIND_RETRY_SECONDS, self._try_bind, tries - 1)
 
     @property
     def endpoint(self) -> str:
         """Where it really listens."""
-        return last_endpoint(self._socket)
+        return self._place
 
     @property
     def descriptor(self) -> int:

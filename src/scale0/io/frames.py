@@ -8,7 +8,7 @@ five frames, against 1 and 4 here. Invariant: nothing here waits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import zmq
 from zmq.backend import Socket as Plain
@@ -41,6 +41,29 @@ def receive_frames(socket: Socket) -> list[bytes]:
         frame = _receive(socket, NOBLOCK, False)
         frames.append(frame.bytes)
     return frames
+
+
+class Admits(Protocol):
+    """Whether the sender of a message may speak; asked once for each, with its first frame."""
+
+    def __call__(self, frame: zmq.Frame) -> bool: ...
+
+
+def drain_admitted(socket: Socket, most: int, admits: Admits) -> Iterator[list[bytes]]:
+    """As `drain`, without the messages of those who may not speak; these count, too."""
+    try:
+        for _ in range(most):
+            frame = _receive(socket, NOBLOCK, False)
+            heard = admits(frame)
+            frames = [frame.bytes]
+            while frame.more:
+                frame = _receive(socket, NOBLOCK, False)
+                if heard:
+                    frames.append(frame.bytes)
+            if heard:
+                yield frames
+    except zmq.Again:
+        return
 
 
 def drain(socket: Socket, most: int) -> Iterator[list[bytes]]:

@@ -17,7 +17,7 @@ import re
 import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import zmq
 import zmq.utils.monitor
@@ -25,14 +25,22 @@ import zmq.utils.monitor
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Message
-from scale0.broker.line import LineStep
+from scale0.broker.line import KEYS_REFUSED, LineStep
 from scale0.broker.wire import BATCH, batch_length, encode, encode_batch
 from scale0.io.clock import read_now
 from scale0.io.door import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
 from scale0.io.frames import drain, readable, send_frames
 
+if TYPE_CHECKING:
+    from scale0.io.keyring import ClientKeys
+
 BREAKS: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
 """Monitor events that end a connection: we connect again ourselves, with our own backoff."""
+UNSHAKEN: Final = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+"""Monitor events of a handshake that failed, for lack of the right keys."""
+BROKE: Final = "the connection broke"
 DRAIN_MESSAGES: Final = 1_000_000
 """More than any broker has for one client: what came is always taken in whole, because libzmq may signal only once."""
 MAX_WAIT_SECONDS: Final = 3_600.0
@@ -76,6 +84,18 @@ def say_last_words() -> None:
         _context.term()
 
 
+def why_unshaken(event: int, has_keys: bool) -> str:
+    """What a failed handshake means, in words."""
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return f"{KEYS_REFUSED} does not know this key, or not for this socket: see `scale0 keys list` there"
+    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        wants = "wants no keys, or is no broker" if has_keys else "wants a key: join with a token of `scale0 token`"
+        return f"{KEYS_REFUSED} {wants}"
+    if has_keys:
+        return f"{KEYS_REFUSED} has another key than the one that was expected"
+    return BROKE
+
+
 class Session(Protocol):
     """The pure end that a link serves."""
 
@@ -107,8 +127,12 @@ def runs(messages: Sequence[Message]) -> Iterator[tuple[Message, ...] | list[byt
 class Link:
     """One session and its socket."""
 
-    def __init__(self, session: Session, deliver: Callable[[list[Any]], None]) -> None:
+    def __init__(self, session: Session, deliver: Callable[[list[Any]], None], keys: ClientKeys | None = None) -> None:
+        """`keys`: with what it connects; without, in the clear."""
         self._session = session
+        self._keys = keys
+        self._refusal = ""
+        """Why the last handshake failed, if it did."""
         self._deliver = deliver
         self._limits = Limits()
         self._lock = threading.Lock()
@@ -245,7 +269,7 @@ class Link:
         if self._ask_monitor():
             # What came before the end may say why: a 409 that is missed would have us come back and take over.
             self._drain(now, out)
-            self._session.closed("the connection broke", now, out)
+            self._session.closed(self._refusal or BROKE, now, out)
 
     def _ask_monitor(self) -> bool:
         """True if the connection broke, or cannot come to be."""
@@ -255,6 +279,10 @@ class Link:
                 event = zmq.utils.monitor.recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
             except zmq.Again:
                 break
+            if event & UNSHAKEN:
+                # Nothing that was written has left: it waited for the handshake.
+                self._refusal = why_unshaken(event, self._keys is not None)
+                self._connected = False
             broken = broken or bool(event & BREAKS)
             self._connected = self._connected or event == zmq.EVENT_CONNECTED
         return broken
@@ -313,7 +341,7 @@ class Link:
             self._session.unsent(messages[left:])
             now = read_now()
             self._drain(now, out)
-            self._session.closed("the connection broke", now, out)
+            self._session.closed(self._refusal or BROKE, now, out)
 
     def _try_open(self, endpoint: str, out: LineStep) -> None:
         try:
@@ -336,15 +364,17 @@ class Link:
         socket.set(zmq.MAXMSGSIZE, 2 * self._limits.max_message_bytes)
         socket.set(zmq.HEARTBEAT_IVL, ZMTP_HEARTBEAT_MS)
         socket.set(zmq.HEARTBEAT_TIMEOUT, ZMTP_TIMEOUT_MS)
+        if self._keys is not None:
+            self._keys.suit(socket, endpoint)
         if not PLAIN_IPV4.fullmatch(endpoint):
             # Only where it may be needed: with it libzmq forgets to end the pipe of a connection that broke, and takes
             # messages for it that nobody will ever get.
             socket.set(zmq.IPV6, 1)
         count_sockets(+1)
-        self._monitor = socket.get_monitor_socket(BREAKS | zmq.EVENT_CONNECTED)
+        self._monitor = socket.get_monitor_socket(BREAKS | UNSHAKEN | zmq.EVENT_CONNECTED)
         self._monitor_descriptor = int(self._monitor.get(zmq.FD))
         self._monitor_spoke = True
-        self._connected = False
+        self._connected, self._refusal = False, ""
         self._socket = socket
         socket.connect(endpoint)
         self._poll = None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -36,7 +37,9 @@ Served = Callable[[Ready], None]
 class ManagementChild:
     """One server's process, and what it said."""
 
-    def __init__(self, settings: Settings | None, served: Served) -> None:
+    def __init__(self, settings: Settings | None, served: Served, environment: Mapping[str, str] | None = None) -> None:
+        """`environment`: what it has beside ours."""
+        self._environment = dict(environment or {})
         self._settings = settings
         """None: it is not wanted, and there is nothing to do."""
         self._served = served
@@ -93,6 +96,7 @@ class ManagementChild:
                 stdout=asyncio.subprocess.PIPE,
                 limit=MAX_LINE_BYTES,
                 start_new_session=True,  # Ctrl-C is for us
+                env={**os.environ, **self._environment},
             )
         except OSError as error:
             self._note_trouble(f"the management server cannot be started: {error}")

@@ -36,15 +36,18 @@ from scale0.io.checks import check_runnable, is_postgres
 from scale0.io.clock import read_now
 from scale0.io.commits import Commits
 from scale0.io.compose import compose_broker, start_broker
+from scale0.io.curve import Curve
+from scale0.io.curve_start import management_key, open_curve, start_curve
 from scale0.io.dialer import Dialer
 from scale0.io.door import Door, Publisher, Subscriber
 from scale0.io.files import TOKEN_FILE, write_secret
+from scale0.io.keyring import KEY
 from scale0.io.management_child import ManagementChild, Served
 from scale0.io.management_settings import STARTED_FILE, server_of
 from scale0.io.management_settings import Ready as Serving
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
-from scale0.io.segments.settings import settings_of
+from scale0.io.segments.settings import Settings, settings_of
 from scale0.store.interface import Store, StoreFenced
 from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
@@ -101,7 +104,7 @@ class BeginAgain(Exception):
 def at_ports(config: BrokerConfig, endpoints: Endpoints) -> BrokerConfig:
     """The same file, with the ports that were found free: those who know this broker look for it there."""
     found = msgspec.structs.asdict(endpoints)
-    ports = {f"{name}_port": int(place.rpartition(":")[2]) for name, place in found.items() if place}
+    ports = {f"{name}_port": int(place.rpartition(":")[2]) for name, place in found.items() if "://" in place}
     return msgspec.structs.replace(config, **ports)
 
 
@@ -123,40 +126,41 @@ async def serve(
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
 
-    def fail(error: BaseException) -> None:
-        status = status_of(error)
+    def end(status: int = 0) -> None:
         if not stop.done():
             stop.set_result(status)
 
-    def end() -> None:
-        if not stop.done():
-            stop.set_result(0)
+    def fail(error: BaseException) -> None:
+        end(status_of(error))
 
-    settings = settings_of(config, config.store if is_postgres(config) else "") if config.store != "memory" else None
     opened = store.open()
     commits = Commits(store, loop, fail)
-    scribe = Scribe(settings, commits)
+    scribe = Scribe(scribe_settings(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
-    answers = Answers(commits, config_file)
+    curve = open_curve(context, config)
+    answers = Answers(commits, config_file, curve)
     try:
-        doors, publishers, endpoints = open_doors(context, config)
+        doors, publishers, endpoints = open_doors(context, config, curve)
         now = read_now()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         token = f"s0_{secrets.token_hex(32)}"
-        broker = compose_broker(config, endpoints, opened, boot, random.SystemRandom(), digest_of(token))
+        broker = compose_broker(
+            config, endpoints, opened, boot, random.SystemRandom(), digest_of(token), curve.keys if curve else None
+        )
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
-        limit = config.limits().max_client_bytes
-        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, limit)
+        most = config.limits().max_client_bytes
+        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, most)
         step = Step()
         start_broker(broker, opened, now, step)
         runner.start(step, now)
+        start_curve(curve, broker, doors, publishers, runner)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
         scribe.start()
         ready(broker)
-        async with beside(broker, store, served):
+        async with beside(broker, store, curve, served):
             status = await stop
         last, now = Step(), read_now()
         if status == 0:
@@ -178,15 +182,21 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def beside(broker: Broker, store: Store, served: Served) -> AsyncIterator[None]:
-    """What runs as long as a broker serves: the look at its disk, and the HTTP server if its file wants one."""
-    watch = asyncio.get_running_loop().create_task(watch_disk(broker, store))
+async def beside(broker: Broker, store: Store, curve: Curve | None, served: Served) -> AsyncIterator[None]:
+    """What runs as long as a broker serves: looks at its disk and keys, and the HTTP server if its file wants one."""
+    loop = asyncio.get_running_loop()
+    watches = [loop.create_task(watch_disk(broker, store))]
+    if curve is not None:
+        watches.append(loop.create_task(curve.watch()))
     management = managed(broker, served)
     try:
         yield
         await management.finish()
     finally:
-        watch.cancel()
+        for watch in watches:
+            watch.cancel()
+        if curve is not None:
+            curve.close()
         management.close()
 
 
@@ -202,9 +212,17 @@ def managed(broker: Broker, served: Served) -> ManagementChild:
 
     # Without admins the link is the only way in for a browser.
     settings = server_of(config, place, wants_link=not started.exists() or not config.admins)
-    child = ManagementChild(settings, told)
+    environment = {KEY: str(management_key(config))} if config.curve else {}
+    child = ManagementChild(settings, told, environment)
     child.start()
     return child
+
+
+def scribe_settings(config: BrokerConfig) -> Settings | None:
+    """How the journal is written out; None: it is not kept."""
+    if config.store == "memory":
+        return None
+    return settings_of(config, config.store if is_postgres(config) else "")
 
 
 def status_of(error: BaseException) -> int:
@@ -228,7 +246,7 @@ async def flush(commits: Commits, store: Store) -> None:
 
 
 def open_doors(
-    context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig
+    context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig, curve: Curve | None = None
 ) -> tuple[list[Door | Dialer | Subscriber], list[Publisher], Endpoints]:
     """Bind every socket, and say where each one listens; and those that go to others."""
     limits = config.limits()
@@ -237,17 +255,22 @@ def open_doors(
     if shown in ("0.0.0.0", "::"):
         shown = os.uname().nodename
     doors = [
-        Door(context, name, f"tcp://{host}:{port or '*'}", limits)
+        Door(context, name, f"tcp://{host}:{port or '*'}", limits, curve)
         for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
     ]
     publishers = [
-        Publisher(context, name, f"tcp://{host}:{port or '*'}", limits, tells=name == TASK_PUB)
+        Publisher(context, name, f"tcp://{host}:{port or '*'}", limits, name == TASK_PUB, curve)
         for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
     ]
     bracketed = f"[{shown}]" if ":" in shown else shown
     bound = [(door.name, door.endpoint) for door in doors] + [(one.name, one.endpoint) for one in publishers]
     places = {name: f"tcp://{bracketed}:{place.rpartition(':')[2]}" for name, place in bound}
-    callers = (Dialer(context, DIALED, limits), Subscriber(context, CONFIG_SUB, config.config_sub_ports, limits))
+    if curve is not None:
+        places["server_key"] = curve.own.public
+    callers = (
+        Dialer(context, DIALED, limits, curve),
+        Subscriber(context, CONFIG_SUB, config.config_sub_ports, limits, curve),
+    )
     return [*doors, *callers], publishers, msgspec.convert(places, Endpoints)
 
 

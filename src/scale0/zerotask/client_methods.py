@@ -99,7 +99,21 @@ class ClientMethods:
         """An id is valid from now on."""
         args = _connect.read(asked.params)
         self._check_room()
-        asked.answer(quoted(self._clients.connect(asked.line, args.client_id, now, step)), step)
+        client_id = args.client_id
+        if client_id is None or not asked.line.user_id or self._clients.check(asked.line, client_id):
+            asked.answer(quoted(self._clients.connect(asked.line, client_id, now, step)), step)
+            return
+
+        def answered(found: Found, _mark: int, later: Now, out: Step) -> None:
+            """With CURVE the store knows whose it is."""
+            try:
+                if found.client is not None:
+                    self._clients.learn(asked.line, found.client, client_id)
+                asked.answer(quoted(self._clients.connect(asked.line, client_id, later, out)), out)
+            except RpcError as error:
+                asked.refuse(error.code, error.message, out, error.data)
+
+        self._queue.shelf.ask(FindNew(client_id, (), None, None), answered, step)
 
     def disconnect(self, asked: Asked, now: Now, step: Step) -> None:
         """An id is valid no longer."""

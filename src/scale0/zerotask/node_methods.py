@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from scale0.base.errors import Refusal
-from scale0.base.identity import is_identity, is_reserved
+from scale0.base.identity import is_identity, is_reserved, made_for
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.events.columns import clip_int
@@ -124,7 +124,8 @@ class NodeMethods:
         node_id = args.node_id
         if node_id is None:
             held = self._desk.holder_of(asked.line)
-            node_id = held.identity if held is not None else f"node-{self._house.chance.getrandbits(64):016x}"
+            made = made_for(asked.line.user_id, f"node-{self._house.chance.getrandbits(64):016x}")
+            node_id = held.identity if held is not None else made
         elif not is_identity(node_id):
             raise RpcError(BAD_NODE, "a node id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         methods = args.methods or []
@@ -338,7 +339,10 @@ class NodeMethods:
             raise RpcError(BAD_NODE, f"unknown node {node_id[:128]}: say node_connect first")
         if other[0].pushes or self._is_used(other[1], now):
             raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
-        self._desk.rebind(asked.line, node_id, now, step)
+        try:
+            self._desk.rebind(asked.line, node_id, now, step)
+        except Refusal as refusal:
+            raise RpcError(BAD_NODE, refusal.message) from refusal
         return other[0]
 
     def _is_used(self, line: Any, now: Now) -> bool:

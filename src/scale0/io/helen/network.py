@@ -24,6 +24,7 @@ from scale0.broker.backend import BackendSession, Work, fit_message
 from scale0.broker.line import Ended, LineStep, Lost, Up
 from scale0.io.door import Sent
 from scale0.io.helen.tether import Tether
+from scale0.io.keyring import keys_for
 from scale0.zerotask.node import HANDLER_FAILED, Given, Job, Room, Stopped, TasksInHand
 from scale0.zerotask.words import INVALID_PARAMS, METHOD_NOT_FOUND
 
@@ -99,7 +100,8 @@ class NetworkDoor:
         self._session = BackendSession(
             (endpoint,), identity, (*services, *self._performed), SLOTS, random.SystemRandom(), tasks=self._tasks
         )
-        self._tether = Tether(self._session, self._hear, self._look_at_config)
+        keys = keys_for(self._session.line.book, (endpoint,))
+        self._tether = Tether(self._session, self._hear, self._look_at_config, keys)
 
     def start(self) -> None:
         """Connect."""

@@ -15,6 +15,7 @@ from typing import Any
 from scale0.base.now import Now
 from scale0.broker.line import LineStep
 from scale0.io.clock import read_now
+from scale0.io.keyring import ClientKeys
 from scale0.io.link import Link, LinkClosedError, Session
 
 Say = Callable[[Now, LineStep], None]
@@ -24,10 +25,14 @@ class Tether:
     """One session, its link, and the loop."""
 
     def __init__(
-        self, session: Session, hear: Callable[[Any], None], looked: Callable[[], None] = lambda: None
+        self,
+        session: Session,
+        hear: Callable[[Any], None],
+        looked: Callable[[], None] = lambda: None,
+        keys: ClientKeys | None = None,
     ) -> None:
         """`hear` gets each piece of news, in order; `looked` is called after every look at the socket."""
-        self._link = Link(session, self._deliver)
+        self._link = Link(session, self._deliver, keys)
         self._hear = hear
         self._looked = looked
         self._loop = asyncio.get_running_loop()

@@ -1,0 +1,177 @@
+"""CURVE on a broker's sockets: who is let in, whom it dials, and what happens when a key comes or goes.
+
+Lives here: the join between the folder of keys, the ZAP desk, the gates of the ROUTERs and the machines. Never here: a
+rule about a key (`broker.keys`), or a file (`key_folder`). Invariants: a key that is taken away is let in nowhere,
+heard nowhere and hears nothing more, within LOOK_SECONDS and a turn; the loop never waits for a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+import zmq
+
+from scale0.base.about import about
+from scale0.base.errors import Refusal
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker.enrolment import StoreKey
+from scale0.broker.keys import ROLES, ROLES_OF, Keys, KeyTable, is_guest
+from scale0.broker.state import DIALED, PEER
+from scale0.io.clock import read_now
+from scale0.io.gate import Gate
+from scale0.io.key_folder import KeyFolder
+from scale0.io.keys import Certificate
+from scale0.io.zap import ZapDesk
+
+log = logging.getLogger("scale0.keys")
+
+LOOK_SECONDS: Final = 0.5
+"""How often the folder is looked at."""
+
+Socket = zmq.Socket[bytes]
+Take = Callable[[Callable[[Now, Step], None]], None]
+Lose = Callable[[Collection[str], Now, Step], None]
+ServerKeys = Callable[[str], str]
+"""By endpoint: the public key that a broker said it has there; blank: nobody said."""
+
+
+class Publishing(Protocol):
+    """A PUB socket that can be bound anew."""
+
+    def bind_anew(self) -> None: ...
+
+
+class Curve:
+    """One broker's keys, while it serves."""
+
+    def __init__(self, context: zmq.Context[Socket], folder: KeyFolder) -> None:
+        self.folder = folder
+        self.own: Certificate = folder.server()
+        self.table: KeyTable = folder.table(read_now().wall)
+        self._gates = {door: Gate() for door in ROLES}
+        self.zap = ZapDesk(context, self._allows)
+        self.keys = Keys(self.user_of, self.table.names)
+        self.server_keys: ServerKeys = lambda _: ""
+        """What brokers said of themselves; the process says who knows."""
+        self.dialed_user: Callable[[bytes], str] = lambda _: ""
+        """Who is at an endpoint that was dialed; the dialer says."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-keys")
+        self._publishers: Sequence[Publishing] = ()
+        self._take: Take = lambda _: None
+        self._lose: Lose = lambda *_: None
+        self._looked: Callable[[], object] = lambda: None
+        self._tell_gates()
+
+    # Sockets.
+
+    def serve(self, socket: Socket, domain: str) -> None:
+        """Whoever connects to this socket needs a key that is stored for it."""
+        if domain not in ROLES_OF:
+            raise AssertionError(f"{domain} is no socket of a broker's")
+        socket.set(zmq.CURVE_SERVER, 1)
+        socket.set(zmq.CURVE_SECRETKEY, self.own.secret.encode())
+        socket.set(zmq.ZAP_DOMAIN, domain.encode())
+        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+    def call(self, socket: Socket, server_key: str) -> None:
+        """This socket goes to a broker that must have this key."""
+        set_client(socket, self.own, server_key)
+
+    def gate(self, door: str) -> Gate:
+        """Whoever speaks at this ROUTER passes here."""
+        return self._gates[door]
+
+    def candidates(self, endpoint: str) -> list[str]:
+        """Keys that the broker at an endpoint may have: the one that it said, else any that is stored for a peer."""
+        peers = sorted(key for key in self.table.keys if key.role == PEER and not key.expires)
+        stored, said = [key.public for key in peers], self.server_keys(endpoint)
+        if said in stored:
+            return [said]
+        return [key.public for key in peers if key.endpoint == endpoint] or stored
+
+    def peer_of(self, public: str) -> str:
+        """The user of a peer's key; blank: it is not stored."""
+        key = self.table.find(PEER, public)
+        return key.user if key is not None else ""
+
+    def user_of(self, door: str, routing_id: bytes) -> str:
+        """Who sent the message that is being looked at."""
+        gate = self._gates.get(door)
+        if gate is not None:
+            return gate.user
+        return self.dialed_user(routing_id) if door == DIALED else ""
+
+    # Changes.
+
+    def attach(self, publishers: Sequence[Publishing], take: Take, lose: Lose, looked: Callable[[], object]) -> None:
+        """Who hears of changes: `lose`, in a turn by `take`, of users who are such no more; `looked`, of every look."""
+        self._publishers, self._take, self._lose, self._looked = publishers, take, lose, looked
+
+    async def watch(self) -> None:
+        """Look at the folder now and then, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except OSError as error:
+                log.warning("the folder of keys cannot be read: %s", error, extra=about())
+
+    async def look(self) -> None:
+        """Look at the folder; the loop goes on meanwhile."""
+        self.change(await asyncio.get_running_loop().run_in_executor(self._thread, self._read))
+
+    async def enrol(self, ask: StoreKey) -> Refusal | None:
+        """Use up a token and store a key; whoever has it may connect when this returns."""
+        loop = asyncio.get_running_loop()
+        refusal = await loop.run_in_executor(self._thread, self.folder.enrol, ask, read_now().wall)
+        await self.look()
+        return refusal
+
+    def change(self, newer: KeyTable) -> None:
+        """These are the keys from now on."""
+        if newer.keys != self.table.keys:
+            lost = self.table.lost_users(newer)
+            self.table = newer
+            self.keys.know(newer.names)
+            self._tell_gates()
+            log.info("keys have changed: %d are stored, %d were taken away", len(newer.keys), len(lost), extra=about())
+            if not all(map(is_guest, lost)):
+                for publisher in self._publishers:
+                    publisher.bind_anew()
+            if lost:
+                self._take(lambda now, step: self._lose(lost, now, step))
+        self._looked()
+
+    def close(self) -> None:
+        """Nobody is let in any more."""
+        self.zap.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self) -> KeyTable:
+        known = set(self.folder.faults)
+        table = self.folder.table(read_now().wall)
+        for path, reason in self.folder.faults.items():
+            if path not in known:
+                log.warning("%s", reason, extra=about(file=str(path)))
+        self.folder.sweep()
+        return table
+
+    def _tell_gates(self) -> None:
+        for door, gate in self._gates.items():
+            gate.know(self.table.users(door))
+
+    def _allows(self, domain: str, public: str) -> bool:
+        key = self.table.find(domain, public)
+        return key is not None and (not key.expires or read_now().wall < key.expires)
+
+
+def set_client(socket: Socket, own: Certificate, server_key: str) -> None:
+    """This socket goes to whoever has this key, and to nobody else."""
+    socket.set(zmq.CURVE_SECRETKEY, own.secret.encode())
+    socket.set(zmq.CURVE_PUBLICKEY, own.public.encode())
+    socket.set(zmq.CURVE_SERVERKEY, server_key.encode())

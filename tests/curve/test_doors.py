@@ -1,0 +1,210 @@
+"""Who gets in, and who gets nowhere: raw sockets at every socket of a broker (PROTOCOL 11).
+
+Promise: CURVE-1, CURVE-2, CURVE-3, CURVE-4
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.curve.hands import PUBLISHERS, ROLES, ROUTERS, Lock, new_pair
+from tests.wire.raw import Raw, unique
+
+pytestmark = pytest.mark.processes
+
+MOMENT_SECONDS = 0.8
+"""Longer than a broker takes to answer, and than it takes to look at its keys."""
+PUBLISHED_SECONDS = 5.0
+"""A beacon is published every second."""
+GONE_SECONDS = 6.0
+"""How soon a key that was taken away must be worth nothing."""
+
+
+def speak(raw: Raw, door: str) -> None:
+    """What gets an answer from anybody who may speak."""
+    raw.say("HELLO" if door == "peer" else "CHECKCONFIG", {"identity": "nobody", "config_type": "json"})
+
+
+def ping(raw: Raw) -> None:
+    raw.say("REQUEST", {"service": "scale0.ping", "id": 1})
+
+
+def hears(lock: Lock, door: str, pair: Any, seconds: float = PUBLISHED_SECONDS) -> bool:
+    """True if a subscriber with this key hears anything of the configuration, or of a task."""
+    socket = lock.subscriber(door, pair)
+    heard = bool(socket.poll(round(seconds * 1000)))
+    socket.close(linger=0)
+    return heard
+
+
+def stranger(lock: Lock, who: str, door: str) -> Any:
+    """A key that must not work here; None: no key at all."""
+    if who == "nobody":
+        return None
+    if who == "unknown":
+        return new_pair()
+    if who == "revoked":
+        role = door if door in ROUTERS else "frontend"
+        pair = new_pair()
+        lock.store(role, "for-a-moment", pair).unlink()
+        return pair
+    other = {"frontend": "backend", "backend": "frontend", "peer": "frontend", "task_pub": "peer"}[door]
+    return lock.new(other, unique("other"))
+
+
+@pytest.mark.parametrize("door", ROUTERS)
+@pytest.mark.parametrize("who", ["unknown", "revoked", "wrong role", "nobody"])
+def test_a_key_that_is_not_stored_for_a_router_gets_no_answer(lock: Lock, door: str, who: str) -> None:
+    raw = lock.raw(door, stranger(lock, who, door))
+    speak(raw, door)
+    if door == "frontend":
+        ping(raw)
+        raw.frames(b'{"jsonrpc":"2.0","id":1,"method":"zerotask.broker.client_connect","params":[]}')
+        raw.frames(b"", b"MDPC01", b"mmi.service", b"x")
+    raw.say("MANAGEMENTREQ", {"command": "status", "id": "m"})
+    assert raw.silent(MOMENT_SECONDS)
+
+
+@pytest.mark.parametrize("door", PUBLISHERS)
+@pytest.mark.parametrize("who", ["unknown", "revoked", "wrong role", "nobody"])
+def test_a_key_that_is_not_stored_hears_nothing_published(lock: Lock, door: str, who: str) -> None:
+    if (door, who) == ("config_pub", "wrong role"):
+        assert all(hears(lock, door, lock.new(role, unique("reader"))) for role in ROLES)  # all three are right
+        return
+    announced = announce(lock) if door == "task_pub" else None
+    assert not hears(lock, door, stranger(lock, who, door), 1.5)
+    if announced is not None:
+        announced.close()
+
+
+def announce(lock: Lock) -> Raw:
+    """Have a task announced again and again, as long as somebody subscribed."""
+    raw = lock.raw("frontend", lock.new("frontend", unique("submitter")))
+    name = unique("teller").encode()
+    raw.frames(b'{"jsonrpc":"2.0","id":1,"method":"zerotask.broker.client_connect","params":["%b"]}' % name)
+    assert raw.receive() is not None
+    call = b'{"jsonrpc":"2.0","id":2,"method":"zerotask.broker.client_new_task","params":["%b","nobody.does",[]]}'
+    raw.frames(call % name)
+    assert b'"result"' in (raw.receive() or [b""])[0]
+    return raw
+
+
+def test_those_with_the_right_key_are_heard_and_hear(lock: Lock) -> None:
+    for door in ("frontend", "backend"):
+        name = unique("right")
+        raw = lock.raw(door, lock.new(door, name))
+        assert raw.check(name).command == "CONFIG"
+    peer = lock.raw("peer", lock.new("peer", "other-broker"))
+    peer.say("HELLO", {"identity": "other-broker", "time": time.time()})
+    assert peer.hear().command == "HELLO"
+    for role in ("frontend", "backend"):
+        sub = lock.subscriber("task_pub", lock.new(role, unique("listener")))
+        teller = announce(lock)
+        assert sub.poll(round(PUBLISHED_SECONDS * 1000))
+        teller.close()
+
+
+def test_a_client_that_expects_another_server_tells_it_nothing(lock: Lock) -> None:
+    raw = lock.raw("frontend", lock.new("frontend", unique("careful")), server_key=new_pair().public)
+    ping(raw)
+    assert raw.silent(MOMENT_SECONDS)
+
+
+def test_a_key_that_comes_is_let_in_without_a_restart(lock: Lock) -> None:
+    pair, name = new_pair(), unique("late")
+    raw = lock.raw("frontend", pair)
+    ping(raw)
+    assert raw.silent(MOMENT_SECONDS)
+    raw.close()
+    lock.store("frontend", name, pair)
+    lock.admitted("frontend", pair)
+    assert lock.raw("frontend", pair).request("scale0.ping").command == "REPLY"
+
+
+@pytest.mark.parametrize("door", ROUTERS)
+@pytest.mark.parametrize("routing_id", [b"", b"chosen"])
+def test_a_key_taken_away_is_worth_nothing_on_a_connection_that_was_there(
+    lock: Lock, door: str, routing_id: bytes
+) -> None:
+    name = unique("leaving")
+    pair = new_pair()
+    path = lock.store(door, name, pair)
+    lock.admitted(door, pair)
+    raw = lock.raw(door, pair, routing_id and routing_id + door.encode())
+    say_something(raw, door, name)
+    assert raw.hear().command in ("CONFIG", "HELLO")
+    path.unlink()
+    end = time.monotonic() + GONE_SECONDS
+    told = []
+    while time.monotonic() < end:
+        say_something(raw, door, name)
+        heard = raw.hear_or_none(MOMENT_SECONDS)
+        if heard is None:
+            break
+        told.append((heard.command, heard.code))
+    else:
+        raise AssertionError("it is still answered")
+    if door != "peer":
+        assert ("DISCONNECTERROR", 403) in told
+    say_something(raw, door, name)
+    assert raw.silent(MOMENT_SECONDS)
+
+
+def say_something(raw: Raw, door: str, name: str) -> None:
+    if door == "peer":
+        raw.say("HELLO", {"identity": name, "time": time.time()})
+    else:
+        raw.say("CHECKCONFIG", {"identity": name, "config_type": "json"})
+
+
+@pytest.mark.parametrize("door", PUBLISHERS)
+def test_a_key_taken_away_hears_nothing_more_on_a_subscription_that_was_there(lock: Lock, door: str) -> None:
+    pair = new_pair()
+    path = lock.store("backend", unique("listening"), pair)
+    lock.admitted("backend", pair)
+    stays = lock.new("backend", unique("staying"))
+    sub, other = lock.subscriber(door, pair), lock.subscriber(door, stays)
+    teller = announce(lock) if door == "task_pub" else None
+    assert sub.poll(round(PUBLISHED_SECONDS * 1000))
+    path.unlink()
+    end = time.monotonic() + GONE_SECONDS
+    while drained(sub, 1.5):
+        assert time.monotonic() < end, "it still hears"
+    # A SUB socket subscribes again when its own thread looks at it; then it hears of the next task.
+    drained(other, MOMENT_SECONDS)
+    if teller is not None:
+        teller.close()
+        teller = announce(lock)
+    assert other.poll(round(PUBLISHED_SECONDS * 1000)), "whoever may still hear lost its subscription"
+    assert not sub.poll(0)
+
+
+def drained(socket: zmq.Socket[bytes], seconds: float) -> bool:
+    """Read all that came within this time; True if anything did."""
+    heard, end = False, time.monotonic() + seconds
+    while socket.poll(max(0, round((end - time.monotonic()) * 1000))):
+        socket.recv_multipart()
+        heard = True
+    return heard
+
+
+def test_a_key_replaced_under_the_same_name_ends_the_old_one(lock: Lock) -> None:
+    name, old = unique("renewed"), new_pair()
+    lock.store("frontend", name, old)
+    lock.admitted("frontend", old)
+    raw = lock.raw("frontend", old)
+    assert raw.check(name).command == "CONFIG"
+    newer = lock.new("frontend", name)
+    end = time.monotonic() + GONE_SECONDS
+    while raw.hear_or_none(MOMENT_SECONDS) is not None or not raw_silent(raw):
+        assert time.monotonic() < end
+    assert lock.raw("frontend", newer).check(name).command == "CONFIG"
+
+
+def raw_silent(raw: Raw) -> bool:
+    ping(raw)
+    return raw.silent(MOMENT_SECONDS)

@@ -1,0 +1,191 @@
+"""The whole matrix: every command and every method, at every socket, in every state, for every kind of key.
+
+It is generated from the tables by which the broker itself decides, so that a new row is in it by itself.
+
+Promise: CURVE-14
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from scale0.base.now import Now
+from scale0.base.step import Step
+from scale0.broker.broker import Broker
+from scale0.broker.dispatch import COMMANDS, RULES, Rule
+from scale0.broker.keys import Key, Keys, KeyTable
+from scale0.broker.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
+from scale0.config import BrokerConfig, Endpoints
+from scale0.io.compose import compose_broker, start_broker
+from scale0.store.memory import MemoryStore
+
+DOORS = (FRONTEND, BACKEND, PEER)
+STATES = (JOINING, ACTIVE, DISABLED)
+KINDS = ("clear", "key", "token")
+"""No CURVE at all; a key of the socket's role; the key of a token for it. Others get through no gate: `test_doors`."""
+NAME = "matrix"
+NOW = Now(100.0, 1_900_000_000.0)
+UNKNOWN = "NOSUCHCOMMAND"
+
+_numbers = itertools.count()
+
+
+class Cell:
+    """One broker, in one state, and one connection after the other."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._user = ""
+        table = KeyTable([Key("k" * 40, role, NAME) for role in DOORS])
+        keys = None if kind == "clear" else Keys(lambda *_: self._user, table.names)
+        opened = MemoryStore().open()
+        config = BrokerConfig(identity="broker-1", error_client_limit=1_000_000)
+        self.broker: Broker = compose_broker(config, Endpoints(), opened, 1_000, random.Random(1), None, keys)
+        start_broker(self.broker, opened, NOW, Step())
+
+    def say(self, door: str, state: str, frames: list[bytes]) -> tuple[list[Any], Step]:
+        """What a newcomer hears at once, and all that was decided."""
+        self._user = {"clear": "", "key": f"{door}/{NAME}", "token": f"token:{door}/t{next(_numbers)}"}[self.kind]
+        self.broker.state.state = state
+        step, routing_id = Step(), f"{door}{next(_numbers)}".encode()
+        self.broker.receive(door, routing_id, frames, NOW, step)
+        heard = [
+            message
+            for box in (step.sends, step.promises)
+            for peer, messages in box.items()
+            for message in messages
+            if peer.routing_id == routing_id
+        ]
+        return heard, step
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[str, Cell]:
+    return {kind: Cell(kind) for kind in KINDS}
+
+
+def words_for(schema: type) -> dict[str, Any]:
+    """The least that this command needs to be well-formed."""
+    return {field.name: value_for(field.type) for field in msgspec.structs.fields(schema) if field.required}
+
+
+def value_for(kind: Any) -> Any:
+    candidates: tuple[Any, ...] = (NAME, 1, [], {})
+    for value in candidates:
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            continue
+        return value
+    raise AssertionError(f"nothing fits {kind}")
+
+
+def rule_of(command: str, door: str) -> Rule | None:
+    return next((rule for rule in RULES if rule.command == command and door in rule.doors), None)
+
+
+def schema_of(command: str) -> type | None:
+    return next((rule.schema for rule in RULES if rule.command == command), None)
+
+
+CASES = tuple(itertools.product(sorted({*COMMANDS, UNKNOWN} - {"BATCH"}), DOORS, STATES, KINDS))
+
+
+def code_of(message: Any) -> int | None:
+    said = message[1]
+    return said.get("code") if isinstance(said, dict) else getattr(said, "code", None)
+
+
+@pytest.mark.parametrize(("command", "door", "state", "kind"), CASES)
+def test_a_command_is_taken_where_its_row_says_and_nowhere_else(
+    cells: dict[str, Cell], command: str, door: str, state: str, kind: str
+) -> None:
+    rule = rule_of(command, door)
+    schema = rule.schema if rule is not None else schema_of(command)
+    words = words_for(schema) if schema is not None else {}
+    if (command, door) == ("CHECKCONFIG", PEER):
+        words["role"] = "broker"
+    bodies = [b"[]"] if command.startswith("TASKS") else []
+    frames = [b"SCALE0/1", command.encode(), json.dumps(words).encode(), *bodies]
+    heard, step = cells[kind].say(door, state, frames)
+    told = [(message[0], code_of(message)) for message in heard]
+    if kind == "token":
+        check_token(command, door, state, told, step)
+    elif state == DISABLED and (rule is None or state not in rule.states):
+        assert told == []
+        assert not step.writes
+    elif rule is None:
+        assert told == [("DISCONNECTERROR", 501 if command == UNKNOWN else 403)]
+        assert not step.writes
+    elif state not in rule.states:
+        assert told == [("ERROR" if command in ("REQUEST", "FORWARD") else "DISCONNECTERROR", 503)]
+        assert not step.writes
+    elif command == "ENROL":
+        assert told == [("DISCONNECTERROR", 403)]
+    else:
+        assert ("DISCONNECTERROR", 403) not in told, told
+        assert ("DISCONNECTERROR", 501) not in told, told
+        assert ("DISCONNECTERROR", 400) not in told, told
+
+
+def check_token(command: str, door: str, state: str, told: list[Any], step: Step) -> None:
+    """A token's key may say ENROL."""
+    assert not step.writes
+    if state == DISABLED:
+        assert told == []
+        assert not step.asks
+    elif command == "ENROL":
+        # The name is there already, so that nothing is stored here; who decides is asked.
+        assert told == []
+        assert len(step.asks) == 1
+    else:
+        wanted = 403 if rule_of(command, door) is not None or command != UNKNOWN else 501
+        assert [code for _, code in told] == [wanted]
+        assert not step.asks
+
+
+TABLES = {door: sorted(table) for door, table in Cell("clear").broker.tasks.rpc.table.items()}
+METHODS = sorted({*itertools.chain(*TABLES.values()), "zerotask.broker.__init__", "os.system"})
+
+
+@pytest.mark.parametrize(("method", "door", "state", "kind"), tuple(itertools.product(METHODS, DOORS, STATES, KINDS)))
+def test_a_method_is_called_where_its_table_says_and_nowhere_else(
+    cells: dict[str, Cell], method: str, door: str, state: str, kind: str
+) -> None:
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode()
+    heard, step = cells[kind].say(door, state, [call])
+    if kind == "token" or state == DISABLED:
+        assert heard == []
+        assert not step.writes
+        assert not step.asks
+        return
+    if not heard:  # it waits for the store
+        assert step.asks
+        assert state == ACTIVE
+        return
+    (answer,) = (json.loads(message[0]) for message in heard)
+    code = answer.get("error", {}).get("code")
+    if method not in TABLES.get(door, ()):
+        assert code == -32601
+        assert not step.writes
+    elif state == JOINING:
+        assert code is not None
+        assert code != -32601
+        assert not step.writes
+    else:
+        assert code != -32601
+
+
+@pytest.mark.parametrize(("door", "state"), tuple(itertools.product(DOORS, STATES)))
+def test_a_token_speaks_no_other_protocol(cells: dict[str, Cell], door: str, state: str) -> None:
+    for frames in ([b"MDPC01", b"mmi.service", b"x"], [b"MDPW02", b"\x01", b"x"], [b"anything"], [b""]):
+        heard, step = cells["token"].say(door, state, frames)
+        assert heard == []
+        assert not step.writes
+        assert not step.asks
