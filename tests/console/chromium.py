@@ -1,8 +1,8 @@
 """Debian's Chromium for the tests of the console: somebody at a page, and all that the page complains about.
 
-Lives here: windows, and what a person does in every one of them. Never here: a network, or a promise. Invariants: what a
-page writes to its console as an error, throws, or breaks of its content policy fails the test that does not expect it;
-no page loads anything from elsewhere.
+Lives here: windows, and what a person does in every one of them. Never here: a network, or a promise. Invariants: what
+a page writes to its console as an error, throws, or breaks of its content policy fails the test that does not
+expect it; no page loads anything from elsewhere.
 """
 
 from __future__ import annotations

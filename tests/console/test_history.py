@@ -1,4 +1,4 @@
-"""The past, from the pipeline's tables: availability with what nobody observed, trends; and what is said without them."""
+"""The past, from the pipeline's tables: availability with what nobody observed, trends; and what is said without."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ OUTLINED = """() => {
   const style = getComputedStyle(document.activeElement);
   return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== "none";
 }"""
-IN_DIALOG = "document.activeElement === document.body || document.querySelector('dialog[open]').contains(document.activeElement)"
+IN_DIALOG = """(() => {
+  const at = document.activeElement;
+  return at === document.body || document.querySelector("dialog[open]").contains(at);
+})()"""
 TABS = 30
 """More than any dialog has to stop at."""
 

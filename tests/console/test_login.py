@@ -57,7 +57,6 @@ def test_a_wrong_password_is_told_in_words_and_the_name_stays(opened):
     seen.press("Log in")
     alert = seen.page.get_by_role("alert")
     expect(alert).to_be_visible()
-    print(alert.inner_text())
     expect(seen.page.get_by_label("Name", exact=True)).to_have_value("ada")
     seen.expected(NOT_LOGGED_IN)
 

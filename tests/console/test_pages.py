@@ -1,5 +1,5 @@
 """Every page, with something on it: axe finds nothing serious in light and dark, nothing is too wide for a phone, no
-script, style or request is where the content policy does not want it; and a viewer is offered nothing that is refused."""
+script, style or request is where the content policy does not want it; a viewer is offered nothing that is refused."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ def test_a_worker_dies_and_its_tasks_move_before_ones_eyes(net, opened, gate):
     with contextlib.ExitStack() as stack:
         ann = stack.enter_context(net.worker("ann"))
         tasks = [net.submit("thumbs.make", str(gate)) for _ in range(2)]
-        for task in tasks:
-            eventually(lambda task=task: net.task(task)["status"] == "running", "ann has it")
+        eventually(lambda: {net.task(task)["status"] for task in tasks} == {"running"}, "ann has them")
         bob = stack.enter_context(net.worker("bob"))
 
         clients = opened("viewer", "clients?role=backend&match=thumbs")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from scale0.cli import faults, joining, output
-from scale0.cli.again import json_option
+from scale0.cli.again import json_option, watched
 from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.places import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, endpoint_of
 
@@ -124,11 +124,16 @@ def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
 @keys.command("list")
 @data_dir_option
 @json_option
+@watched
 def list_(data_dir: Path, wants_json: bool) -> None:
     """Show the broker's own key, and whom it lets in; tokens that nobody has used, too.
 
     \b
     With --json, an array of objects: role (server, frontend, backend, peer, token), name, public_key, expires
+
+    \b
+    Example:
+      scale0 keys list --data-dir var/east-1
     """
     folder = existing(data_dir)
     table = folder.table(time.time())
