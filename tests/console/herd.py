@@ -18,7 +18,8 @@ def main(place: str, count: int) -> None:
     for first in range(0, count, PER_SOCKET):
         herd = Herd(context, place, first, min(PER_SOCKET, count - first))
         herd.round(b"CHECKCONFIG", lambda number: encode(config_type="json", identity=f"idle-{number}"))
-    print("ready", flush=True)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     sys.stdin.read()
     context.destroy(0)
 
