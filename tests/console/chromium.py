@@ -1,8 +1,8 @@
 """Debian's Chromium for the tests of the console: somebody at a page, and all that the page complains about.
 
 Lives here: windows, and what a person does in every one of them. Never here: a network, or a promise. Invariants: what
-a page writes to its console as an error, throws, or breaks of its content policy fails the test that does not
-expect it; no page loads anything from elsewhere.
+a page writes to its console as an error, throws, or breaks of its content policy fails the test that does not expect
+it; no page loads anything from elsewhere.
 """
 
 from __future__ import annotations
@@ -109,17 +109,14 @@ class Window:
         """Whether the page was loaded anew since."""
         return StaysHere(self.page)
 
-    def axe(self, only_colours: bool = False) -> list[str]:
+    def axe(self) -> list[str]:
         """What axe finds here that is serious or worse."""
         if not AXE.exists():
             raise AssertionError(f"there is no {AXE}: run `make setup` (or scripts/console)")
         # By evaluation: the page's policy lets no foreign script in, and that is as it should be.
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text())
-        options: dict[str, Any] = {"resultTypes": ["violations"]}
-        if only_colours:
-            options["runOnly"] = {"type": "rule", "values": ["color-contrast"]}
-        found = self.page.evaluate("(options) => axe.run(document, options).then((r) => r.violations)", options)
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']}).then((r) => r.violations)")
         return [
             f"{each['id']} ({each['impact']}): {each['help']}: {each['nodes'][0]['html'][:200]}"
             for each in found

@@ -1,6 +1,6 @@
 """One browser and one network for this folder; a window for each test, logged in as who it asks for.
 
-Both are ended with the last test of the folder, not of the whole run: what others measure must not be disturbed.
+Both are ended with the last test of the folder, not of the whole run: they must not disturb what others measure.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ the processes that were started here are gone at the end, and no other.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any, Final
 import httpx
 import psutil
 
+import scale0
 from tests.cli.shell import Background, Shell
 
 API: Final = "/api/v1"
@@ -44,6 +44,7 @@ class Network:
         self.shell = Shell(
             folder, SCALE0_JOIN=self.frontend, SCALE0_JOIN_BACKEND=self.backend, SCALE0_DATA_DIR=str(self.data_dir)
         )
+        self._client = scale0.Client(f"tcp://{self.frontend}", timeout=20)
         self._http = httpx.Client(base_url=self.url + API, timeout=30, trust_env=False)
 
     @property
@@ -66,23 +67,24 @@ class Network:
         made: str = self.ask("POST", "/tokens", {"name": name or f"the-{role}", "role": role, "ttl": 3600})["token"]
         return made
 
-    def submit(self, method: str, *arguments: str, **options: str) -> str:
+    def submit(self, method: str, *arguments: str) -> str:
         """The id of a new task."""
-        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
-        done = self.shell.run("task", "submit", *words, method, *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return self._client.submit(method, *arguments).id
 
     def task(self, task_id: str) -> Any:
         return self.ask("GET", f"/tasks/{task_id}")
 
     @contextlib.contextmanager
     def worker(self, name: str) -> Iterator[Background]:
-        """A worker of this name; it is killed at the end, if nobody did that before."""
+        """A worker of this name; at the end it says goodbye, so that nobody's next task goes to a dead one."""
         self.shell.environment["TEST_WORKER"] = name
         with self.shell.background("worker", WORKERS) as running:
             running.wait_for("ready ")
             yield running
+            if running.process.poll() is None:
+                running.signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(STOP_SECONDS)
 
     def server_process(self) -> psutil.Process:
         """The management server's process, a child of the broker."""
@@ -99,6 +101,7 @@ class Network:
     def close(self) -> None:
         """End it in order."""
         self._http.close()
+        self._client.close()
         if self.up.process.poll() is None:
             self.up.signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -122,8 +125,3 @@ def network(folder: Path, *flags: str) -> Iterator[Network]:
             for child in children:
                 with contextlib.suppress(psutil.Error):
                     child.kill()
-
-
-def lines_of(text: str) -> list[Any]:
-    """JSON lines."""
-    return [json.loads(line) for line in text.splitlines()]

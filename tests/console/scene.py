@@ -57,6 +57,7 @@ def scene(net: Network, folder: Path) -> Iterator[Scene]:
                 "trouble is seen",
             )
             yield Scene(failed, running, finished, places(failed, running))
+            closed.touch()  # workers finish what they have in hand
     finally:
         closed.touch()
         shutil.rmtree(warehouse)

@@ -1,4 +1,4 @@
-"""The past, from the pipeline's tables: availability with what nobody observed, trends; and what is said without."""
+"""The past, from the pipeline's tables: availability with what nobody observed, trends; what is said without them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.console.chromium import PATIENCE_MS
 from tests.pipeline import reports_made
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 NO_TABLES = "status of 404"
 

@@ -7,17 +7,17 @@ from playwright.sync_api import expect
 
 from tests.console.chromium import PATIENCE_MS, Window
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 FOCUSED = "document.activeElement?.outerHTML.slice(0, 120)"
 OUTLINED = """() => {
   const style = getComputedStyle(document.activeElement);
-  return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== "none";
+  return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
 }"""
-IN_DIALOG = """(() => {
+IN_DIALOG = """() => {
   const at = document.activeElement;
   return at === document.body || document.querySelector("dialog[open]").contains(at);
-})()"""
+}"""
 TABS = 30
 """More than any dialog has to stop at."""
 

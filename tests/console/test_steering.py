@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from tests.cli.shell import eventually
 from tests.console.chromium import PATIENCE_MS, Window
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 def text_of(seen: Window) -> Any:

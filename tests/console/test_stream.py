@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, expect
 from tests.cli.shell import eventually
 from tests.console.chromium import PATIENCE_MS, Window
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 AWAY = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|Failed to load"
 """A browser logs each request that found missing."""

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.cli.shell import eventually
 from tests.console.chromium import PATIENCE_MS
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_a_worker_dies_and_its_tasks_move_before_ones_eyes(net, opened, gate):
     with contextlib.ExitStack() as stack:
         ann = stack.enter_context(net.worker("ann"))
         tasks = [net.submit("thumbs.make", str(gate)) for _ in range(2)]
-        eventually(lambda: {net.task(task)["status"] for task in tasks} == {"running"}, "ann has them")
+        eventually(lambda: all(net.task(task)["status"] == "running" for task in tasks), "ann has both")
         bob = stack.enter_context(net.worker("bob"))
 
         clients = opened("viewer", "clients?role=backend&match=thumbs")

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from tests.cli.shell import REPOSITORY
 from tests.console.chromium import PATIENCE_MS
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 CLIENTS = 10_000
 MAX_ROWS = 120
