@@ -47,7 +47,7 @@ from scale0.io.management_settings import STARTED_FILE, server_of
 from scale0.io.management_settings import Ready as Serving
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
-from scale0.io.segments.settings import Settings, settings_of
+from scale0.io.segments.settings import Settings, password_of, settings_of
 from scale0.store.interface import Store, StoreFenced
 from scale0.store.memory import MemoryStore
 from scale0.store.sqlite import SqliteStore
@@ -213,6 +213,8 @@ def managed(broker: Broker, served: Served) -> ManagementChild:
     # Without admins the link is the only way in for a browser.
     settings = server_of(config, place, wants_link=not started.exists() or not config.admins)
     environment = {KEY: str(management_key(config))} if config.curve else {}
+    if is_postgres(config) and (password := password_of(config.store)):
+        environment["PGPASSWORD"] = password  # it reads the journal there
     child = ManagementChild(settings, told, environment)
     child.start()
     return child

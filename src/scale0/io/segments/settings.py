@@ -11,7 +11,7 @@ import contextlib
 import os
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -66,7 +66,22 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     day: str = ""
     """The folder that it wrote to last."""
     database: str = ""
-    """The URL of the database that has the journal; blank: it is in the data folder."""
+    """The URL of the database that has the journal, without its password; blank: it is in the data folder."""
+
+
+def without_password(url: str) -> str:
+    """A database's URL as a file may hold it; who reads there brings PGPASSWORD, or has a ~/.pgpass."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    query = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if "password" not in name]
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=urlencode(query)))
+
+
+def password_of(url: str) -> str:
+    """The password in a database's URL; blank: there is none."""
+    parts = urlsplit(url)
+    given = unquote(parts.netloc.rpartition("@")[0].partition(":")[2])
+    return given or dict(parse_qsl(parts.query)).get("password", "")
 
 
 def settings_of(config: Configured, database: str = "") -> Settings | None:

@@ -20,7 +20,7 @@ from scale0.events.journal import JournalRow
 from scale0.io.segments import arrow
 from scale0.io.segments.names import Segment, day_at, day_of, folder_of, name_of, parse
 from scale0.io.segments.place import STEPS, Place, Reach, open_place
-from scale0.io.segments.settings import Note, Settings, read_note, write_note
+from scale0.io.segments.settings import Note, Settings, read_note, without_password, write_note
 from scale0.store.sqlite_journal import JournalFile
 
 KEEP_LOOK_SECONDS: Final = 600.0
@@ -139,7 +139,7 @@ class Writer:
         today = day_at(self._wall())
         days = {today, today - timedelta(days=1)}
         note = read_note(self._folder)
-        if self._takes_notes and (note.database if note is not None else "") != self._settings.database:
+        if self._takes_notes and (note.database if note is not None else "") != self._noted_database:
             # Who reads must not wait for the first segment: all there is may be in the database.
             self._write_note(note.day if note is not None and note.place == self._settings.place else "")
         if note is not None and note.place == self._settings.place:
@@ -226,8 +226,12 @@ class Writer:
             self._write_note(name)
         self._reach("after_note")
 
+    @property
+    def _noted_database(self) -> str:
+        return without_password(self._settings.database) if self._settings.database else ""
+
     def _write_note(self, day: str) -> None:
         settings = self._settings
-        note = Note(source=settings.source, place=settings.place, day=day, database=settings.database)
+        note = Note(source=settings.source, place=settings.place, day=day, database=self._noted_database)
         write_note(self._folder, note)
         self._day = day
