@@ -62,3 +62,10 @@ def test_every_page_of_the_console_stands_in_the_table_with_its_command():
     assert told.keys() <= PAGES.keys()
     for page, command in told.items():
         assert command in PAGES[page], page
+
+
+# Promise: TERM-6
+@pytest.mark.parametrize("name", sorted(LEAVES))
+def test_an_option_has_one_meaning(name):
+    words = [word for parameter in LEAVES[name].params for word in (*parameter.opts, *parameter.secondary_opts)]
+    assert len(words) == len(set(words))

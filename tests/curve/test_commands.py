@@ -163,9 +163,9 @@ def test_a_key_file_is_all_that_a_client_needs(tmp_path: Path) -> None:
         file = admin.home / json.loads(made)["file"]
         assert file.stat().st_mode & 0o777 == 0o600
         lock.admitted("frontend", pair_in(file))
-        assert admin.run("services", "--join", place(lock, "frontend"), "--key", str(file)).returncode == 0
+        assert admin.run("services", "--join", place(lock, "frontend"), "--key-file", str(file)).returncode == 0
         file.chmod(0o644)
-        open_file = admin.run("services", "--join", place(lock, "frontend"), "--key", str(file))
+        open_file = admin.run("services", "--join", place(lock, "frontend"), "--key-file", str(file))
         assert open_file.returncode == 2
         assert f"chmod 600 {file}" in open_file.stderr
         taken = admin.run("keys", "new", "frontend", "bob", "--out", "other", "--data-dir", data_dir(lock))
@@ -220,7 +220,7 @@ def test_no_secret_is_in_any_log_event_error_or_list_of_processes(tmp_path: Path
             ("call", "--join", place(lock, "frontend"), "--token", token[:-3]),
             ("call", "--join", place(lock, "backend"), "--token", token),
             ("keys", "list", "--data-dir", data_dir(lock)),
-            ("services", "--join", place(lock, "frontend"), "--key", "/nonexistent"),
+            ("services", "--join", place(lock, "frontend"), "--key-file", "/nonexistent"),
         ):
             done = admin.run(*words, **here)
             said.append(done.stdout + done.stderr)

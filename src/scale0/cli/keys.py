@@ -106,7 +106,7 @@ def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool
         output.say(output.as_json({"role": role, "name": name, "public_key": pair.public, "file": str(path)}))
         return
     output.say(f"{name} is let in as a {role}; the key is in {path}")
-    output.note(f"  next: on the other machine, SCALE0_KEY={path.name} (or --key {path.name})")
+    output.note(f"  next: on the other machine, SCALE0_KEY={path.name} (or --key-file {path.name})")
 
 
 def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:

@@ -79,7 +79,7 @@ def joins(command: Command) -> Command:
 
 
 def keyed(command: Command) -> Command:
-    """Give a command `--key` and `--server-key`; whoever connects finds them in the environment."""
+    """Give a command `--key-file` and `--server-key`; whoever connects finds them in the environment."""
 
     def kept(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
         def keep(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -90,7 +90,7 @@ def keyed(command: Command) -> Command:
 
     for flag, name, text in (
         ("--server-key", SERVER_KEY, "The broker's public key, or a file that has it"),
-        ("--key", KEY, "Our own certificate, where the broker wants keys"),
+        ("--key-file", KEY, "Our own certificate, where the broker wants keys"),
     ):
         option = click.option(flag, callback=kept(name), expose_value=False, metavar="FILE", help=f"{text} ({name}).")
         command = option(command)
