@@ -218,7 +218,7 @@ def test_a_broker_is_drained_and_enabled_again(busy):
     assert operator.post("/brokers/broker-1/drain").json()["draining"] is True
     found = operator.get("/overview").json()
     assert found["attention"][0]["what"] == "broker"
-    assert found["attention"][0]["next"] == "scale0 enable broker-1"
+    assert "scale0 enable" in found["attention"][0]["next"]
     assert operator.post("/brokers/broker-1/enable").json()["draining"] is False
     assert operator.get("/overview").json()["broker"]["draining"] is False
     assert operator.post("/brokers/broker-9/drain").status_code == 404

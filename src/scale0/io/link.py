@@ -93,7 +93,9 @@ def why_unshaken(event: int, has_keys: bool) -> str:
         return f"{KEYS_REFUSED} {wants}"
     if has_keys:
         return f"{KEYS_REFUSED} has another key than the one that was expected"
-    return BROKE
+    return (
+        f"{KEYS_REFUSED} broke off before it began: it wants a key (join with a token of `scale0 token`), or just ended"
+    )
 
 
 class Session(Protocol):
