@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,6 +18,7 @@ import msgspec
 
 from scale0.base.about import about
 from scale0.io.management_settings import Ready, Settings
+from scale0.io.piped import kill, start_module
 
 log = logging.getLogger("scale0.management")
 
@@ -90,23 +89,15 @@ class ManagementChild:
             self._serve_at(0)  # where it was, somebody else may be
         self._is_ready = False
         try:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", MODULE),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=MAX_LINE_BYTES,
-                start_new_session=True,  # Ctrl-C is for us
-                env={**os.environ, **self._environment},
-            )
+            process, stdin, stdout = await start_module(MODULE, MAX_LINE_BYTES, self._environment)
         except OSError as error:
             self._note_trouble(f"the management server cannot be started: {error}")
             return
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("it was started with pipes")
+        self._process = process
         with contextlib.suppress(ValueError, ConnectionError):  # a line that is too long; a pipe that broke
             # Its standard input stays open: when it closes, whatever the reason, the server ends.
-            process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
-            while said := await process.stdout.readline():
+            stdin.write(msgspec.json.encode(self._settings) + b"\n")
+            while said := await stdout.readline():
                 self._hear(said)
         self._kill()
         status = await process.wait()
@@ -141,9 +132,7 @@ class ManagementChild:
                 self._process.stdin.close()
 
     def _kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        kill(self._process)
 
     def _note_trouble(self, what: str) -> None:
         """Log it once."""

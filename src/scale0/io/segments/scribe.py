@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 from collections import deque
 from typing import Final
 
@@ -19,6 +18,7 @@ import msgspec
 from scale0.base.about import about
 from scale0.base.errors import StoreError
 from scale0.io.commits import Commits
+from scale0.io.piped import kill, start_module
 from scale0.io.segments.settings import Settings, shown
 from scale0.io.segments.words import FINISH, MAX_LINE_BYTES, Failed, Removed, Wrote, decode
 
@@ -112,23 +112,16 @@ class Scribe:
     async def _run_once(self) -> None:
         """One process, from its start to its end."""
         try:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", MODULE),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=MAX_LINE_BYTES,
-                start_new_session=True,  # Ctrl-C is for us
-            )
+            process, stdin, stdout = await start_module(MODULE, MAX_LINE_BYTES)
         except OSError as error:
             self._note_trouble(f"the writer of segments cannot be started: {error}")
             return
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("it was started with pipes")
-        process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
+        self._process = process
+        stdin.write(msgspec.json.encode(self._settings) + b"\n")
         if self._finishing:
             self._tell_finish()
         with contextlib.suppress(ValueError, ConnectionError):  # a line that is too long; a pipe that broke
-            while said := await process.stdout.readline():
+            while said := await stdout.readline():
                 self._hear(said)
         self._kill()
         status = await process.wait()
@@ -141,9 +134,7 @@ class Scribe:
                 self._process.stdin.write(FINISH)
 
     def _kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        kill(self._process)
 
     def _hear(self, text: bytes) -> None:
         try:
