@@ -19,9 +19,9 @@ def ids(count: int) -> list[str]:
     return [f"t{number}" for number in range(count)]
 
 
-def quick(scene: Scene, count: int, **options: Any) -> tuple[str, list[str]]:
+def quick(scene: Scene, count: int, returns: bool = False, **options: Any) -> tuple[str, list[str]]:
     """A backend of one slot that has shown to be quick, and what it has in hand: the first one holds the slot."""
-    worker = scene.worker("w", "m", slots=1, prefetch=count)
+    worker = scene.worker("w", "m", slots=1, prefetch=count, returns=returns)
     for number in range(count + 3):
         scene.submit(f"t{number}", **options)
     for number in range(3):
@@ -247,3 +247,32 @@ def test_a_request_that_waits_does_not_get_the_slot_of_a_task_that_is_held_over_
     assert scene.hear(worker, "REQUEST") == []
     scene.done(worker, "held")
     assert len(scene.hear(worker, "REQUEST")) == 1
+
+
+# Promise: TASK-17
+def test_what_is_recalled_is_done_elsewhere_once_it_is_given_back_and_not_before():
+    scene = Scene()
+    worker, handed = quick(scene, 4, returns=True)
+    other = scene.worker("other", "m", slots=5)
+    scene.run(0.6)  # the first one holds its slot, and the others wait for it
+    asked = scene.hear(worker, "TASKSCANCEL")
+    assert [each.options for each in asked] == [{"recall": True}]  # once, however long it takes
+    assert sorted(id_ for id_, _ in asked[0].body) == handed[1:]
+    assert scene.handed(other) == []
+    scene.running(worker, handed[1])  # it had begun, and we had not heard of it
+    scene.world.say(worker, "TASKSTATUS", {}, [{"id": id_, "attempt": 1, "status": "returned"} for id_ in handed[1:3]])
+    assert scene.handed(other) == [handed[2]]
+    scene.done(worker, handed[3])  # and this one has ended meanwhile
+    scene.done(worker, handed[1])
+    assert [handed[3], 1, 200] in (told := scene.told(worker))
+    assert [handed[1], 1, 200] in told
+    assert scene.status(handed[2]) == "assigned"
+
+
+# Promise: TASK-17
+def test_what_was_not_asked_for_cannot_be_given_back():
+    scene = Scene()
+    worker, handed = quick(scene, 2, returns=True)
+    scene.world.say(worker, "TASKSTATUS", {}, [{"id": id_, "attempt": 1, "status": "returned"} for id_ in handed])
+    assert [scene.status(id_) for id_ in handed] == ["assigned", "assigned"]
+    assert scene.handed(worker) == []

@@ -429,3 +429,18 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+# Promise: TASK-17
+def test_a_recall_takes_what_waits_and_leaves_what_has_begun():
+    tasks = TasksInHand()
+    ran, waits, ended = give(tasks, handed("ran"), handed("waits"), handed("ended"))
+    tasks.begin([ran, ended])
+    tasks.finish(ended, b"1")
+    list(tasks.say(NOW))
+    tasks.give_back(msgspec.json.encode([["ran", 1], ["waits", 1], ["waits", 2], ["ended", 1], ["nobody", 1]]))
+    assert say(tasks) == [("TASKSTATUS", [{"id": "waits", "attempt": 1, "status": "returned"}])]
+    assert tasks.begin([waits]) == [], "what was given back never begins"
+    assert tasks.holds(1_000) == [("ran", 1), ("ended", 1)]
+    tasks.finish(ran, b"2")
+    assert [body[0]["id"] for _, body in say(tasks)] == ["ran"]

@@ -43,6 +43,10 @@ class Tasks(Protocol):
         """One of TASK_COMMANDS."""
         ...
 
+    def give_back(self, body: bytes) -> None:
+        """TASKSCANCEL that takes back what is not begun."""
+        ...
+
     def say(self, now: Now) -> Iterable[tuple[str, bytes]]:
         """Commands and their bodies that are to be said; the line is up."""
         ...
@@ -200,7 +204,11 @@ class BackendSession:
             self.in_hand.add(said.id)
             out.news.append(Work(said.id, said.service, bodies, said.timeout or 0.0))
         elif command in TASK_COMMANDS:
-            if self._tasks is not None and bodies:
+            if self._tasks is None or not bodies:
+                return
+            if command == "TASKSCANCEL" and said.recall:
+                self._tasks.give_back(bodies[0])
+            else:
                 self._tasks.hear(command, bodies[0], out.news)
         else:
             self.line.receive(command, said, bodies, now, out)
@@ -239,6 +247,7 @@ class BackendSession:
             config_version=self.line.config_version,
             slots=self._slots,
             prefetch=self._prefetch,
+            returns=self._tasks is not None,
         )
         if self.line.state == UP:
             # The broker knows what we have in hand, and would not heed it.

@@ -75,7 +75,7 @@ TOLD: Final = {
     "ENROLLED": options.Enrolled,
     "TASKS": options.Tasks,
     "TASKSOK": options.Tasks,
-    "TASKSCANCEL": options.Tasks,
+    "TASKSCANCEL": options.TasksCancel,
 }
 """What a broker says to clients, for the sessions at the other end."""
 

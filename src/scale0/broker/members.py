@@ -186,16 +186,14 @@ class Members:
         self._requests.tasks.offer(backend, now, step)
         return backend
 
-    def take_work(
-        self, member: Member, services: list[str], slots: int, prefetch: int, holds: Holds, now: Now, step: Step
-    ) -> None:
+    def take_work(self, member: Member, said: options.Ready, slots: int, now: Now, step: Step) -> None:
         """READY of a backend that speaks Scale0's own protocol: tasks may be pushed to it."""
         known = member.backend is not None
         backend = self._enter(member)
-        backend.prefetch, backend.pushes = prefetch, bool(slots)
-        self._enlist(member, services, slots, now, step)
-        if holds or not known:
-            claims = {id_: attempt for id_, attempt in holds if attempt > 0 and id_ not in backend.held}
+        backend.prefetch, backend.pushes, backend.returns = said.prefetch, bool(slots), said.returns
+        self._enlist(member, said.services, slots, now, step)
+        if said.holds or not known:
+            claims = {id_: attempt for id_, attempt in said.holds if attempt > 0 and id_ not in backend.held}
             self._requests.tasks.claim(backend, claims, now, step)
         # Behind the claim: what it has in hand already holds its slots.
         self._requests.feed(backend, now, step)

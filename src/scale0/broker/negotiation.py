@@ -100,7 +100,7 @@ class Negotiation:
         self._members.judge(member, interval, interval * self._state.liveness, now)
         slots = said.slots if connection.takes_pushes else 0
         self._ready_ok(member, now, step)
-        self._members.take_work(member, said.services, slots, said.prefetch, said.holds, now, step)
+        self._members.take_work(member, said, slots, now, step)
         if said.time is not None:
             self._skew.read(member, said.time, now, step)
 

@@ -86,6 +86,8 @@ class Ready(msgspec.Struct, frozen=True):
     slots: int = 1
     prefetch: int = 0
     holds: list[tuple[str, int]] = []
+    returns: bool = False
+    """It answers a recall: what it gives back it has not begun, and never will."""
 
 
 class ReadyOk(msgspec.Struct, frozen=True):
@@ -230,7 +232,14 @@ class Error(msgspec.Struct, frozen=True):
 
 
 class Tasks(msgspec.Struct, frozen=True):
-    """TASKS, TASKSTATUS, TASKSDONE, TASKSOK, TASKSCANCEL: all that they say is in the body."""
+    """TASKS, TASKSTATUS, TASKSDONE, TASKSOK: all that they say is in the body."""
+
+
+class TasksCancel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """TASKSCANCEL: nobody wants these any more."""
+
+    recall: bool = False
+    """Only those that are not begun: they are given back by TASKSTATUS, the others go on."""
 
 
 class ManagementReq(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ class Backend:
         "peer",
         "prefetch",
         "pushes",
+        "returns",
         "serial",
         "services",
         "slots",
@@ -63,13 +64,15 @@ class Backend:
         self.held: dict[str, object] = {}
         """Requests that it works on, by the broker's own id."""
         self.tasks: dict[str, Any] = {}
-        """Tasks that it has in hand, in the order of hand-out; their room writes them, and the four below."""
+        """Tasks that it has in hand, in the order of hand-out; their room writes them, and the five below."""
         self.slotted = 0
         """How many slots they hold."""
         self.prefetch = 0
         """How many more it takes in advance, at the most."""
         self.pushes = False
         """It speaks TASKS: tasks may be pushed to it."""
+        self.returns = False
+        """It answers a recall."""
         self.pace = 0.0
         self.paced = 0.0
 

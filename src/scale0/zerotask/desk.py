@@ -51,6 +51,8 @@ class Holder(Protocol):
     """How many slots they hold; the rest is prefetched."""
     pushes: bool
     """It speaks TASKS."""
+    returns: bool
+    """It answers a recall."""
 
     @property
     def services(self) -> frozenset[str]: ...

@@ -20,6 +20,7 @@ from scale0.zerotask.lanes import Lane
 from scale0.zerotask.pacing import Pacing
 from scale0.zerotask.pushes import bodies_of
 from scale0.zerotask.queue import Queue
+from scale0.zerotask.recalls import Recalls
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
 from scale0.zerotask.words import quoted
 
@@ -32,7 +33,7 @@ class Leases:
 
     __slots__ = (
         *("_awaiting", "_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others"),
+        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "recalls"),
     )
 
     def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
@@ -48,7 +49,8 @@ class Leases:
         self._out: dict[Any, list[Task]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
         self._hungry: dict[Any, Lane | None] = {}
-        self._pacing = Pacing(house, slots, self.recall, self._time_slotted)
+        self.recalls = Recalls(self, queue)
+        self._pacing = Pacing(house, slots, self.recalls.ask, self._time_slotted)
         self.measured = self._pacing.measured
         self._unsaved: dict[Task, None] = {}
         """Tasks that run, which the store does not know yet."""
@@ -95,7 +97,7 @@ class Leases:
             self._queue.lanes.need(method, now, step)
         if not holder.services and holder.tasks:
             # It drains: what it has not begun is done elsewhere.
-            self.recall(holder, now, step)
+            self.recalls.ask(holder, now, step)
         self.feed(holder, now, step)
 
     def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
@@ -181,6 +183,7 @@ class Leases:
             cancels, self._cancels = self._cancels, {}
             for peer, entries in cancels.items():
                 step.promise(peer, ("TASKSCANCEL", {}, b"[%b]" % b",".join(entries)))
+        self.recalls.settle(step)
 
     def _dispatch(self, method: str, now: Now, step: Step) -> None:
         """Tasks of a method to whoever has a free slot, then to the one that has room in advance."""
@@ -435,15 +438,4 @@ class Leases:
             self._count_start(task)
             self.release(task)
             self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, step=step)
-            self.recall(holder, now, step)
-
-    def recall(self, holder: Any, now: Now, step: Step) -> None:
-        """What was pushed to it and it has not begun goes back to the queue."""
-        if not holder.pushes:
-            return
-        spare = len(holder.tasks) - holder.slotted
-        for task in list(reversed(holder.tasks.values()))[:spare]:
-            if not task.said and not task.restored:
-                self.refuse(holder, task.id, task.attempt)
-                self.release(task)
-                self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, step=step)
+            self.recalls.ask(holder, now, step)

@@ -19,6 +19,7 @@ from scale0.events.columns import clip_int
 from scale0.events.tasks import TaskRefused
 from scale0.zerotask.desk import Desk, House
 from scale0.zerotask.leases import Leases
+from scale0.zerotask.node import RETURNED
 from scale0.zerotask.node_methods import FINAL, MAX_STATUS_BYTES, Reported, late, read_error
 from scale0.zerotask.queue import Queue
 from scale0.zerotask.task import Task
@@ -88,6 +89,9 @@ class Native:
         for place, entry in enumerate(entries):
             task = tasks.get(entry.id)
             if task is None or task.attempt != entry.attempt or entry.status in FINAL:
+                continue
+            if entry.status == RETURNED:
+                self._leases.recalls.returned(task, now, step)
                 continue
             info = b"" if wholes is None else info_of(wholes[place])
             if not self._desk.is_shallow(info):

@@ -31,6 +31,9 @@ AGAIN_SECONDS: Final = 30.0
 USUAL_TIMEOUT_SECONDS: Final = 3_600.0
 """Of an attempt for which the broker named none, or none that can be."""
 
+RETURNED: Final = "returned"
+"""In TASKSTATUS: it was recalled, had not begun, and never will."""
+
 FORGOTTEN: Final = -1
 """In place of a round: it was taken, and is not said again."""
 
@@ -90,7 +93,7 @@ class Handed(msgspec.Struct, gc=False):
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
-    """A task in TASKSTATUS that starts now."""
+    """A task in TASKSTATUS that starts now, or is given back."""
 
     id: str
     attempt: int
@@ -157,6 +160,7 @@ class TasksInHand:
         self._owners: set[str] = set()
         """Whose tasks came on this line: whatever the broker is called, their results go there."""
         self._started: list[Started] = []
+        self._returned: list[Started] = []
         self._progressed: dict[TaskKey, Progressed] = {}
         """The latest of each: it waits for a line."""
         self._unsaid: list[Kept] = []
@@ -220,6 +224,15 @@ class TasksInHand:
                 self._cancel([(id_, attempt)], news)
         if was_full and not self.is_full:
             news.append(Room())
+
+    def give_back(self, body: bytes) -> None:
+        """A recall: what has not begun never will, and the broker hears so; the rest goes on."""
+        for key in decoded(_keys.decode, body):
+            job = self._jobs.get(key)
+            if job is not None and job.state == WAITING:
+                del self._jobs[key]
+                job.state, job.stop = ENDED, True
+                self._returned.append(Started(job.id, job.attempt, RETURNED))
 
     def _cancel(self, keys: Iterable[TaskKey], news: list[Any]) -> None:
         stopped: list[Job] = []
@@ -295,7 +308,7 @@ class TasksInHand:
         """The line leads to this broker from now on: others' results wait until they are met again."""
         self._owners.clear()
         self._broker = broker
-        self._started, self._progressed, self._unsaid = [], {}, []
+        self._started, self._progressed, self._unsaid, self._returned = [], {}, [], []
         self._kept_bytes = sum(entry.size for entry in self._kept.values() if self._is_here(entry.owner))
         self._bound_away()
 
@@ -328,6 +341,9 @@ class TasksInHand:
         if self._started:
             started, self._started = self._started, []
             yield from (("TASKSTATUS", _to_json(part)) for part in parts_of(started, lambda _: 0))
+        if self._returned:
+            returned, self._returned = self._returned, []
+            yield from (("TASKSTATUS", _to_json(part)) for part in parts_of(returned, lambda _: 0))
 
     def come_up(self) -> None:
         """A broker has taken us in: it may know nothing of what was said before."""

@@ -73,6 +73,8 @@ class Task(msgspec.Struct, eq=False, gc=False):
     deadline: float = 0.0
     timed: int = 0
     """The attempt that the deadline is about."""
+    recalled: int = 0
+    """The attempt that its holder was asked to give back."""
     ended: bool = False
     bucket: int = 0
 
