@@ -57,6 +57,7 @@ class OwnNode:
 
     __slots__ = (
         *("alive", "busy", "identity", "pace", "paced", "peer", "prefetch", "pushes", "services", "slots", "slotted"),
+        "returns",
         "tasks",
     )
 
@@ -64,7 +65,7 @@ class OwnNode:
         self.identity = identity
         self.services: frozenset[str] = frozenset()
         self.slots = self.busy = self.prefetch = self.slotted = 0
-        self.alive, self.pushes = True, False
+        self.alive, self.pushes, self.returns = True, False, False
         self.pace = self.paced = 0.0
         self.tasks: dict[str, Any] = {}
         self.peer: Any = None
