@@ -81,13 +81,14 @@ class BenchNetwork:
             return child
 
     def client(self) -> Client:
-        """Whose tasks are this run's own."""
+        """For requests and tasks; at a broker that is not ours tasks are the user's, as a broker forgets no client."""
+        from scale0.cli.task_network import own_id
         from scale0.client.client import Client
 
-        who = f"bench-{self.run}"
-        identity = own_identity(self.frontend, who)
+        identity = own_identity(self.frontend, f"bench-{self.run}")
+        owner = identity if self.own else own_id(self.frontend)
         return Client(
-            self.frontend, identity=identity, timeout=ANSWER_SECONDS, patience=PATIENCE_SECONDS, task_client=who
+            self.frontend, identity=identity, timeout=ANSWER_SECONDS, patience=PATIENCE_SECONDS, task_client=owner
         )
 
     def async_client(self) -> AsyncClient:
