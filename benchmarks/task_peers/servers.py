@@ -161,26 +161,30 @@ def beanstalkd() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def redis(*worker: str) -> Iterator[str]:
-    """Redis by its own defaults: snapshots now and then, no append-only file; with a worker that runs `worker`."""
+def redis(*worker: str, appendfsync: str = "") -> Iterator[str]:
+    """Redis, and a worker that runs `worker`; by its own defaults: snapshots now and then, no append-only file."""
     port = free_port()
     place = f"redis://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="redis-bench-") as folder:
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--dir", folder]
+        if appendfsync:
+            command += ["--appendonly", "yes", "--appendfsync", appendfsync]
         with server(command, port), started(peers_python(), "-m", *worker, redis=place):
             yield place
 
 
-def dramatiq() -> Any:
+def dramatiq(appendfsync: str = "") -> Any:
     return redis(
         *("dramatiq", "benchmarks.task_peers.dramatiq_redis", "--queues", "bench-noop"),
         *("--processes", "1", "--threads", str(DRAMATIQ_THREADS)),
+        appendfsync=appendfsync,
     )
 
 
-def celery() -> Any:
+def celery(appendfsync: str = "") -> Any:
     return redis(
         *("celery", "--app", "benchmarks.task_peers.celery_redis", "worker", "--queues", "bench-noop"),
         *CELERY_POOL,
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "ERROR"),
+        appendfsync=appendfsync,
     )
