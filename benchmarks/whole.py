@@ -14,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,8 +30,6 @@ from benchmarks.tasks import QUICK_SHARE, note
 ROUNDS = 5
 RUN_SECONDS = 600
 """No further round is begun that would end later."""
-FAULTS = (RuntimeError, OSError, subprocess.SubprocessError)
-"""What a contender that does not do what it should makes of a measure; the others go on."""
 
 
 def rows_of(contenders: Sequence[Contender], gaps: dict[Contender, str]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -63,7 +60,7 @@ def measure(contender: Contender, rows: dict[tuple[str, str], dict[str, Any]], s
                 if "p99" in found:
                     target.setdefault("p99", []).append(round(found["p99"], 1))
                 note(f"{row.table:22} {row.name:38} {target['values'][-1]:>12,.0f}")
-    except FAULTS as error:
+    except Exception as error:  # whatever becomes of one, the others go on
         failures.append(f"{contender.name} ({contender.part}): {error}")
         note(f"failed: {failures[-1]}")
     return failures
@@ -123,9 +120,9 @@ def main() -> int:
         raise SystemExit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     tempfile.tempdir = arguments.data or tempfile.tempdir
     found = run(parts, 1 if arguments.quick else max(1, arguments.rounds), arguments.seconds, arguments.quick)
-    print("\n" + report.section(found))
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    print("\n" + report.section(found))
     if arguments.write or (set(parts) == set(PARTS) and not arguments.quick):
         report.LATEST.parent.mkdir(exist_ok=True)
         report.LATEST.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")

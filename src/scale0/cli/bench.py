@@ -19,6 +19,7 @@ import click
 from scale0 import __version__
 from scale0.cli import faults, output
 from scale0.cli.again import json_option
+from scale0.cli.chaos_show import Show, progress
 from scale0.cli.ending import remove, told_to_end
 from scale0.cli.places import KEY, SERVER_KEY, joins
 
@@ -42,6 +43,8 @@ NO_BOUND: Final = 10**9
 GUEST_REQUESTS: Final = 20_000
 GUEST_TASKS: Final = 2_000
 """The most that each measure asks of a broker that is not ours."""
+DRAWN_PER_SECOND: Final = 1.0
+"""Each time is a millisecond in which this process measures nothing: too few for the slowest of a hundred."""
 ENDING_SECONDS: Final = 5.0
 """How long what is under way may take to end after a signal."""
 
@@ -128,7 +131,8 @@ def run_story(join: str | None, seconds: float, data: Path | None) -> Bench:
 
     def told() -> Bench:
         try:
-            return story(network, seconds, folder, ended)
+            with progress("bench", DRAWN_PER_SECOND) as show:
+                return story(network, seconds, folder, ended, show)
         finally:
             over.set()
 
@@ -146,20 +150,23 @@ def run_story(join: str | None, seconds: float, data: Path | None) -> Bench:
             remove(folder)
 
 
-def story(network: BenchNetwork, seconds: float, folder: Path, ended: threading.Event) -> Bench:
+def story(network: BenchNetwork, seconds: float, folder: Path, ended: threading.Event, show: Show) -> Bench:
     """Look at the machine, start, measure."""
     from scale0.cli.bench_measure import PROBES, Bounds, core, fsync
-    from scale0.cli.bench_show import Bench
+    from scale0.cli.bench_show import NAMES, Bench
 
     began = time.monotonic()
+    show("a core and the disk", 0.0)
     machine = machine_here(folder, core(Bounds(seconds * PROBE_SHARE, NO_BOUND, ended)))
     disk = fsync(folder, Bounds(seconds * PROBE_SHARE, PROBES, ended))
+    show("starting", 2 * PROBE_SHARE)
     network.start()
     figures: dict[str, Figure] = {}
     efforts: dict[str, Effort] = {}
     with network.client() as net:
         for name, take in measures(network, net).items():
             most = NO_BOUND if network.own else GUEST_TASKS if name.startswith("tasks") else GUEST_REQUESTS
+            show(NAMES[name], 2 * PROBE_SHARE + sum(list(SHARES.values())[: len(figures)]))
             bounds = Bounds(seconds * SHARES[name], most, ended)
             figures[name], efforts[name] = measured(network, take, bounds)
     figures["fsync"] = disk
