@@ -188,6 +188,7 @@ CONTENDERS = (
     ),
     *redis_queue("Dramatiq", "dramatiq_redis", 3_000, 5_000, servers.dramatiq, "dramatiq, redis"),
     *redis_queue("Celery", "celery_redis", 1_000, 1_500, servers.celery, "celery, redis"),
+    *redis_queue("RQ", "rq_redis", 600, 5_000, servers.rq, "rq, redis"),
     Contender(
         "tasks",
         "beanstalkd",

@@ -107,12 +107,18 @@ def table_lines(table: Table, rows: Sequence[Row]) -> Iterator[str]:
         yield f"| {name} | {shown} | {len(row['values'])} | {own} | {promise} |"
 
 
+def busy(found: Mapping[str, Any]) -> bool:
+    """Others used the machine when it began."""
+    load: float = found["machine"]["load"]
+    return load > BUSY_SHARE * found["machine"]["cores"]
+
+
 def warnings(found: Mapping[str, Any]) -> Iterator[str]:
     """Why these figures should not be believed, if so."""
     machine = found["machine"]
     if found["quick"]:
         yield "**These are of a quick run, which only shows that everything works: they are no figures to go by.**"
-    if machine["load"] > BUSY_SHARE * machine["cores"]:
+    if busy(found):
         load = f"{machine['load']:.1f} on {machine['cores']} cores"
         yield f"**The machine was busy before it began (load {load}): these figures are no good.**"
     for failure in found["failures"]:

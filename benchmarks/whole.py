@@ -4,8 +4,8 @@ python -m benchmarks.whole [requests] [tasks] [postgres] [--rounds N] [--quick] 
 
 In rounds: each contender after the other, each round from another one on, so that whatever else the machine does falls
 on all of them. Medians of all rounds count. A peer that is not installed is said and left out. A whole run that is not
-quick writes benchmarks/results/latest.json, and makes docs/performance.md and its plots of it; any other run does so
-only with --write. It takes some eight minutes.
+quick, on a machine that was not busy, writes benchmarks/results/latest.json, and makes docs/performance.md and its
+plots of it; any other run does so only with --write. It takes some nine minutes.
 """
 
 from __future__ import annotations
@@ -87,6 +87,11 @@ def run(parts: Sequence[str], rounds: int, seconds: float, quick: bool) -> dict[
         "machine": machine(tempfile.gettempdir()),
         "versions": versions("postgres" in parts),
     }
+    if report.busy(found):
+        load = found["machine"]["load"]
+        print(
+            f"the machine is busy (load {load}): its figures make no page without --write", flush=True
+        )
     rows = rows_of(chosen, gaps)
     failures: list[str] = []
     start, done = time.monotonic(), 0
@@ -123,13 +128,13 @@ def main() -> int:
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     print("\n" + report.section(found))
-    if arguments.write or (set(parts) == set(PARTS) and not arguments.quick):
+    if arguments.write or (set(parts) == set(PARTS) and not arguments.quick and not report.busy(found)):
         report.LATEST.parent.mkdir(exist_ok=True)
         report.LATEST.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         for path in report.write(found):
             print(f"written: {path}")
     else:
-        print("the page stays as it is: only a whole run makes it, or --write")
+        print("the page stays as it is: only a whole run on a machine that was not busy makes it, or --write")
     return 1 if found["failures"] else 0
 
 

@@ -46,7 +46,7 @@ def versions() -> list[str]:
             found.append(
                 told.partition(" sha=")[0].replace("Redis server v=", "redis-server ").replace(":", "").strip()
             )
-    return [one for one in found if one] + packages("nats-py", "dramatiq", "celery", "redis")
+    return [one for one in found if one] + packages("nats-py", "dramatiq", "celery", "rq", "redis")
 
 
 def packages(*names: str) -> list[str]:
@@ -72,7 +72,7 @@ def started(*command: str, ready: bool = False, redis: str = "") -> Iterator[sub
             stderr=complaints,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "BENCH_REDIS": redis},
+            env={**os.environ, "BENCH_REDIS": redis, "RQ_REDIS_URL": redis},
         )
         try:
             if ready and not said(child).startswith("ready"):
@@ -188,3 +188,8 @@ def celery(appendfsync: str = "") -> Any:
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "ERROR"),
         appendfsync=appendfsync,
     )
+
+
+def rq(appendfsync: str = "") -> Any:
+    worker = ("worker", "bench-noop", "--quiet", "--worker-class", "rq.worker.SimpleWorker")
+    return redis("rq.cli", *worker, appendfsync=appendfsync)
