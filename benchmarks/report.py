@@ -110,7 +110,7 @@ def table_lines(table: Table, rows: Sequence[Row]) -> Iterator[str]:
 def busy(found: Mapping[str, Any]) -> bool:
     """Others used the machine when it began."""
     load: float = found["machine"]["load"]
-    return load > BUSY_SHARE * found["machine"]["cores"]
+    return bool(load > BUSY_SHARE * found["machine"]["cores"])
 
 
 def warnings(found: Mapping[str, Any]) -> Iterator[str]:

@@ -89,9 +89,7 @@ def run(parts: Sequence[str], rounds: int, seconds: float, quick: bool) -> dict[
     }
     if report.busy(found):
         load = found["machine"]["load"]
-        print(
-            f"the machine is busy (load {load}): its figures make no page without --write", flush=True
-        )
+        print(f"the machine is busy (load {load}): its figures make no page without --write", flush=True)
     rows = rows_of(chosen, gaps)
     failures: list[str] = []
     start, done = time.monotonic(), 0
