@@ -39,6 +39,7 @@ setup: $(READY) ## Install everything that the other targets need, Spark too; in
 	@scripts/debian-packages $(TEST_PACKAGES) || true
 	@scripts/java || true
 	@scripts/console
+	@scripts/node-example
 
 $(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/setup
 	@scripts/setup requirements-pipeline.lock

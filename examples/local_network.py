@@ -1,4 +1,4 @@
-"""A network on this machine for the length of a script: processes on free ports, their files in a folder that goes away.
+"""A network on this machine, for the length of a script: processes on free ports, files in a folder that goes away.
 
 The scripts of the folders beside this file use it, from here: `python -m self_healing.run`. It only does what you would
 type: it starts `scale0 …` in the background, waits for its line `ready`, and runs other `scale0 …` to their end.
@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 PATIENCE_SECONDS = 60.0
@@ -45,7 +44,7 @@ class LocalNetwork:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for name in reversed(list(self._running)):  # who came last leaves first
             self.stop(name)
         self._temporary.cleanup()
@@ -116,8 +115,8 @@ class LocalNetwork:
         return done.stdout
 
     def show(self, *words: str) -> None:
-        """The same, as a terminal would show it."""
-        print(f"\n$ scale0 {shlex.join(words)}\n{self.run(*words).rstrip()}", flush=True)
+        """The same, shown as it would look in a terminal."""
+        print(f"\n> scale0 {shlex.join(words)}\n{self.run(*words).rstrip()}", flush=True)
 
     def kill(self, name: str) -> None:
         """kill -9."""
@@ -141,7 +140,7 @@ class LocalNetwork:
         return path
 
 
-def wait_for(look: Callable[[], T], what: str) -> T:
+def wait_for(look: Callable[[], T | None], what: str) -> T:
     """The first true value; the script ends if there is none in time."""
     until = time.monotonic() + PATIENCE_SECONDS
     while not (found := look()):

@@ -52,7 +52,7 @@ def healer(backend: str, web: WebServer) -> scale0.Worker:
     """A worker that can mend it. It runs wherever it can do that; here, in this process."""
     worker = scale0.Worker(backend)
 
-    # What a try is worth after: the handler's --max-attempts bounds it, and then a person must come.
+    # Only an OSError is worth another try; the handler's --max-attempts bounds it, and then a person must come.
     @worker.service("web.restart", retry_on=(OSError,))
     def restart(notice: dict[str, Any]) -> str:
         tell(f"web.restart is called: {notice['check']} of {notice['agent']} is {notice['state']}, {notice['message']}")

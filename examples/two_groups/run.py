@@ -75,7 +75,7 @@ def main() -> None:
         for group, at in (("east", EAST[0]), ("west", WEST[0])):
             net.environment["GROUP"] = group
             net.start(f"worker-{group}", "worker", str(HERE / "greeter.py"), "--endpoint", ends[at]["backend"])
-        wait_for(lambda: net.run("topology").count("active") == len(ports), "all know each other")
+        wait_for(lambda: net.run("topology").count("hello") == 2, "all know each other, and both workers")
         net.show("topology")
         print()
         with scale0.Client(ends[EAST[0]]["frontend"]) as client:
@@ -101,7 +101,8 @@ def story(net: LocalNetwork, client: scale0.Client, ports: dict[str, list[int]],
         tell("the east is back")
         wait_for(lambda: broker() == EAST[0] and "east" in caller.heard, "home again")
         tell(f"{caller.heard} By {broker()}, home again.")
-    tell(f"{caller.answers} answers, {len(caller.errors)} errors; the longest took {caller.longest_seconds:.1f} s")
+    errors = f"{len(caller.errors)} errors" if caller.errors else "no error"
+    tell(f"{caller.answers} answers, {errors}; the longest took {caller.longest_seconds:.1f} s")
 
 
 if __name__ == "__main__":
