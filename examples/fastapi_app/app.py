@@ -141,7 +141,8 @@ async def view_of(task: scale0.AsyncTask) -> TaskView:
     """What the broker knows of it, and how it ended if it has."""
     status = await task.status()
     share, note = status.progress
-    view = TaskView(id=task.id, status=status.status, progress=share, note=note)
+    rounded = None if share is None else round(share, 2)
+    view = TaskView(id=task.id, status=status.status, progress=rounded, note=note)
     if not status.ended:
         return view
     try:

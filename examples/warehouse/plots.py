@@ -53,7 +53,7 @@ for axes, (service, rows) in zip(panels.flat, latency.groupby("service"), strict
     axes.legend(loc="upper left")
     by_hour(axes)
     worst = rows.loc[rows["p99_ms"].idxmax()]
-    when = f"{worst['start']:%d %b %H:%M}"
+    when = f"{worst['start']:%Y-%m-%d %H:%M}"
     print(f"{service}: {rows['answered'].sum():,} answers, worst p99 {worst['p99_ms']:.1f} ms at {when}")
 figure.savefig(OUT / "latency.png", dpi=120)
 
@@ -106,13 +106,17 @@ waits = db.sql("""
     FROM tasks WHERE wait_seconds IS NOT NULL GROUP BY 1 ORDER BY 1
 """).df()
 
-figure, axes = plt.subplots(figsize=(11, 4), constrained_layout=True)
-axes.fill_between(depth["start"], depth["most"], step="post", color="tab:blue", alpha=0.4, label="most at once")
-axes.set(title="Tasks that were waiting", ylabel="tasks", ylim=(0, None))
-by_hour(axes)
-other = axes.twinx()
-other.plot(waits["start"], waits["p99"], color="tab:red", label="p99 of the wait")
-other.set(ylabel="seconds", ylim=(0, None))
-figure.legend(loc="outside upper right", ncols=2)
-figure.savefig(OUT / "queue.png", dpi=120)
-print(f"queue: at most {depth['most'].max()} at once; in the worst hour p99 of the wait was {waits['p99'].max():.1f} s")
+if depth.empty:
+    print("queue: nothing was submitted")
+else:
+    figure, axes = plt.subplots(figsize=(11, 4), constrained_layout=True)
+    axes.fill_between(depth["start"], depth["most"], step="post", color="tab:blue", alpha=0.4, label="most at once")
+    axes.set(title="Tasks that were waiting", ylabel="tasks", ylim=(0, None))
+    by_hour(axes)
+    other = axes.twinx()
+    other.plot(waits["start"], waits["p99"], color="tab:red", label="p99 of the wait")
+    other.set(ylabel="seconds", ylim=(0, None))
+    figure.legend(loc="outside upper right", ncols=2)
+    figure.savefig(OUT / "queue.png", dpi=120)
+    most, slowest = depth["most"].max(), waits["p99"].max()
+    print(f"queue: at most {most} at once; in the worst hour p99 of the wait was {slowest:.1f} s")

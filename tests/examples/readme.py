@@ -35,7 +35,7 @@ _KILL: Final = re.compile(r"kill( -9)? %([1-9])")
 _WILD: Final = "…"
 _MASKS: Final = (
     (re.compile(r"/tmp/[\w./-]+"), "/tmp/…"),
-    (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,}\b(\.[0-9]{12}\b)?"), "ID"),
+    (re.compile(r"(?<![.\w])(?=[0-9a-f]*[0-9])[0-9a-f]{7,}\b(\.[0-9a-f]{12}\b)?"), "ID"),
     (re.compile(r"\b[0-9][0-9,]*(\.[0-9]+)?(e-[0-9]+)?"), "0"),
     (re.compile(r"\b0 (ms|s|min|h)\b"), "0 s"),
     (re.compile(r"[ \t]+"), " "),
@@ -141,7 +141,7 @@ class Terminal:
 
     def start(self, command: Command) -> Background:
         """In the background, until it has said what is printed."""
-        words = ["bash", "-c", f"exec {self.adapted(command.text.removesuffix(' &'))}"]
+        words = ["bash", "-c", f"exec env {self.adapted(command.text.removesuffix(' &'))}"]
         job = self._stack.enter_context(background(words, self.folder, self.environment))
         self.jobs.append(job)
         for line in command.printed:
