@@ -38,6 +38,7 @@ let joined = false;
 let leaving = false;
 let pulling = false;
 let announced = false;
+let unsure = false; // a request for tasks was not answered: what it granted is ours, and we do not know it
 
 function say(...words) {
   console.log(...words);
@@ -47,6 +48,7 @@ function say(...words) {
 async function stayAlive() {
   while (!leaving || inHand.size > 0) {
     try {
+      if (unsure && inHand.size === 0) await startOver();
       if (joined) await broker.call("node_heartbeat", nodeId);
       else await join();
     } catch (error) {
@@ -62,6 +64,14 @@ async function join() {
   joined = true;
   say("ready", nodeId, ...names);
   void pull();
+}
+
+/** Give back what we may have been given without hearing of it. */
+async function startOver() {
+  if (!joined) await broker.call("node_connect", nodeId, names); // a restarted broker may keep it for us
+  await broker.call("node_disconnect", nodeId);
+  joined = false;
+  unsure = false;
 }
 
 /** The broker refuses our id. Either it does not know us (it was restarted, or took us for dead), or it has heard our
@@ -82,7 +92,7 @@ async function pull() {
   if (pulling) return;
   pulling = true;
   try {
-    while (announced && joined && !leaving && inHand.size < slots) {
+    while (announced && joined && !unsure && !leaving && inHand.size < slots) {
       announced = false;
       for (const task of await broker.call("node_tasks_request", nodeId, slots - inHand.size)) {
         announced = true; // where there was one, there may be more
@@ -90,7 +100,7 @@ async function pull() {
       }
     }
   } catch (error) {
-    // If it was granted and the answer got lost, the task waits for its timeout, or for our end.
+    if (error instanceof NoAnswer) unsure = true;
     say("cannot take tasks:", error.message);
   } finally {
     pulling = false;

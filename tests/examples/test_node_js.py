@@ -34,5 +34,10 @@ def test_it_prints_what_its_readme_shows(tmp_path):
         status = json.loads(user.run(f"scale0 task status {failing} --json --join 127.0.0.1:5700 || true"))
         assert status["error"]["message"] == "there is nothing to count"
 
+        # Cancelled: a node is not told, but its next word about the task is refused.
+        unwanted = user.run("scale0 task submit words.read 'a b c d e f g h i' --join 127.0.0.1:5700").strip()
+        user.run(f"scale0 task cancel {unwanted} --join 127.0.0.1:5700")
+        user.jobs[2].wait_for(f"gave up {unwanted}")
+
         user.play(steps[-1])
         assert user.jobs[2].said.endswith("left\n")
