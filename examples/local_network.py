@@ -140,6 +140,19 @@ class LocalNetwork:
         return path
 
 
+class Story:
+    """What happens, line by line, each with the seconds since the first one."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+
+    def tell(self, what: str) -> None:
+        """The next line."""
+        now = time.monotonic()
+        self._began = self._began or now
+        print(f"{now - self._began:5.1f} s  {what}", flush=True)
+
+
 def wait_for(look: Callable[[], T | None], what: str) -> T:
     """The first true value; the script ends if there is none in time."""
     until = time.monotonic() + PATIENCE_SECONDS

@@ -24,7 +24,7 @@ import scale0
 from scale0.client.errors import NoSuchTask, TaskTooBig
 
 BROKER = os.environ.get("SCALE0_BROKER", "tcp://127.0.0.1:5700")
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 2.0
 """How long a caller waits for a broker that is away. A web request is no place for patience."""
 RETRY_AFTER_SECONDS = 5
 ENDED = ("finished", "failed", "cancelled")

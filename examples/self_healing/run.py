@@ -5,22 +5,19 @@ From the folder `examples`: python -m self_healing.run
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
 import time
 from typing import Any
 
-from local_network import LocalNetwork, free_port, wait_for
+from local_network import LocalNetwork, Story, free_port, wait_for
 
 import scale0
 
-STARTED = time.monotonic()
-
-
-def tell(what: str) -> None:
-    """A line of the story."""
-    print(f"{time.monotonic() - STARTED:6.1f} s  {what}", flush=True)
+tell = Story().tell
+START_SECONDS = 20.0
 
 
 class WebServer:
@@ -32,12 +29,23 @@ class WebServer:
         self._lock = threading.Lock()  # the worker starts it in a thread, the script ends it in another
 
     def start(self) -> int:
-        """Start it, unless it runs: a task may be done twice, and the second time must do no harm."""
+        """Start it, unless it runs: a task may be done twice, and the second time must do no harm.
+
+        It returns when the server serves, and raises OSError if it does not: the check is run again after the task.
+        """
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 words = [sys.executable, "-m", "http.server", str(self.port), "--bind", "127.0.0.1"]
                 self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            return self._process.pid
+            until = time.monotonic() + START_SECONDS
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                    return self._process.pid
+                except OSError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.02)
 
     def kill(self) -> int:
         """kill -9."""

@@ -10,18 +10,13 @@ import time
 from pathlib import Path
 from typing import Self
 
-from local_network import PORTS, LocalNetwork, free_port, wait_for
+from local_network import PORTS, LocalNetwork, Story, free_port, wait_for
 
 import scale0
 
 HERE = Path(__file__).parent
-STARTED = time.monotonic()
+tell = Story().tell
 EAST, WEST = ("east-1", "east-2"), ("west-1",)
-
-
-def tell(what: str) -> None:
-    """A line of the story."""
-    print(f"{time.monotonic() - STARTED:6.1f} s  {what}", flush=True)
 
 
 class Caller(threading.Thread):
