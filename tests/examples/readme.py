@@ -111,7 +111,9 @@ class Terminal:
             (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(start)} "$@"\n')
             (programs / name).chmod(0o755)
         path = os.pathsep.join([str(programs), str(REPOSITORY / ".venv-node" / "bin"), os.environ["PATH"]])
-        self.environment = {**Shell(scratch, PATH=path, **variables).environment, "PYTHONUNBUFFERED": "1"}
+        # What an example makes for itself lies where the pages have it; what it says is read as it is said.
+        variables = {"TMPDIR": "/tmp", "PYTHONUNBUFFERED": "1", **variables}
+        self.environment = Shell(scratch, PATH=path, **variables).environment
 
     def play(self, *all_commands: Command) -> None:
         """Type each, and compare."""
