@@ -85,6 +85,8 @@ def story(net: LocalNetwork, client: scale0.Client, ports: dict[str, list[int]],
 
     with Caller(client) as caller:
         wait_for(lambda: "east" in caller.heard, "the east answers")
+        # A client hears the addresses of the others with its identity. Calls do not wait for that, and we were quick.
+        wait_for(lambda: client.identity, "the client knows the network")
         tell(f"{caller.heard} By {broker()}.")
         for name in EAST:
             net.kill(name)
