@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # What tests and benchmarks need from the system, by its Debian name.
-TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon
+TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon curl
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
 # Two workers: the tests that start processes share one of them (see tests/scheduling.py).
@@ -39,6 +39,7 @@ setup: $(READY) ## Install everything that the other targets need, Spark too; in
 	@scripts/debian-packages $(TEST_PACKAGES) || true
 	@scripts/java || true
 	@scripts/console
+	@scripts/node-example
 
 $(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/setup
 	@scripts/setup requirements-pipeline.lock
@@ -113,5 +114,5 @@ lock: ## Choose the newest allowed versions again, and write both lock files
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 
 clean: ## Remove .venv, and all that the tools made
-	@rm -rf .venv .venv-bench .venv-node build dist console/node_modules src/scale0/management/pages .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-bench .venv-node build dist console/node_modules examples/node_js/node_modules src/scale0/management/pages .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ from scale0.config import BrokerConfig
 from scale0.io.files import read_config
 from tests.cli.conftest import shell_of
 from tests.cli.shell import EXAMPLES, Background, Shell, background
+from tests.docs.pages import table_rows, words
 from tests.helen.echo import until
 from tests.helen.helen_process import helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
@@ -169,10 +170,19 @@ def test_tests_with_the_stub(tmp_path):
     assert "2 passed" in done.stdout
 
 
-def test_every_example_is_tested_here():
+def test_every_example_is_tested():
     tested = Path(__file__).read_text()
-    names = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
-    assert [name for name in sorted(names) if name not in tested and not name.startswith("broker.")] == []
+    files = {path.name for path in EXAMPLES.glob("*.py")} - {"local_network.py"}  # what scripts of folders use
+    assert [name for name in sorted(files) if name not in tested] == []
+    folders = {path.parent.name for path in EXAMPLES.glob("*/README.md")}
+    assert {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")} >= folders
+
+
+def test_the_page_has_every_example():
+    rows = [words(cells[0]) for cells in table_rows((EXAMPLES / "README.md").read_text())]
+    named = {name.rstrip("/") for names in rows for name in names}
+    there = {path.name for path in EXAMPLES.iterdir() if not path.name.startswith((".", "__"))}
+    assert named == there - {"README.md"}
 
 
 def test_raw_agent(shell, broker, tmp_path):
