@@ -37,7 +37,7 @@ SETTLE_SECONDS = 1.0
 """What somebody needs to read one answer and type the next command."""
 STOP_SECONDS = 30.0
 
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}.*\n|^\n(?= {4}))+)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n(?= {4}))+)", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`([\w./-]+\.\w+)`[^`]*:\s*\Z")
 _WORDS = re.compile(r"[\w.:-]+")
 
