@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # What tests and benchmarks need from the system, by its Debian name.
-TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon
+TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon systemd
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
 # Two workers: the tests that start processes share one of them (see tests/scheduling.py).

@@ -164,7 +164,10 @@ def say_served(now: Ready) -> None:
 
 
 def say_ready(running: Broker) -> None:
-    """The one line that scripts wait for."""
+    """The one line that scripts wait for; systemd is told, too."""
+    from scale0.io.systemd import tell_ready
+
     places = " ".join(f"{name}={place}" for name, place in running.state.endpoints.items() if "://" in place)
     click.echo(f"ready {running.state.identity} {places}")
     sys.stdout.flush()
+    tell_ready()
