@@ -21,7 +21,7 @@ import argon2
 import psutil
 import psycopg
 
-from tests.cli.shell import Background, Shell, background
+from tests.cli.shell import Shell, eventually
 from tests.support.broker_process import PORTS
 from tests.support.ports import free_port
 
@@ -38,6 +38,7 @@ GIVEN: Final = {
 }
 IN_THE_DOCUMENT: Final = ("url of a webhook", "header of a webhook")
 """They are part of the network document: whoever may read that reads them there, and nowhere else."""
+STOP_SECONDS: Final = 30
 WORKER: Final = """
 import scale0
 worker = scale0.Worker()
@@ -82,6 +83,7 @@ class Planted:
             "HOME": str(folder),
             "AWS_ACCESS_KEY_ID": "AKIAPLANTED",
             "AWS_SECRET_ACCESS_KEY": GIVEN["key of the object store in the environment"],
+            "AWS_SESSION_TOKEN": GIVEN["session of the object store"],
             "SCALE0_LOG_LEVEL": "DEBUG",
             "SCALE0_JOIN": f"127.0.0.1:{self.ports['frontend']}",
             "SCALE0_JOIN_BACKEND": f"127.0.0.1:{self.ports['backend']}",
@@ -119,7 +121,6 @@ class Planted:
     def broker_file(self, **changes: Any) -> Path:
         """A broker's file, with a secret wherever one can be."""
         key = GIVEN["key of the object store"]
-        session = GIVEN["session of the object store"]
         wanted: dict[str, Any] = {
             "identity": "east-1",
             "group": "east",
@@ -128,7 +129,7 @@ class Planted:
             "data_dir": str(self.data),
             "store": self.store(),
             # Nobody is there: it is tried, and told, again and again.
-            "segments": f"s3://AKIA:{key}@bucket/east?endpoint_override=127.0.0.1:1&scheme=http&session_token={session}",
+            "segments": f"s3://AKIA:{key}@bucket/east?endpoint_override=127.0.0.1:1&scheme=http",
             "segment_seconds": 1.0,
             "config_service": True,
             "management": {"enabled": True, "port": self.console_port},
@@ -154,18 +155,33 @@ class Planted:
         return f"postgresql://{parts['user']}:{GIVEN['password of the database']}@{place}/{parts['dbname']}"
 
     @contextlib.contextmanager
-    def running(self, name: str, *words: str, form: str = "text") -> Iterator[Background]:
+    def running(self, name: str, *words: str, form: str = "text") -> Iterator[None]:
         """A program that stays; what it says is kept when it has ended."""
-        environment = {**self.shell.environment, "SCALE0_LOG_FORMAT": form}
-        with background([sys.executable, "-m", "scale0", *words], self.folder, environment) as program:
-            try:
-                program.wait_for("ready ")
-                self.look()
-                yield program
-                program.process.terminate()
+        log = self.folder.parent / f"{self.folder.name}-logs" / f"{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        with log.open("wb") as out:  # a pipe that nobody reads would fill, and stop it
+            program = subprocess.Popen(
+                [sys.executable, "-m", "scale0", *words],
+                cwd=self.folder,
+                env={**self.shell.environment, "SCALE0_LOG_FORMAT": form},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        try:
+            eventually(lambda: program.poll() is not None or b"\nready " in b"\n" + log.read_bytes(), f"{name} is ready")
+            self.look()
+            yield
+            program.terminate()
+            assert program.wait(STOP_SECONDS) == 0, log.read_text()[-2_000:]
+        except BaseException:
+            print(f"{name}:\n{log.read_text()[-4_000:]}")  # pytest shows it with what failed
+            raise
+        finally:
+            if program.poll() is None:
+                program.kill()
                 program.wait()
-            finally:
-                self.keep(f"log of {name} ({form})", program.said)
+            self.keep(f"log of {name} ({form})", log.read_text(errors="replace"))
 
     def of_files(self) -> None:
         """Every secret key that was made meanwhile."""
