@@ -18,8 +18,10 @@ from tests.cli.shell import eventually
 from tests.packaging.planted import GIVEN, IN_THE_DOCUMENT, WORKER, Planted, mail_server
 from tests.support.postgres import Server
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 
+DOCUMENTS = ("table documents", "file helen/scale0.db")
+"""Where the network document lies: at the brokers, and at Helen her part of it."""
 WRONG = "s0_" + "w" * 40
 
 
@@ -102,7 +104,6 @@ def work(planted: Planted) -> None:
     for words in (
         ("worker", "fails.py", "--token", token[:-8] + "AAAAAAAA", "--name", "thief"),
         ("task", "list", "--auth-id", "ada", "--data-dir", str(planted.data)),
-        ("config", "set", f"handlers={GIVEN['url of a webhook']}", "--data-dir", str(planted.data)),
     ):
         # From another home, where no key is yet.
         elsewhere = {"XDG_CONFIG_HOME": str(planted.folder / "thief"), "HOME": str(planted.folder / "thief")}
@@ -150,7 +151,7 @@ def over_http(planted: Planted) -> None:
                 kept(answer)
         for row in ask("GET", "/tasks", 200).json()["items"]:
             kept(ask("GET", f"/tasks/{row['task_id']}", 200))
-            kept(ask("GET", f"/tasks/{row['task_id']}/timeline", 200))
+            kept(ask("GET", f"/tasks/{row['task_id']}/timeline", 503))  # its segments are where nobody is
         kept(ada.get(f"{base}/metrics"))
 
 
@@ -199,6 +200,6 @@ def assert_nothing_found(planted: Planted) -> None:
         for name, secret in planted.secrets.items()
         for where, text in planted.said.items()
         if secret in text or json.dumps(secret)[1:-1] in text
-        if not (name in IN_THE_DOCUMENT and where.startswith("table documents"))
+        if not (name in IN_THE_DOCUMENT and where in DOCUMENTS)
     }
     assert found == set()
