@@ -9,7 +9,7 @@ it prints. A fenced block of Python is a file if the paragraph before it ends wi
 What stays in the foreground, or ends with `&`, goes on while the next commands are typed; where that paragraph says
 "two of it", two are started. A number or id that the page shows stands for the one that was printed here: after
 `(from process 14709)`, `kill -9 14709` kills the process that answered. A command may fail where the page shows that it
-does: its output there begins with `scale0: `.
+does: its output there begins with `scale0: `. One that says "wait a minute" is waited for, and typed again, once.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ READY_SECONDS = 60.0
 COMMAND_SECONDS = 900.0
 SETTLE_SECONDS = 1.0
 """What somebody needs to read one answer and type the next command."""
+WAIT_SECONDS = 65.0
 STOP_SECONDS = 30.0
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n(?= {4}))+)", re.MULTILINE | re.DOTALL)
@@ -169,17 +170,24 @@ class Reader:
         learn(step.shown, log.read_text(), self._meanings)
 
     def _run(self, line: str, step: Command) -> None:
-        place = self._repository if line.startswith(("make", "git")) else self._folder
         time.sleep(SETTLE_SECONDS)
+        done = self._typed(line)
+        if done.returncode != 0 and "wait a minute" in done.stdout:
+            time.sleep(WAIT_SECONDS)
+            done = self._typed(line)
+        if (done.returncode != 0) != may_fail(step):
+            self.failed.append(f"{line}: exit {done.returncode}")
+        learn(step.shown, done.stdout, self._meanings)
+
+    def _typed(self, line: str) -> subprocess.CompletedProcess[str]:
+        place = self._repository if line.startswith(("make", "git")) else self._folder
         started = time.monotonic()
         done = subprocess.run(
             self._shell(line), cwd=place, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", timeout=COMMAND_SECONDS, check=False,
         )  # fmt: skip
         print(f"{done.stdout.rstrip()}\n--- exit {done.returncode}, {time.monotonic() - started:.1f} s", flush=True)
-        if (done.returncode != 0) != may_fail(step):
-            self.failed.append(f"{line}: exit {done.returncode}")
-        learn(step.shown, done.stdout, self._meanings)
+        return done
 
     def _shell(self, line: str) -> list[str]:
         return ["bash", "-c", f"exec {line}" if re.match(r"[\w./]+ ?[^|;&<>]*$", line) else line]
