@@ -28,7 +28,9 @@ class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg, misc]
             subprocess.run([str(root / "scripts" / "console")], check=True)
         missing = missing_pages(root / PAGES)
         if missing:
-            raise RuntimeError(f"the console is not built: {', '.join(missing)} missing in {PAGES}; run scripts/console")
+            raise RuntimeError(
+                f"the console is not built: {', '.join(missing)} missing in {PAGES}; run scripts/console"
+            )
 
 
 def missing_pages(pages: Path) -> list[str]:

@@ -4,8 +4,9 @@
 Lives here: which lines are commands, and how each is run. Never here: an import beyond the standard library, since it
 runs where nothing is installed. Invariant: what was started is ended, in reverse order and by Ctrl-C, whatever fails.
 
-In the blocks of a section, fenced or indented, a line that starts with `$ ` is a command, and the lines after it are what
-it prints. A fenced block of Python is a file if the paragraph before it ends with its name: "A service, in `hello.py`:".
+In the blocks of a section, fenced or indented, a line that starts with `$ ` is a command, and the lines after it are
+what it prints. A fenced block of Python is a file if the paragraph before it ends with its name: "A service, in
+`hello.py`:".
 What stays in the foreground, or ends with `&`, goes on while the next commands are typed; where that paragraph says
 "two of it", two are started. A number or id that the page shows stands for the one that was printed here: after
 `(from process 14709)`, `kill -9 14709` kills the process that answered. A command may fail where the page shows that it
@@ -115,7 +116,9 @@ def learn(shown: tuple[str, ...], said: str, meanings: dict[str, str]) -> None:
     for one in shown:
         wanted = _WORDS.findall(one)
         for line in lines:
-            if len(line) == len(wanted) and all(a == b or is_id(a) and is_id(b) for a, b in zip(wanted, line, strict=True)):
+            if len(line) == len(wanted) and all(
+                a == b or (is_id(a) and is_id(b)) for a, b in zip(wanted, line, strict=True)
+            ):
                 meanings.update({a: b for a, b in zip(wanted, line, strict=True) if a != b})
 
 

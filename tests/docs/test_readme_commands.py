@@ -88,7 +88,9 @@ def test_commands_and_files_come_in_order():
 
 def test_numbers_of_the_page_stand_for_those_that_were_printed():
     meanings: dict[str, str] = {}
-    readme.learn(("Hello, Ada! (from process 14711)", "other 5 words"), "noise\nHello, Ada! (from process 77)\n", meanings)
+    readme.learn(
+        ("Hello, Ada! (from process 14711)", "other 5 words"), "noise\nHello, Ada! (from process 77)\n", meanings
+    )
     assert readme.meant("kill -9 14711", meanings) == "kill -9 77"
     readme.learn(("28f9.000000000001",), "nobody yet\nab12.000000000001\n", meanings)
     assert readme.meant("scale0 task result 28f9.000000000001", meanings) == "scale0 task result ab12.000000000001"
@@ -96,6 +98,8 @@ def test_numbers_of_the_page_stand_for_those_that_were_printed():
 
 def test_the_readme_has_commands_to_try():
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    typed = [step.line for step in readme.steps(readme.section_of(text, "Five minutes")) if isinstance(step, readme.Command)]
+    typed = [
+        step.line for step in readme.steps(readme.section_of(text, "Five minutes")) if isinstance(step, readme.Command)
+    ]
     assert any(line.startswith("scale0 up") for line in typed)
     assert any(line.startswith("scale0 call") for line in typed)

@@ -2,7 +2,7 @@
 
 Lives here: building, installing, and the closure of what a distribution requires. Never here: what must hold.
 
-Why links: what the wheel requires is in the environment that runs the tests already, as its lock says. Each distribution
+Why links: what the wheel requires is in the environment that runs the tests already, as its lock says. Each one
 of the closure is linked from there, file by file of its first level, and no other: something that the code imports and
 the wheel does not ask for is missing, as it would be for a user. Fetching it all again would cost a minute.
 """

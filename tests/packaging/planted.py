@@ -169,13 +169,15 @@ class Planted:
                 stderr=out,
             )
         try:
-            eventually(lambda: program.poll() is not None or b"\nready " in b"\n" + log.read_bytes(), f"{name} is ready")
+            eventually(
+                lambda: program.poll() is not None or b"\nready " in b"\n" + log.read_bytes(), f"{name} is ready"
+            )
             self.look()
             yield
             program.terminate()
             assert program.wait(STOP_SECONDS) == 0, log.read_text()[-2_000:]
         except BaseException:
-            print(f"{name}:\n{log.read_text()[-4_000:]}")  # pytest shows it with what failed
+            sys.stderr.write(f"{name}:\n{log.read_text()[-4_000:]}\n")  # pytest shows it with what failed
             raise
         finally:
             if program.poll() is None:
@@ -224,4 +226,3 @@ def mail_server() -> Iterator[int]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield int(server.server_address[1])
         server.shutdown()
-

@@ -66,8 +66,13 @@ def commands() -> Iterator[tuple[str, list[str]]]:
                 if words[:1] == [NAME]:
                     yield name, words[1:]
                 elif words[:1] == ["sh"]:
-                    yield from ((name, shlex.split(line)) for line in re.findall(r"scale0 ((?:helen|agent) .+?)(?: <|\n)", words[-1]))
-    for line in re.findall(r"^# +scale0 (.+)$", (DEPLOY / "kubernetes" / "secrets.example.yaml").read_text(), re.MULTILINE):
+                    yield from (
+                        (name, shlex.split(line))
+                        for line in re.findall(r"scale0 ((?:helen|agent) .+?)(?: <|\n)", words[-1])
+                    )
+    for line in re.findall(
+        r"^# +scale0 (.+)$", (DEPLOY / "kubernetes" / "secrets.example.yaml").read_text(), re.MULTILINE
+    ):
         yield "secrets.example.yaml", shlex.split(line)
 
 
@@ -79,7 +84,9 @@ def probes(container: dict[str, Any]) -> list[list[str]]:
 COMMANDS = list(commands())
 
 
-@pytest.mark.parametrize(("file", "words"), COMMANDS, ids=[f"{file}: {' '.join(words[:2])}" for file, words in COMMANDS])
+@pytest.mark.parametrize(
+    ("file", "words"), COMMANDS, ids=[f"{file}: {' '.join(words[:2])}" for file, words in COMMANDS]
+)
 def test_every_command_is_one_that_the_command_line_takes(file: str, words: list[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     context = cli.make_context(NAME, list(words))
@@ -93,10 +100,14 @@ def test_every_command_is_one_that_the_command_line_takes(file: str, words: list
 def test_every_kind_of_program_has_its_file() -> None:
     found = {words[0] for file, words in COMMANDS if file.endswith(".service") and words[0] != "reload"}
     assert found == {"broker", "worker", "helen", "agent"}
-    assert {"broker", "worker", "helen", "agent", "services"} <= {words[0] for file, words in COMMANDS if ".yaml" in file}
+    assert {"broker", "worker", "helen", "agent", "services"} <= {
+        words[0] for file, words in COMMANDS if ".yaml" in file
+    }
 
 
-@pytest.mark.parametrize(("file", "resource"), ALL, ids=[f"{file}: {one['kind']} {one['metadata']['name']}" for file, one in ALL])
+@pytest.mark.parametrize(
+    ("file", "resource"), ALL, ids=[f"{file}: {one['kind']} {one['metadata']['name']}" for file, one in ALL]
+)
 def test_every_manifest_is_what_kubernetes_allows(file: str, resource: dict[str, Any]) -> None:
     kubernetes_validate.validate(resource, KUBERNETES, strict=True)
 
@@ -141,7 +152,9 @@ def test_units_are_closed(path: Path) -> None:
 
 def test_the_image_is_made_of_the_wheel_and_runs_without_rights() -> None:
     lines = (DEPLOY / "container" / "Dockerfile").read_text().splitlines()
-    assert [line for line in lines if line.startswith("COPY ") and "--from" not in line] == ["COPY dist/scale0-*.whl /tmp/"]
+    assert [line for line in lines if line.startswith("COPY ") and "--from" not in line] == [
+        "COPY dist/scale0-*.whl /tmp/"
+    ]
     assert "USER 10001:10001" in lines
     assert 'ENTRYPOINT ["scale0"]' in lines
 

@@ -41,7 +41,9 @@ def test_what_a_network_leaves_on_disk_is_its_owner_s_alone(tmp_path: Path) -> N
     folder = tmp_path / ".scale0"
     assert mode_of(folder) == 0o700
     found = [path for path in folder.rglob("*") if not path.is_symlink()]
-    assert {"token", "scale0.db", "segments.json", "ca-key.pem", "agent-key.pem", "helen.json"} <= {p.name for p in found}
+    assert {"token", "scale0.db", "segments.json", "ca-key.pem", "agent-key.pem", "helen.json"} <= {
+        p.name for p in found
+    }
     open_to_all = {f"{path.relative_to(folder)} {mode_of(path):o}" for path in found if mode_of(path) & stat.S_IRWXO}
     assert open_to_all == set()
     to_a_group = {path for path in found if mode_of(path) & stat.S_IRWXG}
@@ -99,7 +101,9 @@ def test_a_file_that_cannot_be_closed_is_a_reason_not_to_start(tmp_path: Path, m
         (BrokerConfig(admins=(Admin(auth_id="ada", password_hash="$argon2id$x"),)), True),
     ],
 )
-def test_a_broker_s_file_is_closed_only_if_it_holds_a_secret(tmp_path: Path, config: BrokerConfig, secret: bool) -> None:
+def test_a_broker_s_file_is_closed_only_if_it_holds_a_secret(
+    tmp_path: Path, config: BrokerConfig, secret: bool
+) -> None:
     file = tmp_path / "broker.json"
     file.touch(0o644)
     file.chmod(0o644)

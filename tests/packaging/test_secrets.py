@@ -128,7 +128,9 @@ def over_http(planted: Planted) -> None:
         kept(ask("POST", "/session", 401, json={"name": "ada", "password": password + "x"}))
         kept(ask("POST", "/session", 400, json={"name": "ada", "pass": password}))
         kept(ask("GET", "/overview", 401, headers={"Authorization": f"Bearer {WRONG}"}))
-        once = planted.shows("access", "link", "--data-dir", str(planted.data), "--url", base).split("once=")[1].split()[0]
+        once = (
+            planted.shows("access", "link", "--data-dir", str(planted.data), "--url", base).split("once=")[1].split()[0]
+        )
         planted.secrets["one-time link"] = once
         logged_in = ask("POST", "/session", 200, json={"once": once})
         kept(ask("POST", "/session", 401, json={"once": once}))
@@ -193,7 +195,9 @@ def readable(document: dict[str, Any]) -> list[str]:
 
 def assert_nothing_found(planted: Planted) -> None:
     """Where which secret is."""
-    assert {"log of the broker (json)", "log of Helen (text)", "GET /api/v1/overview", "table journal"} <= set(planted.said)
+    assert {"log of the broker (json)", "log of Helen (text)", "GET /api/v1/overview", "table journal"} <= set(
+        planted.said
+    )
     planted.said["the list of processes"] = "\n".join(planted.processes)
     found = {
         (name, where)

@@ -13,7 +13,6 @@ import sys
 import tarfile
 import urllib.request
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,8 +35,8 @@ ANSWER_SECONDS = 10
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    yield installed.build(tmp_path_factory.mktemp("dist"))
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return installed.build(tmp_path_factory.mktemp("dist"))
 
 
 def test_the_wheel_holds_the_package_the_console_and_nothing_else(built: tuple[Path, Path]) -> None:

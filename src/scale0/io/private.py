@@ -2,8 +2,8 @@
 
 Lives here: modes, and what is done about those that are too open. Never here: which process needs which file open.
 Invariants: a file that others could read or change is closed, and a line says so; one that we cannot close, and a data
-folder that others can write to, are a reason not to start, with the command that mends it. Rights of a group to read are
-left alone where a file may have come from elsewhere: certificates are often kept so.
+folder that others can write to, are a reason not to start, with the command that mends it. Rights of a group to read
+are left alone where a file may have come from elsewhere: certificates are often kept so.
 """
 
 from __future__ import annotations

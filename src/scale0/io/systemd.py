@@ -1,7 +1,7 @@
 """A word to systemd: this process serves. Nothing happens where nobody wants to hear it.
 
-Lives here: one datagram to the place that the environment names. Never here: when that is so. Invariant: no failure of it
-reaches the process.
+Lives here: one datagram to the place that the environment names. Never here: when that is so. Invariant: no failure of
+it reaches the process.
 """
 
 from __future__ import annotations
