@@ -10,7 +10,7 @@ what it prints. A fenced block of Python is a file if the paragraph before it en
 What stays in the foreground, or ends with `&`, goes on while the next commands are typed; where that paragraph says
 "two of it", two are started. A number or id that the page shows stands for the one that was printed here: after
 `(from process 14709)`, `kill -9 14709` kills the process that answered. A command may fail where the page shows that it
-does: its output there begins with `scale0: `. One that says "wait a minute" is waited for, and typed again, once.
+does: its output there begins with `scale0: `, or names a state that is not well. One that says "wait a minute" is waited for, and typed again, once.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ STOP_SECONDS = 30.0
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n(?= {4}))+)", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`([\w./-]+\.\w+)`[^`]*:\s*\Z")
+_UNWELL = re.compile(r"\b(critical|warning|unknown)\b")
 _WORDS = re.compile(r"[\w.:-]+")
 
 
@@ -105,9 +106,11 @@ def stays(line: str) -> bool:
     return line.endswith("&") or any(re.match(rf"scale0 {words}(?: (?!init|token|enrol)|$)", line) for words in STAYING)
 
 
-def may_fail(command: Command) -> bool:
-    """True where the page shows an error."""
-    return bool(command.shown) and command.shown[0].startswith("scale0: ")
+def may_end(command: Command, status: int) -> bool:
+    """True if the page lets it end so: 0, another where it shows an error, 1 where it shows that something is unwell."""
+    if command.shown and command.shown[0].startswith("scale0: "):
+        return status != 0
+    return status == 0 or (status == 1 and any(_UNWELL.search(line) for line in command.shown))
 
 
 def learn(shown: tuple[str, ...], said: str, meanings: dict[str, str]) -> None:
@@ -178,7 +181,7 @@ class Reader:
         if done.returncode != 0 and "wait a minute" in done.stdout:
             time.sleep(WAIT_SECONDS)
             done = self._typed(line)
-        if (done.returncode != 0) != may_fail(step):
+        if not may_end(step, done.returncode):
             self.failed.append(f"{line}: exit {done.returncode}")
         learn(step.shown, done.stdout, self._meanings)
 

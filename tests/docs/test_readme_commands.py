@@ -83,7 +83,17 @@ def test_commands_and_files_come_in_order():
     assert [readme.stays(step.line) for step in found if isinstance(step, readme.Command)] == [
         *(True, True, False, False, True, False),
     ]
-    assert [readme.may_fail(step) for step in found if isinstance(step, readme.Command)] == [*(False,) * 5, True]
+    last = found[-1]
+    assert [readme.may_end(last, status) for status in (0, 1)] == [False, True]
+
+
+def test_a_command_ends_as_the_page_shows():
+    plain, unwell = (
+        readme.Command("scale0 services", ("hello 1",)),
+        readme.Command("scale0 incidents", ("vm web critical",)),
+    )
+    assert [readme.may_end(plain, status) for status in (0, 1)] == [True, False]
+    assert [readme.may_end(unwell, status) for status in (0, 1, 3)] == [True, True, False]
 
 
 def test_numbers_of_the_page_stand_for_those_that_were_printed():
