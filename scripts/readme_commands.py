@@ -10,7 +10,8 @@ what it prints. A fenced block of Python is a file if the paragraph before it en
 What stays in the foreground, or ends with `&`, goes on while the next commands are typed; where that paragraph says
 "two of it", two are started. A number or id that the page shows stands for the one that was printed here: after
 `(from process 14709)`, `kill -9 14709` kills the process that answered. A command may fail where the page shows that it
-does: its output there begins with `scale0: `, or names a state that is not well. One that says "wait a minute" is waited for, and typed again, once.
+does: its output there begins with `scale0: `, or names a state that is not well. One that says "wait a minute" is
+waited for, and typed again, once.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def stays(line: str) -> bool:
 
 
 def may_end(command: Command, status: int) -> bool:
-    """True if the page lets it end so: 0, another where it shows an error, 1 where it shows that something is unwell."""
+    """True if the page lets it end so: 0; another where it shows an error; 1 where it shows something that is unwell."""
     if command.shown and command.shown[0].startswith("scale0: "):
         return status != 0
     return status == 0 or (status == 1 and any(_UNWELL.search(line) for line in command.shown))
