@@ -108,7 +108,7 @@ def stays(line: str) -> bool:
 
 
 def may_end(command: Command, status: int) -> bool:
-    """True if the page lets it end so: 0; another where it shows an error; 1 where it shows something that is unwell."""
+    """True if the page lets it end so: 0; another where it shows an error; 1 where it shows something unwell."""
     if command.shown and command.shown[0].startswith("scale0: "):
         return status != 0
     return status == 0 or (status == 1 and any(_UNWELL.search(line) for line in command.shown))
