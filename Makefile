@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # What tests and benchmarks need from the system, by its Debian name.
-TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon curl
+TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon curl systemd
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
 # Two workers: the tests that start processes share one of them (see tests/scheduling.py).
@@ -21,7 +21,7 @@ KILLS ?= 100
 BROKER_KILLS ?= 100
 
 .PHONY: help setup demo test check lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
-.PHONY: lock clean bench-management bench-broker
+.PHONY: lock clean bench-management bench-broker wheel
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -106,6 +106,9 @@ soak: setup ## A long simulation; real networks, brokers and drivers of the pipe
 
 # --universal: one lock for every system and every Python from 3.11 on, with the hash of every file.
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
+wheel: setup ## Build a wheel and a source archive into dist, with the console inside
+	@scripts/wheel
 
 lock: ## Choose the newest allowed versions again, and write both lock files
 	@uv=$$(command -v uv || echo $(BIN)/uv); [ -x "$$uv" ] || { $(MAKE) setup; }; \

@@ -38,13 +38,25 @@ ONLY_IN: Final = {"zmq": "io", "pyspark": "pipeline"}
 MAX_FILE_LINES: Final = 450
 MAX_FUNCTION_LINES: Final = 60
 
-FORBIDDEN_MODULES: Final = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle", "xml.etree", "xml.sax"})
-FORBIDDEN_NAMES: Final = frozenset(
+FORBIDDEN_MODULES: Final = frozenset(
     {
-        *("eval", "exec", "os.system", "os.popen", "asyncio.create_subprocess_shell"),
-        *("subprocess.getoutput", "subprocess.getstatusoutput"),
+        *("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "multiprocessing"),
+        *("xml.etree", "xml.sax", "xml.dom", "pty", "code"),
     }
 )
+"""Of multiprocessing even the pipes pickle: our processes talk by lines of JSON."""
+FORBIDDEN_NAMES: Final = frozenset(
+    {
+        *("eval", "exec", "__import__", "builtins.eval", "builtins.exec", "builtins.__import__"),
+        *("os.system", "os.popen", "asyncio.create_subprocess_shell", "subprocess.getoutput"),
+        *("subprocess.getstatusoutput", "concurrent.futures.ProcessPoolExecutor"),
+        *(f"yaml.{name}" for name in ("load", "load_all", "full_load", "unsafe_load", "Loader", "UnsafeLoader")),
+        "pandas.read_pickle",
+    }
+)
+FORBIDDEN_METHODS: Final = frozenset({"subprocess_shell", "to_pickle", "read_pickle"})
+"""Whatever they belong to: a loop's, a frame's."""
+FORBIDDEN_FLAGS: Final = frozenset({"shell", "allow_pickle"})
 
 IMPURE_MODULES: Final = frozenset(
     {
@@ -109,8 +121,6 @@ def imports(tree: ast.Module, room: str) -> Iterator[str]:
         package = module.partition(".")[0]
         if package in ONLY_IN and ONLY_IN[package] != room:
             yield f"{line}: {package} is imported in {ONLY_IN[package]}/ only"
-        if within(module, FORBIDDEN_MODULES):
-            yield f"{line}: {module} is forbidden"
         other = room_of(module)
         if other is not None and not may_import(room, other):
             yield f"{line}: {room or PACKAGE} may not import {other or PACKAGE}"
@@ -155,14 +165,19 @@ def within(module: str, modules: frozenset[str]) -> bool:
 
 def dangers(tree: ast.Module) -> Iterator[str]:
     """Foreign input never becomes code, and no shell is asked."""
+    for line, module in imported(tree):
+        if within(module, FORBIDDEN_MODULES):
+            yield f"{line}: {module} is forbidden"
     for line, name in references(tree):
         if name in FORBIDDEN_NAMES:
             yield f"{line}: {name} is forbidden"
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_METHODS:
+            yield f"{node.lineno}: {node.attr} is forbidden"
         if isinstance(node, ast.Call):
             for keyword in node.keywords:
-                if keyword.arg == "shell" and not is_constant(keyword.value, False):
-                    yield f"{node.lineno}: no shell is asked"
+                if keyword.arg in FORBIDDEN_FLAGS and not is_constant(keyword.value, False):
+                    yield f"{node.lineno}: {keyword.arg} is not turned on"
 
 
 def is_constant(node: ast.expr, value: object) -> bool:

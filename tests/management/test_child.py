@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -12,7 +17,7 @@ import psutil
 import pytest
 
 from tests.client.net import until
-from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.broker_process import PORTS, BrokerProcess, broker_process
 
 pytestmark = pytest.mark.processes
 
@@ -64,15 +69,52 @@ def test_it_ends_with_its_broker_however_that_ends(tmp_path: Path, number: signa
 
 
 # Promise: HTTP-9
-def test_the_first_start_tells_a_link_that_works_once(tmp_path: Path) -> None:
-    with broker_process(tmp_path, management=MANAGEMENT) as broker:
-        url = served_at(broker)
-        until(lambda: LINK.search(broker.log.read_text()), "a way in is told")
-        link = LINK.findall(broker.log.read_text())[0]
-        once = link.partition("once=")[2]
-        assert link.startswith(f"{url}/#/login?once=")
-        said = httpx.post(f"{url}/api/v1/session", json={"once": once})
-        assert said.status_code == 200, said.text
-        assert said.json()["role"] == "admin"
+def test_the_first_start_tells_a_terminal_a_link_that_works_once(tmp_path: Path) -> None:
+    with on_a_terminal(tmp_path) as said:
+        until(lambda: LINK.search(said()), "a way in is told", 30)
+        link = LINK.findall(said())[0]
+        url, _, once = link.partition("/#/login?once=")
+        assert CONSOLE.findall(said()) == [url]
+        answer = httpx.post(f"{url}/api/v1/session", json={"once": once})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["role"] == "admin"
         assert httpx.post(f"{url}/api/v1/session", json={"once": once}).status_code == 401
-        assert once not in broker.log.read_text().replace(link, "")
+        assert once not in said().replace(link, "")
+
+
+# Promise: HTTP-9
+def test_a_log_is_told_how_to_get_a_link_and_no_link(tmp_path: Path) -> None:
+    with broker_process(tmp_path, management=MANAGEMENT) as broker:
+        served_at(broker)
+        until(lambda: "scale0 access link" in broker.log.read_text(), "a way to a way in is told")
+        assert "once=" not in broker.log.read_text()
+
+
+@contextlib.contextmanager
+def on_a_terminal(folder: Path) -> Iterator[Callable[[], str]]:
+    """A broker whose stderr is a terminal; what it said there so far."""
+    file, ours = folder / "broker.json", os.openpty()
+    ports = dict.fromkeys((f"{name}_port" for name in PORTS), 0)
+    file.write_text(json.dumps({"state": "active", "data_dir": str(folder), "management": MANAGEMENT, **ports}))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scale0", "broker", "--config", str(file)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=ours[1],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    os.close(ours[1])
+    os.set_blocking(ours[0], False)
+    found = [b""]
+
+    def said() -> str:
+        with contextlib.suppress(BlockingIOError):
+            found[0] += os.read(ours[0], 65_536)
+        return found[0].decode(errors="replace").replace("\r\n", "\n")
+
+    try:
+        yield said
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours[0])

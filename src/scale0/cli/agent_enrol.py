@@ -129,8 +129,10 @@ def revoke(name: str, serial: str, data_dir: Path, wants_json: bool) -> None:
 
 def read(text: str | None) -> Token:
     """The token that was given, or an error that does not repeat it."""
+    from scale0.cli.hidden import hide
     from scale0.io.tokens import read_token
 
+    hide(text or "")
     if text == "-":
         text = sys.stdin.readline(MAX_TOKEN_LINE)
     found = read_token((text or "").strip())

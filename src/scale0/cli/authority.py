@@ -50,6 +50,10 @@ def commands(command: Command) -> Command:
     def gathered(*args: Any, token: str | None, auth_id: str | None, data_dir: str | None, **rest: Any) -> Any:
         if data_dir:
             os.environ[DATA_DIR] = data_dir  # a broker on this machine has a key for us there
+        if token:
+            from scale0.cli.hidden import hide
+
+            hide(token)  # a command with --watch stays in the list of processes
         if token and token.startswith(JOIN_PREFIX) and "join" in rest:
             joining.join(rest["join"], "frontend", token, joining.default_name())
             token = None

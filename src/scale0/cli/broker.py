@@ -152,14 +152,22 @@ def default_identity() -> str:
 
 
 def say_served(now: Ready) -> None:
-    """Where the console is, beside the line that scripts wait for; and on the first start a way in."""
+    """Where the console is, beside the line that scripts wait for; and on the first start a way in.
+
+    A link is as good as a password until it is used: it goes to a terminal, and into no log that stderr may be.
+    """
     click.echo(f"console: {now.url}", err=True)
-    if now.link:
+    if now.link and sys.stderr.isatty():
         click.echo(f"open this within ten minutes; it works once: {now.link}", err=True)
+    elif now.link:
+        click.echo("a way in, for ten minutes: `scale0 access link` with this broker's --data-dir", err=True)
 
 
 def say_ready(running: Broker) -> None:
-    """The one line that scripts wait for."""
+    """The one line that scripts wait for; systemd is told, too."""
+    from scale0.io.systemd import tell_ready
+
     places = " ".join(f"{name}={place}" for name, place in running.state.endpoints.items() if "://" in place)
     click.echo(f"ready {running.state.identity} {places}")
     sys.stdout.flush()
+    tell_ready()

@@ -41,6 +41,7 @@ class Child:
         self._log = folder / f"{name}.log"
         if self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES:
             self._log.replace(folder / f"{name}.log.1")
+        self._log.touch(mode=0o600)
         with self._log.open("ab") as log:
             self._start = log.tell()
             self.process = subprocess.Popen(

@@ -57,10 +57,13 @@ def helen(context: click.Context, config_file: Path | None, token_text: str | No
 
 
 def say_ready(running: Helen, port: int) -> None:
-    """The one line that scripts wait for."""
+    """The one line that scripts wait for; systemd is told, too."""
+    from scale0.io.systemd import tell_ready
+
     settings = running.state.settings
     click.echo(f"ready {settings.identity} agents={settings.advertise} port={port}")
     sys.stdout.flush()
+    tell_ready()
 
 
 helen.add_command(init)

@@ -147,6 +147,7 @@ def make_private(folder: Path) -> None:
     with contextlib.suppress(OSError):  # the store says better what is wrong with a folder
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True)
+            (folder / ".gitignore").touch(mode=0o600)
             (folder / ".gitignore").write_text("*\n")
 
 

@@ -121,12 +121,15 @@ def end_loudly(failed: threading.ExceptHookArgs) -> None:
 
 
 def announce(found: Worker) -> None:
-    """One line when the broker has taken us in, and one if that takes long."""
+    """One line when the broker has taken us in, and one if that takes long; systemd is told, too."""
+    from scale0.io.systemd import tell_ready
+
     if not found.wait_until_up(PATIENCE_SECONDS):
         output.note(f"no broker answers at {found.endpoints[0]} yet: trying until one does")
         found.wait_until_up()
     log_as(found.identity or NAME)
     output.say(f"ready {found.identity} {' '.join(found.handlers)}")
+    tell_ready()
 
 
 def find_worker(target: str) -> Worker:

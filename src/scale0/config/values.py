@@ -52,6 +52,7 @@ _RANGE: Final = re.compile(rf"@?(?:(?P<start>~|{_RANGE_NUMBER})?:)?(?P<end>{_RAN
 _LIMITS: Final = frozenset({"warn", "crit"})
 _URL: Final = re.compile(rf"https?://{_HOST}(?::(?P<port>[1-9][0-9]{{0,4}}))?(?:[/?][!-~]{{0,2000}})?", re.ASCII)
 _EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&*+/=?^_{|}~-]{1,64}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
+_HALF_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}://.", re.ASCII)
 _NOT_BARE: Final = re.compile(r"[\s'\"\\]")
 _NOT_IN_A_LINE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -101,7 +102,8 @@ def _is_store(text: str) -> bool:
 
 
 def _is_segments_place(text: str) -> bool:
-    return is_line(text) and ("://" not in text or _SCHEME.match(text) is not None)
+    # With one slash it would be a folder, made at once, with whatever key stands in its name.
+    return is_line(text) and ("://" not in text or _SCHEME.match(text) is not None) and not _HALF_URL.match(text)
 
 
 def _is_command(words: object) -> bool:

@@ -45,6 +45,7 @@ from scale0.io.keyring import KEY
 from scale0.io.management_child import ManagementChild, Served
 from scale0.io.management_settings import STARTED_FILE, server_of
 from scale0.io.management_settings import Ready as Serving
+from scale0.io.private import check_broker_files
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
 from scale0.io.segments.settings import Settings, password_of, settings_of
@@ -79,6 +80,7 @@ def nobody(_: Serving) -> None:
 def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, served: Served = nobody) -> int:
     """Run until SIGTERM or SIGINT; the exit status. `served` hears where HTTP is served, each time it begins to be."""
     check_runnable(config)
+    check_broker_files(config, config_file)
     raise_file_limit()
     # What lives at the start lives to the end, and what comes later is freed by counting: the collector of cycles
     # would walk through all clients again and again for nothing.

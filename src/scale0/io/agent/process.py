@@ -41,6 +41,7 @@ from scale0.io.agent.threads import Threads
 from scale0.io.files import read_config
 from scale0.io.logs import log_to_stderr, now_called
 from scale0.io.measures.registry import built_in
+from scale0.io.private import check_agent_files
 from scale0.store.interface import StoreRefused
 from scale0.store.lock import make_folder, take_lock
 
@@ -66,6 +67,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = read_config(Path(file), AgentConfig)
         check_certificates(config)
+        check_agent_files(config)
         lock = hold(Path(config.data_dir))
         try:
             return asyncio.run(serve(config, Path(file), int(ready), int(lifeline)))

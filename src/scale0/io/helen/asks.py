@@ -21,6 +21,7 @@ from scale0.base.now import Now
 from scale0.broker.frontend import Answered, Failed, FrontendSession
 from scale0.broker.line import Ended, LineStep
 from scale0.io.helen.tether import Tether
+from scale0.io.keyring import keys_for
 from scale0.zerotask import tickets
 from scale0.zerotask.asker import TaskAsker
 from scale0.zerotask.tickets import Receipt, Ticket, Told
@@ -74,7 +75,9 @@ class Asks:
         self._session = FrontendSession(endpoints, identity, chance, rider=self._asker)
         self.ended = False
         """The network will not hear this one any more: there must be another."""
-        self._tether = Tether(self._session, self._hear)
+        # As a caller she needs a key for that role: one of her own, or a broker's for programs on its machine.
+        keys = keys_for(self._session.line.book, self.endpoints)
+        self._tether = Tether(self._session, self._hear, keys=keys)
         self._tether.say(self._session.start)
 
     async def request(self, service: str, body: bytes, timeout: float) -> bytes | Refusal:

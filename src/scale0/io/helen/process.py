@@ -30,7 +30,7 @@ from scale0.config import HelenConfig
 from scale0.equus.helen import Helen
 from scale0.equus.helen_services import RECHECK, service_names
 from scale0.events.journal import Journal
-from scale0.io.authority import Authority
+from scale0.io.authority import AGENTS_CA_KEY_FILE, CA_KEY_FILE, Authority
 from scale0.io.clock import read_now
 from scale0.io.commits import Commits
 from scale0.io.files import TOKEN_FILE, write_secret
@@ -40,6 +40,7 @@ from scale0.io.helen.door import MAX_HANDSHAKES, TlsDoor
 from scale0.io.helen.network import NetworkDoor
 from scale0.io.helen.notify import NOTIFY, Notifier, NotTold
 from scale0.io.helen.tls import server_context
+from scale0.io.private import check_helen_files
 from scale0.io.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, raise_file_limit
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
@@ -74,6 +75,7 @@ Ready = Callable[[Helen, int], None]
 
 def run_helen(config: HelenConfig, ready: Ready) -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
+    check_helen_files(config, (CA_KEY_FILE, AGENTS_CA_KEY_FILE))
     raise_file_limit()
     # As in a broker: what lives long is not walked through again and again.
     gc.freeze()

@@ -170,7 +170,8 @@ class LocalFolder:
         folder = self._root / folder_of(day)
         if not folder.is_dir():
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
-            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            for path in reversed(missing):  # mkdir would make parents with the umask's mode
+                path.mkdir(mode=FOLDER_MODE, exist_ok=True)
             for path in missing:
                 sync_folder(path.parent)
         return folder

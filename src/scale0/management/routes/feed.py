@@ -7,6 +7,7 @@ says where its reader stands with every item, and now and then when nothing happ
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Final, TypeVar
@@ -18,6 +19,7 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 from typing_extensions import TypedDict
 
+from scale0.base.about import about
 from scale0.broker.access import VIEWER
 from scale0.io.segments.filters import Choice
 from scale0.management.access.guard import ROLE
@@ -218,6 +220,9 @@ async def reading(work: Callable[[], Awaitable[Result]]) -> Result:
         raise Problem(429, str(error), retry_after=BUSY_SECONDS) from None
     except TooLate as error:
         raise Problem(504, str(error), "choose less: a kind, a source, or a shorter time") from None
+    except OSError as error:  # a disk or an object store that is away is nobody's mistake here
+        log.warning("segments cannot be read: %s", error, extra=about())
+        raise Problem(503, "segments cannot be read now", "see where they are, and the server's log") from None
 
 
 def position(text: str) -> dict[str, int]:
@@ -232,5 +237,7 @@ def since_us(text: str | None) -> int | None:
     """A time, or none."""
     return None if text is None else moment_us(text, time.time_ns() // 1_000)
 
+
+log = logging.getLogger("scale0.management")
 
 HANDLERS: Final[list[HTTPRouteHandler]] = [events, audit, stream, timeline, series]
