@@ -4,6 +4,7 @@
     keys/frontends/NAME.key         and backends/, peers/: the public keys of those who may, by role
     keys/tokens/ID.key              keys of tokens that nobody has used
     keys/local/NAME.key_secret      pairs for programs on this machine
+    keys/told/BROKER.json           what other brokers told of their keys (`told_folder`)
 
 Lives here: these files. Never here: a socket, or what a key may do. Invariants: a name is a file's name; secrets are
 readable by their owner alone; of all who use a token exactly one succeeds, because a rename does.
@@ -35,6 +36,7 @@ from scale0.io.keys import (
     write_pair,
     write_public,
 )
+from scale0.io.told_folder import TOLD
 from scale0.store.lock import sync_folder
 
 KEYS_FOLDER: Final = "keys"
@@ -70,6 +72,8 @@ class KeyFolder:
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / KEYS_FOLDER
         self._read: dict[Path, Stored] = {}
+        self.programs: set[str] = set()
+        """Public keys of programs on this machine: they are no other broker's business."""
         self.faults: dict[Path, str] = {}
         """Files that are no keys, and why."""
 
@@ -77,7 +81,7 @@ class KeyFolder:
 
     def init(self) -> bool:
         """Have all folders and a pair of one's own; True if the pair is new."""
-        for name in ("", SERVER, TOKENS, LOCAL, *map(folder_of, ROLES)):
+        for name in ("", SERVER, TOKENS, LOCAL, TOLD, *map(folder_of, ROLES)):
             (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.server_file.exists():
             return False
@@ -103,10 +107,10 @@ class KeyFolder:
             out += private_faults(self.path / name)
             for path in sorted((self.path / name).glob(f"*{SECRET_ENDING}")):
                 out += private_faults(path)
-        for role in ROLES:
-            folder = self.path / folder_of(role)
+        for name in (*map(folder_of, ROLES), TOLD):
+            folder = self.path / name
             out += private_faults(folder, OTHERS_WRITE)
-            for path in sorted(folder.glob(f"*{PUBLIC_ENDING}")):
+            for path in sorted(folder.glob("*.*")):
                 out += private_faults(path, OTHERS_WRITE)
         return out
 
@@ -242,6 +246,7 @@ class KeyFolder:
         if pair.metadata != metadata:
             pair = Certificate(public=pair.public, secret=pair.secret, metadata=metadata)
             write_pair(path, pair)
+        self.programs.add(pair.public)
         if not known:
             self.file_of(role, name).unlink(missing_ok=True)
             self.store(role, name, Certificate(public=pair.public, metadata={"name": name}))
