@@ -20,6 +20,7 @@ from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.places import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, endpoint_of
 
 if TYPE_CHECKING:
+    from scale0.broker.told_keys import Stored
     from scale0.io.key_folder import KeyFolder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -128,28 +129,36 @@ def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
 def list_(data_dir: Path, wants_json: bool) -> None:
     """Show the broker's own key, and whom it lets in; tokens that nobody has used, too.
 
+    Keys are also let in that other brokers store and told of: STORED AT names the broker, and there they are revoked.
+
     \b
-    With --json, an array of objects: role (server, frontend, backend, peer, token), name, public_key, expires
+    With --json, an array of objects: role (server, frontend, backend, peer, token), name, public_key, expires,
+    stored_at (blank: here)
 
     \b
     Example:
       scale0 keys list --data-dir var/east-1
     """
     folder = existing(data_dir)
-    table = folder.table(time.time())
-    rows = [{"role": "server", "name": "", "public_key": folder.server().public, "expires": None}]
-    for key in sorted(table.keys, key=lambda key: (bool(key.expires), key.role, key.name)):
+    server = folder.server().public
+    rows: list[dict[str, Any]] = [
+        {"role": "server", "name": "", "public_key": server, "expires": None, "stored_at": ""}
+    ]
+    for key, broker in sorted(stored_in(folder), key=lambda one: (bool(one[0].expires), one[0].role, one[0].name)):
         role = f"token for a {key.role}" if key.expires and not wants_json else "token" if key.expires else key.role
         until = key.expires or None
-        rows.append({"role": role, "name": key.name, "public_key": key.public, "expires": until})  # type: ignore[dict-item]
+        rows.append({"role": role, "name": key.name, "public_key": key.public, "expires": until, "stored_at": broker})
     if wants_json:
         output.say(output.as_json(rows))
         return
     shown = [
-        (r["role"], r["name"], r["public_key"], output.moment(float(r["expires"])) if r["expires"] else "")
+        (
+            *(r["role"], r["name"], r["public_key"], r["stored_at"] or "here"),
+            output.moment(float(r["expires"])) if r["expires"] else "",
+        )
         for r in rows
     ]
-    output.table(("ROLE", "NAME", "PUBLIC KEY", "EXPIRES"), shown)
+    output.table(("ROLE", "NAME", "PUBLIC KEY", "STORED AT", "EXPIRES"), shown)
     for reason in [*folder.faults.values(), *folder.check()]:
         output.note(f"  beware: {reason}")
 
@@ -160,7 +169,9 @@ def list_(data_dir: Path, wants_json: bool) -> None:
 @data_dir_option
 @json_option
 def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
-    """Let NAME in no more; its connections end within a second. For `token`, see `scale0 keys list`.
+    """Let NAME in no more; its connections end within a second, at brokers that were told of it a moment later.
+
+    A key is revoked at the broker that stores it: `scale0 keys list` says which one that is.
 
     \b
     Examples:
@@ -172,10 +183,15 @@ def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
         gone = folder.revoke(role, name)
     except ValueError as error:
         raise faults.Trouble(str(error), "`scale0 keys list` shows those that are there", faults.USAGE) from error
+    broker = next((at for key, at in stored_in(folder) if at and (key.role, key.name) == (role, name)), "")
+    if broker and not gone:
+        raise faults.Trouble(f"{name} is stored at the broker {broker}, not here", "revoke it there")
     if not gone:
         raise faults.Trouble(
             f"there is no key {name} among the {role}s", "`scale0 keys list` shows those that are there"
         )
+    if broker:
+        output.note(f"  beware: the broker {broker} stores a key {name}, too, and lets it in: revoke it there as well")
     if wants_json:
         output.say(output.as_json({"role": role, "name": name}))
     else:
@@ -242,6 +258,14 @@ def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path,
     where = place or "HOST"
     output.note(f"  it works once, until {output.moment(made.expires)}. On the other machine:")
     output.note(f"  {JOINS[role].format(place=where, token='TOKEN')}")
+
+
+def stored_in(folder: KeyFolder) -> list[Stored]:
+    """Whom this folder lets in, and which broker's files say so: its own, or those that it was told of."""
+    from scale0.broker.told_keys import let_in
+    from scale0.io.told_folder import read_told
+
+    return let_in(folder.table(time.time()).keys, read_told(folder.path), "", folder.server().public)
 
 
 def existing(data_dir: Path) -> KeyFolder:
