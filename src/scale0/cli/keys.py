@@ -27,11 +27,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 ROLES: Final = ("frontend", "backend", "peer")
 PORTS: Final = {"frontend": FRONTEND_PORT, "backend": BACKEND_PORT, "peer": PEER_PORT}
+BROKER_FOLDER: Final = Path("var")
+"""Where a broker keeps its data unless it is told otherwise."""
 JOINS: Final = {
-    "frontend": "scale0 call --join {place} --token {token}",
-    "backend": "scale0 worker FILE.py --join {place} --token {token}",
-    "peer": "scale0 broker --join {place} --token {token}",
+    ("frontend", False): "scale0 call --join {place} --token {token}",
+    ("frontend", True): "scale0 keys join frontend {place} --name {name} --token {token}",
+    ("backend", False): "scale0 worker hello.py:worker --join {place} --token {token}",
+    ("backend", True): "scale0 worker hello.py:worker --join {place} --name {name} --token {token}",
+    ("peer", False): "scale0 broker --bind {bind} --join {place} --token {token}",
+    ("peer", True): "scale0 broker --bind {bind} --identity {name} --join {place} --token {token}",
 }
+"""What is typed on the other machine, by role and whether the token is for one name."""
 role_argument = click.argument("role", type=click.Choice(ROLES))
 data_dir_option = click.option(
     "--data-dir",
@@ -235,29 +241,49 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
 def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path, wants_json: bool) -> None:
     """Print a token that lets one newcomer in, once: a frontend (calls), a backend (workers, Helen), a peer (brokers).
 
-    Give it to the other machine; there, one command joins the encrypted network. It is shown this one time.
+    Under it stands the one command that joins the encrypted network, to be pasted on the other machine as it is; where
+    it says hello.py:worker, name your own. The token is shown this one time.
 
     \b
     Examples:
       scale0 token backend
       scale0 token backend --name web-1 --minutes 5 --data-dir var/east-1
       scale0 token peer --json
-    With --json, an object: token, role, name, expires
+    With --json, an object: token, role, name, expires, command
     """
     from scale0.broker.keys import is_name
     from scale0.io.joining import new_join_token
 
     if name and not is_name(name):
         raise click.UsageError("a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and begins with no dot")
-    made = new_join_token(existing(data_dir), role, name, minutes * 60.0)
+    folder = existing(data_dir)
+    made = new_join_token(folder, role, name, minutes * 60.0)
+    where = place or folder.places().get(role, "").removeprefix("tcp://")
+    command = command_of(role, name, where, made.text())
     if wants_json:
-        shown = {"token": made.text(), "role": role, "name": name, "expires": made.expires}
+        shown = {"token": made.text(), "role": role, "name": name, "expires": made.expires, "command": command}
         output.say(output.as_json(shown))
         return
     output.say(made.text())
-    where = place or "HOST"
     output.note(f"  it works once, until {output.moment(made.expires)}. On the other machine:")
-    output.note(f"  {JOINS[role].format(place=where, token='TOKEN')}")
+    output.note(f"  {command}")
+    if is_local(where):
+        output.note(f"  beware: the broker is at {where}, which only this machine reaches; see --bind of scale0 broker")
+    elif not where:
+        output.note("  the broker has not said yet where it is: put its address in place of HOST, or give --place")
+
+
+def command_of(role: str, name: str, where: str, token: str) -> str:
+    """What joins the network on another machine; the program wipes the token out of the list of processes."""
+    bind = "127.0.0.1" if is_local(where) else "0.0.0.0"
+    return JOINS[role, bool(name)].format(place=where or "HOST", name=name, token=token, bind=bind)
+
+
+def is_local(where: str) -> bool:
+    """True for a place that other machines do not reach."""
+    from scale0.config import is_loopback
+
+    return bool(where) and is_loopback(where.rpartition(":")[0].strip("[]") or where)
 
 
 def stored_in(folder: KeyFolder) -> list[Stored]:
@@ -273,6 +299,8 @@ def existing(data_dir: Path) -> KeyFolder:
     from scale0.io.key_folder import KeyFolder
 
     folder = KeyFolder(data_dir)
+    if not folder.server_file.exists() and data_dir == Path(LOCAL_FOLDER):
+        folder = KeyFolder(BROKER_FOLDER)
     if not folder.server_file.exists():
         raise faults.Trouble(
             f"there are no keys in {data_dir}", "`scale0 keys init --data-dir FOLDER` makes them", faults.USAGE

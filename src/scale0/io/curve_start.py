@@ -52,6 +52,7 @@ def start_curve(
     for role in (FRONTEND, BACKEND):
         places = local_places(broker.state.config, broker.state.endpoints[role])
         curve.folder.local(role, role, LOCAL_NAME, places, curve.own)
+    curve.folder.tell_places(broker.state.endpoints)
     curve.folder.local(MANAGEMENT, FRONTEND, MANAGEMENT, [], curve.own)
     callers = [door for door in doors if isinstance(door, Dialer | Subscriber)]
 

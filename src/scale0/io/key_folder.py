@@ -19,10 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from scale0.base import codes
 from scale0.base.errors import ConfigError, Refusal
 from scale0.broker.enrolment import StoreKey
 from scale0.broker.keys import ROLES, Key, KeyTable, is_name
+from scale0.io.files import write_secret
 from scale0.io.keys import (
     OTHERS_WRITE,
     PUBLIC_ENDING,
@@ -43,6 +46,8 @@ KEYS_FOLDER: Final = "keys"
 SERVER: Final = "server"
 TOKENS: Final = "tokens"
 LOCAL: Final = "local"
+PLACES: Final = "places.json"
+"""Beside the broker's own pair: where it is."""
 MAX_KEYS: Final = 100_000
 """Files of one folder that are read; as many as a broker has clients."""
 
@@ -99,6 +104,17 @@ class KeyFolder:
     def server(self) -> Certificate:
         """The broker's own pair, read."""
         return read_pair(self.server_file)
+
+    def tell_places(self, endpoints: dict[str, str]) -> None:
+        """Keep where the broker is, for the commands that tell others."""
+        write_secret(self.path / SERVER / PLACES, msgspec.json.encode(endpoints).decode())
+
+    def places(self) -> dict[str, str]:
+        """Where the broker was when it started last, by socket; nothing if it never did."""
+        try:
+            return msgspec.json.decode((self.path / SERVER / PLACES).read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.DecodeError):
+            return {}
 
     def check(self) -> list[str]:
         """What is wrong with permissions, each with what mends it."""
