@@ -172,7 +172,10 @@ class Curve:
         """Look at the folder; the loop goes on meanwhile."""
         self._news.clear()
         told = self._share.snapshot() if self._share is not None else NOTHING_TOLD
-        self.change(await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *told))
+        loop = asyncio.get_running_loop()
+        self.change(await loop.run_in_executor(self._thread, self._read, *told))
+        # That a key is gone does not wait for a disk.
+        await loop.run_in_executor(self._thread, self._write)
 
     def look_now(self) -> None:
         """The same at once, for a start."""
@@ -224,7 +227,6 @@ class Curve:
                 log.warning("%s", reason, extra=about(file=str(path)))
         self.folder.sweep()
         self._unwritten |= changed
-        self._write(told)
         last = self._read_last
         if told is not last.told or own.keys != last.own.keys:
             stored = let_in(own.keys, told, self._identity, self.own.public)
@@ -232,13 +234,13 @@ class Curve:
             self._read_last = Read(told, own, stored, KeyTable(one.key for one in stored), mine)
         return self._read_last
 
-    def _write(self, told: Snapshot) -> None:
-        """Keep what was told, over restarts; not for each change of many."""
+    def _write(self) -> None:
+        """In the thread: keep what was told last, over restarts; not for each change of many."""
         now = read_now().mono
         if self._unwritten and now - self._wrote >= WRITE_SECONDS:
             self._wrote = now
             try:
-                write_told(self.folder.path, told, self._unwritten)
+                write_told(self.folder.path, self._read_last.told, self._unwritten)
                 self._unwritten = set()
             except OSError as error:
                 # A full disk must keep nobody in whose key is gone.
