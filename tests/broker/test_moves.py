@@ -265,6 +265,7 @@ def test_who_drains_alone_sends_its_clients_away_once_there_is_another():
     assert (backend.place, frontend.place) == ("b", "b")
 
 
+@pytest.mark.slow
 def test_who_cannot_come_home_is_called_less_and_less_often():
     network, _ = town("a", "b")
     guest = worker(network, "a")
@@ -343,6 +344,7 @@ def test_what_an_administrator_says_goes_to_no_other_broker():
     assert [one.tag for one in guest.told(Failed)] == ["status"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_everybody_is_served_in_the_end(seed: int):
     """Kills, sleeps and cuts by chance; then all is well, and everybody is at home."""
