@@ -12,8 +12,8 @@ READY := .venv/.ready
 TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon curl systemd
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
-# Two workers: the tests that start processes share one of them (see tests/scheduling.py).
-WORKERS ?= 2
+# Three workers on two cores: tests that start processes mostly wait (see tests/scheduling.py).
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300
 MINUTES ?= 30
@@ -51,8 +51,16 @@ demo: setup ## Run a whole network on this machine, and a report of it by Spark
 test: setup lint ## Lint, types, and every test; a skipped test is a failure
 	@$(PYTEST) $(ARGS)
 
-check: setup lint ## The fast floor: lint, types, and the tests that are not slow; under a minute
-	@$(PYTEST) -m "not slow" $(ARGS)
+check: setup ## The fast floor: lint, types, and the tests that need neither time nor processes; under a minute
+	@$(MAKE) -j 2 --output-sync=target lint floor
+
+# Beside lint: mypy takes half a minute when it has no cache. `floor` is known to tests/conftest.py.
+.PHONY: floor durations
+floor: $(READY)
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow and not processes" $(ARGS)
+
+durations: setup ## Run every test, and write how long each file takes: the longest begin (see tests/scheduling.py)
+	@$(PYTEST) --write-durations $(ARGS)
 
 lint: $(READY) ## ruff and mypy --strict
 	@$(BIN)/ruff check

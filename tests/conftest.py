@@ -6,6 +6,8 @@ Lives here: rules of the whole suite. Never here: a fixture that only one room n
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +35,28 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--allow-skips", action="store_true", help="let a run with skipped tests pass")
+    parser.addoption(
+        "--write-durations", action="store_true", help="write tests/durations.json (see tests/scheduling.py)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--write-durations") and not hasattr(config, "workerinput"):
+        from tests.scheduling import Durations
+
+        config.pluginmanager.register(Durations())
+
+
+FLOOR = "not slow and not processes"
+"""What `make check` asks for."""
+WHOLE_FILE = re.compile(r"^pytestmark = .*\bpytest\.mark\.(?:slow|processes)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The floor does not import what it would leave out: that takes longer than many of its tests."""
+    if config.option.markexpr != FLOOR or not collection_path.name.startswith("test_"):
+        return None
+    return WHOLE_FILE.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:

@@ -61,6 +61,28 @@ def test_it_comes_home_though_nobody_noticed_that_its_broker_was_away():
 
 
 @pytest.mark.parametrize("make", [worker, caller])
+@pytest.mark.parametrize("seed", range(20))
+def test_it_comes_home_soon_however_often_its_broker_dies_and_whenever_it_is_back(make: Any, seed: int):
+    """Whoever is between two brokers when its own comes back, or was told to stay just before, hears of it too."""
+    network, nodes = town("a", "b", "c")
+    network.dice.seed(seed)
+    dice = random.Random(seed)
+    guest = make(network, "a")
+    network.run(3)
+    for _ in range(6):
+        nodes["a"].kill()
+        network.run(0)
+        network.run(dice.random() * 5 * INTERVAL)
+        nodes["a"].start()
+        begun = network.time
+        while guest.place != "a":
+            if make is caller and not guest.place:
+                ask(guest, "x", timeout=1.5, retry=True)  # an idle frontend looks for nobody
+            network.run(0.1)
+            assert network.time - begun < 10 * INTERVAL, f"still at {guest.place or 'nobody'}"
+
+
+@pytest.mark.parametrize("make", [worker, caller])
 def test_the_first_one_is_down_at_the_start(make: Any):
     network, nodes = town("a", "b")
     nodes["a"].kill()
@@ -243,6 +265,7 @@ def test_who_drains_alone_sends_its_clients_away_once_there_is_another():
     assert (backend.place, frontend.place) == ("b", "b")
 
 
+@pytest.mark.slow
 def test_who_cannot_come_home_is_called_less_and_less_often():
     network, _ = town("a", "b")
     guest = worker(network, "a")
@@ -321,6 +344,7 @@ def test_what_an_administrator_says_goes_to_no_other_broker():
     assert [one.tag for one in guest.told(Failed)] == ["status"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_everybody_is_served_in_the_end(seed: int):
     """Kills, sleeps and cuts by chance; then all is well, and everybody is at home."""

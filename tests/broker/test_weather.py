@@ -16,6 +16,8 @@ from scale0.broker.peer_table import PeerTable, Row
 from scale0.broker.spread import Spread
 from tests.broker.weather import Broken, Weather
 
+pytestmark = pytest.mark.slow
+
 SEEDS = int(os.environ.get("NETWORK_SEEDS", "30"))
 PLANTED_SEEDS = 60
 """In so many a planted bug must show."""

@@ -21,6 +21,8 @@ from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.shape import Column, Report, Table
 from tests.pipeline import reports_made as world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):

@@ -25,6 +25,8 @@ from scale0.config.tree import Item
 from tests.config import strategies
 from tests.config.zconfig import czmq_reader, tree_of
 
+pytestmark = pytest.mark.slow
+
 SCHEMA_VALUES = {
     "broker": strategies.brokers,
     "network": strategies.documents,

@@ -7,6 +7,7 @@ Invariant: a complaint names the line and the reason; no complaint means that th
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -95,13 +96,19 @@ def complaints(source: str, room: str) -> list[str]:
     return found
 
 
+@lru_cache(maxsize=1)
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All of a file; kept while it is asked for again, since the walk takes longer than any rule."""
+    return tuple(ast.walk(tree))
+
+
 def size(tree: ast.Module, source: str) -> Iterator[str]:
     """A file opens with its docstring and fits in one sitting; a function fits on a screen."""
     if not ast.get_docstring(tree):
         yield "1: no module docstring"
     if (lines := len(source.splitlines())) > MAX_FILE_LINES:
         yield f"{lines}: the file has {lines} lines, more than {MAX_FILE_LINES}"
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > MAX_FUNCTION_LINES:
@@ -110,7 +117,7 @@ def size(tree: ast.Module, source: str) -> Iterator[str]:
 
 def names(tree: ast.Module) -> Iterator[str]:
     """A class is named for what it is."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ClassDef) and any(word in node.name for word in UNHELPFUL_WORDS):
             yield f"{node.lineno}: the name {node.name} says nothing"
 
@@ -139,7 +146,7 @@ def may_import(room: str, other: str) -> bool:
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Each import as its line and a dotted name; `from scale0 import io` is `scale0.io`."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -171,7 +178,7 @@ def dangers(tree: ast.Module) -> Iterator[str]:
     for line, name in references(tree):
         if name in FORBIDDEN_NAMES:
             yield f"{line}: {name} is forbidden"
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_METHODS:
             yield f"{node.lineno}: {node.attr} is forbidden"
         if isinstance(node, ast.Call):
@@ -202,7 +209,7 @@ def references(tree: ast.Module) -> Iterator[tuple[int, str]]:
     A mention is enough: a clock that is only passed on is still a clock.
     """
     meanings: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]
@@ -210,10 +217,10 @@ def references(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
                 meanings[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for node in ast.walk(tree):
+    own = {node.name for node in nodes(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    arguments = {node.arg for node in nodes(tree) if isinstance(node, ast.arg)}
+    stored = {node.id for node in nodes(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute):
             dotted = spelled(node)
             first, _, rest = dotted.partition(".")

@@ -19,9 +19,11 @@ SPARK_SECONDS = 600
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever needs the session may wait for it."""
+    """Whoever needs the session may wait for it, and is slow: the first of them starts it."""
     for item in items:
         needs = HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ())
+        if needs:
+            item.add_marker(pytest.mark.slow)
         if needs and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
 

@@ -20,6 +20,8 @@ from scale0.pipeline.warehouse.listing import Found
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, START_US, put, rows, run, table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def warehouse(tmp_path):

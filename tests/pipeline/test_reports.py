@@ -28,6 +28,8 @@ from tests.pipeline.reports_made import HORIZON_US, START_US
 from tests.pipeline.reports_tables import TABLES
 from tests.pipeline.warehouse_made import NOW_US
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):

@@ -21,6 +21,8 @@ from scale0.pipeline.synth import truths as words
 from scale0.pipeline.synth.plan import make_plan
 from scale0.pipeline.synth.plant import plant
 
+pytestmark = pytest.mark.slow
+
 DAY_US = 86_400_000_000
 
 

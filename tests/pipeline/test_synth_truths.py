@@ -14,6 +14,8 @@ import pytest
 from scale0.pipeline.synth import Truth, Truths, synth
 from scale0.pipeline.synth import truths as words
 
+pytestmark = pytest.mark.slow
+
 SECOND_US = 1_000_000
 
 

@@ -12,6 +12,8 @@ import pytest
 from scale0.testing.plan import FAULTS, make_plan
 from scale0.testing.sim import main, simulate
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys
 from scale0.testing.sim import simulate

@@ -16,6 +16,8 @@ import pytest
 from scale0.testing.scale import main, simulate
 from scale0.testing.scale_world import Size
 
+pytestmark = pytest.mark.slow
+
 SMALL = (12, 4, 240)
 LARGE = (30, 10, 600)
 """Brokers, groups and clients: three brokers in a group, and twenty clients at each."""

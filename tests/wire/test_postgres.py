@@ -18,6 +18,8 @@ import scale0
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.postgres import as_url, postgres_database, postgres_server, postgres_url
 
+pytestmark = pytest.mark.processes
+
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
 SECONDS = 30.0

@@ -22,6 +22,8 @@ from scale0.zerotask.sharing import Sharing
 from tests.zerotask.group import FarWorld
 from tests.zerotask.world import Heard, World
 
+pytestmark = pytest.mark.slow
+
 BROKERS = ("ann", "bob", "cat")
 WORKERS = ("w0", "w1", "w2")
 NODE = "n0"

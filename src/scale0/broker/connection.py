@@ -65,6 +65,7 @@ class Connection:
         "parts",
         "peer",
         "prefers",
+        "prefers_at",
         "routing_id",
         "speaker",
         "spent",
@@ -95,6 +96,8 @@ class Connection:
         """The broker at the other end, once it said HELLO."""
         self.prefers = ""
         """Another broker, which it said that it belongs to."""
+        self.prefers_at = 0.0
+        """When it said so: what it was told to do then may be out of date when it does it."""
         self.outstanding: dict[str | int, Any] = {}
         self.parts: dict[str | int, list[bytes]] | None = None
         self.bucket = 0

@@ -153,7 +153,8 @@ class Failover:
             self._asked = {who: at for who, at in self._asked.items() if now.mono - at < ASKED_SECONDS}
         if len(self._asked) < MAX_ASKED:
             self._asked[key] = now.mono
-        return before is None or now.mono - before >= ASKED_SECONDS
+        # What was said of it before it came back is about another life of it.
+        return before is None or before < peer.back_at or now.mono - before >= ASKED_SECONDS
 
     def _until_known(self, peer: Peer, now: Now) -> float:
         """How long until its silence is judged, and a little longer: who comes too early is sent round once more."""

@@ -82,15 +82,18 @@ class Moves:
         """A client said which broker it belongs to. If that is there, it is called home like any other."""
         if broker == self._state.identity or not is_identity(broker):
             return
-        connection.prefers = broker
+        connection.prefers, connection.prefers_at = broker, now.mono
         member, peer = connection.member, self._peers.by_name.get(broker)
         if member is not None:
             member.home = broker
             if peer is not None and peer.serves:
                 self._call([member], False, now)
 
-    def met(self, member: Member) -> None:
-        """A client negotiates here. It may be one that another broker lost: it says so, or that one told of it."""
+    def met(self, member: Member, now: Now) -> None:
+        """A client negotiates here. It may be one that another broker lost: it says so, or that one told of it.
+
+        It was told to stay because its own broker was away. If that came back meanwhile, nobody else would say so.
+        """
         home = member.connection.prefers or member.home
         if not home:
             key = (member.role, member.identity)
@@ -98,11 +101,15 @@ class Moves:
             rows = ((peer.identity, peer.table.rows.get(key)) for peer in away)
             home = next((name for name, row in rows if row is not None and not row.gone), "")
         member.home = home
+        peer = self._peers.by_name.get(member.connection.prefers)
+        if peer is not None and peer.serves and peer.back_at > member.connection.prefers_at:
+            self._call([member], False, now)
 
     def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Step) -> None:
         """A broker told how it is. If it is back, those who belong to it are called home."""
         was_back, peer.back = peer.back, peer.serves
         if peer.back and not was_back and self._state.state == ACTIVE:
+            peer.back_at = now.mono
             members = self._members.by_name.values()
             self._call([member for member in members if member.home == peer.identity], True, now)
             if self._state.draining:
@@ -114,12 +121,15 @@ class Moves:
             self._call(list(self._members.by_name.values()), False, now, active)
 
     def _call(self, members: list[Member], back: bool, now: Now, to: str = "") -> None:
-        """Home; those who were called in vain less and less often, unless their broker was really away."""
+        """Home; those who were called in vain less and less often, unless their broker was really away since.
+
+        Whoever is between two brokers while its own comes back misses that call: it is called when it comes here.
+        """
         moves: list[tuple[Member, str]] = []
         for member in members:
             key = (member.role, member.identity)
-            called = self._called.get(key)
-            if called is None or back:
+            called, peer = self._called.get(key), self._peers.by_name.get(to or member.home)
+            if called is None or back or (peer is not None and called.at < peer.back_at):
                 self._called[key] = Called(now.mono, LOOK_SECONDS)
             elif now.mono - called.at >= called.pause:
                 self._called[key] = Called(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))

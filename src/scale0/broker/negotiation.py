@@ -68,7 +68,7 @@ class Negotiation:
             self._check_names(said.services)
         member = self._named(connection, said.identity, now, step)
         connection.batch = said.batch
-        self._moves.met(member)
+        self._moves.met(member, now)
         if said.services is not None and member.backend is None:
             member.services = tuple(sorted(set(said.services)))
         self._documents.answer(member, said, now, step)

@@ -21,9 +21,9 @@ class Peer:
     """Another broker."""
 
     __slots__ = (
-        *("asked", "back", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded", "group"),
-        *("heard", "heard_wall", "identity", "keyed", "line", "listed", "load", "lost", "services", "state", "table"),
-        *("standby_for", "tabled", "told", "vain"),
+        *("asked", "back", "back_at", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded"),
+        *("group", "heard", "heard_wall", "identity", "keyed", "line", "listed", "load", "lost", "services", "state"),
+        *("standby_for", "table", "tabled", "told", "vain"),
     )
 
     def __init__(self, identity: str) -> None:
@@ -45,6 +45,8 @@ class Peer:
         self.lost = False
         self.back = False
         """It serves, and its clients were told so."""
+        self.back_at = 0.0
+        """When they were told: whoever was called to it before that was called to a life that is over."""
         self.doubted: float | None = None
         self.asked: float | None = None
         """When it was last asked for its configuration."""

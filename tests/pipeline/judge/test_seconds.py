@@ -12,6 +12,8 @@ from tests.pipeline.judge.reckoning import Verdict, judge
 from tests.pipeline.judge.results import Formula
 from tests.pipeline.judge.seconds import World, second, seen
 
+pytestmark = pytest.mark.slow
+
 stories.told()  # fills PROMISES, which are the parameters below
 
 
