@@ -21,7 +21,7 @@ KILLS ?= 100
 BROKER_KILLS ?= 100
 
 .PHONY: help setup demo test check lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
-.PHONY: lock clean bench-management
+.PHONY: lock clean bench-management bench-broker
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -33,7 +33,7 @@ help: ## Say what can be made (this)
 	@printf '    MINUTES=5           how long `make soak` soaks networks (30)\n'
 	@printf '    BROKER_KILLS=20     how many brokers of a group `make soak` kills after that (100)\n'
 	@printf '    KILLS=20            how many drivers of the pipeline `make soak` kills at its end (100)\n'
-	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts to `make bench`\n'
+	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts and --rounds to `make bench`\n'
 
 setup: $(READY) ## Install everything that the other targets need, Spark too; instant when nothing changed
 	@scripts/debian-packages $(TEST_PACKAGES) || true
@@ -62,13 +62,16 @@ format: $(READY) ## Let ruff format and sort what it can
 	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format
 
-bench: setup ## Measure this machine, beside what others do on it
-	@scripts/debian-packages $(BENCH_PACKAGES) || true
-	@$(BIN)/python -m benchmarks.run $(ARGS)
-
 # What is measured beside Scale0 has a virtualenv of its own.
-PEERS := test -x .venv-bench/bin/python || python3 -m venv .venv-bench; \
-	.venv-bench/bin/pip install --quiet --disable-pip-version-check -r benchmarks/requirements-peers.txt
+PEERS := scripts/bench-peers
+
+bench: setup ## Measure requests and durable tasks beside the peers that install here; writes docs/performance.md
+	@scripts/debian-packages $(BENCH_PACKAGES) || true
+	@$(PEERS)
+	@$(BIN)/python -m benchmarks.whole $(ARGS)
+
+bench-broker: setup ## Measure a broker with 10,000 idle backends, over a million requests, and beside another broker
+	@$(BIN)/python -m benchmarks.run $(or $(ARGS),idle flat forwarded)
 
 bench-tasks: setup ## Measure durable tasks beside other queues (they come into .venv-bench)
 	@scripts/debian-packages $(BENCH_PACKAGES) || true

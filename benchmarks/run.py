@@ -1,4 +1,4 @@
-"""`make bench`: every figure of docs/performance.md, as ratios measured in one run on this machine.
+"""`make bench-broker`: what a broker costs, as ratios measured in one run on this machine.
 
 python -m benchmarks.run [requests] [idle] [flat] [forwarded]     without words: all of them
 """

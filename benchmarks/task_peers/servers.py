@@ -46,7 +46,7 @@ def versions() -> list[str]:
             found.append(
                 told.partition(" sha=")[0].replace("Redis server v=", "redis-server ").replace(":", "").strip()
             )
-    return [one for one in found if one] + packages("nats-py", "dramatiq", "celery", "redis")
+    return [one for one in found if one] + packages("nats-py", "dramatiq", "celery", "rq", "redis")
 
 
 def packages(*names: str) -> list[str]:
@@ -72,7 +72,7 @@ def started(*command: str, ready: bool = False, redis: str = "") -> Iterator[sub
             stderr=complaints,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "BENCH_REDIS": redis},
+            env={**os.environ, "BENCH_REDIS": redis, "RQ_REDIS_URL": redis},
         )
         try:
             if ready and not said(child).startswith("ready"):
@@ -161,26 +161,35 @@ def beanstalkd() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def redis(*worker: str) -> Iterator[str]:
-    """Redis by its own defaults: snapshots now and then, no append-only file; with a worker that runs `worker`."""
+def redis(*worker: str, appendfsync: str = "") -> Iterator[str]:
+    """Redis, and a worker that runs `worker`; by its own defaults: snapshots now and then, no append-only file."""
     port = free_port()
     place = f"redis://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="redis-bench-") as folder:
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--dir", folder]
+        if appendfsync:
+            command += ["--appendonly", "yes", "--appendfsync", appendfsync]
         with server(command, port), started(peers_python(), "-m", *worker, redis=place):
             yield place
 
 
-def dramatiq() -> Any:
+def dramatiq(appendfsync: str = "") -> Any:
     return redis(
         *("dramatiq", "benchmarks.task_peers.dramatiq_redis", "--queues", "bench-noop"),
         *("--processes", "1", "--threads", str(DRAMATIQ_THREADS)),
+        appendfsync=appendfsync,
     )
 
 
-def celery() -> Any:
+def celery(appendfsync: str = "") -> Any:
     return redis(
         *("celery", "--app", "benchmarks.task_peers.celery_redis", "worker", "--queues", "bench-noop"),
         *CELERY_POOL,
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "ERROR"),
+        appendfsync=appendfsync,
     )
+
+
+def rq(appendfsync: str = "") -> Any:
+    worker = ("worker", "bench-noop", "--quiet", "--worker-class", "rq.worker.SimpleWorker")
+    return redis("rq.cli", *worker, appendfsync=appendfsync)

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from scale0.cli.main import main
-from scale0.io.segments.scribe import MODULE as SEGMENT_WRITER
+from scale0.io.segments.scribe import MANNER
 from tests.cli.shell import VARIABLES, Background, Shell, eventually
 
 pytestmark = pytest.mark.processes
@@ -39,7 +39,7 @@ class Network:
     def processes(self) -> list[psutil.Process]:
         own = psutil.Process(self.up.process.pid)
         # Every broker has a child that writes segments.
-        return [child for child in own.children(recursive=True) if SEGMENT_WRITER not in child.cmdline()]
+        return [child for child in own.children(recursive=True) if MANNER.module not in child.cmdline()]
 
     def running(self, word: str) -> list[psutil.Process]:
         """Those whose command line has this word; one that ends meanwhile has none."""

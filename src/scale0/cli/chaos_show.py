@@ -29,17 +29,17 @@ Show = Callable[[str, float], None]
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Show]:
-    """A bar on a terminal, else a line now and then."""
+def progress(name: str = "chaos", per_second: float = 10.0) -> Iterator[Show]:
+    """A bar on a terminal, drawn so often, else a line now and then, with the name of the command before it."""
     if not sys.stderr.isatty():
-        yield _in_lines()
+        yield _in_lines(name)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
     console = Console(stderr=True, highlight=False)
-    with Progress(*columns, console=console, transient=True) as shown:
+    with Progress(*columns, console=console, transient=True, refresh_per_second=per_second) as shown:
         bar = shown.add_task("", total=1.0)
 
         def show(text: str, share: float) -> None:
@@ -48,7 +48,7 @@ def progress() -> Iterator[Show]:
         yield show
 
 
-def _in_lines() -> Show:
+def _in_lines(name: str) -> Show:
     last = 0.0
 
     def show(text: str, _share: float) -> None:
@@ -56,7 +56,7 @@ def _in_lines() -> Show:
         now = time.monotonic()
         if now - last >= LINE_SECONDS:
             last = now
-            output.note(f"chaos: {text}")
+            output.note(f"{name}: {text}")
 
     return show
 

@@ -17,6 +17,7 @@ from scale0.cli.access import access
 from scale0.cli.agent import agent
 from scale0.cli.agent_forget import forget
 from scale0.cli.audit import audit
+from scale0.cli.bench import bench
 from scale0.cli.broker import broker
 from scale0.cli.brokers import groups, peers, topology
 from scale0.cli.call import call
@@ -111,6 +112,7 @@ for command in (
     completion,
     demo,
     chaos,
+    bench,
 ):
     cli.add_command(command)
 agent.add_command(forget)

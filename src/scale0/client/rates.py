@@ -54,6 +54,16 @@ def done_between(before: Row | None, after: Row) -> Done | None:
     return Done(answered, failed, from_counts(counts))
 
 
+def together(parts: Iterable[Done]) -> Done:
+    """The sum of them."""
+    known = list(parts)
+    return Done(
+        sum(one.answered for one in known),
+        sum(one.failed for one in known),
+        merge(one.histogram for one in known),
+    )
+
+
 def rates_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> dict[str, Rates]:
     """By service; one that was not there before began at nothing."""
     old = {row["service"]: row for row in before}
@@ -68,9 +78,4 @@ def total_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -
     known = [one for one in done if one is not None]
     if seconds <= 0 or len(known) < len(done):
         return None
-    whole = Done(
-        sum(one.answered for one in known),
-        sum(one.failed for one in known),
-        merge(one.histogram for one in known),
-    )
-    return whole.per(seconds)
+    return together(known).per(seconds)

@@ -1,6 +1,6 @@
 """Rings: the last five minutes of every service, second by second.
 
-Lives here: differences of counters, and what they are per second. Never here: a clock, or asking. Invariants: memory is
+Lives here: what is kept of them. Never here: a clock, or asking. Invariants: memory is
 bounded by RING_SAMPLES and MAX_SERVICES; a counter that went back is one that began again; a second in which nobody
 looked is a gap, not a zero.
 """
@@ -10,15 +10,19 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from scale0.events.histogram import Histogram, merge, quantile
+from msgspec.structs import asdict
+
+from scale0.client.rates import Done, done_between, together
+from scale0.events.histogram import merge
 
 RING_SAMPLES: Final = 300
 MAX_SERVICES: Final = 1_000
 RATE_SAMPLES: Final = 10
 """Over how many of the last samples a rate is told."""
+NOTHING: Final = {"answered": 0, "failed": 0, "histogram": ()}
 COLUMNS: Final = ("answered", "failed", "p99_seconds", "busy", "waiting")
 NO_RATES: Final = {"answered_per_second": None, "failed_per_second": None, "p50_seconds": None, "p99_seconds": None}
 
@@ -28,14 +32,14 @@ Row = dict[str, Any]
 class Line:
     """One service, or all together."""
 
-    __slots__ = ("columns", "histogram", "known", "recent", "totals")
+    __slots__ = ("columns", "known", "recent", "told")
 
     def __init__(self) -> None:
         self.columns = {name: array("d", [math.nan] * RING_SAMPLES) for name in COLUMNS}
-        self.recent: deque[tuple[float, float, float, Histogram]] = deque(maxlen=RATE_SAMPLES)
-        """Seconds, answered, failed and durations of the last samples."""
-        self.totals: tuple[int, int] | None = None
-        self.histogram: dict[int, int] = {}
+        self.recent: deque[tuple[float, Done]] = deque(maxlen=RATE_SAMPLES)
+        """The last samples: in how many seconds, what."""
+        self.told: Mapping[str, Any] | None = None
+        """The counts of the last one."""
         self.known = 0
         """The last sample in which somebody told of it."""
 
@@ -66,14 +70,13 @@ class Rings:
         for name, line in self._lines.items():
             row, offer = told.get(name), work.get(name)
             line.known = self._count if row or offer else line.known
-            counted = (row["answered"], row["failed"]) if row else (0, 0)
-            durations = [tuple(one) for one in row["histogram"]] if row else []
             busy, waiting = (offer["busy"], offer["waiting"]) if offer else (0, 0)
-            _advance(line, at, seconds, counted, durations, busy, waiting)
+            _advance(line, at, seconds, row or NOTHING, busy, waiting)
         requests = status["requests"]
-        together = merge([[tuple(one) for one in row["histogram"]] for row in told.values()])
-        counted = (requests["answered"], requests["failed"])
-        _advance(self._all, at, seconds, counted, together, requests["under_way"], requests["waiting"])
+        durations = merge([[tuple(one) for one in row["histogram"]] for row in told.values()])
+        _advance(
+            self._all, at, seconds, {**requests, "histogram": durations}, requests["under_way"], requests["waiting"]
+        )
         self._forget()
 
     def gap(self, wall: float) -> None:
@@ -86,16 +89,10 @@ class Rings:
     def rates(self, service: str | None) -> Row:
         """What the last RATE_SAMPLES were like."""
         line = self._all if service is None else self._lines.get(service)
-        seconds = sum(one[0] for one in line.recent) if line else 0.0
+        seconds = sum(one for one, _ in line.recent) if line else 0.0
         if line is None or not seconds:
             return dict(NO_RATES)
-        durations = merge(one[3] for one in line.recent)
-        return {
-            "answered_per_second": sum(one[1] for one in line.recent) / seconds,
-            "failed_per_second": sum(one[2] for one in line.recent) / seconds,
-            "p50_seconds": quantile(durations, 0.5),
-            "p99_seconds": quantile(durations, 0.99),
-        }
+        return asdict(together(done for _, done in line.recent).per(seconds))
 
     def series(self, service: str | None) -> Row:
         """The ring, the oldest first; null: nobody looked, or there is nothing to tell."""
@@ -118,23 +115,19 @@ class Rings:
             del self._lines[name]
 
 
-def _advance(
-    line: Line, at: int, seconds: float, counted: tuple[int, int], durations: Histogram, busy: float, waiting: float
-) -> None:
-    before, line.totals = line.totals, counted
-    known, line.histogram = line.histogram, dict(durations)
+def _advance(line: Line, at: int, seconds: float, told: Mapping[str, Any], busy: float, waiting: float) -> None:
+    before, line.told = line.told, told
     line.columns["busy"][at] = busy
     line.columns["waiting"][at] = waiting
     for name in ("answered", "failed", "p99_seconds"):
         line.columns[name][at] = math.nan
     if before is None or seconds <= 0:
         return
-    if counted[0] < before[0] or counted[1] < before[1]:
-        before, known = (0, 0), {}
-    answered, failed = counted[0] - before[0], counted[1] - before[1]
-    fresh = [(bucket, count - known.get(bucket, 0)) for bucket, count in durations if count > known.get(bucket, 0)]
-    line.recent.append((seconds, answered, failed, fresh))
-    line.columns["answered"][at] = answered / seconds
-    line.columns["failed"][at] = failed / seconds
-    slowest = quantile(fresh, 0.99)
-    line.columns["p99_seconds"][at] = math.nan if slowest is None else slowest
+    done = done_between(before, told) or done_between(None, told)
+    if done is None:
+        return
+    line.recent.append((seconds, done))
+    rates = done.per(seconds)
+    line.columns["answered"][at] = rates.answered_per_second
+    line.columns["failed"][at] = rates.failed_per_second
+    line.columns["p99_seconds"][at] = math.nan if rates.p99_seconds is None else rates.p99_seconds
