@@ -18,7 +18,7 @@ from typing import Any
 
 from scale0.base.now import Now
 from scale0.broker.connection import Connection
-from scale0.broker.requests import Request
+from scale0.broker.request import Request
 from scale0.broker.waiting import Waiting
 
 SERVICE = "bench.slow"

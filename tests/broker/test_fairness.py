@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scale0.base.now import Now
 from scale0.broker.connection import Connection
 from scale0.broker.keys import Key, Keys, KeyTable
-from scale0.broker.requests import Request
+from scale0.broker.request import Request
 from scale0.broker.waiting import Waiting
 from tests.broker.world import World
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.frontend import Answered, Failed
+from scale0.broker.calls import Answered, Failed
 from scale0.broker.state import BACKEND, FRONTEND
 from tests.broker.guests import answer, ask, caller, town, until_served, worker
 from tests.broker.network import Guest, Network, Node

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from scale0.base.now import Now
 from scale0.broker.backend import BackendSession
 from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.broker.wire import encode
 
 WALL = 1_900_000_000.0

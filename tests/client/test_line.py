@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from scale0.broker.backend import BackendSession
-from scale0.broker.frontend import Failed, FrontendSession
-from scale0.broker.line import WAITED_SECONDS, Ended, LineStep, Lost, Up
+from scale0.broker.calls import Failed
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line import WAITED_SECONDS
+from scale0.broker.line_step import Ended, LineStep, Lost, Up
 from tests.client.bench import HASH, WALL, Bench
 
 PLACE = "tcp://127.0.0.1:5701"

@@ -18,8 +18,9 @@ from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.broker.backend import MAX_MESSAGE_CHARS, BackendSession, Work
-from scale0.broker.frontend import Failed, FrontendSession
-from scale0.broker.line import LineStep, Lost
+from scale0.broker.calls import Failed
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line_step import LineStep, Lost
 from scale0.client import crew as crews
 from scale0.client import errors
 from scale0.client.crew import Crew

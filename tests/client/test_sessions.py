@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scale0.broker.backend import BackendSession, Work
-from scale0.broker.calls import GRACE_SECONDS
-from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
+from scale0.broker.calls import GRACE_SECONDS, Answered, Failed, Managed, Partial
+from scale0.broker.frontend import FrontendSession
 from scale0.broker.line import DOWN, ENDED, UP
 from tests.client.bench import Bench
 

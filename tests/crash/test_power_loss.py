@@ -19,7 +19,8 @@ import pytest
 
 from scale0.base.errors import StoreError
 from scale0.store.sqlite import SqliteStore
-from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED, FindTasks
+from scale0.store.task_asks import FindTasks
+from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED
 from tests.crash import written
 from tests.crash.disk import FOLDER, Op, crash_states, read_trace, strace
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.equus import words
-from scale0.equus.agent_line import ACCEPTED, DOWN, OPENING, Accepted, AgentSession, AgentStep, Place
+from scale0.equus.agent_line import ACCEPTED, DOWN, OPENING, AgentSession
+from scale0.equus.agent_news import Accepted, AgentStep, Place
 from scale0.equus.encoder import encode
 from scale0.equus.parser import Fault, Parser
 from scale0.equus.words import Word

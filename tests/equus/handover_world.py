@@ -19,7 +19,8 @@ from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.config import ClientConfig
-from scale0.equus.agent_line import Accepted, AgentSession, AgentStep, Delivered, TakeSchedule
+from scale0.equus.agent_line import AgentSession
+from scale0.equus.agent_news import Accepted, AgentStep, Delivered, TakeSchedule
 from scale0.equus.asked import Forward
 from scale0.equus.helen import Helen
 from scale0.equus.helen_state import HelenSettings

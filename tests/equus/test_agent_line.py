@@ -22,6 +22,9 @@ from scale0.equus.agent_line import (
     REPORT_WINDOW,
     STEADY_SECONDS,
     AgentSession,
+    read_place,
+)
+from scale0.equus.agent_news import (
     AgentStep,
     Delivered,
     Logged,
@@ -32,7 +35,6 @@ from scale0.equus.agent_line import (
     RunCheck,
     TakeSchedule,
     Undelivered,
-    read_place,
 )
 from scale0.equus.encoder import encode
 from scale0.equus.results import read_result

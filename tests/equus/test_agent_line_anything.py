@@ -11,20 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scale0.equus import words
-from scale0.equus.agent_line import (
-    ACCEPTED,
-    DOWN,
-    GREETED,
-    MAX_BACKOFF_SECONDS,
-    OPENING,
-    REPORT_WINDOW,
-    Accepted,
-    Delivered,
-    Lost,
-    Place,
-    RunCheck,
-    Undelivered,
-)
+from scale0.equus.agent_line import ACCEPTED, DOWN, GREETED, MAX_BACKOFF_SECONDS, OPENING, REPORT_WINDOW
+from scale0.equus.agent_news import Accepted, Delivered, Lost, Place, RunCheck, Undelivered
 from scale0.equus.words import MAX_INT, Word
 from tests.equus.agent_story import HERE, THERE, Story
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from scale0.base.now import Now
-from scale0.equus.agent_line import ACCEPTED, AgentSession, AgentStep, Delivered, RunCheck, TakeSchedule, Undelivered
+from scale0.equus.agent_line import ACCEPTED, AgentSession
+from scale0.equus.agent_news import AgentStep, Delivered, RunCheck, TakeSchedule, Undelivered
 from scale0.equus.watch import Watch, WatchRows
 from tests.equus.helen_world import HelenWorld
 

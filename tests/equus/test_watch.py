@@ -16,8 +16,9 @@ from scale0.base.step import Step
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Flapping
 from scale0.equus.book import MATCHES
 from scale0.equus.incidents import RECENT, SWEEP_LIMIT
+from scale0.equus.looks import SLICE
 from scale0.equus.results import MAX_MESSAGE_CHARS
-from scale0.equus.watch import SLICE, Watch, WatchRows
+from scale0.equus.watch import Watch, WatchRows
 from scale0.events.columns import Metric
 from scale0.store.checks import CheckStateRow, DropCheckState, PutCheckState, ReadCheckStates, ReadIncidents
 from tests.equus.test_state import Oracle

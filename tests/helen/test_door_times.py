@@ -14,6 +14,7 @@ import pytest
 
 from scale0.io.helen import door as rules
 from scale0.io.helen.door import TlsDoor
+from scale0.io.helen.listener import PAUSE_SECONDS
 from scale0.io.helen.tls import server_context
 from tests.helen.certificates import Certificates
 from tests.helen.echo import until
@@ -176,9 +177,9 @@ class Refusing:
 
 
 def test_without_descriptors_nobody_is_accepted_for_a_moment(bench: Bench) -> None:
-    listener = bench.door._listener
+    listener = bench.door._entrance._listener
     refusing = Refusing(listener)
-    bench.door._listener = refusing  # type: ignore[assignment]
+    bench.door._entrance._listener = refusing  # type: ignore[assignment]
     bench.plain()
 
     def tried() -> int:
@@ -189,11 +190,11 @@ def test_without_descriptors_nobody_is_accepted_for_a_moment(bench: Bench) -> No
     for _ in range(10):
         bench.turn()
     assert refusing.tries == 1
-    bench.door._listener = listener
+    bench.door._entrance._listener = listener
     bench.door.sweep()
     bench.turn()
     assert bench.door.connections == 0
-    bench.now += rules.PAUSE_SECONDS
+    bench.now += PAUSE_SECONDS
     bench.door.sweep()
     bench.turns_until(1)
 

@@ -8,7 +8,7 @@ from typing import Any
 from scale0.base.now import Now
 from scale0.broker import options
 from scale0.broker.backend import BackendSession
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.broker.wire import encode
 
 

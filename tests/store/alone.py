@@ -12,18 +12,8 @@ import msgspec
 
 from scale0.store.interface import Opened
 from scale0.store.sharing import ClaimTasks, TakeOrphans
-from scale0.store.tasks import (
-    SCHEDULED,
-    ChangeTask,
-    EndTask,
-    FindNew,
-    FindTasks,
-    LeaseTask,
-    ListTasks,
-    PutTask,
-    ReadFollowers,
-    ReadQueue,
-)
+from scale0.store.task_asks import FindNew, FindTasks, ListTasks, ReadFollowers, ReadQueue
+from scale0.store.tasks import SCHEDULED, ChangeTask, EndTask, LeaseTask, PutTask
 
 
 class Memo:

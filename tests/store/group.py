@@ -12,7 +12,8 @@ from scale0.store.postgres import PostgresStore
 from scale0.store.postgres_schema import migrate
 from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
 from scale0.store.shared_tasks import OWN_IDS
-from scale0.store.tasks import FindNew, PutTask
+from scale0.store.task_asks import FindNew
+from scale0.store.tasks import PutTask
 
 
 class MemoryGroup:

@@ -13,7 +13,8 @@ import pytest
 from scale0.events.journal import JournalRow, read
 from scale0.store.interface import FAILPOINTS, Opened
 from scale0.store.sqlite import SqliteStore
-from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED, ListTasks, TaskPage
+from scale0.store.task_asks import ListTasks, TaskPage
+from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED
 from scale0.store.writes import ReadJournal
 from tests.store import killed
 

@@ -17,7 +17,7 @@ from scale0.store import postgres_writes
 from scale0.store.interface import StoreFailed, StoreFenced, StoreRefused
 from scale0.store.postgres import PostgresStore
 from scale0.store.sharing import Beat, TakeErrands
-from scale0.store.tasks import CountTasks, FindNew, ReadQueue
+from scale0.store.task_asks import CountTasks, FindNew, ReadQueue
 from scale0.store.writes import PutSetting, ReadDocument
 from tests.store.task_model import end, lease, put
 from tests.support.cutting import Cutter

@@ -30,22 +30,8 @@ from scale0.store.sharing import (
     TakeErrands,
     TakeOrphans,
 )
-from scale0.store.tasks import (
-    ASSIGNED,
-    FAILED,
-    FINISHED,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
-    FindNew,
-    FindTasks,
-    PutFollow,
-    ReadFollowers,
-    ReadQueue,
-    ReadSettled,
-    ReopenTask,
-    SweepTasks,
-)
+from scale0.store.task_asks import FindNew, FindTasks, ReadFollowers, ReadQueue, ReadSettled
+from scale0.store.tasks import ASSIGNED, FAILED, FINISHED, QUEUED, RUNNING, SCHEDULED, PutFollow, ReopenTask, SweepTasks
 from scale0.store.writes import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
 from tests.store.group import Seat
 from tests.store.task_model import change, end, lease, name_of, opened, put

@@ -10,7 +10,7 @@ from scale0.events.sources import SourceAlive
 from scale0.store.interface import MAX_SLOT, Shared, StoreFenced, StoreRefused
 from scale0.store.shared_memory import OPENING_LEASE_US, StoreAway
 from scale0.store.sharing import Beat
-from scale0.store.tasks import CountTasks, FindTasks
+from scale0.store.task_asks import CountTasks, FindTasks
 from tests.store.group import MemoryGroup, Seat
 from tests.store.task_model import put
 

@@ -18,26 +18,28 @@ from scale0.store.interface import StoreFailed, StoreRefused
 from scale0.store.lock import LOCK_NAME
 from scale0.store.schema import STORE_VERSION
 from scale0.store.sqlite import DATABASE_NAME, SqliteStore
-from scale0.store.tasks import (
-    FAILED,
-    FINISHED,
-    SCHEDULED,
+from scale0.store.task_asks import (
     CountTasks,
-    DropFollow,
-    DropTaskClient,
-    EndedTask,
     FindNew,
     FindTasks,
     ListTasks,
-    OpenTask,
-    PutFollow,
-    PutTaskClient,
     ReadExpiry,
     ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
     ReadSettled,
+)
+from scale0.store.tasks import (
+    FAILED,
+    FINISHED,
+    SCHEDULED,
+    DropFollow,
+    DropTaskClient,
+    EndedTask,
+    OpenTask,
+    PutFollow,
+    PutTaskClient,
     ReopenTask,
     SweepTasks,
 )

@@ -16,6 +16,18 @@ from hypothesis.stateful import invariant, rule
 from scale0.store import writes as limits
 from scale0.store.interface import StoreFailed
 from scale0.store.sqlite import SqliteStore
+from scale0.store.task_asks import (
+    CountTasks,
+    FindNew,
+    FindTasks,
+    ListTasks,
+    ReadExpiry,
+    ReadFollowers,
+    ReadPriorities,
+    ReadQueue,
+    ReadSchedule,
+    ReadSettled,
+)
 from scale0.store.tasks import (
     ASSIGNED,
     CANCELLED,
@@ -24,22 +36,12 @@ from scale0.store.tasks import (
     QUEUED,
     RUNNING,
     SCHEDULED,
-    CountTasks,
     DropFollow,
     DropTaskClient,
     EndedTask,
-    FindNew,
-    FindTasks,
-    ListTasks,
     OpenTask,
     PutFollow,
     PutTaskClient,
-    ReadExpiry,
-    ReadFollowers,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-    ReadSettled,
     ReopenTask,
     SweepTasks,
 )

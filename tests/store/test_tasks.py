@@ -9,6 +9,20 @@ import pytest
 
 from scale0.store import writes as limits
 from scale0.store.interface import FAILPOINTS, StoreFailed, StoreRefused
+from scale0.store.task_asks import (
+    CountTasks,
+    FindNew,
+    FindTasks,
+    Found,
+    ListTasks,
+    ReadExpiry,
+    ReadFollowers,
+    ReadPriorities,
+    ReadQueue,
+    ReadSchedule,
+    ReadSettled,
+    TaskPage,
+)
 from scale0.store.tasks import (
     ASSIGNED,
     CANCELLED,
@@ -17,26 +31,14 @@ from scale0.store.tasks import (
     QUEUED,
     RUNNING,
     SCHEDULED,
-    CountTasks,
     DropFollow,
     DropTaskClient,
     EndedTask,
-    FindNew,
-    FindTasks,
-    Found,
-    ListTasks,
     PutFollow,
     PutTaskClient,
-    ReadExpiry,
-    ReadFollowers,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-    ReadSettled,
     ReopenTask,
     SweepTasks,
     TaskClient,
-    TaskPage,
 )
 from scale0.store.writes import PutSetting
 from tests.store.task_model import change, end, lease, name_of, opened, put

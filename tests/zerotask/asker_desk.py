@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from scale0.base.limits import Limits
 from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.zerotask.asker import TaskAsker
 from scale0.zerotask.tickets import Question, Receipt, Ticket, Told, Watch
 from tests.client.bench import Bench

@@ -206,7 +206,7 @@ def test_tickets_that_nobody_holds_are_forgotten() -> None:
     gc.collect()
     desk.submit(b"[]")
     assert len(desk.asker._watching.known) <= 3 * SWEEP_TICKETS
-    assert not desk.asker._calls or desk.asker.unanswered == 1
+    assert desk.asker.unanswered <= 1
 
 
 @pytest.mark.parametrize(

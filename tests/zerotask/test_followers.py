@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.store.tasks import ReadFollowers
+from scale0.store.task_asks import ReadFollowers
 from scale0.zerotask import followers
 from tests.zerotask.harness import CLIENT, FRONT, Refused, Scene
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from scale0.store.tasks import EndedTask, FindTasks
+from scale0.store.task_asks import FindTasks
+from scale0.store.tasks import EndedTask
 from tests.zerotask.world import Heard, World
 
 SEEDS = 150

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.store.tasks import ReadQueue
+from scale0.store.task_asks import ReadQueue
 from scale0.zerotask import lanes
 from tests.zerotask.harness import CLIENT, FRONT, Scene
 

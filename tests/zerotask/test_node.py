@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scale0.base.now import Now
-from scale0.zerotask import node
+from scale0.zerotask import node, node_bodies
 from scale0.zerotask.node import ENDED, RUNNING, WAITING, Given, Job, Room, Stopped, TasksInHand
 
 NOW = Now(100.0, 1_900_000_000.0)
@@ -173,8 +173,8 @@ def test_nothing_begins_beyond_the_bytes_that_may_be_kept():
 
 
 def test_large_results_are_said_in_parts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(node, "MAX_BODY_BYTES", 100)
-    monkeypatch.setattr(node, "MAX_BODY_TASKS", 3)
+    monkeypatch.setattr(node_bodies, "MAX_BODY_BYTES", 100)
+    monkeypatch.setattr(node_bodies, "MAX_BODY_TASKS", 3)
     tasks = TasksInHand()
     jobs = give(tasks, *(handed(str(number)) for number in range(8)))
     tasks.begin(jobs)

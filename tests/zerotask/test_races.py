@@ -12,7 +12,7 @@ from scale0.base.step import Step
 from scale0.config import Endpoints
 from scale0.io.compose import compose_broker, start_broker
 from scale0.store.memory import MemoryStore
-from scale0.store.tasks import FindNew, ReadExpiry
+from scale0.store.task_asks import FindNew, ReadExpiry
 from tests.zerotask.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Refused, Scene
 
 BAD_TASK = -32020

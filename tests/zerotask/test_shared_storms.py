@@ -17,7 +17,8 @@ import pytest
 from scale0.store.interface import StoreFailed, StoreFenced, check_writes
 from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
 from scale0.store.shared_tasks import SharedTasks, _Commit
-from scale0.store.tasks import EndedTask, FindTasks
+from scale0.store.task_asks import FindTasks
+from scale0.store.tasks import EndedTask
 from scale0.zerotask.sharing import Sharing
 from tests.zerotask.group import FarWorld
 from tests.zerotask.world import Heard, World

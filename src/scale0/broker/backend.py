@@ -19,7 +19,8 @@ from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.broker import options, wire
 from scale0.broker.dispatch import told_codec
-from scale0.broker.line import DOWN, ENDED, READYING, UP, Line, LineStep
+from scale0.broker.line import DOWN, ENDED, READYING, UP, Line
+from scale0.broker.line_step import LineStep
 from scale0.broker.state import BACKEND
 
 if TYPE_CHECKING:

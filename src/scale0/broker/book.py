@@ -43,6 +43,14 @@ class KnownGroup(msgspec.Struct, frozen=True):
     brokers: list[KnownBroker] = []
 
 
+class OwnPart(msgspec.Struct, frozen=True):
+    """What a line itself needs of its configuration."""
+
+    heartbeat_interval: float = 1.0
+    preferred_broker: str = ""
+    group_config: list[KnownGroup] = []
+
+
 class Book:
     """The addresses of one client."""
 

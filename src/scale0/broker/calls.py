@@ -1,6 +1,8 @@
-"""What a frontend has asked for.
+"""What a frontend asks for, and what becomes of it.
 
-Lives here: the record of one call, until it is answered. Never here: when it is sent, or sent again.
+Lives here: the record of one call, until it is answered; what may not be asked; and the news of its end. Never here:
+when it is sent, or sent again (`frontend`). Invariant: what no broker takes is refused here, with the code that one
+would say.
 """
 
 from __future__ import annotations
@@ -10,8 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.base import codes
+from scale0.base.errors import Refusal
+from scale0.base.limits import Limits
+
 GRACE_SECONDS: Final = 1.0
 """How much later than the broker the client gives up: the broker's own answer says more."""
+
+HEAD_PARTS: Final = 3
+"""Frames of a message before its bodies: SCALE0/1, command and options."""
 
 
 class Call:
@@ -42,3 +51,48 @@ class Pong(msgspec.Struct, frozen=True):
     broker: str = ""
     boot: str = ""
     owner: str = ""
+
+
+class Partial(msgspec.Struct, frozen=True, gc=False):
+    """News: a part of an answer."""
+
+    tag: Any
+    bodies: Sequence[bytes]
+
+
+class Answered(msgspec.Struct, frozen=True, gc=False):
+    """News: the answer."""
+
+    tag: Any
+    bodies: Sequence[bytes]
+
+
+class Failed(msgspec.Struct, frozen=True, gc=False):
+    """News: it will not be answered."""
+
+    tag: Any
+    code: int
+    message: str
+
+
+class Managed(msgspec.Struct, frozen=True, gc=False):
+    """News: what came of a management command."""
+
+    tag: Any
+    code: int
+    message: str
+    body: bytes
+
+
+def why_not(service: str, bodies: Sequence[bytes], limits: Limits) -> Refusal | None:
+    """What no broker takes is not sent: other requests travel in the same BATCH, and by the same connection."""
+    if len(service) > limits.max_service_bytes:
+        return Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
+    if len(bodies) > limits.max_parts - HEAD_PARTS:
+        return Refusal(codes.TOO_BIG, f"a request has at most {limits.max_parts - HEAD_PARTS} bodies")
+    # Up to twice the limit the broker itself says that it is too big; libzmq takes no larger frame, and hangs up.
+    cut_bytes = 2 * limits.max_message_bytes
+    for body in bodies:
+        if len(body) > cut_bytes:
+            return Refusal(codes.TOO_BIG, f"a body of {len(body)} bytes would cut the connection")
+    return None

@@ -21,7 +21,8 @@ from scale0.broker.directory import Directory
 from scale0.broker.documents import Documents
 from scale0.broker.peer import Peer
 from scale0.broker.peers import Peers
-from scale0.broker.requests import Request, Requests
+from scale0.broker.request import Request
+from scale0.broker.requests import Requests
 from scale0.broker.roster import Backend
 from scale0.broker.state import BrokerState
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.base import codes
-from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.wheel import LazyWheel
 from scale0.broker import wire
-from scale0.broker.calls import GRACE_SECONDS, Call, Pong
+from scale0.broker.calls import GRACE_SECONDS, Answered, Call, Failed, Managed, Partial, Pong, why_not
 from scale0.broker.dispatch import told_codec
-from scale0.broker.line import DOWN, ENDED, UP, Line, LineStep
+from scale0.broker.line import DOWN, ENDED, UP, Line
+from scale0.broker.line_step import LineStep
 from scale0.broker.rider import Rider
 from scale0.broker.state import FRONTEND
 
@@ -31,44 +31,11 @@ if TYPE_CHECKING:
 
 MIN_TIMEOUT_SECONDS: Final = 0.001
 """What is left, at the least, when a request is sent again at its very end."""
-HEAD_PARTS: Final = 3
-"""Frames of a message before its bodies: SCALE0/1, command and options."""
 PING_ID: Final = "~"
 BOUND_SECONDS: Final = 30.0
 """How long a broker that is gone is waited for because of what only it knows, before another one is looked for."""
 STALE_SECONDS: Final = 30.0
 """After this long in silence the broker may have forgotten us: negotiate again before asking."""
-
-
-class Partial(msgspec.Struct, frozen=True, gc=False):
-    """News: a part of an answer."""
-
-    tag: Any
-    bodies: Sequence[bytes]
-
-
-class Answered(msgspec.Struct, frozen=True, gc=False):
-    """News: the answer."""
-
-    tag: Any
-    bodies: Sequence[bytes]
-
-
-class Failed(msgspec.Struct, frozen=True, gc=False):
-    """News: it will not be answered."""
-
-    tag: Any
-    code: int
-    message: str
-
-
-class Managed(msgspec.Struct, frozen=True, gc=False):
-    """News: what came of a management command."""
-
-    tag: Any
-    code: int
-    message: str
-    body: bytes
 
 
 class FrontendSession:
@@ -85,8 +52,6 @@ class FrontendSession:
     ) -> None:
         """With `patience`, calls fail once no broker could be reached for that long, whatever their timeout."""
         self._limits = limits or Limits()
-        self._cut_bytes = 2 * self._limits.max_message_bytes
-        """Up to this the broker itself says that it is too big; libzmq takes no larger frame, and hangs up."""
         self._codec = told_codec(self._limits)
         self.line = Line(
             FRONTEND, endpoints, identity, chance, lambda: None, None, is_idle=lambda: self.is_idle, stays=self._stays
@@ -151,7 +116,7 @@ class FrontendSession:
         if self.line.state == ENDED:
             out.news.append(Failed(tag, *self._why_ended()))
             return
-        refusal = self._why_not(service, bodies)
+        refusal = why_not(service, bodies, self._limits)
         if refusal is not None:
             out.news.append(Failed(tag, refusal.code, refusal.message))
             return
@@ -326,18 +291,6 @@ class FrontendSession:
 
     def _probe_at(self) -> float:
         return max(self.line.heard, self._pinged) + self.line.interval
-
-    def _why_not(self, service: str, bodies: Sequence[bytes]) -> Refusal | None:
-        """What no broker takes is not sent: other requests travel in the same BATCH, and by the same connection."""
-        limits = self._limits
-        if len(service) > limits.max_service_bytes:
-            return Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
-        if len(bodies) > limits.max_parts - HEAD_PARTS:
-            return Refusal(codes.TOO_BIG, f"a request has at most {limits.max_parts - HEAD_PARTS} bodies")
-        for body in bodies:
-            if len(body) > self._cut_bytes:
-                return Refusal(codes.TOO_BIG, f"a body of {len(body)} bytes would cut the connection")
-        return None
 
     def _expect(self, now: Now, out: LineStep) -> None:
         """Silence counts from now: nothing was expected before."""

@@ -16,9 +16,9 @@ import msgspec
 
 from scale0.base import codes
 from scale0.base.now import Now
-from scale0.base.step import Message
 from scale0.broker import options
-from scale0.broker.book import PLACE, SERVER_KEY, Book, KnownGroup
+from scale0.broker.book import PLACE, SERVER_KEY, Book, OwnPart
+from scale0.broker.line_step import Ended, LineStep, Lost, Up
 
 if TYPE_CHECKING:
     import random
@@ -46,39 +46,6 @@ CHECKING: Final = "checking"
 READYING: Final = "readying"
 UP: Final = "up"
 ENDED: Final = "ended"
-
-
-class LineStep:
-    """What a session wants done, in this order: close, open, send; and what it tells its owner."""
-
-    __slots__ = ("close", "news", "open", "parts", "sends")
-
-    def __init__(self) -> None:
-        self.close = False
-        self.parts = False
-        """DISCONNECT is the last word on the connection that closes."""
-        self.open: str | None = None
-        self.sends: list[Message] = []
-        self.news: list[Any] = []
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """News: the connection is gone; why."""
-
-    reason: str
-
-
-class Up(msgspec.Struct, frozen=True):
-    """News: the broker has taken us in."""
-
-    identity: str
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """News: the line will not come back by itself."""
-
-    code: int
-    message: str
 
 
 class Line:
@@ -428,11 +395,3 @@ class Move(NamedTuple):
     place: str
     broker: str
     at: float
-
-
-class OwnPart(msgspec.Struct, frozen=True):
-    """What a line itself needs of its configuration."""
-
-    heartbeat_interval: float = 1.0
-    preferred_broker: str = ""
-    group_config: list[KnownGroup] = []

@@ -16,6 +16,7 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.base.wheel import LazyWheel
 from scale0.broker.connection import Connection
+from scale0.broker.request import Request
 from scale0.broker.roster import Backend, Roster
 from scale0.broker.state import BrokerState
 from scale0.broker.tally import Tally
@@ -24,64 +25,6 @@ from scale0.broker.workload import NoTasks, Workload
 
 ABANDONED_SLOT_SECONDS: Final = 600.0
 """How long a slot stays taken by work that nobody waits for any more, unless the backend answers or leaves."""
-
-
-class Request:
-    """One request, from its acceptance until its slot is free."""
-
-    __slots__ = (
-        "accepted",
-        "backend",
-        "bodies",
-        "bucket",
-        "deadline",
-        "ended",
-        "hops",
-        "id",
-        "number",
-        "origin",
-        "origin_id",
-        "owner",
-        "retry",
-        "service",
-        "size",
-        "spoke",
-    )
-
-    def __init__(
-        self,
-        id_: str,
-        number: int,
-        origin: Connection,
-        origin_id: str | int,
-        service: str,
-        bodies: Sequence[bytes],
-        accepted: float,
-        deadline: float,
-        retry: bool,
-        hops: int,
-    ) -> None:
-        self.hops = hops
-        """Brokers that it has passed before this one."""
-        self.id = id_
-        self.origin = origin
-        self.origin_id = origin_id
-        self.owner: Any = None
-        """While it waits: what stands for its client, also after that came back on another connection."""
-        self.service = service
-        self.bodies = bodies
-        self.backend: Backend | None = None
-        self.number = number
-        """In the order of acceptance: many are accepted in one turn, at one time."""
-        self.accepted = accepted
-        self.deadline = deadline
-        self.retry = retry
-        self.spoke = False
-        """A PARTIAL was passed on: it cannot be tried elsewhere any more."""
-        self.ended = False
-        """Answered, or its origin is gone; the backend may still be at it."""
-        self.size = len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies))
-        self.bucket = 0
 
 
 class Requests:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from scale0.base.now import Now
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 
 
 class Rider(Protocol):

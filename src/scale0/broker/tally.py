@@ -14,7 +14,7 @@ from scale0.events.histogram import bucket_of
 from scale0.events.requests import RequestFailed, RequestSummed
 
 if TYPE_CHECKING:
-    from scale0.broker.requests import Request
+    from scale0.broker.request import Request
 
 SUM_SECONDS: Final = 10.0
 """How often sums become events."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scale0.broker.requests import Request
+    from scale0.broker.request import Request
 
 Owner = Any
 """Of a request: what stands for its client."""

@@ -71,7 +71,6 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
         "management": {"enabled": not bare, "port": console_port()},
         **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
     }
-
     watching: list[Monitoring] = []
 
     def ready(broker: Broker) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from scale0.base.now import Now
-from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
+from scale0.broker.calls import Answered, Failed, Managed, Partial
+from scale0.broker.frontend import FrontendSession
 from scale0.client import payload
 from scale0.client.async_task import AsyncSubmission, AsyncTask
 from scale0.client.checks import check_command, check_request, check_timeout

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, Unpack
 
 from scale0.base.now import Now
-from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
-from scale0.broker.line import UP, LineStep
+from scale0.broker.calls import Answered, Failed, Managed, Partial
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line import UP
+from scale0.broker.line_step import LineStep
 from scale0.client import payload
 from scale0.client.checks import check_command, check_request, check_timeout
 from scale0.client.endpoints import endpoints_of

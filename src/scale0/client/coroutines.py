@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from scale0.base.now import Now
 from scale0.broker.backend import Work
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.client.outcome import late, perform_task_async
 from scale0.client.perform import Answer, Offer, perform_async
 from scale0.client.progress import Doing, here

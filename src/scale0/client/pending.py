@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scale0.base import codes
-from scale0.broker.frontend import Answered, Managed, Partial
+from scale0.broker.calls import Answered, Managed, Partial
 from scale0.client import payload
 from scale0.client.errors import CallError, error_of
 from scale0.zerotask.tickets import Ticket

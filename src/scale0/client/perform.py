@@ -20,7 +20,7 @@ from scale0.base.about import about
 from scale0.base.errors import Refusal
 from scale0.base.limits import Limits
 from scale0.broker.backend import Work, fit_message
-from scale0.broker.frontend import HEAD_PARTS
+from scale0.broker.calls import HEAD_PARTS
 from scale0.client import payload
 from scale0.client.payload import Signature
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from scale0.base.now import Now
 from scale0.broker.backend import BackendSession
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.client.outcome import Failure, Outcome, error_object, late, not_offered, perform_task
 from scale0.client.perform import Offer
 from scale0.client.progress import Attempted, Doing, here

@@ -22,7 +22,7 @@ from scale0.base.about import about
 from scale0.base.identity import is_reserved, is_service_name
 from scale0.base.limits import Limits
 from scale0.broker.backend import BackendSession, Offered, Work
-from scale0.broker.line import Ended, Lost, Up
+from scale0.broker.line_step import Ended, Lost, Up
 from scale0.client.children import CHILD_MARK, Children
 from scale0.client.crew import Crew
 from scale0.client.endpoints import endpoints_of

@@ -1,10 +1,10 @@
 """An agent's end of its connection to a Helen, over every reconnect, without the socket.
 
 Lives here: connecting with backoff, hello, heartbeats, answers to what Helen asks, and the window of reports. Never
-here: running a check, the spool (it offers, and is told what arrived), or TLS. Invariants: nothing of version 2 is
-said before `accepted`; every token offered is told once, as delivered or undelivered; an answer goes out on the
-connection on which it was asked for, or not at all; every attempt to connect waits a random time, and every wait has a
-deadline.
+here: the news themselves (`agent_news`), running a check, the spool (it offers, and is told what arrived), or TLS.
+Invariants: nothing of version 2 is said before `accepted`; every token offered is told once, as delivered or
+undelivered; an answer goes out on the connection on which it was asked for, or not at all; every attempt to connect
+waits a random time, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -13,10 +13,22 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from scale0.base.now import Now
 from scale0.equus import words
+from scale0.equus.agent_news import (
+    Accepted,
+    AgentStep,
+    Delivered,
+    Logged,
+    Lost,
+    Place,
+    Redirected,
+    Refused,
+    ReloadNow,
+    RunCheck,
+    TakeSchedule,
+    Undelivered,
+)
 from scale0.equus.encoder import encode
 from scale0.equus.parser import Fault, Heard, Parser
 from scale0.equus.results import UNKNOWN, Finding, write_result
@@ -52,85 +64,6 @@ ACCEPTED: Final = "accepted"
 ENDED: Final = "ended"
 
 _CONNECTED: Final = (GREETED, ACCEPTED)
-
-Place = tuple[str, int]
-"""Host and port; an IPv6 address stands without its brackets."""
-
-
-class AgentStep:
-    """What a session wants done, in this order: close, open, send; and what it tells its owner."""
-
-    __slots__ = ("close", "news", "open", "sends")
-
-    def __init__(self) -> None:
-        self.close = False
-        self.open: Place | None = None
-        self.sends: list[bytes] = []
-        self.news: list[News] = []
-
-
-class RunCheck(msgspec.Struct, frozen=True, gc=False):
-    """News: Helen asks for a check. `ticket` is for `finished`; ids of the wire begin anew with each connection."""
-
-    ticket: int
-    name: str
-    args: bytes
-
-
-class TakeSchedule(msgspec.Struct, frozen=True, gc=False):
-    """News: run these checks from now on; the body is JSON that nobody has looked at."""
-
-    body: bytes
-
-
-class ReloadNow(msgspec.Struct, frozen=True, gc=False):
-    """News: begin again, with nothing old."""
-
-
-class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """News: version 2 is spoken from here; reports may be offered."""
-
-    heartbeat_seconds: int
-
-
-class Refused(msgspec.Struct, frozen=True, gc=False):
-    """News: Helen said `error`; the connection is closed."""
-
-    message: str
-
-
-class Redirected(msgspec.Struct, frozen=True, gc=False):
-    """News: Helen sends us there, and we go."""
-
-    place: Place
-
-
-class Lost(msgspec.Struct, frozen=True, gc=False):
-    """News: the connection is gone, or did not come to be; why, and when the next attempt is made (monotonic)."""
-
-    reason: str
-    retry_at: float
-
-
-class Logged(msgspec.Struct, frozen=True, gc=False):
-    """News: something to be noted, and no more."""
-
-    text: str
-
-
-class Delivered(msgspec.Struct, frozen=True):
-    """News: Helen has these on disk."""
-
-    tokens: tuple[Any, ...]
-
-
-class Undelivered(msgspec.Struct, frozen=True):
-    """News: it is not known whether Helen has these: offer them again when there is room."""
-
-    tokens: tuple[Any, ...]
-
-
-News = RunCheck | TakeSchedule | ReloadNow | Accepted | Refused | Redirected | Lost | Logged | Delivered | Undelivered
 
 
 class AgentSession:

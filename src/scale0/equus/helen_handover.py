@@ -1,9 +1,9 @@
 """Agents that move between Helens: what is known of one goes where it is.
 
 Lives here: `Handover`: asking the others at a hello, answering them, and finding those who went unnoticed. Never here:
-what travels (`moved`, `watch_moves`), or who may come in (`helen_greeting`). Invariants: an agent's reports are taken
-by one Helen, unless the one who had it does not answer; she lets it go only to who says that it is there; nothing is
-forgotten before somebody else has it, and what is handed over twice counts once.
+what travels (`moved`, `watch_moves`, `handover_bodies`), or who may come in (`helen_greeting`). Invariants: an agent's
+reports are taken by one Helen, unless the one who had it does not answer; she lets it go only to who says that it is
+there; nothing is forgotten before somebody else has it, and what is handed over twice counts once.
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
-
-import msgspec
+from typing import Any, Final
 
 from scale0.base import codes
 from scale0.base.errors import Refusal
 from scale0.base.identity import is_identity
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
-from scale0.equus.agents import MAX_MERGED, Agent
+from scale0.equus.agents import Agent
 from scale0.equus.asked import Asker, Forward
+from scale0.equus.handover_bodies import (
+    PAGE,
+    UNREADABLE,
+    HasBody,
+    Held,
+    ReleaseBody,
+    Released,
+    decode_released,
+    held_of,
+    to_json,
+)
 from scale0.equus.helen_keeping import Keeping, Received
 from scale0.equus.helen_line import ENDED, HOLDING, HelenLine
 from scale0.equus.helen_siblings import Siblings
@@ -43,43 +52,10 @@ WINDOW: Final = 100
 """Agents that one other Helen is asked for at once; the rest wait for her answers."""
 MAX_VERIFIED: Final = 1_000
 """Requests of other Helens that wait for such an answer."""
-PAGE: Final = 500
-"""Agents in one question whether they are elsewhere."""
 MAX_PAGES: Final = 20
 """Of these questions at once; the rest come next time."""
 
 Admit = Callable[[HelenLine, Agent, int, str, Now, Step], None]
-Name = Annotated[str, msgspec.Meta(max_length=255)]
-
-
-class ReleaseBody(msgspec.Struct, frozen=True):
-    """Of `helen.<identity>.release`: let go of an agent, it is here."""
-
-    agent: Name
-    to: Name
-    merged: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_MERGED)] = ()
-    """The last handovers by which it came there: one of ours among them has arrived."""
-
-
-class HasBody(msgspec.Struct, frozen=True, rename={"sender": "from"}):
-    """Of `helen.<identity>.has`: which of these are connected to you?"""
-
-    agents: Annotated[list[Name], msgspec.Meta(max_length=2 * PAGE)]
-    sender: Name = ""
-    """Who has something of theirs to hand over; blank: nobody, it is only a question."""
-
-
-class _Held(msgspec.Struct, frozen=True):
-    held: list[str] = []
-
-
-class _Released(msgspec.Struct, frozen=True):
-    rows: Bundle | None = None
-
-
-_to_json: Final = msgspec.json.Encoder().encode
-_read_held: Final = msgspec.json.Decoder(_Held).decode
-_read_released: Final = msgspec.json.Decoder(_Released).decode
 
 
 class _Joining:
@@ -241,7 +217,7 @@ class Handover:
             self._hear_released(name, window, identity, joining, value, now, out)
 
         self._state.count("handovers_asked")
-        step.ask(Forward(f"helen.{name}.release", _to_json(body), HANDOVER_SECONDS, then))
+        step.ask(Forward(f"helen.{name}.release", to_json(body), HANDOVER_SECONDS, then))
 
     def _hear_released(
         self, name: str, window: _Window, identity: str, joining: _Joining | None, value: Any, now: Now, step: Step
@@ -265,8 +241,8 @@ class Handover:
         if not isinstance(value, bytes):
             return None
         try:
-            return _read_released(value).rows
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return decode_released(value).rows
+        except UNREADABLE:
             self._state.count("handovers_not_understood")
             return None
 
@@ -289,7 +265,7 @@ class Handover:
     def has(self, asker: Asker, body: HasBody, step: Step) -> None:
         """Which of these are here; whoever has something of theirs is asked for it."""
         held = [name for name in body.agents if self._is_here(name)]
-        asker.reply(_to_json(_Held(held)), step)
+        asker.reply(to_json(Held(held)), step)
         if body.sender in self._siblings.live:
             for name in held:
                 if name not in self._joining:
@@ -309,7 +285,7 @@ class Handover:
             kept.confirm(body.agent, step)
             moved = None
         if moved is None and not self._knows(body.agent):
-            asker.reply(_to_json(_Released()), step)
+            asker.reply(to_json(Released()), step)
             return
         if self._verified >= MAX_VERIFIED:
             raise Refusal(codes.TOO_MANY, "too many agents go at once")
@@ -320,7 +296,7 @@ class Handover:
             self._verified -= 1
             self._hear_verified(asker, body, value, now, out)
 
-        question = _to_json(HasBody([body.agent]))
+        question = to_json(HasBody([body.agent]))
         step.ask(Forward(f"helen.{body.to}.has", question, VERIFY_SECONDS, then))
 
     def _knows(self, identity: str) -> bool:
@@ -328,15 +304,11 @@ class Handover:
         return (agent is not None and agent.protocol > 0) or identity in self._joining
 
     def _hear_verified(self, asker: Asker, body: ReleaseBody, value: Any, now: Now, step: Step) -> None:
-        try:
-            held = body.agent in _read_held(value).held if isinstance(value, bytes) else False
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            held = False
-        if not held:
+        if body.agent not in held_of(value):
             self._state.count("handovers_refused")
             asker.refuse(codes.NOT_ALLOWED, f"{body.to} does not say that {body.agent} is there", step)
             return
-        asker.promise(_to_json(_Released(self._let_go(body.agent, body.to, now, step))), step)
+        asker.promise(to_json(Released(self._let_go(body.agent, body.to, now, step))), step)
 
     def _let_go(self, identity: str, to: str, now: Now, step: Step) -> Bundle | None:
         """It is another Helen's from here on; the answer is all that is known of it."""
@@ -372,7 +344,7 @@ class Handover:
         pages = [away[at : at + PAGE] for at in range(start, len(away), PAGE)][:MAX_PAGES]
         self._cursor = start + len(pages) * PAGE
         for page in pages:
-            body = _to_json(HasBody(page, state.settings.identity))
+            body = to_json(HasBody(page, state.settings.identity))
             asked = frozenset(page)
 
             def then(value: Any, now: Now, _step: Step, asked: frozenset[str] = asked) -> None:
@@ -383,13 +355,7 @@ class Handover:
 
     def _hear_held(self, asked: frozenset[str], value: Any, now: Now) -> None:
         """She will ask for these; until then they are not missed."""
-        if not isinstance(value, bytes):
-            return
-        try:
-            held = _read_held(value).held
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
-        for identity in held:
+        for identity in held_of(value):
             agent = self._state.agents.get(identity) if identity in asked else None
             if agent is not None and agent.line is None:
                 agent.elsewhere_until = now.mono + ELSEWHERE_SECONDS

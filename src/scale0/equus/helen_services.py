@@ -21,7 +21,8 @@ from scale0.base.step import Step
 from scale0.equus.agents import Agent, is_check_name
 from scale0.equus.alive import Alive
 from scale0.equus.asked import Asked, Asker
-from scale0.equus.helen_handover import Handover, HasBody, ReleaseBody
+from scale0.equus.handover_bodies import HasBody, ReleaseBody
+from scale0.equus.helen_handover import Handover
 from scale0.equus.helen_keeping import Keeping
 from scale0.equus.helen_line import FAIR_SECONDS, HelenLine
 from scale0.equus.helen_siblings import Siblings

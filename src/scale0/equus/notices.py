@@ -20,6 +20,8 @@ from scale0.base.errors import StoreError
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.config.monitoring import Reaction
+from scale0.equus.results import OK
+from scale0.equus.state import CheckState
 from scale0.events.checks import NoticeDropped, NoticeSent
 from scale0.store.checks import DropNotice, NoticeRow, PutNotice, ReadNotices
 
@@ -99,6 +101,30 @@ _to_json: Final = msgspec.json.Encoder().encode
 def notice_id(*parts: str) -> str:
     """An id that the same notice always gets."""
     return "n-" + hashlib.blake2s("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def notice_of(
+    handler: str, key: tuple[str, str], state: CheckState, labels: dict[str, str], incident: str, wall: float
+) -> Notice:
+    """What a handler is told of the state of a check: that it has a problem, or has none any more."""
+    agent, check = key
+    id_ = notice_id(handler, agent, check, state.state, str(state.at), state.ref)
+    said = {
+        "id": id_,
+        "kind": "recovery" if state.state == OK else "problem",
+        "handler": handler,
+        "agent": agent,
+        "check": check,
+        "state": state.state,
+        "previous": state.told,
+        "message": state.message,
+        "at": state.at,
+        "since": state.since,
+        "flapping": state.flapping,
+        "incident": incident,
+        "labels": labels,
+    }
+    return Notice(id=id_, handler=handler, agent=agent, check=check, state=state.state, made=wall, said=said)
 
 
 def wants(handler: Reaction, state: str) -> bool:

@@ -8,7 +8,6 @@ recorded and moves nothing.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,7 +19,8 @@ from scale0.config.schema import ClientConfig
 from scale0.equus import downtimes, watch_moves, watch_views
 from scale0.equus.book import Book, Definition
 from scale0.equus.incidents import REMOVED, UP, Incidents, Key
-from scale0.equus.notices import Notice, Outbox, notice_id, wants
+from scale0.equus.looks import SLICE, Looks
+from scale0.equus.notices import Outbox, notice_of, wants
 from scale0.equus.results import OK, Finding
 from scale0.equus.state import CheckState, to_row
 from scale0.equus.suppression import causes
@@ -31,12 +31,6 @@ from scale0.store.checks import DropCheckState, PutCheckState
 
 __all__ = ["Answered", "Watch", "WatchRows"]
 
-SLICE: Final = 500
-"""Agents, and held notices, that are looked at in one turn after a change: others wait for the turn."""
-LOOK_SECONDS: Final = 30.0
-"""How often the wall clock is compared with planned times: it may jump."""
-STEP_SECONDS: Final = 1.0
-"""A wall clock that goes back by more makes us look at planned times again."""
 SWEEP_SECONDS: Final = 300.0
 """How often incidents that are long over are forgotten, some at a time: faster than they can go on being opened."""
 MAX_RUN_SECONDS: Final = 1e9
@@ -59,8 +53,8 @@ class Watch:
     """All checks of one Helen."""
 
     __slots__ = (
-        *("_agents", "_again", "_book", "_boundary", "_dirty", "_held", "_incidents", "_look_at", "_looked"),
-        *("_looking", "_mono", "_outbox", "_part", "_part_changed", "_started", "_sweep_at", "_touched", "_wall"),
+        *("_agents", "_book", "_dirty", "_held", "_incidents", "_looks", "_outbox", "_part", "_part_changed"),
+        *("_started", "_sweep_at", "_touched", "_wall"),
     )
 
     def __init__(self, rows: WatchRows) -> None:
@@ -76,17 +70,8 @@ class Watch:
         """Agents whose own row this turn changed."""
         self._held: dict[Key, None] = {}
         """Checks with a notice that is due and suppressed."""
-        self._again: deque[Watched] = deque()
-        """Agents to look at: their selection or their downtimes may be others."""
-        self._looking: deque[Key] = deque()
-        """Held notices to look at."""
-        self._boundary: float | None = None
-        """The next wall time at which a downtime or silence begins or ends."""
-        self._looked = 0.0
-        """The wall time of the last look at these."""
-        self._look_at = 0.0
+        self._looks = Looks()
         self._sweep_at = 0.0
-        self._mono = 0.0
         self._wall = 0.0
         self._started = False
         for watched in self._agents.values():
@@ -121,17 +106,8 @@ class Watch:
         return min(SLICE, self._book.agents_at_once)
 
     def _look_at_all(self, now: Now) -> None:
-        """Times or settings changed: every agent and every held notice is looked at, some in each turn."""
-        for watched in self._agents.values():
-            self._queue(watched)
-        self._looking = deque(self._held)
-        self._looked = now.wall
-        self._boundary = self._book.next_boundary(now.wall)
-
-    def _queue(self, watched: Watched) -> None:
-        if not watched.queued:
-            watched.queued = True
-            self._again.append(watched)
+        """Times or settings changed."""
+        self._looks.begin(self._agents.values(), self._held, self._book.next_boundary(now.wall), now)
 
     def _know(self, agent: str, labels: dict[str, str]) -> Watched:
         """The agent, with the checks that it runs by its labels and the current book."""
@@ -147,7 +123,7 @@ class Watch:
             self._touch(watched)
         watched.labels = labels
         self._choose(watched)
-        self._queue(watched)
+        self._looks.queue(watched)
         return watched
 
     def _choose(self, watched: Watched) -> None:
@@ -275,28 +251,8 @@ class Watch:
             if handler is None or not wants(handler, state.state):
                 continue
             told.append(name)
-            agent, check, at = watched.agent, definition.name, state.at
-            id_ = notice_id(name, agent, check, state.state, str(at), state.ref)
-            said = {
-                "id": id_,
-                "kind": "recovery" if recovered else "problem",
-                "handler": name,
-                "agent": agent,
-                "check": check,
-                "state": state.state,
-                "previous": state.told,
-                "message": state.message,
-                "at": at,
-                "since": state.since,
-                "flapping": state.flapping,
-                "incident": incident,
-                "labels": watched.labels,
-            }
-            self._outbox.put(
-                Notice(id=id_, handler=name, agent=agent, check=check, state=state.state, made=now.wall, said=said),
-                now,
-                step,
-            )
+            key = (watched.agent, definition.name)
+            self._outbox.put(notice_of(name, key, state, watched.labels, incident, now.wall), now, step)
         state.told, state.told_at = state.state, now.wall
         state.told_to = () if recovered else tuple(dict.fromkeys((*state.told_to, *told)))
 
@@ -366,7 +322,7 @@ class Watch:
                 # Each of the two knew a part: only together they know that a notice is due.
                 self._reconsider(key, now, step)
         self._touch(watched)
-        self._queue(watched)
+        self._looks.queue(watched)
 
     @property
     def alive_checks(self) -> tuple[Definition, ...]:
@@ -396,24 +352,20 @@ class Watch:
 
     def tick(self, now: Now, step: Step) -> None:
         """Do what its time has come for."""
-        self._mono, self._wall = now.mono, now.wall
+        self._wall = now.wall
         if not self._started:
             self._started = True
             self._outbox.start(now)
             self._sweep_at = now.mono + SWEEP_SECONDS
             self._look_at_all(now)
-        if now.wall < self._looked - STEP_SECONDS or (self._boundary is not None and now.wall >= self._boundary):
+        if self._looks.is_due(now):
             self._look_at_all(now)
-        self._looked = now.wall
-        self._look_at = now.mono + LOOK_SECONDS
-        for _ in range(min(self.slice, len(self._again))):
-            watched = self._again.popleft()
-            watched.queued = False
+        self._looks.note(now)
+        for watched in self._looks.take_agents(self.slice):
             if self._agents.get(watched.agent) is watched:
                 self._look_at_agent(watched, now, step)
-        if not self._again:
-            for _ in range(min(SLICE, len(self._looking))):
-                self._reconsider(self._looking.popleft(), now, step)
+        for key in self._looks.take_held():
+            self._reconsider(key, now, step)
         if self.configured:
             # Until somebody says which handlers there are, none is known to be gone.
             self._outbox.tick(now, step)
@@ -423,13 +375,9 @@ class Watch:
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, by the monotonic clock."""
-        if not self._started or self._again or self._looking:
+        if not self._started:
             return 0.0
-        when = self._sweep_at
-        if self._book.has_times:
-            when = min(when, self._look_at)
-        if self._boundary is not None:
-            when = min(when, self._mono + self._boundary - self._wall)
+        when = min(self._sweep_at, self._looks.deadline(self._book.has_times))
         due = self._outbox.deadline() if self.configured else None
         return when if due is None else min(when, due)
 

@@ -51,7 +51,7 @@ _decode_part: Final = msgspec.json.Decoder(ClientConfig).decode
 class Watched:
     """What is known of one agent."""
 
-    __slots__ = ("agent", "book", "changed", "closed", "downtimes", "labels", "queued", "selected", "states")
+    __slots__ = ("agent", "book", "closed", "downtimes", "labels", "queued", "selected", "states")
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
@@ -66,12 +66,9 @@ class Watched:
         """Incidents whose end another Helen recorded, the last ones."""
         self.queued = False
         """It waits for its turn to be looked at."""
-        self.changed = False
-        """Its own row must be written."""
 
     def put(self) -> PutCheckState:
         """Its own row."""
-        self.changed = False
         downtimes = [(name, check, ends) for (name, check), ends in self.downtimes.items()]
         return PutCheckState(self.agent, "", _encode(OwnRow(self.labels, downtimes, self.closed)))
 

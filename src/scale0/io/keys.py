@@ -21,8 +21,6 @@ from scale0.io.files import write_secret
 
 PUBLIC_ENDING: Final = ".key"
 SECRET_ENDING: Final = ".key_secret"
-KEY_CHARS: Final = 40
-"""Of a key of 32 bytes, in Z85."""
 MAX_FILE_BYTES: Final = 16_384
 """More than any certificate has."""
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO

@@ -9,7 +9,6 @@ came, because libzmq may signal only once; what could not be sent goes back to t
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import math
 import os
@@ -25,9 +24,11 @@ import zmq.utils.monitor
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Message
-from scale0.broker.line import KEYS_REFUSED, LineStep
+from scale0.broker.line import KEYS_REFUSED
+from scale0.broker.line_step import LineStep
 from scale0.broker.wire import BATCH, batch_length, encode, encode_batch
 from scale0.io.clock import read_now
+from scale0.io.context import count_sockets, shared_context
 from scale0.io.door import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
 from scale0.io.frames import drain, readable, send_frames
 
@@ -49,39 +50,6 @@ GOODBYE_MS: Final = 200
 IDLE_SECONDS: Final = 0.01
 """After this long without a look, whoever sends looks first."""
 PLAIN_IPV4: Final = re.compile(r"tcp://[0-9.]+:[0-9]+")
-
-_context: zmq.Context[zmq.Socket[bytes]] | None = None
-_context_pid = 0
-_context_lock = threading.Lock()
-_open_sockets = 0
-
-
-def shared_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """One context per process; a fork gets its own."""
-    global _context, _context_pid  # noqa: PLW0603  # one per process is the point
-    with _context_lock:
-        if _context is None or _context_pid != os.getpid():
-            _context = zmq.Context()
-            _context_pid = os.getpid()
-        return _context
-
-
-def count_sockets(more: int) -> None:
-    """Sockets of links that are open, so that the end of the process waits for none of them."""
-    global _open_sockets  # noqa: PLW0603
-    with _context_lock:
-        _open_sockets += more
-
-
-@atexit.register
-def say_last_words() -> None:
-    """Let what was sent last leave: libzmq sends from a thread of its own, and that would end with us.
-
-    It takes as long as the linger of the last sockets at the most. A socket that nobody closed would make it wait for
-    ever, so then it is not done.
-    """
-    if _context is not None and _context_pid == os.getpid() and _open_sockets == 0:
-        _context.term()
 
 
 def why_unshaken(event: int, has_keys: bool) -> str:

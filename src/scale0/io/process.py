@@ -126,17 +126,9 @@ async def serve(
 ) -> int:
     """Open the store, then the doors; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
-    stop: asyncio.Future[int] = loop.create_future()
-
-    def end(status: int = 0) -> None:
-        if not stop.done():
-            stop.set_result(status)
-
-    def fail(error: BaseException) -> None:
-        end(status_of(error))
-
+    stop, end = ending(loop)
     opened = store.open()
-    commits = Commits(store, loop, fail)
+    commits = Commits(store, loop, lambda error: end(status_of(error)))
     scribe = Scribe(scribe_settings(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
@@ -159,15 +151,12 @@ async def serve(
         runner.start(step, now)
         start_curve(curve, broker, doors, publishers, runner)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end)
+            loop.add_signal_handler(number, end, 0)
         scribe.start()
         ready(broker)
         async with beside(broker, store, curve, served):
             status = await stop
-        last, now = Step(), read_now()
-        if status == 0:
-            broker.stop("stopped", now, last)
-        runner.stop(last, now)
+        last_turn(broker, runner, status)
         await flush(commits, store)
         for socket in (*doors, *publishers):
             socket.close()
@@ -181,6 +170,25 @@ async def serve(
         with contextlib.suppress(Exception):
             commits.close()
         context.destroy(linger=200)
+
+
+def ending(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[int], Callable[[int], None]]:
+    """What a process waits for, and what ends it with a status: the first one counts."""
+    stop: asyncio.Future[int] = loop.create_future()
+
+    def end(status: int) -> None:
+        if not stop.done():
+            stop.set_result(status)
+
+    return stop, end
+
+
+def last_turn(broker: Broker, runner: Runner, status: int) -> None:
+    """The doors are closed; a broker that ends in order says so."""
+    last, now = Step(), read_now()
+    if status == 0:
+        broker.stop("stopped", now, last)
+    runner.stop(last, now)
 
 
 @contextlib.asynccontextmanager

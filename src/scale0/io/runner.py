@@ -1,8 +1,9 @@
 """The runner: turns of drain, decide, commit, send.
 
-Lives here: the loop around a machine. Never here: a protocol. Invariants: a turn takes in a bounded number of messages;
-what depends on no commit leaves at the end of the turn, what does leaves after its commit; a peer that does not read
-holds back nobody else, and no more than `max_client_bytes` of memory for longer than STALL_SECONDS.
+Lives here: the loop around a machine. Never here: a protocol, or what a machine and a door are (`runnable`).
+Invariants: a turn takes in a bounded number of messages; what depends on no commit leaves at the end of the turn, what
+does leaves after its commit; a peer that does not read holds back nobody else, and no more than `max_client_bytes` of
+memory for longer than STALL_SECONDS.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 from scale0.base.about import about
 from scale0.base.now import Now
 from scale0.base.step import Message, Peer, Question, Step
 from scale0.events.journal import Journal
+from scale0.io.backlog import Backlog
 from scale0.io.commits import Commits
-from scale0.io.door import Publisher, Sent
+from scale0.io.door import Publisher
+from scale0.io.runnable import ClosingDoor, DialingDoor, Door, Machine
 
 log = logging.getLogger("scale0.runner")
 
@@ -29,68 +31,12 @@ TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
 """How often a peer that could take nothing more is tried, if libzmq says nothing."""
-STALL_SECONDS: Final = 0.5
-"""How long a peer that has too much waiting may take nothing."""
-BURST_FACTOR: Final = 3
-"""By how many times the limit a peer that does read may be behind."""
 MAX_UNSTORED_BYTES: Final = 64 * 1024 * 1024
 """What waits for the disk; while there is more, a door that can make others wait takes nothing in."""
 ROW_BYTES: Final = 1_024
 """What a row counts for in that, whatever it holds; events count as they are."""
 MAX_DELAY_SECONDS: Final = 3_600.0
 """The longest sleep."""
-
-
-class Machine(Protocol):
-    """What the runner turns."""
-
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None: ...
-    def tick(self, now: Now, step: Step) -> None: ...
-    def deadline(self) -> float | None: ...
-    def answer(self, ask: object, value: object, now: Now, step: Step) -> None: ...
-    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Step) -> None: ...
-    def overflow(self, connection: Any, now: Now, step: Step) -> None: ...
-    def settle(self, now: Now, step: Step) -> None: ...
-    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None: ...
-
-
-class Door(Protocol):
-    """Where messages come in and go out: a ROUTER socket, or whatever can be made to look like one."""
-
-    name: str
-
-    @property
-    def descriptor(self) -> int: ...
-    def drain(self, most: int) -> Iterator[list[bytes]]: ...
-    def pending(self) -> bool: ...
-    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent: ...
-
-
-@runtime_checkable
-class ClosingDoor(Protocol):
-    """A door that can end a connection, and make whoever stands there wait; a ROUTER socket can do neither."""
-
-    def close_peer(self, routing_id: bytes) -> None: ...
-
-
-@runtime_checkable
-class DialingDoor(Protocol):
-    """A door that goes to others."""
-
-    def dial(self, endpoint: str) -> None: ...
-    def hang_up(self, endpoint: str) -> None: ...
-
-
-class Backlog:
-    """What waits for one peer that does not read."""
-
-    __slots__ = ("bytes", "frames", "moved")
-
-    def __init__(self, mono: float) -> None:
-        self.frames: deque[list[bytes]] = deque()
-        self.bytes = 0
-        self.moved = mono
-        """When it last took something."""
 
 
 class Runner:
@@ -367,10 +313,8 @@ class Runner:
             self._judge(peer, backlog, now, step)
 
     def _judge(self, peer: Peer, backlog: Backlog, now: Now, step: Step) -> None:
-        """A peer that reads may get a burst; one over the limit that has taken nothing for a while is let go."""
-        over = backlog.bytes - self._max_client_bytes
-        stalled = now.mono - backlog.moved > STALL_SECONDS
-        if over > 0 and (stalled or over > BURST_FACTOR * self._max_client_bytes):
+        """A peer that is too far behind is let go."""
+        if backlog.is_too_much(self._max_client_bytes, now.mono):
             self._backlogs.pop(peer, None)
             self._machine.overflow(peer, now, step)
 

@@ -19,17 +19,8 @@ from scale0.broker.access import OPERATOR, VIEWER
 from scale0.broker.management import Call, Done, Management, Outcome
 from scale0.broker.views import MAX_PAGE_ROWS
 from scale0.events.tasks import TaskReopened
-from scale0.store.tasks import (
-    FINISHED,
-    STATUS_CODES,
-    STATUS_NAMES,
-    EndedTask,
-    ListTasks,
-    OpenTask,
-    ReopenTask,
-    TaskPage,
-    reopened,
-)
+from scale0.store.task_asks import ListTasks, TaskPage
+from scale0.store.tasks import FINISHED, STATUS_CODES, STATUS_NAMES, EndedTask, OpenTask, ReopenTask, reopened
 from scale0.store.writes import MAX_INTEGER
 from scale0.zerotask.machine import Tasks
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds, read_kept

@@ -20,7 +20,8 @@ from scale0.broker.roster import Backend
 from scale0.broker.workload import Workload
 from scale0.io.titanic_runs import METHOD_PREFIX, OWN_NAME, Runs
 from scale0.majordomo.titanic import DONE, FAILED, PENDING, TITANIC_CLOSE, UNKNOWN, Then, pack_frames, read_frames
-from scale0.store.tasks import CANCELLED, FINISHED, EndedTask, FindNew, Found, OpenTask
+from scale0.store.task_asks import FindNew, Found
+from scale0.store.tasks import CANCELLED, FINISHED, EndedTask, OpenTask
 from scale0.zerotask.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, USUAL, TaskOptions
 from scale0.zerotask.machine import Tasks
 from scale0.zerotask.queue import OWN_IDS

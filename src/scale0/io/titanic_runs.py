@@ -22,7 +22,7 @@ from scale0.broker.broker import Broker
 from scale0.broker.connection import Connection
 from scale0.broker.roster import Backend
 from scale0.majordomo.titanic import DONE, pack_frames, read_frames
-from scale0.store.tasks import ListTasks, TaskPage
+from scale0.store.task_asks import ListTasks, TaskPage
 from scale0.zerotask.arguments import DEFAULT_TIMEOUT_SECONDS
 from scale0.zerotask.machine import Tasks
 from scale0.zerotask.task import Task

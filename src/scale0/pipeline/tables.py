@@ -27,7 +27,6 @@ CLIENT: Final = "client"
 SERVICE: Final = "service"
 AGENT: Final = "agent"
 CHECK: Final = "check"
-SUBJECT_KINDS: Final = (BROKER, CLIENT, SERVICE, AGENT, CHECK)
 
 SOFT: Final = "soft"
 """The reason of an `up` that has a problem which is not yet hard."""

@@ -13,43 +13,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scale0.store import writes as limits
 from scale0.store.interface import FIRST_TASK_SEQ, StoreFailed
+from scale0.store.memory_pages import list_tasks
 from scale0.store.sharing import Claimed, ClaimTasks
-from scale0.store.tasks import (
-    ASSIGNED,
-    CANCELLED,
-    FAILED,
-    FINISHED,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
-    ChangeTask,
+from scale0.store.task_asks import (
     CountTasks,
-    DropFollow,
-    DropTaskClient,
-    EndedTask,
-    EndTask,
     FindNew,
     FindTasks,
     Found,
-    LeaseTask,
     ListTasks,
-    OpenTask,
-    PutFollow,
-    PutTask,
-    PutTaskClient,
     ReadExpiry,
     ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
     ReadSettled,
+    TaskAsk,
+)
+from scale0.store.tasks import (
+    ASSIGNED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    SCHEDULED,
+    ChangeTask,
+    DropFollow,
+    DropTaskClient,
+    EndedTask,
+    EndTask,
+    LeaseTask,
+    OpenTask,
+    PutFollow,
+    PutTask,
+    PutTaskClient,
     ReopenTask,
     SweepTasks,
-    TaskAsk,
     TaskClient,
-    TaskPage,
     TaskWrite,
     reopened,
 )
@@ -350,7 +349,7 @@ class MemoryTasks:
             case CountTasks():
                 return dict(Counter(task.status for task in self._open.values()))
             case ListTasks():
-                return self._list(ask)
+                return list_tasks(self._open, self._ended, ask)
             case _:
                 raise TypeError(f"{type(ask).__name__}: this store is not shared")
 
@@ -371,51 +370,6 @@ class MemoryTasks:
             size += len(self._open[seq].params)
             if size >= ask.max_bytes:
                 return
-
-    def _list(self, ask: ListTasks) -> TaskPage:
-        limit = max(1, bounded(ask.limit))
-        walks: list[tuple[list[Any], int | None]] = []
-        if ask.status is None or ask.status in (SCHEDULED, QUEUED, ASSIGNED, RUNNING):
-            walks.append(_walk(self._open, ask, limit, by=()))
-        if ask.status is None or ask.status in (FINISHED, FAILED, CANCELLED):
-            rare = ask.status is not None and ask.status != FINISHED
-            walks.append(_walk(self._ended, ask, limit, by=("status",) if rare else ("method",)))
-        low = max((stopped for _, stopped in walks if stopped is not None), default=None)
-        whole = sorted(
-            (task for tasks, _ in walks for task in tasks if low is None or task.seq >= low),
-            key=lambda task: -task.seq,
-        )
-        page = tuple(_listed(task) for task in whole[:limit])
-        return TaskPage(page, page[-1].seq if len(whole) > limit else low)
-
-
-def _walk(table: dict[int, Any], ask: ListTasks, limit: int, by: tuple[str, ...]) -> tuple[list[Any], int | None]:
-    """What is wanted of a table, one more than a page at most; and where the walk stopped, None at its end.
-
-    The SQLite twin has an index for `by`: it does not pass the others. For the other filters it looks at few rows.
-    """
-    wanted = {name: value for name in ("status", "method", "client") if (value := getattr(ask, name)) is not None}
-    indexed = {name: value for name, value in wanted.items() if name in by}
-    seqs = sorted((seq for seq in table if ask.before_seq is None or seq < ask.before_seq), reverse=True)
-    tasks = [table[seq] for seq in seqs if _fits(table[seq], indexed)]
-    stopped = None
-    if len(wanted) > len(indexed) and len(tasks) >= limits.LIST_SCAN_ROWS:
-        tasks = tasks[: limits.LIST_SCAN_ROWS]
-        stopped = tasks[-1].seq
-    tasks = [task for task in tasks if _fits(task, wanted)]
-    if len(tasks) > limit:
-        return tasks[: limit + 1], tasks[limit].seq
-    return tasks, stopped
-
-
-def _fits(task: OpenTask | EndedTask, wanted: dict[str, Any]) -> bool:
-    return all(getattr(task, name) == value for name, value in wanted.items())
-
-
-def _listed(task: OpenTask | EndedTask) -> OpenTask | EndedTask:
-    if isinstance(task, OpenTask):
-        return msgspec.structs.replace(task, params=b"", options=b"")
-    return msgspec.structs.replace(task, params=b"", options=b"", result=b"")
 
 
 def _starts(prefix: str) -> Callable[[str], bool]:

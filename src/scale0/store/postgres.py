@@ -46,13 +46,8 @@ from scale0.store.postgres_tasks import ClaimAll, answer_tasks, take_tasks
 from scale0.store.postgres_writes import Commit
 from scale0.store.shared_tasks import takes
 from scale0.store.sharing import Beat, ClaimTasks
-from scale0.store.tasks import (
-    EndTask,
-    FindNew,
-    Found,
-    ListTasks,
-    PutTask,
-)
+from scale0.store.task_asks import FindNew, Found, ListTasks
+from scale0.store.tasks import EndTask, PutTask
 from scale0.store.writes import Answer, Ask, ReadDocument, ReadDocuments, ReadJournal, Write
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from scale0.store.interface import StoreFenced
 from scale0.store.postgres_brokers import FENCED, Life
 from scale0.store.postgres_rows import JOINED, NAMED, Named, named
 from scale0.store.postgres_text import clean
-from scale0.store.tasks import FindNew, Found, TaskClient
+from scale0.store.task_asks import FindNew, Found
+from scale0.store.tasks import TaskClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,8 @@ from scale0.store.sqlite_pages import Way, compose_page
 if TYPE_CHECKING:
     import psycopg
 
-    from scale0.store.tasks import EndedTask, ListTasks, OpenTask, TaskPage
+    from scale0.store.task_asks import ListTasks, TaskPage
+    from scale0.store.tasks import EndedTask, OpenTask
 
 _FILTERS: Final = """
     (%(status)s::bigint IS NULL OR status = %(status)s) AND (%(method)s::text IS NULL OR method = %(method)s)

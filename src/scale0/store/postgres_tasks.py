@@ -25,11 +25,10 @@ from scale0.store.sharing import (
     TakeErrands,
     TakeOrphans,
 )
-from scale0.store.tasks import (
+from scale0.store.task_asks import (
     CountTasks,
     FindTasks,
     ListTasks,
-    OpenTask,
     ReadExpiry,
     ReadFollowers,
     ReadPriorities,
@@ -38,6 +37,7 @@ from scale0.store.tasks import (
     ReadSettled,
     TaskAsk,
 )
+from scale0.store.tasks import OpenTask
 from scale0.store.writes import TaskAnswer, bounded, fit
 
 if TYPE_CHECKING:

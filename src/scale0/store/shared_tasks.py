@@ -28,6 +28,16 @@ from scale0.store.sharing import (
     TakeErrands,
     TakeOrphans,
 )
+from scale0.store.task_asks import (
+    FindNew,
+    FindTasks,
+    Found,
+    ReadFollowers,
+    ReadPriorities,
+    ReadQueue,
+    ReadSchedule,
+    TaskAsk,
+)
 from scale0.store.tasks import (
     ASSIGNED,
     QUEUED,
@@ -37,19 +47,11 @@ from scale0.store.tasks import (
     DropFollow,
     EndedTask,
     EndTask,
-    FindNew,
-    FindTasks,
-    Found,
     LeaseTask,
     OpenTask,
     PutFollow,
     PutTask,
-    ReadFollowers,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
     ReopenTask,
-    TaskAsk,
     TaskWrite,
 )
 from scale0.store.writes import MAX_READ_ROWS, TaskAnswer, bounded

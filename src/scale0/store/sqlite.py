@@ -20,7 +20,8 @@ from scale0.store.interface import CHECK_WRITES, Opened, StoreFailed, StoreRefus
 from scale0.store.lock import FILE_MODE, make_folder, sync_folder, take_lock
 from scale0.store.schema import migrate, refuse_strange
 from scale0.store.sqlite_checks import answer_checks, apply_checks
-from scale0.store.sqlite_tasks import TASK_STATEMENTS, answer_tasks, apply_writes, open_tasks
+from scale0.store.sqlite_task_asks import answer_tasks
+from scale0.store.sqlite_tasks import TASK_STATEMENTS, apply_writes, open_tasks
 from scale0.store.writes import (
     MAX_INTEGER,
     Answer,

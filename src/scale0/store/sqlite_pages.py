@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from scale0.store import writes
-from scale0.store.tasks import (
-    ASSIGNED,
-    CANCELLED,
-    FAILED,
-    FINISHED,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
-    EndedTask,
-    ListTasks,
-    OpenTask,
-    TaskPage,
-)
+from scale0.store.task_asks import ListTasks, TaskPage
+from scale0.store.tasks import ASSIGNED, CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, SCHEDULED, EndedTask, OpenTask
 
 if TYPE_CHECKING:
     import sqlite3

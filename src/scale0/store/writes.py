@@ -13,14 +13,8 @@ import msgspec
 from scale0.events.journal import JournalRow
 from scale0.store.checks import CheckAnswer, CheckAsk, CheckWrite
 from scale0.store.sharing import Beaten, Claimed, PutErrand
-from scale0.store.tasks import (
-    EndedTask,
-    Found,
-    OpenTask,
-    TaskAsk,
-    TaskPage,
-    TaskWrite,
-)
+from scale0.store.task_asks import Found, TaskAsk, TaskPage
+from scale0.store.tasks import EndedTask, OpenTask, TaskWrite
 
 MAX_INTEGER: Final = 2**63 - 1
 """The largest number that every store can keep. Versions from outside must be refused above it before they get here."""

@@ -25,10 +25,11 @@ from scale0.testing.agenda import Agenda, Diary
 from scale0.testing.agent_network import AgentNetwork, Question, Task
 from scale0.testing.agent_node import AgentNode, Spooled
 from scale0.testing.agent_oracle import Oracle
-from scale0.testing.helen_node import HelenNode, Taken, Turn
+from scale0.testing.helen_node import HelenNode
 from scale0.testing.old_agent_node import OldAgentNode
 from scale0.testing.promises import broken
 from scale0.testing.store_checks import StoreChecks
+from scale0.testing.watch_spy import Taken, Turn
 from scale0.testing.wires import Wire
 
 GRACE_SECONDS: Final = 1.5

@@ -14,8 +14,9 @@ from typing import Final, Protocol
 import msgspec
 
 from scale0.base.now import Now
-from scale0.equus import agent_line
-from scale0.equus.agent_line import AgentSession, AgentStep
+from scale0.equus import agent_line, agent_news
+from scale0.equus.agent_line import AgentSession
+from scale0.equus.agent_news import AgentStep
 from scale0.equus.results import AGENT_REPORT, Finding, write_result
 from scale0.equus.rota import Due, Rota
 from scale0.events.columns import Metric
@@ -265,25 +266,25 @@ class AgentNode:
         self._offer_soon()
         self._arm()
 
-    def _heed(self, news: agent_line.News) -> None:
+    def _heed(self, news: agent_news.News) -> None:
         match news:
-            case agent_line.RunCheck(ticket, name, args):
+            case agent_news.RunCheck(ticket, name, args):
                 self._run_asked(ticket, name, args)
-            case agent_line.Delivered(tokens):
+            case agent_news.Delivered(tokens):
                 for place in tokens:
                     if place is not None:
                         part, end = place
                         if end <= len(part.records):
                             self.around.looker.delivered(self.name, part.ref(part.records[end - 1]))
                         self.spool.delivered(place)
-            case agent_line.TakeSchedule(body):
+            case agent_news.TakeSchedule(body):
                 self._plan = body
                 self.rota.take(body, self.now)
-            case agent_line.Accepted():
+            case agent_news.Accepted():
                 self.since = self.around.agenda.now
                 self.spool.connected()
                 self.introduce()
-            case agent_line.ReloadNow():
+            case agent_news.ReloadNow():
                 self.around.agenda.after(0.0, self._reload, self.life)
             case _:
                 pass

@@ -21,8 +21,8 @@ from scale0.equus.results import Finding
 from scale0.equus.state import CheckState, from_row
 from scale0.events.checks import CheckAnswered, CheckStateChanged, IncidentClosed, IncidentOpened
 from scale0.store.checks import PutCheckState, PutIncident, PutNotice
-from scale0.testing.helen_node import Configured, HandedOver, Known, Taken, TakenOver, Ticked, Turn
 from scale0.testing.promises import broken
+from scale0.testing.watch_spy import Configured, HandedOver, Known, Taken, TakenOver, Ticked, Turn
 
 Key = tuple[str, str]
 

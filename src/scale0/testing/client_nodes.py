@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from scale0.base.now import Now
 from scale0.broker.backend import BackendSession, Work
-from scale0.broker.frontend import Answered, Failed, FrontendSession, Managed, Partial
-from scale0.broker.line import Ended, LineStep, Up
+from scale0.broker.calls import Answered, Failed, Managed, Partial
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line_step import Ended, LineStep, Up
 from scale0.testing.agenda import Agenda
 from scale0.testing.broker_node import LOCAL_TOKEN
 from scale0.testing.calls import HANDLER_ERROR, Call, Calls

@@ -1,6 +1,6 @@
 """A Helen in the simulated world: the real machine, turned as `io/runner.py` turns it.
 
-Lives here: turns, commits that take virtual time, crashes, restarts and sleep, and what Watch was told. Never here: the
+Lives here: turns, commits that take virtual time, crashes, restarts and sleep. Never here: the
 line protocol, or a promise. Invariants: what a turn sends leaves at its end; promises leave after their commit, and a
 connection that is closed gets what the same turn promised it; a crash leaves exactly what was committed; looking on
 changes nothing.
@@ -13,125 +13,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from scale0.base.now import Now
 from scale0.base.step import Message, Question, Step
-from scale0.config import ClientConfig, HelenConfig
+from scale0.config import HelenConfig
 from scale0.equus.asked import NETWORK
 from scale0.equus.helen import Helen
 from scale0.equus.helen_line import AGENTS, ORDERLY
-from scale0.equus.watch import Answered, Watch
-from scale0.equus.watch_moves import Unpacked
-from scale0.events.journal import Journal, JournalRow
+from scale0.events.journal import Journal
 from scale0.io.helen.compose import compose_helen, read_agents, read_spools
 from scale0.testing.agenda import Agenda, Diary
 from scale0.testing.broker_node import EPOCH_WALL, LEAST_SECONDS
 from scale0.testing.disk import Disk
+from scale0.testing.watch_spy import Note, Turn, WatchSpy
 from scale0.testing.wires import Parcel, Wire
 
 Item = tuple[str, bytes, list[bytes]]
 """What waits at a door: its name, who, and the frames."""
 
 MAX_PIECES: Final = 4
-
-
-class Configured(msgspec.Struct, frozen=True):
-    """Watch was given a configuration."""
-
-    part: ClientConfig
-
-
-class Known(msgspec.Struct, frozen=True):
-    """Watch was asked for the schedule of an agent with these labels."""
-
-    agent: str
-    labels: dict[str, str]
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """Watch was given a result."""
-
-    agent: str
-    labels: dict[str, str]
-    answered: Answered
-
-
-class Ticked(msgspec.Struct, frozen=True):
-    """Watch was told the time."""
-
-
-class HandedOver(msgspec.Struct, frozen=True):
-    """Watch has let go of an agent: another Helen has it."""
-
-    agent: str
-
-
-class TakenOver(msgspec.Struct, frozen=True):
-    """Watch was given what another Helen had of an agent."""
-
-    agent: str
-    labels: dict[str, str]
-
-
-Note = Configured | Known | Taken | Ticked | HandedOver | TakenOver
-
-
-class Turn(msgspec.Struct, frozen=True):
-    """What Watch was told in one turn, and what was decided: stored as a whole, or not at all."""
-
-    virtual: float
-    wall: float
-    notes: tuple[Note, ...]
-    events: tuple[Any, ...]
-    writes: tuple[Any, ...]
-    row: JournalRow | None
-
-
-class WatchSpy:
-    """Watch, with somebody who writes down what it is told."""
-
-    def __init__(self, watch: Watch, notes: list[Note]) -> None:
-        self.watch = watch
-        self.notes = notes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.watch, name)
-
-    def configure(self, part: ClientConfig, now: Now, step: Step) -> None:
-        """Noted."""
-        self.notes.append(Configured(part))
-        self.watch.configure(part, now, step)
-
-    def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
-        """Noted."""
-        self.notes.append(Known(agent, labels))
-        return self.watch.schedule_for(agent, labels)
-
-    def take(self, agent: str, labels: dict[str, str], answered: Answered, now: Now, step: Step) -> None:
-        """Noted."""
-        self.notes.append(Taken(agent, labels, answered))
-        self.watch.take(agent, labels, answered, now, step)
-
-    def tick(self, now: Now, step: Step) -> None:
-        """Noted."""
-        self.notes.append(Ticked())
-        self.watch.tick(now, step)
-
-    def selects(self, agent: str, labels: dict[str, str], check: str) -> Any:
-        """Noted."""
-        self.notes.append(Known(agent, labels))
-        return self.watch.selects(agent, labels, check)
-
-    def hand_over(self, agent: str, now: Now, step: Step) -> Any:
-        """Noted."""
-        self.notes.append(HandedOver(agent))
-        return self.watch.hand_over(agent, now, step)
-
-    def take_over(self, agent: str, labels: dict[str, str], unpacked: Unpacked, now: Now, step: Step) -> None:
-        """Noted."""
-        self.notes.append(TakenOver(agent, labels))
-        self.watch.take_over(agent, labels, unpacked, now, step)
 
 
 class Looker(Protocol):

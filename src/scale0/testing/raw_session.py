@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from scale0.base.now import Now
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 
 AGAIN_SECONDS: Final = 3.0
 """A call that is not answered for so long is said again."""

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.broker.backend import BackendSession, Work
-from scale0.broker.frontend import Answered, Failed, FrontendSession
-from scale0.broker.line import UP, Ended, LineStep, Lost, Up
+from scale0.broker.calls import Answered, Failed
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line import UP
+from scale0.broker.line_step import Ended, LineStep, Lost, Up
 from scale0.testing.agenda import Agenda
 from scale0.testing.sim_link import Connect, SimLink
 from scale0.testing.wires import Route

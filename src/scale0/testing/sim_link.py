@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from scale0.base.limits import Limits
 from scale0.base.now import Now
 from scale0.base.step import Message
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.broker.wire import encode, encode_batch
 from scale0.testing.agenda import Agenda
 from scale0.testing.broker_node import EPOCH_WALL, LEAST_SECONDS

@@ -28,22 +28,20 @@ nothing waits, so `slow` makes a call fail that would outlast its timeout, and c
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from scale0.base import codes
-from scale0.base.errors import Refusal
 from scale0.base.identity import is_reserved
 from scale0.broker.backend import Work
 from scale0.client import payload
 from scale0.client.checks import check_request, check_timeout
-from scale0.client.errors import CallError, error_of
+from scale0.client.errors import error_of
 from scale0.client.perform import Answer, Offer, perform, perform_async
 from scale0.client.task_options import TaskOptions
 from scale0.testing.stub_async import AsyncStub
+from scale0.testing.stub_calls import Call, Done, recorded
 from scale0.testing.stub_tasks import StubQueue, StubSubmission, StubTask
 
 if TYPE_CHECKING:
@@ -53,51 +51,6 @@ DEFAULT_TIMEOUT: Final = 30.0
 """As a Client's."""
 BROKER: Final = "stub"
 REQUEST_ID: Final = "1"
-
-
-class Call(NamedTuple):
-    """One call, as it arrived: what went through JSON and back."""
-
-    service: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    bodies: tuple[bytes, ...]
-    """What travelled; for raw calls `args` holds it too."""
-    timeout: float
-    retry: bool
-
-
-class Done:
-    """A call that was made: what `Client.start` returns, with its answer already here."""
-
-    __slots__ = ("_bodies", "_error", "_parts", "_raw", "done", "service")
-
-    def __init__(self, service: str, raw: bool, parts: Sequence[Sequence[bytes]], bodies: Sequence[bytes]) -> None:
-        self.service = service
-        self.done = True
-        self._raw = raw
-        self._parts = deque(parts)
-        self._bodies = bodies
-        self._error: CallError | None = None
-
-    def result(self) -> Any:
-        """The answer; raises `CallError`."""
-        if self._error is not None:
-            raise self._error
-        return self._read(self._bodies)
-
-    def parts(self) -> Iterator[Any]:
-        """The parts of a streamed answer; the last one is what the handler returned, if anything."""
-        while self._parts:
-            yield self._read(self._parts.popleft())
-        last = self.result()
-        if last not in (None, []):
-            yield last
-
-    def _read(self, bodies: Sequence[bytes]) -> Any:
-        if self._raw:
-            return list(bodies)
-        return payload.decode(bodies[0]) if bodies else None
 
 
 class Fault(NamedTuple):
@@ -372,16 +325,6 @@ class StubNetwork:
                 message = f"{service} is reserved, and there is no such thing"
                 return "error", REQUEST_ID, (codes.NO_SUCH_SERVICE, message)
         return "reply", REQUEST_ID, (payload.encode(found),)
-
-
-def recorded(service: str, bodies: Sequence[bytes], timeout: float, retry: bool, raw: bool) -> Call:
-    """A call as it is remembered; a raw body may hold anything, so it is not read."""
-    args: Sequence[Any] = bodies
-    kwargs: dict[str, Any] = {}
-    if not raw:
-        with contextlib.suppress(Refusal):  # nested too deep: the handler's answer will say so
-            args, kwargs = payload.decode_arguments(bodies[0])
-    return Call(service, tuple(args), kwargs, tuple(bodies), timeout, retry)
 
 
 def total_slots(worker: Worker) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from scale0.base.now import Now
 from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.store.tasks import CANCELLED, FAILED, FINISHED
 from scale0.testing.agenda import Agenda
 from scale0.testing.raw_session import Answer, Pushed, RawSession

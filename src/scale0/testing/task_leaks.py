@@ -20,7 +20,7 @@ def too_many(node: BrokerNode) -> str:
     room: Any = node.broker.tasks
     known = len(room.shelf.tasks)
     levels = sum(len(room.queue.lanes.find(method).levels) for method in room.queue.lanes.methods())
-    awaited = sum(map(len, room.leases._awaiting.values()))
+    awaited = sum(map(len, room.leases.returning.awaited.values()))
     limit = 2 * levels * lanes.WINDOW_TASKS + 2 * schedule.SCHEDULE_TASKS + room.leases.leased + awaited + SPARE_TASKS
     if known > limit:
         return f"{known} tasks are in memory, at most {limit} should be"
@@ -53,7 +53,7 @@ def _left(node: BrokerNode) -> Iterator[str]:
             if level.bytes:
                 yield f"the lane of {method} counts {level.bytes} bytes of priority {priority}"
     tables = {
-        "awaited": room.leases._awaiting,
+        "awaited": room.leases.returning.awaited,
         "not saved": room.leases._unsaved,
         "to be handed out": room.leases._out,
         "waits": room.watchers._waits,

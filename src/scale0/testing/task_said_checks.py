@@ -13,7 +13,8 @@ import msgspec
 
 from scale0.base.step import Message
 from scale0.store.memory import MemoryStore
-from scale0.store.tasks import ASSIGNED, QUEUED, RUNNING, STATUS_NAMES, EndedTask, FindTasks, OpenTask
+from scale0.store.task_asks import FindTasks
+from scale0.store.tasks import ASSIGNED, QUEUED, RUNNING, STATUS_NAMES, EndedTask, OpenTask
 from scale0.testing.broker_node import BrokerNode
 from scale0.testing.promises import broken
 from scale0.testing.task_model import TaskModel

@@ -17,7 +17,7 @@ import msgspec
 
 from scale0.base.now import Now
 from scale0.broker.backend import BackendSession
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.testing.agenda import Agenda
 from scale0.testing.announcements import Announcements
 from scale0.testing.raw_session import AGAIN_SECONDS, Answer, RawSession

@@ -1,8 +1,9 @@
 """A task client's session, riding on a frontend's line: submissions, questions, and news of tasks that ended.
 
-Lives here: what is unanswered, what is sent again, and when a task is asked for because nobody would tell. Never here:
-the line, the socket, or how anybody waits. Invariants: every submission ends in accepted, refused or unknown, at the
-latest with its deadline; a task that somebody watches is told or asked for, over every reconnect.
+Lives here: what an answer means, and when a task is asked for because nobody would tell. Never here: what is unanswered
+and sent again (`open_calls`), the line, the socket, or how anybody waits. Invariants: every submission ends in
+accepted, refused or unknown, at the latest with its deadline; a task that somebody watches is told or asked for, over
+every reconnect.
 
 All calls may be sent again: a submission carries its own id, so that a second one of the same is refused and not run.
 """
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scale0.base.limits import Limits
 from scale0.base.now import Now
-from scale0.base.wheel import LazyWheel
 from scale0.zerotask import answers, tickets
 from scale0.zerotask.answers import COMPLETE, Error, Said
+from scale0.zerotask.open_calls import OpenCalls
 from scale0.zerotask.tickets import OWN_QUESTIONS, Order, Question, Receipt, Ticket, Told, Trouble, Watch
 from scale0.zerotask.watching import Call, Out, Watching, Why
 from scale0.zerotask.words import BAD_CLIENT, BAD_TASK, NOT_SERVING
@@ -46,17 +47,9 @@ class TaskAsker:
         self.client_id = client_id
         self.complaint = ""
         """What the broker last said about a frame that it could not read."""
-        self._limits = limits or Limits()
         self._series = f"{chance.getrandbits(SERIES_BITS):0{SERIES_BITS // 4}x}"
-        self._next = 0
-        self._calls: dict[int, Call] = {}
-        self._queue: list[Call] = []
-        """To be sent with the next flush, in the order in which it was said."""
-        self._again: list[Call] = []
-        self._again_at = 0.0
-        self._timers: LazyWheel[Receipt | Question] = LazyWheel()
+        self._open = OpenCalls(limits or Limits())
         self._watching = Watching()
-        self._connection = 0
         self._hello_at: float | None = 0.0
         """When to say who we are; None: it was said."""
 
@@ -79,9 +72,9 @@ class TaskAsker:
         """One ticket for each of `bodies` (params as JSON); the receipt is told when all are answered."""
         receipt = Receipt(tag, now.mono + timeout)
         made: list[Ticket] = []
-        calls, known = self._calls, self._watching.known
+        opened, known = self._open, self._watching.known
+        calls, number = opened.by_number, opened.last
         head, tail, series = order.head, order.tail, self._series
-        number = self._next
         for params in bodies:
             number += 1
             name = id_ or f"{series}.{number:012x}"
@@ -92,10 +85,10 @@ class TaskAsker:
             else:
                 self._watching.enter(ticket)
             made.append(ticket)
-        self._next = number
-        self._queue += made
+        opened.last = number
+        opened.queue += made
         receipt.left = len(made)
-        self._timers.add(receipt, now.mono)
+        opened.timers.add(receipt, now.mono)
         if watch is not None:
             self._watching.watch(watch, made, now.mono)
         self._watching.sweep()
@@ -113,7 +106,7 @@ class TaskAsker:
         """STATUS or CANCEL; the question is told when it has its answer, or trouble."""
         if kind not in (tickets.STATUS, tickets.CANCEL):
             raise ValueError(f"nobody asks {kind!r}")
-        question = self._question(kind, kind, [self.client_id, id_], timeout, now, tag)
+        question = self._open.ask(kind, kind, [self.client_id, id_], timeout, now, tag)
         question.at = self._watching.place_of(id_)
         return question
 
@@ -127,37 +120,37 @@ class TaskAsker:
 
     def tells(self, ticket: Ticket) -> bool:
         """True if its end will be told, or its acknowledgement, without asking."""
-        return ticket.status == tickets.NEW or ticket.told_by == self._connection
+        return ticket.status == tickets.NEW or ticket.told_by == self._open.connection
 
     @property
     def unanswered(self) -> int:
         """Calls under way."""
-        return len(self._calls)
+        return len(self._open.by_number)
 
     # What the line asks for.
 
     @property
     def waiting(self) -> bool:
         """True while an answer or an end is expected."""
-        return bool(self._calls) or bool(self._watching.watched)
+        return bool(self._open.by_number) or bool(self._watching.watched)
 
     @property
     def bound(self) -> bool:
         """True while something is expected that only the broker which has our tasks can tell."""
-        return self._watching.is_bound(self._calls.values())
+        return self._watching.is_bound(self._open.by_number.values())
 
     def meet(self, owner: str, shared: bool) -> None:
         """The broker says whose tasks it tells of: its own, or those of a group that shares a store."""
-        self._again += self._watching.meet(owner, shared, self._calls.values())
+        self._open.again += self._watching.meet(owner, shared, self._open.by_number.values())
 
     def deadline(self, live: bool) -> float | None:
         """When `tick` or (`live`: there is a connection) `flush` has something to do."""
-        due = self._timers.deadline()
+        due = self._open.timers.deadline()
         times = [] if due is None else [due]
         if live:
             watching = self._watching
-            if self._again:
-                times.append(self._again_at)
+            if self._open.again:
+                times.append(self._open.again_at)
             if watching.to_ask:
                 times.append(watching.ask_at)
             if watching.watched:
@@ -168,57 +161,35 @@ class TaskAsker:
 
     def resume(self, broker: str, now: Now, out: Out) -> None:
         """A new connection: say who we are, and again all that was not answered, except what is another broker's."""
-        self._connection += 1
         self._hello_at = now.mono
-        for number, one in list(self._calls.items()):
-            if isinstance(one, Question) and one.kind in OWN_QUESTIONS:
-                del self._calls[number]
-                self._close(one)
-        self._watching.reconnected(self._connection, broker, now.mono)
-        self._again = []
-        self._queue = list(self._calls.values())
+        self._open.resume()
+        self._watching.reconnected(self._open.connection, broker, now.mono)
         self.flush(now, out)
 
     def unsent(self, frame: bytes) -> None:
         """This never left; it goes with the next connection."""
-        for number in answers.ids_of(frame):
-            if number in self._calls:
-                self._keep_back(self._calls[number])
+        self._open.unsent(frame)
 
     def never_connected(self) -> None:
         """The last connection never came to be: nothing has left on it."""
-        for one in self._calls.values():
-            self._keep_back(one)
+        self._open.never_connected()
 
     def flush(self, now: Now, out: Out) -> None:
         """Send what is to be sent; only while there is a connection."""
-        if self._again and now.mono >= self._again_at:
-            self._queue += self._again
-            self._again = []
-        queue, self._queue = self._watching.here(self._queue), []
-        for some in self._watching.take_waits(now.mono):
+        opened, watching = self._open, self._watching
+        queue = watching.here(opened.take(now))
+        for some in watching.take_waits(now.mono):
             self._wait_for(tickets.WAIT, some, WAIT_SECONDS, now)
-        waits, self._queue = self._queue, []
+        waits = opened.take(now)
         if self._hello_at is not None and now.mono >= self._hello_at and (queue or waits or self.waiting):
             self._hello_at = None
-            queue.insert(0, self._question(tickets.HELLO, tickets.HELLO, [self.client_id], GRACE_SECONDS, now))
-            self._queue = []
-        if queue:
-            limits = self._limits
-            for frame in answers.frames_of(queue, limits.max_batch_messages, limits.max_message_bytes):
-                out.sends.append([frame])
-        for wait in waits:
-            # Alone: a wait inside an array does not wait.
-            out.sends.append([wait.part])
-        connection, broker = self._connection, self._watching.broker
-        for calls in (queue, waits):
-            for one in calls:
-                one.tries += 1
-                one.sent, one.at = connection, broker
+            opened.ask(tickets.HELLO, tickets.HELLO, [self.client_id], GRACE_SECONDS, now)
+            queue = [*opened.take(now), *queue]
+        opened.send(queue, waits, watching.broker, out)
 
     def tick(self, why: Why, now: Now, out: Out) -> None:
         """Give up what is over, and look for ends that nobody told."""
-        late = self._timers.expire(now.mono)
+        late = self._open.timers.expire(now.mono)
         receipts = {one for one in late if isinstance(one, Receipt) and not one.ended}
         if receipts:
             code, message = why()
@@ -234,18 +205,17 @@ class TaskAsker:
         """There will be no answers for now: whoever waits is told why."""
         trouble = Trouble(code, message)
         self._lose(None, trouble, out)
-        for one in self._calls.values():
+        for one in self._open.by_number.values():
             if isinstance(one, Question):
                 one.trouble = trouble
                 self._answered(one, out)
-        self._calls.clear()
-        self._queue, self._again = [], []
+        self._open.clear()
         self._watching.fail(trouble)
         self._watching.tell(out)
 
     def receive(self, frame: bytes, now: Now, out: Out) -> None:
         """One frame from the broker: answers and notifications."""
-        calls, watching = self._calls, self._watching
+        calls, watching = self._open.by_number, self._watching
         for said in answers.read_answers(frame):
             if said.params is not None:
                 if said.method == COMPLETE:
@@ -271,7 +241,7 @@ class TaskAsker:
     def _accept(self, ticket: Ticket, said: Said, now: Now, out: Out) -> None:
         order = ticket.order
         if order is not None and order.notify:
-            ticket.told_by = self._connection
+            ticket.told_by = self._open.connection
         if order is not None and order.keyed:
             self._watching.rename(ticket, answers.read_text(said.result) or ticket.id, now.mono)
         if not ticket.ended:  # its end may have been told first
@@ -296,7 +266,7 @@ class TaskAsker:
 
     def _lose(self, receipts: set[Receipt] | None, trouble: Trouble, out: Out) -> None:
         """Their time is over (None: everybody's)."""
-        for number, one in tuple(self._calls.items()):
+        for number, one in tuple(self._open.by_number.items()):
             if not isinstance(one, Question):
                 ticket = one
             elif one.kind == tickets.CHECK:
@@ -305,16 +275,15 @@ class TaskAsker:
                 continue
             if ticket.receipt is None or (receipts is not None and ticket.receipt not in receipts):
                 continue
-            del self._calls[number]
+            del self._open.by_number[number]
             if isinstance(one, Question):
-                self._close(one)
+                self._open.close(one)
             if ticket.tries:
                 self._watching.end(ticket, tickets.UNKNOWN, b"", trouble)
             else:
                 self._watching.end(ticket, tickets.REFUSED, b"", ticket.trouble or trouble)
             self._settle(ticket, out)
-        self._queue = [one for one in self._queue if not one.ended]
-        self._again = [one for one in self._again if not one.ended]
+        self._open.drop_ended()
 
     def _settle(self, ticket: Ticket, out: Out) -> None:
         receipt, ticket.receipt = ticket.receipt, None
@@ -323,54 +292,27 @@ class TaskAsker:
             receipt.left -= 1
             if not receipt.left:
                 receipt.ended = True
-                self._timers.remove(receipt)
+                self._open.timers.remove(receipt)
                 if receipt.tag is not None:
                     out.news.append(Told(receipt.tag))
 
     def _hold(self, number: int, one: Call, code: int, now: Now) -> None:
         """The broker did not take it just now: say it again in a moment."""
-        self._keep_back(one)
-        self._calls[number] = one
-        if not self._again:
-            self._again_at = now.mono + AGAIN_SECONDS
-        self._again.append(one)
+        self._open.hold(number, one, now.mono + AGAIN_SECONDS)
         if code == BAD_CLIENT and self._hello_at is None:
             self._hello_at = now.mono + AGAIN_SECONDS
 
-    def _keep_back(self, one: Call) -> None:
-        if one.sent and one.sent == self._connection:
-            one.sent, one.tries = 0, one.tries - 1
-            one.at = one.at if one.tries else ""
-
     # Questions.
-
-    def _question(
-        self,
-        kind: str,
-        method: str,
-        params: Sequence[Any],
-        seconds: float,
-        now: Now,
-        tag: Any = None,
-        about: Sequence[Ticket] = (),
-    ) -> Question:
-        self._next += 1
-        part = answers.call(method, params, self._next)
-        question = Question(kind, self._next, part, now.mono + seconds, tag, about)
-        self._calls[self._next] = question
-        self._timers.add(question, now.mono)
-        self._queue.append(question)
-        return question
 
     def _wait_for(self, kind: str, some: Sequence[Ticket], seconds: float, now: Now) -> None:
         params = [self.client_id, [ticket.id for ticket in some], seconds]
-        self._question(kind, tickets.WAIT, params, seconds + GRACE_SECONDS, now, None, some)
+        self._open.ask(kind, tickets.WAIT, params, seconds + GRACE_SECONDS, now, None, some)
 
     def _check(self, ticket: Ticket, now: Now) -> None:
         """Is it there at all?"""
         receipt = ticket.receipt
         seconds = GRACE_SECONDS if receipt is None else max(0.0, receipt.deadline - now.mono) + GRACE_SECONDS
-        self._question(tickets.CHECK, tickets.STATUS, [self.client_id, ticket.id], seconds, now, None, (ticket,))
+        self._open.ask(tickets.CHECK, tickets.STATUS, [self.client_id, ticket.id], seconds, now, None, (ticket,))
 
     def _heed(self, question: Question, said: Said, now: Now, out: Out) -> None:
         """A question has its answer."""
@@ -384,7 +326,7 @@ class TaskAsker:
             case tickets.HELLO if error is not None:
                 self._hello_at = now.mono + AGAIN_SECONDS
             case tickets.HELLO:
-                self._again_at = now.mono
+                self._open.again_at = now.mono
             case tickets.WAIT | tickets.LOOK:
                 self._waited(question, said, now)
             case tickets.CHECK:
@@ -428,7 +370,7 @@ class TaskAsker:
 
     def _give_up(self, question: Question, why: Why, now: Now, out: Out) -> None:
         """No answer came in time."""
-        self._calls.pop(question.number, None)
+        self._open.by_number.pop(question.number, None)
         match question.kind:
             case tickets.HELLO:
                 self._hello_at = now.mono
@@ -441,10 +383,6 @@ class TaskAsker:
         self._answered(question, out)
 
     def _answered(self, question: Question, out: Out) -> None:
-        self._close(question)
+        self._open.close(question)
         if question.tag is not None:
             out.news.append(Told(question.tag))
-
-    def _close(self, question: Question) -> None:
-        question.ended = True
-        self._timers.remove(question)

@@ -12,15 +12,8 @@ from typing import Any, Final
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.store.sharing import Claimed
-from scale0.store.tasks import (
-    CANCELLED,
-    FINISHED,
-    STATUS_NAMES,
-    EndedTask,
-    FindNew,
-    Found,
-    OpenTask,
-)
+from scale0.store.task_asks import FindNew, Found
+from scale0.store.tasks import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, OpenTask
 from scale0.zerotask.arguments import (
     DEFAULT_WAIT_SECONDS,
     MAX_WAIT_SECONDS,

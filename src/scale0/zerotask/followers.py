@@ -13,17 +13,8 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.store.tasks import (
-    FAILED,
-    FINISHED,
-    SCHEDULED,
-    STATUS_NAMES,
-    DropFollow,
-    EndedTask,
-    OpenTask,
-    ReadFollowers,
-    ReadSettled,
-)
+from scale0.store.task_asks import ReadFollowers, ReadSettled
+from scale0.store.tasks import FAILED, FINISHED, SCHEDULED, STATUS_NAMES, DropFollow, EndedTask, OpenTask
 from scale0.zerotask.queue import Queue
 from scale0.zerotask.task import Task
 from scale0.zerotask.words import AFTER_FAILED, error_object

@@ -164,6 +164,11 @@ class Lanes:
         """Lanes with tasks in memory, perhaps."""
         self.supply: Supply
 
+    def quoted(self, method: str) -> bytes:
+        """Its name as JSON."""
+        lane = self.find(method)
+        return lane.quoted if lane is not None else quoted(method)
+
     def find(self, method: str) -> Lane | None:
         """The lane of a method, if it has one."""
         return self._lanes.get(method)

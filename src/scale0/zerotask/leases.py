@@ -1,7 +1,8 @@
 """Leases: who has which attempt of which task, from the hand-out to its end.
 
 Lives here: handing out (pushed or pulled), how much a backend gets at once, what it says of its work, and what becomes
-of work whose holder is lost. Never here: the order of the queue (`lanes`), or JSON-RPC. Invariants: a lease is (task,
+of work whose holder is lost. Never here: the order of the queue (`lanes`), leases from before this broker's start
+(`returning`), or JSON-RPC. Invariants: a lease is (task,
 attempt, node) and there is at most one per task; it is stored before its holder hears of it; a backend never has more
 than slots + prefetch in hand; a slot taken for a task is given back exactly once.
 """
@@ -21,7 +22,8 @@ from scale0.zerotask.pacing import Pacing
 from scale0.zerotask.pushes import bodies_of
 from scale0.zerotask.queue import Queue
 from scale0.zerotask.recalls import Recalls
-from scale0.zerotask.task import MICRO, Task, from_store, of_seconds
+from scale0.zerotask.returning import Returning
+from scale0.zerotask.task import MICRO, Task, of_seconds
 from scale0.zerotask.words import quoted
 
 SAVE_SECONDS: Final = 1.0
@@ -32,8 +34,8 @@ class Leases:
     """All leases of one broker."""
 
     __slots__ = (
-        *("_awaiting", "_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "recalls"),
+        *("_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
+        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "recalls", "returning"),
     )
 
     def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
@@ -50,39 +52,12 @@ class Leases:
         self._cancels: dict[Any, list[bytes]] = {}
         self._hungry: dict[Any, Lane | None] = {}
         self.recalls = Recalls(self, queue)
+        self.returning = Returning(house, self, queue)
         self._pacing = Pacing(house, slots, self.recalls.ask, self._time_slotted)
         self.measured = self._pacing.measured
         self._unsaved: dict[Task, None] = {}
         """Tasks that run, which the store does not know yet."""
-        self._awaiting: dict[str, dict[str, Task]] = {}
-        """By node: what they had when this broker's predecessor ended."""
         self.leased = 0
-
-    def start(self, rows: tuple[OpenTask, ...], now: Now, step: Step) -> None:
-        """A broker starts: those who had tasks may come back with them."""
-        for row in rows:
-            self._queue.lanes.need(row.method, now, step).leased += 1
-            task = from_store(row)
-            task.said = row.status == RUNNING
-            # Whoever pulled a task was counted as its starter at once.
-            task.native = task.said or not row.started_us
-            self._queue.shelf.tasks[task.id] = task
-            self._awaiting.setdefault(task.node, {})[task.id] = task
-        if rows:
-            patience = 2 * self._house.liveness * self._house.interval
-            self._house.timers.add((self._give_up, None), now.mono + patience)
-
-    def _give_up(self, _: None, now: Now, step: Step) -> None:
-        """Whoever has not come back by now is lost."""
-        awaiting, self._awaiting = self._awaiting, {}
-        for tasks in awaiting.values():
-            for task in tasks.values():
-                self._await_no_more(task, now, step)
-                self.lost(task, now, step)
-
-    def _await_no_more(self, task: Task, now: Now, step: Step) -> None:
-        self._queue.lanes.need(task.method, now, step).leased -= 1
-        self._queue.dirty[task.method] = None
 
     # What backends do.
 
@@ -105,13 +80,7 @@ class Leases:
         if self.others is not None:
             self.others.claim(holder, holds, now, step)
             return
-        awaiting = self._awaiting.pop(holder.identity, {})
-        for id_, task in awaiting.items():
-            self._await_no_more(task, now, step)
-            if holds is None or holds.get(id_) == task.attempt:
-                self.take_up(task, holder, now, step)
-            else:
-                self.lost(task, now, step)
+        self.returning.claim(holder, holds, now, step)
         # They hold slots from now on: nobody may be given these before the turn ends.
         self._absorb(holder)
         if holds and holder.pushes:
@@ -266,11 +235,7 @@ class Leases:
                 touch(task.seq)
         lane.leased += len(tasks)
         self.leased += len(tasks)
-        out = self._out.get(holder)
-        if out is None:
-            self._out[holder] = list(tasks)
-        else:
-            out.extend(tasks)
+        self._out.setdefault(holder, []).extend(tasks)
         if holder.slotted < len(held):
             self._pacing.watch(holder, now)
         else:
@@ -328,12 +293,8 @@ class Leases:
         out, self._out = self._out, {}
         for holder, tasks in out.items():
             still = [task for task in tasks if task.holder is holder]
-            for body in bodies_of(still, self._quoted, self._owner):
+            for body in bodies_of(still, self._queue.lanes.quoted, self._owner):
                 step.promise(holder.peer, ("TASKS", {}, body))
-
-    def _quoted(self, method: str) -> bytes:
-        lane = self._queue.lanes.find(method)
-        return lane.quoted if lane is not None else quoted(method)
 
     def begun(self, task: Task, info: bytes, now: Now, step: Step) -> None:
         """Its holder says that it runs."""
@@ -341,10 +302,9 @@ class Leases:
             task.info = info
         if not task.said:
             task.said = True
-            if task.native:
-                task.starts += 1
             task.status = RUNNING
             if task.native:
+                task.starts += 1
                 task.started_us = of_seconds(now.wall)
                 task.started = now.mono
                 self._time(task, now)
@@ -398,11 +358,7 @@ class Leases:
                 self.refuse(holder, task.id, task.attempt)
             self.release(task)
         else:
-            awaiting = self._awaiting.get(task.node)
-            lane = self._queue.lanes.find(task.method)
-            if awaiting is not None and awaiting.pop(task.id, None) is not None and lane is not None:
-                lane.leased -= 1
-                self._queue.dirty[task.method] = None
+            self.returning.cancel(task)
 
     def refuse(self, holder: Any, id_: str, attempt: int) -> None:
         """Whatever it does of this attempt is done for nothing."""

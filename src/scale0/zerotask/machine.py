@@ -13,7 +13,8 @@ from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.store.interface import Shared
 from scale0.store.sharing import PeekQueue
-from scale0.store.tasks import QUEUED, ListTasks, OpenTask, ReadExpiry, SweepTasks
+from scale0.store.task_asks import ListTasks, ReadExpiry
+from scale0.store.tasks import QUEUED, OpenTask, SweepTasks
 from scale0.zerotask.announcer import REPEATED_TASKS, Announcer
 from scale0.zerotask.client_methods import ClientMethods
 from scale0.zerotask.clients import Clients
@@ -98,7 +99,7 @@ class Tasks:
     def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, step: Step) -> None:
         """The first turn: what a predecessor left is taken up."""
         self.queue.open = open_tasks
-        self.leases.start(leased, now, step)
+        self.leases.returning.start(leased, now, step)
         self.queue.schedule.start(now, step)
         self.followers.start(step)
         if self.sharing is not None:

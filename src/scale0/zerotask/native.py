@@ -19,9 +19,9 @@ from scale0.events.columns import clip_int
 from scale0.events.tasks import TaskRefused
 from scale0.zerotask.desk import Desk, House
 from scale0.zerotask.leases import Leases
-from scale0.zerotask.node import RETURNED
-from scale0.zerotask.node_methods import FINAL, MAX_STATUS_BYTES, Reported, late, read_error
+from scale0.zerotask.node_bodies import RETURNED
 from scale0.zerotask.queue import Queue
+from scale0.zerotask.reports import FINAL, MAX_STATUS_BYTES, Reported, late, read_error
 from scale0.zerotask.task import Task
 from scale0.zerotask.words import BAD_TASK, INVALID_PARAMS, RpcError, error_object, quoted
 

@@ -1,38 +1,47 @@
 """A node's tasks in hand: from TASKS to TASKSOK, over every reconnect (PROTOCOL 2.3).
 
 Lives here: what a native backend has been given, what of it runs, and results that no broker has taken yet. Never here:
-the line, or running a task. Invariants: a result is kept until TASKSOK names it, whatever code it carries, and is not
-said any more after that; whatever connection comes, each kept result is said on it if it leads to the result's owner,
-and to nobody else; a task that was cancelled says nothing more; no task begins while more than `max_kept_bytes` of
-results wait for their TASKSOK: work that cannot be handed in is not begun, and what was begun is not lost. Every body
-that is made here is whole JSON, because every result that comes in is.
+the line, running a task, or how a body is read (`node_bodies`). Invariants: a result is kept until TASKSOK names it,
+whatever code it carries, and is not said any more after that; whatever connection comes, each kept result is said on it
+if it leads to the result's owner, and to nobody else; a task that was cancelled says nothing more; no task begins while
+more than `max_kept_bytes` of results wait for their TASKSOK: work that cannot be handed in is not begun, and what was
+begun is not lost. Every body that is made here is whole JSON, because every result that comes in is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from scale0.base.now import Now
+from scale0.zerotask.node_bodies import (
+    RETURNED,
+    Failed,
+    Finished,
+    Handed,
+    Progressed,
+    Started,
+    TaskKey,
+    decode_codes,
+    decode_keys,
+    decoded,
+    parts_of,
+    read_tasks,
+    to_json,
+)
 
 HANDLER_FAILED: Final = -32000
 """The code of an error that a task's own function raised; the other codes are in `words`."""
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Results that wait for their TASKSOK; beyond it nothing new begins."""
-MAX_BODY_BYTES: Final = 1024 * 1024
-"""Results in one TASKSDONE; a larger one goes alone."""
-MAX_BODY_TASKS: Final = 1_000
-"""Tasks in one TASKSDONE or TASKSTATUS."""
 AGAIN_SECONDS: Final = 30.0
 """A result that is not taken for so long, or at the most for twice as long, is said again: a broker's disk was full."""
 USUAL_TIMEOUT_SECONDS: Final = 3_600.0
 """Of an attempt for which the broker named none, or none that can be."""
 
-RETURNED: Final = "returned"
-"""In TASKSTATUS: it was recalled, had not begun, and never will."""
 
 FORGOTTEN: Final = -1
 """In place of a round: it was taken, and is not said again."""
@@ -40,11 +49,6 @@ FORGOTTEN: Final = -1
 WAITING: Final = 0
 RUNNING: Final = 1
 ENDED: Final = 2
-
-TaskKey = tuple[str, int]
-"""A task's id and the attempt: two attempts of one task are two things in hand."""
-Attempt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-TaskId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
 class Job(msgspec.Struct, eq=False, gc=False):
@@ -81,51 +85,6 @@ class Room(msgspec.Struct, frozen=True):
     """News: tasks may begin again."""
 
 
-class Handed(msgspec.Struct, gc=False):
-    """A task in TASKS."""
-
-    id: TaskId
-    method: str
-    attempt: Attempt
-    params: msgspec.Raw = msgspec.Raw(b"")
-    timeout: float | None = None
-    owner: str | None = None
-
-
-class Started(msgspec.Struct, frozen=True, gc=False):
-    """A task in TASKSTATUS that starts now, or is given back."""
-
-    id: str
-    attempt: int
-    status: str = "running"
-
-
-class Progressed(msgspec.Struct, frozen=True, gc=False):
-    """A task in TASKSTATUS that gets on."""
-
-    id: str
-    attempt: int
-    status: str
-    progress: float
-    note: str
-
-
-class Finished(msgspec.Struct, frozen=True, gc=False):
-    """A result in TASKSDONE."""
-
-    id: str
-    attempt: int
-    result: msgspec.Raw
-
-
-class Failed(msgspec.Struct, frozen=True, gc=False):
-    """An error in TASKSDONE."""
-
-    id: str
-    attempt: int
-    error: msgspec.Raw
-
-
 class Kept(msgspec.Struct):
     """A result that waits for its TASKSOK."""
 
@@ -134,16 +93,6 @@ class Kept(msgspec.Struct):
     owner: str
     round: int
     """The stretch of AGAIN_SECONDS in which it was last said, or to be said."""
-
-
-_to_json: Final = msgspec.json.Encoder().encode
-_hands: Final = msgspec.json.Decoder(list[Handed])
-_hand: Final = msgspec.json.Decoder(Handed)
-_keys: Final = msgspec.json.Decoder(list[tuple[str, int]])
-_codes: Final = msgspec.json.Decoder(list[tuple[str, int, int]])
-_elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
-
-Entry = TypeVar("Entry")
 
 
 class TasksInHand:
@@ -185,9 +134,9 @@ class TasksInHand:
             case "TASKS":
                 self._take(body, news)
             case "TASKSOK":
-                self._forget(decoded(_codes.decode, body), news)
+                self._forget(decoded(decode_codes, body), news)
             case "TASKSCANCEL":
-                self._cancel(decoded(_keys.decode, body), news)
+                self._cancel(decoded(decode_keys, body), news)
             case _:
                 pass
 
@@ -227,7 +176,7 @@ class TasksInHand:
 
     def give_back(self, body: bytes) -> None:
         """A recall: what has not begun never will, and the broker hears so; the rest goes on."""
-        for key in decoded(_keys.decode, body):
+        for key in decoded(decode_keys, body):
             job = self._jobs.get(key)
             if job is not None and job.state == WAITING:
                 del self._jobs[key]
@@ -331,19 +280,19 @@ class TasksInHand:
         """Commands and bodies, now that there is a line to say them on; results before what starts in their place."""
         if self._progressed:
             told, self._progressed = list(self._progressed.values()), {}
-            yield from (("TASKSTATUS", _to_json(part)) for part in parts_of(told, lambda _: 0))
+            yield from (("TASKSTATUS", to_json(part)) for part in parts_of(told, lambda _: 0))
         if self._unsaid:
             unsaid, self._unsaid = [entry for entry in self._unsaid if entry.round != FORGOTTEN], []
             for part in parts_of(unsaid, lambda entry: entry.size):
-                yield "TASKSDONE", _to_json([entry.said for entry in part])
+                yield "TASKSDONE", to_json([entry.said for entry in part])
             if self._again_at is None:
                 self._again_at = now.mono + AGAIN_SECONDS
         if self._started:
             started, self._started = self._started, []
-            yield from (("TASKSTATUS", _to_json(part)) for part in parts_of(started, lambda _: 0))
+            yield from (("TASKSTATUS", to_json(part)) for part in parts_of(started, lambda _: 0))
         if self._returned:
             returned, self._returned = self._returned, []
-            yield from (("TASKSTATUS", _to_json(part)) for part in parts_of(returned, lambda _: 0))
+            yield from (("TASKSTATUS", to_json(part)) for part in parts_of(returned, lambda _: 0))
 
     def come_up(self) -> None:
         """A broker has taken us in: it may know nothing of what was said before."""
@@ -365,7 +314,7 @@ class TasksInHand:
         running = [key for key, job in here.items() if job.state == RUNNING]
         waiting = [key for key, job in here.items() if job.state == WAITING]
         for key in (*running, *kept, *waiting):
-            room -= len(_to_json(key)) + 1
+            room -= len(to_json(key)) + 1
             if room < 0:
                 break
             held.append(key)
@@ -405,41 +354,3 @@ def job_of(handed: Handed) -> Job:
         timeout,
         handed.owner or "",
     )
-
-
-def read_tasks(body: bytes) -> list[Handed]:
-    """The tasks in a body; one that cannot be understood does not cost the others."""
-    try:
-        return _hands.decode(body)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        pass
-    found = []
-    for element in decoded(_elements.decode, body):
-        try:
-            found.append(_hand.decode(element))
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            continue
-    return found
-
-
-def decoded(decode: Callable[[bytes], list[Entry]], body: bytes) -> list[Entry]:
-    """What a body holds; nothing if it cannot be understood: there is nobody to complain to."""
-    try:
-        return decode(body)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return []
-
-
-def parts_of(entries: list[Entry], size_of: Callable[[Entry], int]) -> Iterator[list[Entry]]:
-    """Entries in the order they have, in parts that keep to the limits of a body."""
-    part: list[Entry] = []
-    size = 0
-    for entry in entries:
-        more = size_of(entry)
-        if part and (len(part) >= MAX_BODY_TASKS or size + more > MAX_BODY_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(entry)
-        size += more
-    if part:
-        yield part

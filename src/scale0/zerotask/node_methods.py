@@ -1,13 +1,13 @@
 """What a task node may call, on the backend socket (PROTOCOL 6).
 
-Lives here: one function per method. Never here: the leases' own rules. The short forms take the node from the
-connection. Invariant: a result is taken only from the node that has the newest attempt.
+Lives here: one function per method. Never here: the leases' own rules, or what a report means (`reports`). The short
+forms take the node from the connection. Invariant: a result is taken only from the node that has the newest attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -19,8 +19,6 @@ from scale0.events.columns import clip_int
 from scale0.events.tasks import TaskRefused
 from scale0.store.sharing import Claimed
 from scale0.store.tasks import (
-    FAILED,
-    FINISHED,
     QUEUED,
     EndedTask,
     OpenTask,
@@ -29,7 +27,6 @@ from scale0.zerotask.arguments import (
     MAX_NODE_METHODS,
     MAX_PULL,
     EitherForm,
-    ErrorObject,
     Form,
     NodeConnect,
     NodeStatus,
@@ -45,30 +42,23 @@ from scale0.zerotask.arguments import (
 from scale0.zerotask.desk import Desk, Holder, House
 from scale0.zerotask.leases import Leases
 from scale0.zerotask.queue import Queue
+from scale0.zerotask.reports import FINAL, MAX_STATUS_BYTES, late, read_error, read_status
 from scale0.zerotask.rpc import Asked, Method
 from scale0.zerotask.shelf import MAX_LOOKS
 from scale0.zerotask.task import Task, from_store
 from scale0.zerotask.words import (
-    ATTEMPTS_LOST,
     BAD_NODE,
     BAD_TASK,
     CANNOT_STORE,
     INVALID_PARAMS,
     NOT_STORED,
-    NOT_YOURS,
     RpcError,
-    error_object,
     quoted,
 )
 
-MAX_STATUS_BYTES: Final = 16 * 1024
-"""Of what a node says of itself, or of a task."""
 FETCH_SECONDS: Final = 0.25
 MAX_FETCHES: Final = 60
 """How often, and how many times, a result waits for its lease to come from another broker of a shared store."""
-LOST_ERROR: Final = b'{"code":%d,' % ATTEMPTS_LOST
-"""How the error of a task begins whose attempts were lost."""
-FINAL: Final = frozenset({"finished", "failed", "cancelled"})
 
 _connect: Final = Form(NodeConnect)
 _of_node: Final = Form(OfNode)
@@ -77,7 +67,6 @@ _request: Final = EitherForm(ShortTaskRequest, TaskRequest)
 _requests: Final = Form(TasksRequest)
 _finished: Final = EitherForm(ShortTaskFinished, TaskFinished)
 _failed: Final = EitherForm(ShortTaskFailed, TaskFailed)
-_error: Final = msgspec.json.Decoder(ErrorObject)
 
 
 class Again:
@@ -351,56 +340,6 @@ class NodeMethods:
     def _check_room(self) -> None:
         if self._house.full:
             raise RpcError(NOT_STORED, CANNOT_STORE)
-
-
-def late(row: Task | OpenTask | EndedTask | None, node: str, attempt: int | None) -> int:
-    """What to say to a result that no lease waits for: 0 if it is the one that was stored."""
-    if row is None:
-        return BAD_TASK
-    if not isinstance(row, EndedTask) or row.node != node or row.status not in (FINISHED, FAILED):
-        return NOT_YOURS
-    if row.result.startswith(LOST_ERROR):
-        # Its attempts were lost, so it ended without a report: whatever comes now is not what was stored.
-        return NOT_YOURS
-    return 0 if attempt is None or attempt == row.attempt else NOT_YOURS
-
-
-class Reported(NamedTuple):
-    """An error that a node reported."""
-
-    code: int
-    error: bytes
-    """The object, without `retry` and `after`."""
-    retry: bool
-    after: float
-
-
-def read_error(data: bytes, desk: Desk) -> Reported:
-    """A reported error."""
-    if not desk.is_shallow(data):
-        raise RpcError(INVALID_PARAMS, "the error nests too deep")
-    try:
-        error = _error.decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError) as fault:
-        raise RpcError(INVALID_PARAMS, f"an error has code and message: {fault}"[:500]) from fault
-    whole = error_object(error.code, error.message, bytes(error.data))
-    return Reported(error.code, whole, error.retry, error.after)
-
-
-def read_status(params: msgspec.Raw) -> dict[str, Any]:
-    """The arguments of task_status: by name with whatever else is said, by position with one object of it."""
-    try:
-        said = msgspec.json.decode(params)
-    except (msgspec.DecodeError, RecursionError, ValueError) as fault:
-        raise RpcError(INVALID_PARAMS, str(fault)[:500]) from fault
-    if isinstance(said, list):
-        if not 3 <= len(said) <= 4 or (len(said) == 4 and not isinstance(said[3], dict)):
-            raise RpcError(INVALID_PARAMS, "task_status takes node_id, task_id, status and an object")
-        more = said[3] if len(said) == 4 else {}
-        said = {**more, "node_id": said[0], "task_id": said[1], "status": said[2]}
-    if not isinstance(said, dict) or not all(isinstance(said.get(k), str) for k in ("node_id", "task_id", "status")):
-        raise RpcError(INVALID_PARAMS, "task_status takes the strings node_id, task_id and status")
-    return said
 
 
 def task_json(task: Task) -> bytes:

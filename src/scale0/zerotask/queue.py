@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
-
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.base.wheel import LazyWheel
-from scale0.events.columns import clip_int
-from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
+from scale0.events.tasks import TaskCompleted, TaskSubmitted
 from scale0.store.interface import SLOT_BITS, Shared
 from scale0.store.sharing import ReleaseTask
 from scale0.store.tasks import (
@@ -37,6 +34,7 @@ from scale0.zerotask.arguments import (
     Kept,
     TaskOptions,
 )
+from scale0.zerotask.attempts import attempt_ended, pause_before_next, remembered
 from scale0.zerotask.desk import House
 from scale0.zerotask.lanes import Lanes
 from scale0.zerotask.schedule import Schedule
@@ -44,7 +42,7 @@ from scale0.zerotask.shared_schedule import SharedSchedule
 from scale0.zerotask.shared_supply import SharedSupply
 from scale0.zerotask.shelf import Shelf
 from scale0.zerotask.supply import OwnSupply
-from scale0.zerotask.task import MICRO, Task, from_store, of_seconds, pack_kept, remember_attempt
+from scale0.zerotask.task import MICRO, Task, from_store, of_seconds, pack_kept
 from scale0.zerotask.words import ATTEMPTS_LOST, error_object
 
 OWN_IDS: Final = "s0:"
@@ -52,13 +50,6 @@ OWN_IDS: Final = "s0:"
 MAX_USUAL: Final = 1_000
 """Connections whose usual options are remembered as they are stored."""
 UNLIMITED: Final = 2**62
-MAX_BACKOFF_SECONDS: Final = 86_400.0
-"""However often it is doubled."""
-MAX_HISTORY_BYTES: Final = 64 * 1024
-"""Of the attempts of one task; beyond it only the last ones are kept."""
-KEPT_ATTEMPTS: Final = 20
-MAX_HISTORY_ERROR_BYTES: Final = 4_096
-"""A longer error is not kept with its attempt."""
 
 OnEnd = Callable[[Task, int, bytes, Now, Step], None]
 
@@ -157,30 +148,13 @@ class Queue:
         else:
             kept = self._kept(method, options, notify)
             packed = pack_kept(kept)
+        # fmt: off
         task = Task(
-            self._number(wall_us),
-            id_,
-            client,
-            method,
-            params,
-            options.priority,
-            status,
-            0,
-            0,
-            "",
-            wall_us,
-            runnable_us,
-            0,
-            waits,
-            False,
-            False,
-            options.key,
-            packed,
-            b"",
-            b"",
-            kept,
-            True,
+            self._number(wall_us), id_, client, method, params, options.priority, status,
+            0, 0, "", wall_us, runnable_us, 0,  # no attempt, nobody has it, and it has not started
+            waits, False, False, options.key, packed, b"", b"", kept, True,
         )
+        # fmt: on
         self.fresh.append(task)
         step.events.append(TaskSubmitted(id_, method, client, options.priority, self._house.group))
         self.open += 1
@@ -329,12 +303,12 @@ class Queue:
 
         The lease is given back already. `counted`: it had started, so it counts and is waited for.
         """
-        self._remember(task, state, error, now)
+        task.history = remembered(task, state, error, of_seconds(now.wall))
         last = counted and task.starts >= task.kept.max_attempts
         if last and state == "failed":
             self.end(task, FAILED, error, code, now, step)
             return
-        self._record_attempt(task, state, code, now, step)
+        step.record(attempt_ended(task, state, code, now))
         if last:
             data = b'{"attempts":%b}' % task.history
             message = f"all {task.starts} attempts ended without a result (the last one: {state})"
@@ -342,7 +316,7 @@ class Queue:
             return
         task.node, task.started_us = "", 0
         wall_us = of_seconds(now.wall)
-        pause = max(self._pause(task), after) if counted else 0.0
+        pause = max(pause_before_next(task, self._house.chance), after) if counted else 0.0
         task.runnable_us = wall_us + of_seconds(pause)
         if pause:
             task.status = SCHEDULED
@@ -356,39 +330,8 @@ class Queue:
 
     def fail(self, task: Task, code: int, error: bytes, now: Now, step: Step) -> None:
         """A failure that is final."""
-        self._remember(task, "failed", error, now)
+        task.history = remembered(task, "failed", error, of_seconds(now.wall))
         self.end(task, FAILED, error, code, now, step)
-
-    def _pause(self, task: Task) -> float:
-        """Doubled each time, with jitter: between half of it and all of it."""
-        if not task.kept.backoff:
-            return 0.0
-        whole = min(task.kept.backoff * 2.0 ** min(max(task.starts, 1) - 1, 32), MAX_BACKOFF_SECONDS)
-        # Never less than what was asked for: the jitter is on top of it.
-        jitter: float = self._house.chance.random()
-        return whole * (1.0 + 0.5 * jitter)
-
-    def _remember(self, task: Task, state: str, error: bytes, now: Now) -> None:
-        short = error if len(error) <= MAX_HISTORY_ERROR_BYTES else b""
-        task.history = remember_attempt(task, state, of_seconds(now.wall), short)
-        if len(task.history) > MAX_HISTORY_BYTES:
-            attempts = msgspec.json.decode(task.history, type=list[msgspec.Raw])
-            task.history = msgspec.json.encode(attempts[-KEPT_ATTEMPTS:])
-
-    def _record_attempt(self, task: Task, state: str, code: int | None, now: Now, step: Step) -> None:
-        begun = task.started or task.handed
-        step.record(
-            TaskAttemptEnded(
-                task.id,
-                task.method,
-                clip_int(task.attempt),
-                task.node,
-                state,
-                task.waited,
-                max(0.0, now.mono - begun) if begun else 0.0,
-                code,
-            )
-        )
 
     def end(self, task: Task, status: int, body: bytes, code: int | None, now: Now, step: Step) -> None:
         """For good. The lease is given back already."""

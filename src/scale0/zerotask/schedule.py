@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from scale0.base.now import Now
 from scale0.base.step import Step
-from scale0.store.tasks import SCHEDULED, OpenTask, ReadSchedule
+from scale0.store.task_asks import ReadSchedule
+from scale0.store.tasks import SCHEDULED, OpenTask
 from scale0.zerotask.desk import House
 from scale0.zerotask.shelf import Shelf
 from scale0.zerotask.task import MICRO, Task, from_store, of_seconds

@@ -13,7 +13,8 @@ from typing import Final
 
 from scale0.base.step import Step
 from scale0.store.sharing import PeekShelf
-from scale0.store.tasks import OpenTask, ReadQueue
+from scale0.store.task_asks import ReadQueue
+from scale0.store.tasks import OpenTask
 from scale0.zerotask import lanes
 from scale0.zerotask.lanes import Lane, Level
 from scale0.zerotask.shelf import Shelf

@@ -14,7 +14,8 @@ from typing import Any, Final
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.store.sharing import Claimed, ClaimTasks
-from scale0.store.tasks import EndedTask, FindTasks, OpenTask
+from scale0.store.task_asks import FindTasks
+from scale0.store.tasks import EndedTask, OpenTask
 from scale0.zerotask.task import Task, from_store
 
 MAX_LOOKS: Final = 100

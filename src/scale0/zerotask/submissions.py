@@ -18,16 +18,8 @@ from scale0.base.identity import is_identity, is_reserved
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.store.sharing import FreeId
-from scale0.store.tasks import (
-    FAILED,
-    FINISHED,
-    STATUS_NAMES,
-    EndedTask,
-    FindNew,
-    Found,
-    OpenTask,
-    PutFollow,
-)
+from scale0.store.task_asks import FindNew, Found
+from scale0.store.tasks import FAILED, FINISHED, STATUS_NAMES, EndedTask, OpenTask, PutFollow
 from scale0.zerotask.arguments import USUAL, Form, NewTask, TaskOptions
 from scale0.zerotask.clients import Clients
 from scale0.zerotask.desk import Desk, House

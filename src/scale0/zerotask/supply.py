@@ -8,7 +8,8 @@ are on the store's shelf.
 from __future__ import annotations
 
 from scale0.base.step import Step
-from scale0.store.tasks import OpenTask, ReadPriorities, ReadQueue
+from scale0.store.task_asks import ReadPriorities, ReadQueue
+from scale0.store.tasks import OpenTask
 from scale0.zerotask import lanes
 from scale0.zerotask.lanes import Lane, Level
 from scale0.zerotask.shelf import Shelf

@@ -134,16 +134,3 @@ def from_store(row: OpenTask) -> Task:
 def of_seconds(wall: float) -> int:
     """Seconds as whole microseconds."""
     return int(wall * MICRO)
-
-
-def remember_attempt(task: Task, state: str, now_us: int, error: bytes) -> bytes:
-    """Its history with the attempt that has just ended."""
-    entry: dict[str, Any] = {"attempt": task.attempt, "node": task.node, "state": state, "ended": now_us / MICRO}
-    if task.started_us:
-        entry["started"] = task.started_us / MICRO
-    one = msgspec.json.encode(entry)
-    if error:
-        one = one[:-1] + b',"error":%b}' % error
-    if not task.history:
-        return b"[%b]" % one
-    return task.history[:-1] + b",%b]" % one

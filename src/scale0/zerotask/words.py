@@ -96,7 +96,6 @@ _one: Final = msgspec.json.Decoder(Call)
 _many: Final = msgspec.json.Decoder(list[Call])
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _id: Final = msgspec.json.Decoder(_Id)
-_any: Final = msgspec.json.Decoder()
 
 Heard = Call | Fault
 
@@ -145,15 +144,6 @@ def _read_one(data: bytes) -> Heard:
         return Fault(INVALID_REQUEST, str(error)[:200], known)
     except (msgspec.DecodeError, ValueError) as error:
         return Fault(PARSE_ERROR, str(error)[:200])
-
-
-def is_json(data: bytes) -> bool:
-    """True for one JSON value."""
-    try:
-        _any.decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return False
-    return True
 
 
 def answer(id_: bytes, result: bytes) -> bytes:

@@ -17,9 +17,9 @@ import msgspec
 
 from scale0.base.about import about
 from scale0.base.now import Now
-from scale0.equus.agent_line import (
+from scale0.equus.agent_line import AgentSession
+from scale0.equus.agent_news import (
     Accepted,
-    AgentSession,
     AgentStep,
     Delivered,
     Logged,

@@ -18,8 +18,9 @@ from scale0.base import codes
 from scale0.base.about import about
 from scale0.base.errors import Refusal
 from scale0.base.now import Now
-from scale0.broker.frontend import Answered, Failed, FrontendSession
-from scale0.broker.line import Ended, LineStep
+from scale0.broker.calls import Answered, Failed
+from scale0.broker.frontend import FrontendSession
+from scale0.broker.line_step import Ended, LineStep
 from scale0.io.helen.tether import Tether
 from scale0.io.keyring import keys_for
 from scale0.zerotask import tickets

@@ -1,15 +1,15 @@
 """Helen's door: thousands of TLS connections behind one descriptor.
 
-Lives here: accepting, whose turn it is, and what becomes of those who are slow, silent or gone. Never here: what is
-said. It has the shape of `io.door.Door`: frames in are `opened`, `data` and `gone`, frames out are bytes. Invariants:
-nothing here waits; a stranger costs little and not for long; every connection that was told as opened is told as gone,
-once; those who are ready have their turn in the order in which they were, whatever the others do.
+Lives here: handshakes, whose turn it is, and what becomes of those who are slow, silent or gone. Never here: what is
+said, or who listens (`listener`). It has the shape of `io.door.Door`: frames in are `opened`, `data` and `gone`, frames
+out are bytes. Invariants: nothing here waits; a stranger costs little and not for long; every connection that was told
+as opened is told as gone, once; those who are ready have their turn in the order in which they were, whatever the
+others do.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import select
@@ -23,7 +23,7 @@ from typing import Final
 from scale0.base.about import about
 from scale0.io.door import Sent
 from scale0.io.helen.connection import CLOSED, GREETING, LEAVING, LINGERING, OPEN, READ_BYTES, Connection
-from scale0.io.helen.listener import listen, plain, prepare
+from scale0.io.helen.listener import Entrance, prepare
 from scale0.io.helen.tls import NamelessError, caller_of, reason_of
 
 log = logging.getLogger("scale0.helen")
@@ -37,23 +37,18 @@ GRACE_SECONDS: Final = 0.5
 """A stranger who has been here for less is not sent away to make room."""
 GREETINGS: Final = 8
 """Steps of handshakes in one turn: each costs a signature or two, and agents wait meanwhile."""
-ACCEPTS: Final = 32
-"""Connections accepted in one turn."""
 EVENTS: Final = 512
 """Connections that are looked at in one turn."""
 LINGER_SECONDS: Final = 2.0
 """For the last words to arrive."""
 STALL_SECONDS: Final = 30.0
 """How long somebody may take nothing of what waits for it."""
-PAUSE_SECONDS: Final = 1.0
-"""After descriptors or memory ran out, nobody is accepted for so long."""
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait for one connection: a few of the longest blobs."""
 MAX_ALL_WAITING_BYTES: Final = 256 * 1024 * 1024
 """Bytes that wait for all of them; beyond it, the next who does not read is let go."""
 TELL_SECONDS: Final = 10.0
 """Between two lines of the log about handshakes that failed."""
-FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 TROUBLE: Final = select.EPOLLERR | select.EPOLLHUP
 
 
@@ -76,12 +71,10 @@ class TlsDoor:
         """Handshakes that came to nothing."""
         self._max_connections = max_connections
         self._clock = clock
-        self._listener = listen(host, port)
         self._epoll = select.epoll()
+        self._entrance = Entrance(host, port, self._epoll)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._listening = False
-        self._paused_until = 0.0
         self._knocked = False
         self._next_id = 0
         self._by_descriptor: dict[int, Connection] = {}
@@ -101,7 +94,6 @@ class TlsDoor:
         self._told_at = 0.0
         self._told = 0
         self._last_failure = ""
-        self._listen(True)
 
     @property
     def descriptor(self) -> int:
@@ -111,7 +103,7 @@ class TlsDoor:
     @property
     def port(self) -> int:
         """Where it really listens."""
-        return int(self._listener.getsockname()[1])
+        return self._entrance.port
 
     @property
     def connections(self) -> int:
@@ -175,7 +167,7 @@ class TlsDoor:
 
     def close(self) -> None:
         """Everybody at once; what was sent is on its way."""
-        self._listener.close()
+        self._entrance.close()
         for connection in list(self._by_descriptor.values()):
             if connection.state == OPEN and connection.waiting is None:
                 with contextlib.suppress(OSError):
@@ -197,8 +189,7 @@ class TlsDoor:
             self._drop(connection)
         for connection in [one for one in self._slow if mono - one.moved > STALL_SECONDS]:
             self._lose(connection, "it does not read")
-        if not self._listening and mono >= self._paused_until:
-            self._listen(True)
+        self._entrance.open(mono)
         if self.failed > self._told and mono - self._told_at > TELL_SECONDS:
             log.warning(
                 "%d handshakes failed; the last: %s", self.failed - self._told, self._last_failure, extra=about()
@@ -276,25 +267,14 @@ class TlsDoor:
     def _accept(self) -> None:
         mono = self._clock()
         self._knocked = False
-        for _ in range(ACCEPTS):
-            try:
-                raw, address = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in FULL:
-                    log.warning("nobody is accepted for a moment: %s", error.strerror, extra=about())
-                    self._paused_until = mono + PAUSE_SECONDS
-                    self._listen(False)
-                    return
-                continue  # it was gone before we looked
+        for raw, address in self._entrance.callers(mono):
             if len(self._by_descriptor) >= self._max_connections:
                 raw.close()
-                self._note(plain(address[0]), "too many connections")
+                self._note(address, "too many connections")
                 continue
-            self._welcome(raw, plain(address[0]), mono)
+            self._welcome(raw, address, mono)
             if len(self._strangers) > MAX_HANDSHAKES and not self._make_room(mono):
-                self._listen(False)
+                self._entrance.shut()
                 return
 
     def _welcome(self, raw: socket.socket, address: str, mono: float) -> None:
@@ -346,22 +326,9 @@ class TlsDoor:
             del self._strangers[connection]
             connection.state = OPEN
             self._by_id[connection.routing_id] = connection
-            self._listen_again()
+            self._entrance.open(self._clock())  # there is room for one more stranger
             who = caller.name.encode(), caller.serial.encode(), connection.address.encode()
             yield [connection.routing_id, b"opened", *who, b"%d" % caller.issued]
-
-    def _listen_again(self) -> None:
-        """There is room for one more stranger."""
-        if not self._listening and self._clock() >= self._paused_until:
-            self._listen(True)
-
-    def _listen(self, on: bool) -> None:
-        if on != self._listening:
-            self._listening = on
-            if on:
-                self._epoll.register(self._listener, select.EPOLLIN)
-            else:
-                self._epoll.unregister(self._listener)
 
     # Those who go.
 

@@ -21,7 +21,7 @@ from scale0.base import codes
 from scale0.base.about import about
 from scale0.base.now import Now
 from scale0.broker.backend import BackendSession, Work, fit_message
-from scale0.broker.line import Ended, LineStep, Lost, Up
+from scale0.broker.line_step import Ended, LineStep, Lost, Up
 from scale0.io.door import Sent
 from scale0.io.helen.tether import Tether
 from scale0.io.keyring import keys_for

@@ -41,7 +41,7 @@ from scale0.io.helen.network import NetworkDoor
 from scale0.io.helen.notify import NOTIFY, Notifier, NotTold
 from scale0.io.helen.tls import server_context
 from scale0.io.private import check_helen_files
-from scale0.io.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, raise_file_limit
+from scale0.io.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, ending, raise_file_limit
 from scale0.io.runner import Runner
 from scale0.io.segments.scribe import Scribe
 from scale0.io.segments.settings import Settings, settings_of
@@ -88,18 +88,10 @@ def run_helen(config: HelenConfig, ready: Ready) -> int:
 async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
     """Open the store, then the doors; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
-    stop: asyncio.Future[int] = loop.create_future()
-
-    def end(status: int) -> None:
-        if not stop.done():
-            stop.set_result(status)
+    stop, end = ending(loop)
 
     def fail(error: BaseException) -> None:
         log.critical("the store failed, nothing more is promised: %s", error, extra=about())
-        end(1)
-
-    def give_up(error: BaseException) -> None:
-        log.critical("Helen does not go on without this: please report it", exc_info=error, extra=about())
         end(1)
 
     context, settings = context_of(config), settings_of(config)
@@ -126,7 +118,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         certificates = OwnCertificate(config, door, authority)
         loop.add_signal_handler(signal.SIGHUP, certificates.load)
         async with chores(
-            give_up,
+            end,
             sweep_often(door),
             look_for_revocations(authority, helen, runner),
             look_for_siblings(answers, helen, runner),
@@ -138,10 +130,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
             status = await stop
             if status == 0:
                 await drain(helen, runner)
-        last, now = Step(), read_now()
-        if status == 0:
-            helen.stop(now, last)
-        runner.stop(last, now)
+        last_turn(helen, runner, status)
         await commits.flush()
         await scribe.finish(status)
         return status
@@ -169,6 +158,14 @@ def first_turn(helen: Helen, store: Store, authority: Authority, now: Now) -> St
     helen.expect_siblings(now)
     helen.revoke(authority.revoked, now, step)
     return step
+
+
+def last_turn(helen: Helen, runner: Runner, status: int) -> None:
+    """The doors are closed; a Helen who ends in order says so."""
+    last, now = Step(), read_now()
+    if status == 0:
+        helen.stop(now, last)
+    runner.stop(last, now)
 
 
 async def drain(helen: Helen, runner: Runner) -> None:
@@ -218,13 +215,14 @@ async def tell_outcome(notifier: Notifier, job: Job, tell: Callable[[bytes | Exc
 
 
 @contextlib.asynccontextmanager
-async def chores(fail: Callable[[BaseException], None], *work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do these beside the block, and end them with it; one that fails is told at once."""
+async def chores(end: Callable[[int], None], *work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do these beside the block, and end them with it; one that fails ends her."""
     loop = asyncio.get_running_loop()
 
     def look(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            fail(error)
+            log.critical("Helen does not go on without this: please report it", exc_info=error, extra=about())
+            end(1)
 
     tasks = [loop.create_task(one) for one in work]
     for task in tasks:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scale0.base.now import Now
-from scale0.broker.line import LineStep
+from scale0.broker.line_step import LineStep
 from scale0.io.clock import read_now
 from scale0.io.keyring import ClientKeys
 from scale0.io.link import Link, LinkClosedError, Session

@@ -90,9 +90,6 @@ class Buckets(NamedTuple):
     counts: Array
 
 
-NO_BUCKETS: Final = Buckets(np.zeros(0, np.int32), np.zeros(0, np.int64))
-
-
 class Lexicon:
     """Every text that a history repeats, once."""
 
