@@ -81,11 +81,11 @@ class Background:
         """Until it has said this; all that it said."""
         return self.wait_until(lambda: text in self.said)
 
-    def wait_until(self, true: Callable[[], bool]) -> str:
+    def wait_until(self, true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> str:
         """Until what it said makes it true."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + seconds
         while not true():
             readable, _, _ = select.select([descriptor], [], [], max(0.0, until - time.monotonic()))
             more = os.read(descriptor, 65_536) if readable else b""
