@@ -18,8 +18,12 @@ OK: Final = "ok"
 WARN: Final = "warn"
 FAIL: Final = "fail"
 
-OUR_PROGRAM: Final = re.compile(r"(?:^|[ /])scale0(?: |$)")
-"""In a command line: `…/bin/scale0 up`, `python -m scale0 broker`."""
+OUR_PROGRAM: Final = re.compile(r"(?:^|[ /])scale0(?:\.[a-z_.]+)?(?: |$)")
+"""In a command line: `…/bin/scale0 up`, `python -m scale0 broker`, `python -m scale0.management.child`."""
+OTHER_PORTS: Final = {
+    "management": "choose another as `management.port` in the broker's file",
+    "helen": "choose another as `helen_port` in Helen's file",
+}
 PYTHON: Final = (3, 11)
 LIBZMQ: Final = (4, 3, 0)
 JAVA: Final = 17
@@ -99,7 +103,8 @@ def ports(found: Sequence[Port], configured: bool, ours: frozenset[int]) -> Iter
             used.append(port.number)
         else:
             whose = f"{port.owner[:30]} (process {port.pid})" if port.pid is not None else "another program"
-            mend = f"end it, or choose another with --{port.name.replace('_', '-')}-port"
+            other = f"choose another with --{port.name.replace('_', '-')}-port"
+            mend = f"end it, or {OTHER_PORTS.get(port.name, other)}"
             look = f"ss -ltnp 'sport = :{port.number}'"
             yield Finding(
                 "ports",
