@@ -6,11 +6,14 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import socket
+import threading
 
 import psutil
 import pytest
 
 from scale0.cli.demo_report import missing
+from scale0.cli.demo_work import Work
 from tests.cli.shell import Background, Shell, eventually, processes_with
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -59,7 +62,7 @@ def test_the_demo_keeps_its_promises_and_reports_what_happened(shell):
     assert re.search(r"kept (\d[\d,]*) of \1 calls answered \(", text)
     counted = re.search(r"kept (\d[\d,]*) tasks acknowledged, \1 finished, none lost", text)
     assert counted
-    assert f"both brokers and Helen: {counted[1]} tasks finished" in text
+    assert f"over both brokers and Helen: {counted[1]} tasks finished" in text
     assert "Spark knows who was killed: worker-1, demo-1" in text
     assert "Spark knows the incident: demo/demo-1-answers, down for" in text
     assert f"The report, with plots: {page}" in text
@@ -90,6 +93,18 @@ def test_a_demo_that_loses_tasks_says_so_and_exits_with_1(shell):
     assert any("No report was made: it needs Java 17" in line for line in screen)
     assert [path.name in screen[-2] for path in folder.iterdir()] == [True], "its logs stay"
     eventually(lambda: not processes_with(folder), "nothing of it is left running")
+
+
+def test_work_that_is_abandoned_ends_though_nobody_answers():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and nobody listens
+        before = threading.active_count()
+        work = Work([f"tcp://127.0.0.1:{unused.getsockname()[1]}"])
+        work.start()
+        eventually(lambda: work.ledger.asked, "it asks")
+        work.abandon()
+    eventually(lambda: threading.active_count() <= before, "its thread is gone")
+    assert work.ledger.totals().answered == 0
 
 
 def test_without_java_the_demo_leaves_out_its_report_and_says_what_it_needs(monkeypatch):

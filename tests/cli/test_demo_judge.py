@@ -12,7 +12,9 @@ from scale0.cli.demo_judge import Incident, Marks, Seen, judged, notes, spark_is
 from scale0.cli.demo_report import Computed, count
 from scale0.cli.demo_screen import Promise, last_screen
 
-MARKS = Marks(worker_killed=10.0, worker_over=15.0, broker_killed=15.0, broker_back=20.0, home=22.0)
+MARKS = Marks(
+    10.0, 15.0, broker_killed=15.0, broker_back=20.0, home=22.0, broker_killed_wall=1_015.0, broker_back_wall=1_020.0
+)
 
 
 def ledger() -> Ledger:
@@ -32,7 +34,7 @@ def ledger() -> Ledger:
 
 
 def seen(**changes: Any) -> Seen:
-    made = Seen(ledger(), MARKS, Twice(2, ()), Incident(1_017.0, 1_021.0), 1_015.0, 1_020.0, greeted=True)
+    made = Seen(ledger(), MARKS, Twice(2, ()), Incident(1_017.0, 1_021.0), greeted=True)
     return made._replace(**changes)
 
 
@@ -141,7 +143,7 @@ def test_what_spark_says_is_held_against_what_was_seen():
     assert broken(spark_is_right(said, seen())) == []
     for spoiled, words in (
         (said._replace(finished=49), "49 tasks finished"),
-        (said._replace(retried=0), "50 tasks finished, 0 again"),
+        (said._replace(retried=0), "50 tasks finished, 0 handed out again"),
         (said._replace(died=frozenset({"demo-1"})), "who was killed: demo-1"),
         (said._replace(incidents={}), "is missing"),
     ):

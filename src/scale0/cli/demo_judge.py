@@ -34,6 +34,9 @@ class Marks(NamedTuple):
     broker_back: float
     home: float | None
     """When everybody was back at it; None: somebody was not."""
+    broker_killed_wall: float
+    """The same two by the wall clock, by which Helen tells of incidents."""
+    broker_back_wall: float
 
 
 class Seen(NamedTuple):
@@ -43,9 +46,6 @@ class Seen(NamedTuple):
     marks: Marks
     twice: Twice
     incident: Incident | None
-    broker_killed: float
-    """By the wall clock, as the incident."""
-    broker_back: float
     greeted: bool
     """The first calls were answered as they should."""
 
@@ -62,7 +62,7 @@ def judged(seen: Seen) -> Iterator[Promise]:
 def _calls(seen: Seen) -> Promise:
     totals = seen.ledger.totals()
     right = seen.greeted and totals.answered == totals.asked and not totals.failed and not seen.ledger.wrong
-    by = ", ".join(f"{count:,} by {name}" for name, count in sorted(seen.ledger.by.items()))
+    by = ", ".join(f"{name} {count:,}" for name, count in sorted(seen.ledger.by.items()))
     failed = f", {totals.failed} failed" if totals.failed else ""
     return Promise(f"{totals.answered:,} of {totals.asked:,} calls answered{failed} ({by})", right and len(by) > 0)
 
@@ -110,8 +110,8 @@ def _incident(seen: Seen) -> Promise:
     if seen.incident is None or seen.incident.closed is None:
         what = "never opened an incident" if seen.incident is None else "opened an incident, and never closed it"
         return Promise(f"Helen {what} for {DOOR}", False)
-    opened = seen.incident.opened - seen.broker_killed
-    closed = seen.incident.closed - seen.broker_back
+    opened = seen.incident.opened - seen.marks.broker_killed_wall
+    closed = seen.incident.closed - seen.marks.broker_back_wall
     return Promise(
         f"Helen opened an incident ({DOOR}) {opened:.1f} s after the kill, and closed it"
         f" {max(0.0, closed):.1f} s after {ONE} was back",
@@ -133,8 +133,8 @@ def spark_is_right(computed: Computed, seen: Seen) -> Iterator[Promise]:
     """Do the tables say what we saw?"""
     finished = seen.ledger.totals().accepted - len(seen.ledger.lost())
     yield Promise(
-        f"Spark, from the history of both brokers and Helen: {computed.finished:,} tasks finished,"
-        f" {computed.retried} again",
+        f"Spark, over both brokers and Helen: {computed.finished:,} tasks finished,"
+        f" {computed.retried} handed out again",
         computed.finished == finished and (computed.retried > 0 or not seen.twice.in_hand),
     )
     died = [name for name in (VICTIM, ONE) if name in computed.died]

@@ -39,22 +39,32 @@ def tell(network: DemoNetwork, screen: Screen) -> Seen:
         greeted = calls(eye, screen)
         work = Work(network.frontends)
         screen.count = lambda: counts(work.ledger.totals())
-        screen.chapter(f"Work: {len(plan.CALLERS)} clients call, {len(plan.SUBMITTERS)} submit durable tasks")
-        work.start()
-        watching(network, screen, eye)
-        screen.wait(plan.BEFORE_SECONDS)
-        worker_killed, worker_pid, worker_over = a_worker_dies(network, screen)
-        told = a_broker_dies(network, screen, eye)
-        screen.wait(plan.AFTER_SECONDS)
-        screen.event("nothing new is asked; what was acknowledged is waited for")
-        work.stop()
+        try:
+            marks, incident, pids = working(network, screen, eye, work)
+            work.stop()
+        except BaseException:
+            work.abandon()
+            raise
         screen.event(counts(work.ledger.totals()))
         screen.count = None
-        marks = Marks(worker_killed, worker_over, told.killed, told.back, told.home)
-        incident = told.incident
     pages = network.runs.read_text().splitlines() if network.runs.exists() else []
-    twice = ran_twice(pages, frozenset({worker_pid}))
-    return Seen(work.ledger, marks, twice, incident, told.killed_wall, told.back_wall, greeted)
+    return Seen(work.ledger, marks, ran_twice(pages, pids), incident, greeted)
+
+
+def working(
+    network: DemoNetwork, screen: Screen, eye: Client, work: Work
+) -> tuple[Marks, Incident | None, frozenset[int]]:
+    """Everything that happens while calls and tasks go on; with the numbers of the processes that were killed."""
+    screen.chapter(f"Work: {len(plan.CALLERS)} clients call, {len(plan.SUBMITTERS)} submit durable tasks")
+    work.start()
+    watching(network, screen, eye)
+    screen.wait(plan.BEFORE_SECONDS)
+    killed, pid, over = a_worker_dies(network, screen)
+    told = a_broker_dies(network, screen, eye)
+    screen.wait(plan.AFTER_SECONDS)
+    screen.event("nothing new is asked; what was acknowledged is waited for")
+    marks = Marks(killed, over, told.killed, told.back, told.home, told.killed_wall, told.back_wall)
+    return marks, told.incident, frozenset({pid})
 
 
 def starting(network: DemoNetwork, screen: Screen) -> None:

@@ -29,6 +29,7 @@ from scale0.client.errors import CallError
 
 ANSWER_SECONDS: Final = 30.0
 """How long one answer may take, whoever dies meanwhile."""
+ABANDON_SECONDS: Final = 5.0
 PULSE_SECONDS: Final = 0.05
 
 
@@ -38,6 +39,7 @@ class Work:
     def __init__(self, endpoints: Sequence[str]) -> None:
         self._endpoints = list(endpoints)
         self._ended = threading.Event()
+        self._settle_seconds = SETTLE_SECONDS
         self.ledger = Ledger()
         self._thread = threading.Thread(target=self._main, name="scale0-demo-work", daemon=True)
         self._error: BaseException | None = None
@@ -52,6 +54,12 @@ class Work:
         self._thread.join()
         if self._error is not None:
             raise self._error
+
+    def abandon(self) -> None:
+        """Wait for nothing any more: something else went wrong."""
+        self._settle_seconds = 0.0
+        self._ended.set()
+        self._thread.join(ABANDON_SECONDS)
 
     def _main(self) -> None:
         try:
@@ -69,7 +77,7 @@ class Work:
             while not self._ended.is_set() and not ended:  # one that ends before it is told to has failed
                 ended, _ = await asyncio.wait(running, timeout=PULSE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             self._ended.set()
-            await asyncio.wait(running, timeout=SETTLE_SECONDS)
+            await asyncio.wait(running, timeout=self._settle_seconds)
         finally:
             for one in running:
                 one.cancel()
