@@ -24,7 +24,7 @@ def ledger() -> Ledger:
         at = number / 2
         made.asked += 1
         made.answered(number, {"who": f"worker-{number % 3 + 1}", "number": number}, at - 0.1, at)
-        entry = Entry(number)
+        entry = Entry(number, at)
         entry.id, entry.accepted, entry.ended = f"t{number}", at, at + 0.4
         entry.result = {"number": number}
         made.entries.append(entry)
@@ -90,7 +90,7 @@ def test_what_clients_saw_can_break_a_promise(spoil, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"twice": Twice(2, (17,))}, "tasks ran twice though nobody died with them in hand: 17"),
+        ({"twice": Twice(2, (17,))}, "tasks ran twice though nobody died with them: 17"),
         ({"incident": None}, "Helen never opened an incident"),
         ({"incident": Incident(1_017.0, None)}, "Helen opened an incident, and never closed it"),
         ({"marks": MARKS._replace(home=None)}, "not everybody came home"),
@@ -100,6 +100,13 @@ def test_what_clients_saw_can_break_a_promise(spoil, words):
 def test_what_else_was_seen_can_break_a_promise(changes, words):
     [text] = broken(judged(seen(**changes)))
     assert words in text
+
+
+def test_a_task_that_a_dead_broker_had_may_run_twice_and_that_is_said():
+    found = seen(twice=Twice(2, (30,)))  # submitted at 15.0 s, when the broker was killed
+    assert broken(judged(found)) == []
+    [text] = [promise.text for promise in judged(found) if "ran twice" in promise.text]
+    assert text == "3 ran twice: worker-1 had them in hand when killed, and 1 that demo-1 had"
 
 
 def test_the_longest_gap_is_that_around_a_kill():

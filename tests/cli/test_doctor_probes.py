@@ -10,7 +10,7 @@ import pytest
 from scale0.cli import doctor_probes as probes
 from scale0.cli.doctor import lines_of, verdict
 from scale0.cli.doctor_probes import FAIL, GIB, MIB, OK, WARN, Finding
-from scale0.io.machine import Clock, Disk, Java, Port, Zmq, file_system_of
+from scale0.io.host import Clock, Disk, Java, Port, Zmq, file_system_of
 
 JAVA_8 = Java("/usr/bin/java", 'java version "1.8.0_392"\n')
 JAVA_17 = Java("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15\n')
@@ -18,6 +18,7 @@ JAVA_21 = Java("/opt/java", 'openjdk version "21" 2023-09-19\n')
 DISK = Disk(".scale0", 20 * GIB, 100 * GIB, "ext4", "", 0.004)
 FREE, USED = Port("frontend", 5700, True, "", None), Port("backend", 5701, False, "nginx: master", 17)
 UP = Port("peer", 5702, False, "/x/.venv/bin/scale0 up", 18)
+NAMED = frozenset({"frontend", "backend", "peer"})
 DAY = 86_400.0
 EVEN = (Clock(1_000.0, 50.0), Clock(1_001.0, 51.0))
 JUMPED = (Clock(1_000.0, 50.0), Clock(1_005.0, 51.0))
@@ -60,11 +61,11 @@ CASES = [
 ]
 
 SEVERAL = [
-    (probes.ports([FREE, UP], True, frozenset()), [(OK, "5700 free; 5702 in use by Scale0")]),
-    (probes.ports([USED], True, frozenset({5701})), [(OK, "5701 in use by Scale0")]),
-    (probes.ports([FREE, USED], True, frozenset()), [(FAIL, "5701 (backend) is taken by nginx"), (OK, "5700 free")]),
-    (probes.ports([USED], False, frozenset()), [(WARN, "process 17")]),
-    (probes.ports([USED._replace(pid=None, owner="")], True, frozenset()), [(FAIL, "another program")]),
+    (probes.ports([FREE, UP], NAMED, frozenset()), [(OK, "5700 free; 5702 in use by Scale0")]),
+    (probes.ports([USED], NAMED, frozenset({5701})), [(OK, "5701 in use by Scale0")]),
+    (probes.ports([FREE, USED], NAMED, frozenset()), [(FAIL, "5701 (backend) is taken by nginx"), (OK, "5700 free")]),
+    (probes.ports([USED], frozenset(), frozenset()), [(WARN, "process 17")]),
+    (probes.ports([USED._replace(pid=None, owner="")], NAMED, frozenset()), [(FAIL, "another program")]),
     (probes.keys([], True, True), [(OK, "owner alone")]),
     (probes.keys([], False, False), [(OK, "none is needed")]),
     (probes.keys([], False, True), [(FAIL, "there is no server key")]),

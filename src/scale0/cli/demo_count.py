@@ -18,14 +18,16 @@ from scale0.cli.demo_plan import BEGUN, ENDED
 class Entry:
     """One task, and all that its client knows of it."""
 
-    __slots__ = ("accepted", "ended", "id", "number", "result", "trouble")
+    __slots__ = ("accepted", "asked", "ended", "id", "number", "result", "trouble")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, asked: float) -> None:
         self.number = number
+        self.asked = asked
+        """When it was submitted, by the monotonic clock."""
         self.id = ""
         """Blank: nobody acknowledged it."""
         self.accepted = 0.0
-        """When, by the monotonic clock."""
+        """When it was acknowledged."""
         self.ended: float | None = None
         self.result: Any = None
         self.trouble = ""
@@ -79,6 +81,10 @@ class Ledger:
     def accepted_between(self, since: float, until: float) -> int:
         """Tasks that were acknowledged in this time."""
         return sum(1 for one in self.entries if one.id and since <= one.accepted <= until)
+
+    def under_way(self, at: float) -> frozenset[int]:
+        """Tasks that were submitted before this moment, and had no result then."""
+        return frozenset(one.number for one in self.entries if one.asked <= at and (one.ended or at) >= at)
 
     def lost(self) -> list[Entry]:
         """Tasks that were acknowledged, and whose result nobody was told, or another's."""

@@ -109,7 +109,7 @@ class Work:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def _entry(self) -> Entry:
-        entry = Entry(len(self.ledger.entries))
+        entry = Entry(len(self.ledger.entries), time.monotonic())
         self.ledger.entries.append(entry)
         return entry
 

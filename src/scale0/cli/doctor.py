@@ -1,7 +1,7 @@
 """`scale0 doctor`: is this machine fit for a network, and what to do where it is not?
 
 Lives here: the command, and which readings go to which probe. Never here: a judgement (`doctor_probes`), or how a
-reading is taken (`io.machine`). Invariant: nothing of it fails because something is wrong: that is what it tells.
+reading is taken (`io.host`). Invariant: nothing of it fails because something is wrong: that is what it tells.
 """
 
 from __future__ import annotations
@@ -103,24 +103,24 @@ def examined(config: BrokerConfig, configured: bool, folder: Path, join: str, na
     """Every finding, in the order in which one would mend it."""
     from scale0 import __version__
     from scale0.cli import doctor_probes as probes
-    from scale0.io import machine
+    from scale0.io import host
     from scale0.management.pages import FOLDER
 
-    before = machine.read_clock()
-    there = {name: machine.installed(modules) for name, modules in EXTRAS.items()}
+    before = host.read_clock()
+    there = {name: host.installed(modules) for name, modules in EXTRAS.items()}
     pipeline = there["pipeline"]
     heard = hear(join, folder)
     yield probes.python(tuple(sys.version_info[:3]), platform.python_implementation())
     yield probes.extras(there)
-    yield probes.messaging(machine.read_zmq(), config.curve)
-    yield from probes.ports(machine.read_ports(ports_of(config), config.bind), configured, heard.ports)
+    yield probes.messaging(host.read_zmq(), config.curve)
+    yield from probes.ports(host.read_ports(ports_of(config), config.bind), named_in(config, configured), heard.ports)
     yield from secrets(folder, config.curve, before.wall)
-    yield probes.java(machine.read_java(os.environ), pipeline)
-    yield from probes.disk(machine.read_disk(folder), config.min_free_bytes or 0)
-    yield probes.files(machine.max_files(), config.max_clients)
-    yield probes.memory(*machine.memory(), pipeline)
+    yield probes.java(host.read_java(os.environ), pipeline)
+    yield from probes.disk(host.read_disk(folder), config.min_free_bytes or 0)
+    yield probes.files(host.max_files(), config.max_clients)
+    yield probes.memory(*host.memory(), pipeline)
     yield probes.console((FOLDER / "index.html").is_file())
-    yield from probes.clock(before, machine.read_clock(), machine.is_synchronised(), heard.offset)
+    yield from probes.clock(before, host.read_clock(), host.is_synchronised(), heard.offset)
     versions = None if heard.version is None else (heard.version, __version__)
     yield probes.broker(join.removeprefix("tcp://"), heard.identity, named, versions, heard.trouble)
 
@@ -131,6 +131,14 @@ def ports_of(config: BrokerConfig) -> dict[str, int]:
 
     own = {name: getattr(config, f"{name}_port") for name in PORTS}
     return {**own, "management": config.management.port or CONSOLE_PORT, "helen": HELEN_PORT}
+
+
+def named_in(config: BrokerConfig, configured: bool) -> frozenset[str]:
+    """The ports that this broker will not do without."""
+    from scale0.cli.broker import PORTS
+
+    served = ("management",) if config.management.enabled else ()
+    return frozenset({*PORTS, *served} if configured else ())
 
 
 def secrets(folder: Path, curve: bool, wall: float) -> Iterator[Finding]:
@@ -159,7 +167,7 @@ def hear(join: str, folder: Path) -> Heard:
     from scale0.base.errors import Scale0Error
     from scale0.cli.network import connect
     from scale0.io.files import TOKEN_FILE, read_secret
-    from scale0.io.machine import read_clock
+    from scale0.io.host import read_clock
 
     try:
         with connect(join, LOOK_SECONDS, LOOK_SECONDS) as client:

@@ -1,6 +1,6 @@
 """What `scale0 doctor` thinks of a machine: readings in, findings out.
 
-Lives here: every judgement, its words, and what to type next. Never here: a reading (`io.machine`). Invariants: `fail`
+Lives here: every judgement, its words, and what to type next. Never here: a reading (`io.host`). Invariants: `fail`
 is what keeps a network from working or its secrets from being secret, `warn` what will hurt one day or is left out;
 whatever is not ok says what to do about it.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from scale0.io.machine import Clock, Disk, Java, Port, Zmq
+    from scale0.io.host import Clock, Disk, Java, Port, Zmq
 
 OK: Final = "ok"
 WARN: Final = "warn"
@@ -89,11 +89,11 @@ def messaging(found: Zmq, curve_wanted: bool) -> Finding:
     return Finding("zmq", OK, f"{words}, CURVE is there")
 
 
-def ports(found: Sequence[Port], configured: bool, ours: frozenset[int]) -> Iterator[Finding]:
+def ports(found: Sequence[Port], configured: frozenset[str], ours: frozenset[int]) -> Iterator[Finding]:
     """One finding for all that are well, and one for each that another program has.
 
-    `configured`: a file names them, so that they must be free; else `scale0 up` finds others. `ours`: those at which
-    the broker that answered says that it listens.
+    `configured`: those that a file names, so that they must be free; for others `scale0 up` finds another. `ours`:
+    those at which the broker that answered says that it listens.
     """
     free, used = [], []
     for port in found:
@@ -108,7 +108,7 @@ def ports(found: Sequence[Port], configured: bool, ours: frozenset[int]) -> Iter
             look = f"ss -ltnp 'sport = :{port.number}'"
             yield Finding(
                 "ports",
-                FAIL if configured else WARN,
+                FAIL if port.name in configured else WARN,
                 f"{port.number} ({port.name}) is taken by {whose}",
                 f"{mend}; {look}" if port.pid is None else mend,
             )

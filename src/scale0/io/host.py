@@ -1,4 +1,4 @@
-"""What this machine is like, for `scale0 doctor`: readings, each taken once.
+"""What this host is like, for `scale0 doctor`: readings, each taken once.
 
 Lives here: asking the system. Never here: whether the answer is good (`cli.doctor_probes`). Invariants: a reading that
 cannot be had is None or blank, and never an error; nothing is changed but a file of our own that is removed again.
