@@ -126,10 +126,10 @@ def eventually(true: Callable[[], Any], what: str) -> Any:
 
 
 def processes_with(folder: Path) -> list[str]:
-    """Who still runs of those that were started with this folder for temporary files."""
+    """Who still runs of those that were started with this folder for temporary files, or one in it."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get("TMPDIR") == str(folder):
+            if process.environ().get("TMPDIR", "").startswith(str(folder)):
                 found.append(" ".join(process.cmdline())[:200])
     return found

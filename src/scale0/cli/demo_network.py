@@ -147,9 +147,11 @@ class DemoNetwork:
             child.stop()
 
     def close(self) -> None:
-        """End everybody, for good."""
+        """End everybody for good, and at once: a worker in order would wait for a broker that is dead."""
         with self._lock:
             self._closed = True
+            for name in tuple(self._children):
+                self._children.pop(name).kill()
             self.stop()
 
     def ask(self, *words: str) -> tuple[int, str]:
@@ -168,9 +170,13 @@ class DemoNetwork:
         looked: Callable[[], None] | None = None,
     ) -> tuple[int, str, str]:
         """A command of ours, to its end; its exit code, and what it printed `to` a pipe."""
+        own = self._folder / "tmp"
+        own.mkdir(parents=True, exist_ok=True)
+        # What Spark leaves when it is killed goes with the folder.
+        places = {"TMPDIR": str(own), "SPARK_LOCAL_DIRS": str(own)}
         with self._lock:
             self._check()
-            errand = self._errand = Errand(words, to, environment or {})
+            errand = self._errand = Errand(words, to, {**places, **(environment or {})})
         return errand.done(seconds, looked)
 
     def _start(self, name: str, words: list[str], environment: dict[str, str] | None = None) -> Child:
