@@ -45,7 +45,7 @@ $(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/se
 	@scripts/setup requirements-pipeline.lock
 	@touch $@
 
-demo: setup ## Run a whole network on this machine, and a report of it by Spark
+demo: setup ## Run a whole network on this machine, kill parts of it, and have Spark report on it
 	@$(BIN)/scale0 demo
 
 test: setup lint ## Lint, types, and every test; a skipped test is a failure

@@ -81,11 +81,11 @@ class Background:
         """Until it has said this; all that it said."""
         return self.wait_until(lambda: text in self.said)
 
-    def wait_until(self, true: Callable[[], bool]) -> str:
+    def wait_until(self, true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> str:
         """Until what it said makes it true."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + seconds
         while not true():
             readable, _, _ = select.select([descriptor], [], [], max(0.0, until - time.monotonic()))
             more = os.read(descriptor, 65_536) if readable else b""
@@ -126,10 +126,10 @@ def eventually(true: Callable[[], Any], what: str) -> Any:
 
 
 def processes_with(folder: Path) -> list[str]:
-    """Who still runs of those that were started with this folder for temporary files."""
+    """Who still runs of those that were started with this folder for temporary files, or one in it."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get("TMPDIR") == str(folder):
+            if process.environ().get("TMPDIR", "").startswith(str(folder)):
                 found.append(" ".join(process.cmdline())[:200])
     return found

@@ -29,7 +29,7 @@ MOMENTS = [
     ("before a fork", 3),
     ("after a fork", 3),
 ]
-"""Of the start: its folder, its broker, its second worker."""
+"""Of the start: its folder, its first process, its third."""
 STATUS = [(signal.SIGINT, 130), (signal.SIGTERM, 1)]
 
 
@@ -79,7 +79,7 @@ def test_a_signal_as_soon_as_it_has_a_folder_ends_it(shell, command):
 
 def test_a_demo_is_ended_while_its_monitoring_starts(shell):
     with shell.background("demo") as running:
-        running.wait_for("A Helen and an agent")
+        running.wait_for("a Helen and an agent start")
         running.signal(signal.SIGTERM)
         assert running.wait(SOON_SECONDS) == 1, running.said
     assert nothing_is_left(shell)
@@ -142,6 +142,6 @@ def test_a_network_that_is_closed_has_ended_its_command_and_starts_nothing_more(
     running.join()
     assert codes == [-signal.SIGKILL]
     with pytest.raises(Broken):
-        network.start_broker()
+        network.start_broker("demo-1")
     with pytest.raises(Broken):
         network.run(words, 60.0, subprocess.DEVNULL)

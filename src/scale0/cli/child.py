@@ -23,6 +23,8 @@ START_SECONDS: Final = 20.0
 """How long a process may take to say that it is ready."""
 STOP_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.02
+WAIT_SECONDS: Final = 0.5
+"""Between two looks at an errand that somebody waits for."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 """A log that is longer is put aside at the next start; the one that was aside before is gone."""
 SET_PARENT_DEATH_SIGNAL: Final = 1
@@ -58,13 +60,16 @@ class Child:
         """The line that starts with `ready`, once it has come; Broken if it does not, or nobody waits any more."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until and self.process.poll() is None:
-            found = re.search(r"^ready .*\n", self._said(), re.MULTILINE)
-            if found:
-                return found[0].strip()
+            if found := self._ready_line():
+                return found
             if given_up is not None and given_up.is_set():
                 raise Broken("stopped")
             time.sleep(LOOK_SECONDS)
         raise Broken(f"{self.name} did not get ready; it said:\n{self._said()[-2_000:]}")
+
+    def is_ready(self) -> bool:
+        """True if that line has come, or never will: then `ready` says so."""
+        return self.process.poll() is not None or bool(self._ready_line())
 
     def ending(self) -> str:
         """How it ended, in words; blank while it runs."""
@@ -85,6 +90,10 @@ class Child:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def _ready_line(self) -> str:
+        found = re.search(r"^ready .*\n", self._said(), re.MULTILINE)
+        return found[0].strip() if found else ""
 
     def _said(self) -> str:
         with self._log.open("rb") as log:
@@ -108,14 +117,24 @@ class Errand:
             preexec_fn=tether(),  # noqa: PLW1509  # as above
         )
 
-    def done(self, seconds: float) -> tuple[int, str, str]:
-        """Its exit code and what it printed, once it has ended; Broken if that takes too long."""
-        try:
-            said, troubled = self._process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            self.kill()
-            raise Broken(f"{self._what} did not end within {seconds:.0f} s") from error
-        return self._process.returncode, said or "", troubled or ""
+    def done(self, seconds: float, looked: Callable[[], None] | None = None) -> tuple[int, str, str]:
+        """Its exit code and what it printed, once it has ended; Broken if that takes too long.
+
+        `looked` is called now and then meanwhile, so that somebody who waits sees that it goes on.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            left = until - time.monotonic()
+            try:
+                said, troubled = self._process.communicate(timeout=left if looked is None else min(left, WAIT_SECONDS))
+            except subprocess.TimeoutExpired as error:
+                if time.monotonic() >= until:
+                    self.kill()
+                    raise Broken(f"{self._what} did not end within {seconds:.0f} s") from error
+                if looked is not None:
+                    looked()
+            else:
+                return self._process.returncode, said or "", troubled or ""
 
     def kill(self) -> None:
         """kill -9, of all of it."""

@@ -1,8 +1,8 @@
-"""The processes of `scale0 demo`: a broker, its workers, a Helen and an agent, started, killed and ended.
+"""The processes of `scale0 demo`: two brokers of a group, workers, a Helen and an agent: started, killed and ended.
 
-Lives here: which children there are. Never here: the story that is told with them. Invariants: every process that was
-started here is gone when `stop` returns, stopped in order, so that the rest of the history was written out; after
-`close`, none is started any more, whichever thread asks.
+Lives here: which children there are, and where. Never here: the story that is told with them. Invariants: every process
+that was started here is gone when `stop` returns, stopped in order, so that the rest of the history was written out;
+after `close`, none is started any more, whichever thread asks.
 """
 
 from __future__ import annotations
@@ -10,77 +10,114 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from scale0.cli.broker import PORTS
+from scale0.cli.chaos_network import HOST, free_ports
 from scale0.cli.child import START_SECONDS, Broken, Child, Errand
+from scale0.cli.demo_plan import BROKERS, ENDPOINTS, GROUP, HOMES, NAME, ONE, RUNS, TWO, WATCHER
 from scale0.cli.up_watch import Monitoring
-from scale0.io.files import TOKEN_FILE
+from scale0.io.files import TOKEN_FILE, read_secret
 
 WORKER: Final = "scale0.cli.demo_worker:worker"
 MONITORING_SECONDS: Final = 60.0
 """How long a Helen and an agent may take to start, enrol and check."""
-SEGMENT_SECONDS: Final = 2.0
+SEGMENT_SECONDS: Final = 10.0
 """History is written out so often: little is left to write when the network stops."""
 
 
 class DemoNetwork:
-    """A broker on free ports, and workers by name."""
+    """Two brokers that know each other, and who belongs to them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._children: dict[str, Child] = {}
         self._monitoring: Monitoring | None = None
+        self._told: list[str] = []
+        self._watched = threading.Event()
         self._errand: Errand | None = None
         self._lock = threading.RLock()
         self._closed = False
-        self.endpoints: dict[str, str] = {}
+        ports = iter(free_ports(len(PORTS) * len(BROKERS)))
+        # Chosen before the start: they name each other, and a broker that was killed comes back where it was.
+        self._ports = {name: {port: next(ports) for port in PORTS} for name in BROKERS}
         self.data_dir = folder / "data"
+        self.warehouse = self.data_dir / "warehouse"
+        self.runs = folder / "runs"
 
-    def start_broker(self) -> None:
-        """On any free ports at first, on the same ones later."""
-        config = self._folder / "broker.json"
-        config.write_text(json.dumps({"segment_seconds": SEGMENT_SECONDS}))
-        words = ["broker", "--config", str(config), "--identity", "demo", "--data-dir", str(self.data_dir)]
-        for name in PORTS:
-            port = self.endpoints[name].rpartition(":")[2] if self.endpoints else "0"
-            words += [f"--{name.replace('_', '-')}-port", port]
-        broker = self._start("broker", words)
-        self.endpoints = dict(word.split("=", 1) for word in broker.ready().split() if "=" in word)
+    def endpoint(self, broker: str, port: str) -> str:
+        """Where a broker listens."""
+        return f"tcp://{HOST}:{self.port(broker, port)}"
 
-    def start_worker(self, name: str) -> None:
-        """A worker process, once the broker has taken it in."""
-        words = ["worker", WORKER, "--endpoint", self.endpoints["backend"]]
-        self._start(name, words, {"SCALE0_DEMO_NAME": name}).ready()
+    def port(self, broker: str, port: str) -> int:
+        """The number alone."""
+        return self._ports[broker][port]
 
-    def start_monitoring(self) -> str:
-        """A Helen and an agent, as `scale0 up` has them; where Helen is, once the first checks have run."""
+    @property
+    def frontends(self) -> list[str]:
+        """Where callers connect to: the first one is where they belong."""
+        return [self.endpoint(name, "frontend") for name in BROKERS]
+
+    def token(self, broker: str) -> str:
+        """With which a broker is managed; it is another one after each start."""
+        found = read_secret(self.data_dir / broker / TOKEN_FILE)
+        if found is None:
+            raise Broken(f"{broker} has written no token")
+        return found
+
+    def segments(self) -> list[Path]:
+        """Where the history of everybody is."""
+        homes = [self.data_dir / name for name in BROKERS]
+        return [home / "segments" for home in (*homes, self.data_dir / "monitoring" / "helen")]
+
+    def start_broker(self, name: str) -> Child:
+        """One of the two; the second one asks the first for the configuration."""
+        config = self._folder / f"{name}.json"
+        settings: dict[str, Any] = {"segment_seconds": SEGMENT_SECONDS, "config_service": name == ONE}
+        if name == ONE:
+            settings["state"] = "active"
+        config.write_text(json.dumps(settings))
+        words = ["broker", "--config", str(config), "--identity", name, "--group", GROUP]
+        words += ["--data-dir", str(self.data_dir / name)]
+        for port, number in self._ports[name].items():
+            words += [f"--{port.replace('_', '-')}-port", str(number)]
+        if name == TWO:
+            words += ["--join", f"{HOST}:{self.port(ONE, 'peer')}"]
+        return self._start(name, words)
+
+    def start_worker(self, name: str) -> Child:
+        """A worker process; whoever must know when a broker has taken it in asks the child."""
+        home = HOMES[name]
+        places = [self.endpoint(broker, "backend") for broker in sorted(BROKERS, key=lambda each: each != home)]
+        environment = {NAME: name, ENDPOINTS: " ".join(places), RUNS: str(self.runs)}
+        return self._start(name, ["worker", WORKER], environment)
+
+    def start_monitoring(self) -> None:
+        """A Helen and an agent, as `scale0 up` has them."""
         folder = self.data_dir / "monitoring"
-        folder.mkdir(mode=0o700)
-        said: list[str] = []
-        done = threading.Event()
+        folder.mkdir(mode=0o700, parents=True)
+        endpoints = {port: self.endpoint(ONE, port) for port in ("frontend", "backend")}
 
         def tell(what: str) -> None:
-            said.append(what)
-            done.set()
+            self._told.append(what)
+            self._watched.set()
 
         with self._lock:
             self._check()
-            self._monitoring = Monitoring(folder, "demo", self.endpoints, self.data_dir / TOKEN_FILE)
+            self._monitoring = Monitoring(folder, WATCHER, endpoints, self.data_dir / ONE / TOKEN_FILE)
             self._monitoring.start(tell, tell)
-        if not done.wait(MONITORING_SECONDS) or " " in said[0]:
-            raise Broken("".join(said[:1]) or "Helen and the agent did not get ready")
-        return said[0]
 
-    def recorded_calls(self) -> int:
-        """How many calls of the demo's services the broker has recorded as answered."""
-        from scale0.io.segments.filters import Choice
-        from scale0.io.segments.history import recorded_in
+    def is_watched(self) -> bool:
+        """True if `watched` has something to say."""
+        return self._watched.is_set()
 
-        events = recorded_in(self.data_dir, Choice(kind="request.summed"), lambda _: None)
-        return sum(event["code"] for event in events if event["service"].startswith("demo."))
+    def watched(self) -> str:
+        """Where Helen is, once the agent has enrolled and run its first checks."""
+        if not self._watched.wait(MONITORING_SECONDS) or " " in self._told[0]:
+            raise Broken("".join(self._told[:1]) or "Helen and the agent did not get ready")
+        return self._told[0]
 
     def kill(self, name: str) -> int:
         """kill -9; the number of the process that was."""
@@ -90,7 +127,7 @@ class DemoNetwork:
             return child.process.pid
 
     def stop(self) -> None:
-        """End everybody: the agent and Helen, then workers, then the broker. Once is enough."""
+        """End everybody: the agent and Helen, then workers, then the brokers. Once is enough."""
         with self._lock:
             if self._errand is not None:
                 self._errand.kill()
@@ -98,30 +135,49 @@ class DemoNetwork:
             if self._monitoring is not None:
                 self._monitoring.stop()
                 self._monitoring = None
-            for name in sorted(self._children, key=lambda name: name == "broker"):
-                self._children.pop(name).stop()
+            for brokers in (False, True):
+                self._stop_all(name for name in tuple(self._children) if (name in BROKERS) == brokers)
+
+    def _stop_all(self, names: Iterable[str]) -> None:
+        """All at once: each takes a moment to write out what it has."""
+        children = [self._children.pop(name) for name in names]
+        for child in children:
+            child.process.terminate()
+        for child in children:
+            child.stop()
 
     def close(self) -> None:
-        """End everybody, for good."""
+        """End everybody for good, and at once: a worker in order would wait for a broker that is dead."""
         with self._lock:
             self._closed = True
+            for name in tuple(self._children):
+                self._children.pop(name).kill()
             self.stop()
 
     def ask(self, *words: str) -> tuple[int, str]:
         """A command of ours that asks the network, as typed; its exit code and what it printed."""
-        join = self.endpoints["frontend"].removeprefix("tcp://")
+        join = self.endpoint(ONE, "frontend").removeprefix("tcp://")
         state = {"XDG_STATE_HOME": str(self._folder / "state")}  # its user is nobody's memory
         code, said, troubled = self.run((*words, "--join", join), START_SECONDS, subprocess.PIPE, state)
         return code, said + troubled
 
     def run(
-        self, words: Sequence[str], seconds: float, to: int | None, environment: dict[str, str] | None = None
+        self,
+        words: Sequence[str],
+        seconds: float,
+        to: int | None,
+        environment: dict[str, str] | None = None,
+        looked: Callable[[], None] | None = None,
     ) -> tuple[int, str, str]:
         """A command of ours, to its end; its exit code, and what it printed `to` a pipe."""
+        own = self._folder / "tmp"
+        own.mkdir(parents=True, exist_ok=True)
+        # What Spark leaves when it is killed goes with the folder.
+        places = {"TMPDIR": str(own), "SPARK_LOCAL_DIRS": str(own)}
         with self._lock:
             self._check()
-            errand = self._errand = Errand(words, to, environment or {})
-        return errand.done(seconds)
+            errand = self._errand = Errand(words, to, {**places, **(environment or {})})
+        return errand.done(seconds, looked)
 
     def _start(self, name: str, words: list[str], environment: dict[str, str] | None = None) -> Child:
         with self._lock:

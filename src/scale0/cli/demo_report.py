@@ -1,8 +1,8 @@
 """The last chapter of `scale0 demo`: Spark computes what has just happened, and a report says it.
 
-Lives here: the commands that a person would type for it, and what their numbers must say. Never here: how a number is
-made. Invariants: only the demo's own segments are read; every process is one of the demo's network, which ends it; the
-page is the one thing that stays.
+Lives here: the commands that a person would type for it, and the few numbers of it that the demo knows by itself. Never
+here: how a number is made, or whether it is right (`demo_judge`). Invariants: only the demo's own segments are read;
+every process is one of the demo's network, which ends it; the page is the one thing that stays.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scale0.cli import output
 from scale0.cli.child import Broken
 
 if TYPE_CHECKING:
@@ -30,19 +31,14 @@ FEW_ROWS: Final = ("--conf", "spark.sql.shuffle.partitions=1", "--conf", "spark.
 """For a minute of history: planning costs more than the rows."""
 SPAN: Final = ("--last", "2h")
 """A demo may begin in one hour and end in the next."""
-SHOWN: Final = {
-    "availability": ("--subject", "[dw]*", "--limit", "6"),
-    "tasks": ("--limit", "3"),
-    "requests": ("--service", "demo.*", "--limit", "3"),
-}
-"""So much of each report that all of them fit a screen: the demo's own names begin so, Helen's services do not."""
 BACKEND: Final = "backend"
 BROKER: Final = "broker"
+CHECK: Final = "check"
 DIED: Final = ("lost", "replaced")
 """How a session ends whose client was killed: it is missed, or it is back before that."""
 
 
-class Counted(NamedTuple):
+class Computed(NamedTuple):
     """What the tables say of the demo."""
 
     finished: int
@@ -52,6 +48,8 @@ class Counted(NamedTuple):
     """Requests."""
     died: frozenset[str]
     """Brokers that were down, and workers of whom a session ended without their leave or their broker's end."""
+    incidents: dict[str, float]
+    """Of checks: how long each was down, in seconds."""
 
 
 def missing() -> str:
@@ -63,57 +61,64 @@ def missing() -> str:
     return ""
 
 
-def compute(network: DemoNetwork) -> None:
-    """`scale0 pipeline run`, its progress where there is a terminal. Broken if it fails."""
-    words = ("pipeline", "run", "--data-dir", str(network.data_dir), "--memory", MEMORY, *FEW_ROWS)
-    _run(network, words, None)
+def compute(network: DemoNetwork, looked: Callable[[], None]) -> str:
+    """`scale0 pipeline run` over everybody's history, its progress where there is a terminal; what it said."""
+    places = [word for place in network.segments() for word in ("--segments", str(place))]
+    words = ("pipeline", "run", *places, "--warehouse", str(network.warehouse), "--memory", MEMORY, *FEW_ROWS)
+    if sys.stderr.isatty():
+        _run(network, words, None)
+        return ""
+    return _run(network, words, subprocess.PIPE, looked)
 
 
-def show(network: DemoNetwork) -> None:
-    """The reports, as short as they can be."""
-    for name, words in SHOWN.items():
-        output.say()
-        said = _asked(network, name, *words)
-        # The notes below a table are the same for all three: the page has them.
-        output.say(said.partition("\n\nThe tables go up to")[0].rstrip())
+def write_page(network: DemoNetwork, page: Path | None) -> Path:
+    """All reports, as one page; where it is."""
+    written = network.data_dir / "report.html"
+    _asked(network, "all", "--format", "html", "--out", str(written))
+    page = page or _new_page()
+    shutil.copyfile(written, page)  # all at once: a demo that is ended meanwhile leaves no empty page
+    return page
 
 
-def write_page(network: DemoNetwork, page: Path) -> None:
-    """All reports, as one page."""
-    _asked(network, "all", "--format", "html", "--out", str(page))
-
-
-def counted(network: DemoNetwork) -> Counted:
+def computed(network: DemoNetwork) -> Computed:
     """What the reports and the sessions say, for a program."""
     lines = _asked(network, "all", "--format", "json").splitlines()
     reports = {report["report"]: report["tables"][0]["rows"] for report in map(json.loads, lines)}
-    words = ("pipeline", "show", "sessions", "--data-dir", str(network.data_dir), "--format", "json")
+    words = ("pipeline", "show", "sessions", "--warehouse", str(network.warehouse), "--all", "--format", "json")
     shown = _run(network, words, subprocess.PIPE)
     return count(reports, [json.loads(line) for line in shown.splitlines()])
 
 
-def count(reports: dict[str, Sequence[dict[str, Any]]], sessions: Sequence[dict[str, Any]]) -> Counted:
+def count(reports: dict[str, Sequence[dict[str, Any]]], sessions: Sequence[dict[str, Any]]) -> Computed:
     """The few things of it that a demo knows by itself."""
-    tasks, requests = reports["tasks"], reports["requests"]
+    tasks, requests, subjects = reports["tasks"], reports["requests"], reports["availability"]
     # When its broker comes back, a worker is down for a moment, too: only its sessions tell that it died itself.
     workers = {row["identity"] for row in sessions if row["role"] == BACKEND and row["reason"] in DIED}
-    brokers = {row["subject"] for row in reports["availability"] if row["subject_kind"] == BROKER and row["incidents"]}
-    return Counted(
+    down = [row for row in subjects if row["incidents"]]
+    return Computed(
         finished=sum(row["finished"] for row in tasks),
         retried=sum(row["retried"] for row in tasks),
-        answered=sum(row["answered"] for row in requests if row["service"].startswith("demo.")),
-        died=frozenset(workers | brokers),
+        answered=sum(row["answered"] for row in requests if row["service"] == "demo.work"),
+        died=frozenset(workers | {row["subject"] for row in down if row["subject_kind"] == BROKER}),
+        incidents={row["subject"]: row["down_seconds"] for row in down if row["subject_kind"] == CHECK},
     )
+
+
+def _new_page() -> Path:
+    """A file that nobody else has."""
+    descriptor, name = tempfile.mkstemp(prefix="scale0-demo-", suffix=".html")
+    os.close(descriptor)
+    return Path(name)
 
 
 def _asked(network: DemoNetwork, name: str, *more: str) -> str:
     """What `scale0 report …` prints."""
-    return _run(network, ("report", name, "--data-dir", str(network.data_dir), *SPAN, *more), subprocess.PIPE)
+    return _run(network, ("report", name, "--warehouse", str(network.warehouse), *SPAN, *more), subprocess.PIPE)
 
 
-def _run(network: DemoNetwork, words: Sequence[str], to: int | None) -> str:
+def _run(network: DemoNetwork, words: Sequence[str], to: int | None, looked: Callable[[], None] | None = None) -> str:
     """A command of ours, to its end; Broken with its last words if it fails."""
-    code, said, troubled = network.run(words, RUN_SECONDS, to)
+    code, said, troubled = network.run(words, RUN_SECONDS, to, looked=looked)
     if code:
         raise Broken(f"scale0 {words[0]} {words[1]} ended with {code} {troubled.strip()[-500:]}".rstrip())
     return said

@@ -27,6 +27,7 @@ from scale0.cli.command import disable, drain, enable, reload
 from scale0.cli.completion import completion
 from scale0.cli.configuration import config
 from scale0.cli.demo import demo
+from scale0.cli.doctor import doctor
 from scale0.cli.events import events
 from scale0.cli.explain import explain
 from scale0.cli.handler import handler
@@ -64,6 +65,7 @@ def cli() -> None:
       scale0 checks                        how is every machine that is watched?
       scale0 status                        what is wrong, and what to type next
       scale0 top                           the same, live
+      scale0 doctor                        is this machine fit for it, and what to do
 
     Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
     Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.
@@ -110,6 +112,7 @@ for command in (
     management,
     password,
     completion,
+    doctor,
     demo,
     chaos,
     bench,

@@ -31,6 +31,21 @@ BLOCK: Final = 10
 """From one try for free ports to the next."""
 TRIES: Final = 100
 
+NEXT: Final = (
+    ("scale0 call", "what is there, and how to offer something"),
+    ("scale0 worker hello.py:worker", "offer the functions of a file"),
+    ("scale0 call hello world", "have one done"),
+    ("scale0 task submit hello world", "the same, whoever dies meanwhile"),
+    ("scale0 checks", "how this machine is"),
+    ("scale0 status", "what is wrong, and what to type then"),
+    ("scale0 top", "all of it, live"),
+    ("scale0 pipeline run", "make tables of what happened (needs Java)"),
+    ("scale0 report all", "and say what it was"),
+)
+"""What to type when a network is up."""
+WATCHED: Final = ("scale0 checks",)
+"""Those that need a Helen."""
+
 
 @click.command()
 @click.option("--data-dir", default=LOCAL_FOLDER, show_default=True, envvar=DATA_DIR, help="Where it keeps its store.")
@@ -76,19 +91,30 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
     def ready(broker: Broker) -> None:
         if first != FRONTEND_PORT and port is None:
             output.note(f"port {FRONTEND_PORT} or one of the next four is taken: using {first} to {first + 4}")
-        welcome(broker, data_dir)
+        welcome(broker, data_dir, not bare)
         if not bare:
             watching.append(watch(broker, Path(data_dir)))
 
     try:
         status = run_broker(changed(BrokerConfig(), changes), None, ready, say_console)
     except StoreError as error:
-        raise faults.Trouble(str(error), "if it runs already, look at it with `scale0 status`") from error
+        raise faults.Trouble(str(error), next_after(str(error), data_dir)) from error
     finally:
         for each in watching:
             each.stop()
     output.say("stopped")
     sys.exit(status)
+
+
+def next_after(what: str, data_dir: str) -> str:
+    """What to type when the data folder cannot be used."""
+    if "in use by process" in what:
+        return "it runs already: look at it with `scale0 status`, or start another with --data-dir FOLDER"
+    if "this program knows" in what:
+        return "pip install --upgrade scale0, or start anew with --data-dir FOLDER; nothing was changed"
+    if "belongs to another program" in what:
+        return "choose another with --data-dir FOLDER; nothing was changed"
+    return f"choose another with --data-dir FOLDER; `scale0 doctor --data-dir {data_dir}` says more"
 
 
 def watch(broker: Broker, data_dir: Path) -> Monitoring:
@@ -150,7 +176,7 @@ def make_private(folder: Path) -> None:
             (folder / ".gitignore").write_text("*\n")
 
 
-def welcome(broker: Broker, data_dir: str) -> None:
+def welcome(broker: Broker, data_dir: str, watched: bool) -> None:
     """Where it is, and what to type next."""
     places = broker.state.endpoints
     output.say(f"ready: broker {broker.state.identity}, its data in {os.path.abspath(data_dir)}\n")
@@ -159,6 +185,7 @@ def welcome(broker: Broker, data_dir: str) -> None:
     output.say("\nIn another shell:\n")
     if (frontend, backend) != (FRONTEND_PORT, BACKEND_PORT):
         output.say(f"    export {JOIN}={DEFAULT_HOST}:{frontend} {JOIN_BACKEND}={DEFAULT_HOST}:{backend}")
-    output.say("    scale0 call                     # what is there, and how to offer something")
-    output.say("    scale0 status                   # how the broker is\n")
-    output.say("Ctrl-C ends it.")
+    for words, what in NEXT:
+        if watched or words not in WATCHED:
+            output.say(f"    {words:<32}# {what}")
+    output.say("\nCtrl-C ends it.")

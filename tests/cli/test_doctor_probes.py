@@ -1,0 +1,125 @@
+"""Every probe of `scale0 doctor` can find something: good readings are ok, bad ones are not, and say what to type."""
+
+# Promise: CLI-5
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scale0.cli import doctor_probes as probes
+from scale0.cli.doctor import lines_of, verdict
+from scale0.cli.doctor_probes import FAIL, GIB, MIB, OK, WARN, Finding
+from scale0.io.host import Clock, Disk, Java, Port, Zmq, file_system_of
+
+JAVA_8 = Java("/usr/bin/java", 'java version "1.8.0_392"\n')
+JAVA_17 = Java("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15\n')
+JAVA_21 = Java("/opt/java", 'openjdk version "21" 2023-09-19\n')
+DISK = Disk(".scale0", 20 * GIB, 100 * GIB, "ext4", "", 0.004)
+FREE, USED = Port("frontend", 5700, True, "", None), Port("backend", 5701, False, "nginx: master", 17)
+UP = Port("peer", 5702, False, "/x/.venv/bin/scale0 up", 18)
+NAMED = frozenset({"frontend", "backend", "peer"})
+DAY = 86_400.0
+EVEN = (Clock(1_000.0, 50.0), Clock(1_001.0, 51.0))
+JUMPED = (Clock(1_000.0, 50.0), Clock(1_005.0, 51.0))
+
+CASES = [
+    (probes.python((3, 12, 1), "CPython"), OK, "CPython 3.12.1"),
+    (probes.python((3, 10, 1), "CPython"), FAIL, "3.11 or later"),
+    (probes.python((3, 11, 0), "PyPy"), WARN, "PyPy"),
+    (probes.extras({"pipeline": True, "otlp": False}), OK, "pipeline"),
+    (probes.extras({"pipeline": False, "otlp": True}), WARN, "otlp; without"),
+    (probes.messaging(Zmq("27", (4, 3, 5), True), True), OK, "libzmq 4.3.5"),
+    (probes.messaging(Zmq("27", (4, 3, 5), False), True), FAIL, "cannot do CURVE"),
+    (probes.messaging(Zmq("27", (4, 3, 5), False), False), WARN, "cannot do CURVE"),
+    (probes.messaging(Zmq("27", (4, 2, 5), True), False), WARN, "older"),
+    (probes.certificate("agent", 100 * DAY, 10 * DAY), OK, "holds for 90 days"),
+    (probes.certificate("agent", 100 * DAY, 90 * DAY), WARN, "ends in 10 days"),
+    (probes.certificate("helen", 100 * DAY, 103 * DAY), FAIL, "has ended 3 days ago"),
+    (probes.java(JAVA_17, True), OK, "is Java 17"),
+    (probes.java(JAVA_21, True), OK, "is Java 21"),
+    (probes.java(JAVA_8, True), FAIL, "is Java 8, and Spark needs 17"),
+    (probes.java(JAVA_8, False), WARN, "is Java 8"),
+    (probes.java(None, True), WARN, "none"),
+    (probes.java(Java("/bin/false", ""), True), FAIL, "does not say"),
+    (probes.files(None, 100_000), OK, "any number"),
+    (probes.files(1_048_576, 100_000), OK, "1,048,576"),
+    (probes.files(20_000, 100_000), WARN, "19,900 clients, not 100,000"),
+    (probes.files(512, 100_000), FAIL, "412 clients"),
+    (probes.memory(8 * GIB, 16 * GIB, True), OK, "8.0 of 16.0"),
+    (probes.memory(2 * GIB, 16 * GIB, True), WARN, "Spark takes 3"),
+    (probes.memory(2 * GIB, 16 * GIB, False), OK, "2.0 of"),
+    (probes.memory(200 * MIB, 16 * GIB, False), WARN, "0.2 of"),
+    (probes.memory(10 * MIB, GIB, False), FAIL, "does not start"),
+    (probes.broker("h:1", "east", True, ("1", "1"), ""), OK, "east answers at h:1, version 1"),
+    (probes.broker("h:1", "east", True, None, ""), OK, "would tell its version"),
+    (probes.broker("h:1", "east", True, ("2", "1"), ""), WARN, "is version 2, and this is 1"),
+    (probes.broker("h:1", "", True, None, "refused"), FAIL, "none answers at h:1: refused"),
+    (probes.broker("h:1", "", False, None, "refused"), WARN, "none answers at h:1"),
+    (probes.console(True), OK, "here"),
+    (probes.console(False), WARN, "not built"),
+]
+
+SEVERAL = [
+    (probes.ports([FREE, UP], NAMED, frozenset()), [(OK, "5700 free; 5702 in use by Scale0")]),
+    (probes.ports([USED], NAMED, frozenset({5701})), [(OK, "5701 in use by Scale0")]),
+    (probes.ports([FREE, USED], NAMED, frozenset()), [(FAIL, "5701 (backend) is taken by nginx"), (OK, "5700 free")]),
+    (probes.ports([USED], frozenset(), frozenset()), [(WARN, "process 17")]),
+    (probes.ports([USED._replace(pid=None, owner="")], NAMED, frozenset()), [(FAIL, "another program")]),
+    (probes.keys([], True, True), [(OK, "owner alone")]),
+    (probes.keys([], False, False), [(OK, "none is needed")]),
+    (probes.keys([], False, True), [(FAIL, "there is no server key")]),
+    (probes.keys(["a/b: others have access to it (mode 644): chmod 600 a/b"], True, True), [(FAIL, "(mode 644)")]),
+    (probes.clock(*EVEN, True, None), [(OK, "synchronised")]),
+    (probes.clock(*EVEN, None, 0.01), [(OK, "+0.010 s from the broker's")]),
+    (probes.clock(*EVEN, True, -40.0), [(FAIL, "-40.0 s from the broker's")]),
+    (probes.clock(*EVEN, True, 3.0), [(WARN, "+3.0 s")]),
+    (probes.clock(*EVEN, False, 0.0), [(WARN, "not synchronised")]),
+    (probes.clock(*JUMPED, True, 0.0), [(WARN, "jumped by +4.0 s")]),
+    (probes.disk(DISK, 64 * MIB), [(OK, "20.0 GiB free on ext4, a synced write takes 4.0 ms")]),
+    (probes.disk(DISK._replace(free_bytes=0), 64 * MIB), [(FAIL, "refuses all writes"), (OK, "")]),
+    (probes.disk(DISK._replace(free_bytes=500 * MIB), 64 * MIB), [(WARN, "only 0.5 GiB"), (OK, "")]),
+    (probes.disk(DISK._replace(trouble="Permission denied"), 0), [(FAIL, "Permission denied")]),
+    (probes.disk(DISK._replace(file_system="nfs4"), 0), [(WARN, "is on nfs4"), (OK, "")]),
+    (probes.disk(DISK._replace(sync_seconds=0.2), 0), [(WARN, "200 ms")]),
+    (probes.disk(DISK._replace(sync_seconds=2.0), 0), [(FAIL, "2000 ms")]),
+]
+CASES += [
+    (one, *wanted) for found, told in SEVERAL for one, wanted in zip(list(found), told, strict=True)
+]  # strict: not one finding more
+
+
+@pytest.mark.parametrize(("found", "state", "words"), CASES)
+def test_a_reading_is_judged_in_words_that_fit_and_with_what_to_type(found, state, words):
+    assert found.state == state
+    assert words in found.words
+    assert bool(found.next) == (state != OK)
+    lines = lines_of(found)
+    assert lines[0].startswith(f"{state} ")
+    assert all(len(line) <= 80 for line in lines)
+    assert any("next: " in line for line in lines) == (state != OK)
+
+
+def test_every_probe_can_fail_or_warn():
+    assert {one.probe for one, state, _ in CASES if state == OK} == {one.probe for one, _, _ in CASES}
+    can_fail = {one.probe for one, state, _ in CASES if state == FAIL}
+    assert {one.probe for one, _, _ in CASES} - can_fail == {"extras", "console"}, "without these a network works"
+
+
+def test_ports_in_a_row_are_told_as_one():
+    assert probes.ranged([5780, 5700, 5701, 5702, 4166]) == "4166, 5700-5702, 5780"
+
+
+def test_a_file_system_is_that_of_the_nearest_mount():
+    mounts = "/dev/a / ext4 rw 0 0\nhost:/x /srv nfs4 rw 0 0\n/dev/b /srv/fast\\040disk xfs rw 0 0\n"
+    assert file_system_of(Path("/srv/data"), mounts) == "nfs4"
+    assert file_system_of(Path("/srv/fast disk/data"), mounts) == "xfs"
+    assert file_system_of(Path("/home"), mounts) == "ext4"
+    assert file_system_of(Path("/home"), "") == ""
+
+
+def test_the_verdict_says_what_to_do_first():
+    bad, odd, good = Finding("a", FAIL, "x", "y"), Finding("b", WARN, "x", "y"), Finding("c", OK, "x")
+    assert verdict([bad, odd, good]) == "1 failed, 1 warned: mend what failed first."
+    assert verdict([odd, good]) == "Nothing failed, 1 warned."
+    assert verdict([good]) == "All is well."
