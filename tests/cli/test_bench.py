@@ -1,7 +1,7 @@
 """`scale0 bench`: it measures, says what limits it, and leaves nothing behind."""
 
 # Promise: CLI-1
-# Promise: CLI-5
+# Promise: CLI-7
 from __future__ import annotations
 
 import json

@@ -1,6 +1,6 @@
 """The figures of docs/performance.md are those of the last run, and whatever a run lacks is said."""
 
-# Promise: HOUSE-5
+# Promise: HOUSE-6
 from __future__ import annotations
 
 import copy
@@ -30,12 +30,12 @@ def run(**changes: Any) -> dict[str, Any]:
     return {**copy.deepcopy(LATEST), **quiet, **changes}
 
 
-# Promise: HOUSE-5
+# Promise: HOUSE-6
 def test_the_section_of_the_page_is_what_the_figures_make():
     assert report.placed(PAGE, report.section(LATEST)) == PAGE, "run: python -m benchmarks.report"
 
 
-# Promise: HOUSE-5
+# Promise: HOUSE-6
 def test_the_plots_are_what_the_figures_make():
     there = {file.name: file.read_text(encoding="utf-8") for file in report.IMAGES.iterdir()}
     assert there == report.pictures(LATEST)
