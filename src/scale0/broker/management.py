@@ -1,13 +1,14 @@
 """Management: every command of MANAGEMENTREQ (PROTOCOL 4).
 
-Lives here: an explicit table of command, role and function, and what each does. Never here: HTTP, or a way around the
+Lives here: an explicit table of command, role and function, to which other files add their rows (`config_commands`,
+`token_commands`), and what the commands about a broker do. Never here: HTTP, or a way around the
 table. Invariants: whatever changes anything is recorded with who, what, before and after; an answer that speaks of a
 change leaves after the change is on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,25 +18,22 @@ from scale0.base.errors import ConfigError, Refusal
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker import options
-from scale0.broker.access import ADMIN, OPERATOR, RANKS, VIEWER, Access, Admin, VerifyPassword, origin_of
+from scale0.broker.access import OPERATOR, RANKS, VIEWER, Access, Admin, VerifyPassword, origin_of
 from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections
-from scale0.broker.documents import Documents
 from scale0.broker.members import Members
 from scale0.broker.moves import Moves
 from scale0.broker.peers import Peers
 from scale0.broker.requests import Requests
 from scale0.broker.state import ACTIVE, DISABLED, BrokerState
 from scale0.broker.views import Views
-from scale0.config import BrokerConfig, NetworkDocument, changed_paths, check_document, parse, patch
+from scale0.config import BrokerConfig
 from scale0.events.changes import ManagementCommanded
 from scale0.events.sources import BrokerStateChanged
-from scale0.store.writes import Document, PutSetting, ReadDocument, ReadDocuments
+from scale0.store.writes import PutSetting, ReadDocument, ReadDocuments
 
 STATE_SETTING: Final = "state"
 """Where the store remembers that a broker was disabled."""
-MAX_VERSION_DIGITS: Final = 18
-"""Of a version in text: what a store's integer holds."""
 
 
 class Call(NamedTuple):
@@ -60,6 +58,8 @@ class ReadHistory(msgspec.Struct, frozen=True, eq=False):
 
     ask: ReadDocuments | ReadDocument
     call: Any
+    then: Callable[[Any, Any], Any]
+    """Takes the call and what was found; an `Outcome`."""
 
 
 class Done(NamedTuple):
@@ -82,7 +82,6 @@ class Management:
         "_access",
         "_blame",
         "_connections",
-        "_documents",
         "_members",
         "_moves",
         "_peers",
@@ -100,7 +99,6 @@ class Management:
         members: Members,
         peers: Peers,
         requests: Requests,
-        documents: Documents,
         views: Views,
         access: Access,
         blame: Blame,
@@ -112,7 +110,6 @@ class Management:
         self._members = members
         self._peers = peers
         self._requests = requests
-        self._documents = documents
         self._views = views
         self._access = access
         self._blame = blame
@@ -129,16 +126,11 @@ class Management:
                 VIEWER,
                 lambda c: Done(self._views.error_clients(c.now, c.said.limit, c.said.after)),
             ),
-            "get_config": (VIEWER, self._get_config),
-            "config_history": (VIEWER, self._history),
             "disable": (OPERATOR, self._disable),
             "enable": (OPERATOR, self._enable),
             "drain": (OPERATOR, self._drain),
             "reload_config": (OPERATOR, self._reload),
             "forgive": (OPERATOR, self._forgive),
-            "set_config": (ADMIN, self._set_config),
-            "patch_config": (OPERATOR, self._patch_config),
-            "rollback_config": (ADMIN, self._rollback),
         }
 
     def receive(
@@ -163,14 +155,8 @@ class Management:
         match ask:
             case VerifyPassword():
                 self._verified(ask, bool(value), now, step)
-            case ReadHistory(ask=ReadDocuments(limit=limit)):
-                call = ask.call._replace(now=now, step=step)
-                last = str(value[-1].version) if len(value) >= limit else None
-                self.finish(call, Done({"items": [document_row(row) for row in value], "next": last}))
-            case ReadHistory(call=Call(said=options.ManagementReq(command="get_config"))):
-                self.later(ask.call._replace(now=now, step=step), lambda call: shown_document(call, value))
             case ReadHistory():
-                self.later(ask.call._replace(now=now, step=step), lambda call: self._roll_back_to(call, value))
+                self.later(ask.call._replace(now=now, step=step), lambda call: ask.then(call, value))
             case ReadOwnFile():
                 self.later(ask.call._replace(now=now, step=step), lambda call: self._take_file(call, value))
 
@@ -302,44 +288,6 @@ class Management:
             account.clear()
         return Done({"forgiven": len(named)}, after=call.said.client, changed=True)
 
-    def _get_config(self, call: Call) -> Done | None:
-        documents = self._documents
-        if call.said.version is not None and call.said.version != documents.version:
-            call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call))
-            return None
-        return Done({"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)})
-
-    def _set_config(self, call: Call) -> Done:
-        given = call.body or as_json(call.said.config)
-        document = parse(given, "json", NetworkDocument)
-        self._must_be_based_on(call.said.base)
-        return self._make_current(call, document)
-
-    def _must_be_based_on(self, base: int | None) -> None:
-        if base != self._documents.version:
-            message = f"it was made from version {base}, but {self._documents.version} is current"
-            raise Refusal(codes.IN_USE, message)
-
-    def _patch_config(self, call: Call) -> Done:
-        if call.said.base is not None:
-            self._must_be_based_on(call.said.base)
-        return self._make_current(call, patch(self._documents.document, call.said.set, call.said.remove))
-
-    def _make_current(self, call: Call, wanted: NetworkDocument) -> Done:
-        self.must_have_room()
-        if not self._state.config.config_service and self._state.config.peers:
-            raise Refusal(codes.NOT_ALLOWED, "this broker has no config_service: change it on one that has")
-        old = self._documents.document
-        document = msgspec.structs.replace(wanted, version=old.version + 1, parent=self._documents.hash)
-        reasons = check_document(document)
-        if reasons:
-            raise ConfigError(reasons)
-        changes = changed_paths(old, document)
-        self._documents.change(document, call.admin.name, self._listeners(), call.now, call.step)
-        result = {"version": self._documents.version, "hash": self._documents.hash}
-        paths = [path for path, _before, _after in changes if path not in ("version", "parent")]
-        return Done(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
-
     def must_have_room(self) -> None:
         """Raises where nothing can be stored."""
         if self._state.full:
@@ -347,56 +295,8 @@ class Management:
                 codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is away"
             )
 
-    def _listeners(self) -> Iterable[Any]:
-        return list(self._members.by_name.values())
-
-    def _history(self, call: Call) -> None:
-        limit = max(1, min(call.said.limit, 1_000))
-        after = call.said.after or ""
-        before = int(after) if after.isascii() and after.isdigit() and len(after) <= MAX_VERSION_DIGITS else None
-        call.step.ask(ReadHistory(ReadDocuments(limit=limit, before_version=before), call))
-
-    def _rollback(self, call: Call) -> None:
-        if call.said.version is None:
-            raise Refusal(codes.MALFORMED, "say which version to go back to")
-        if call.said.base is not None:
-            self._must_be_based_on(call.said.base)
-        call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call))
-
-    def _roll_back_to(self, call: Call, value: Document | None) -> Done:
-        if value is None:
-            raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
-        return self._make_current(call, parse(value.body, "json", NetworkDocument))
-
 
 def asked_from(connection: Connection, said: options.ManagementReq) -> str:
     """Where a command came from: our connection, and for whom that says that it asks."""
     origin = origin_of(said)
     return f"{connection.door}/{connection.name}" + (f" for {origin}" if origin else "")
-
-
-def as_json(value: Any) -> bytes:
-    """A document that came in MessagePack as JSON; some of what MessagePack can say, JSON cannot."""
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Refusal(codes.MALFORMED, f"config cannot be said in JSON: {error}") from error
-
-
-def shown_document(call: Call, value: Document | None) -> Done:
-    """A document of the history, whole."""
-    if value is None:
-        raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
-    return Done({"version": value.version, "hash": value.hash, "config": msgspec.Raw(value.body)})
-
-
-def document_row(row: Document) -> dict[str, Any]:
-    """A stored document as management lists it."""
-    return {
-        "version": row.version,
-        "hash": row.hash,
-        "parent": row.parent,
-        "time": row.time_us / 1_000_000,
-        "author": row.author,
-        "current": row.current,
-    }

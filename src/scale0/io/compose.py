@@ -16,6 +16,7 @@ from scale0.base.step import Step
 from scale0.broker.access import Access
 from scale0.broker.blame import Blame
 from scale0.broker.broker import Broker
+from scale0.broker.config_commands import ConfigCommands
 from scale0.broker.connection import Connections
 from scale0.broker.directory import Directory
 from scale0.broker.discovery import Discovery
@@ -79,10 +80,9 @@ def compose_broker(
     directory = Directory(state, peers)
     views = Views(state, connections, members, peers, roster, requests, documents, directory)
     access = Access(state, opened.tokens, local_digest)
-    management = Management(
-        state, connections, members, peers, requests, documents, views, access, blame, moves, __version__
-    )
+    management = Management(state, connections, members, peers, requests, views, access, blame, moves, __version__)
     TokenCommands(management, access)
+    ConfigCommands(management, state, documents, members)
     discovery = Discovery(views)
     tables = Tables(state, documents, members, peers, directory)
     forwarding = Forwarding(state, documents, peers, requests, directory)
