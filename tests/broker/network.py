@@ -16,11 +16,11 @@ from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
+from scale0.broker.command import ReadHistory
 from scale0.broker.connection import Connection
 from scale0.broker.keys import Keys
 from scale0.broker.line import UP
 from scale0.broker.line_step import LineStep
-from scale0.broker.management import ReadHistory
 from scale0.broker.state import CLIENT_DOORS, DIALED, FRONTEND, PEER
 from scale0.broker.wire import encode
 from scale0.config import BrokerConfig, Endpoints

@@ -8,7 +8,7 @@ change leaves after the change is on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from scale0.base.step import Step
 from scale0.broker import options
 from scale0.broker.access import ADMIN, OPERATOR, RANKS, VIEWER, Access, Admin, VerifyPassword, origin_of
 from scale0.broker.blame import Blame
+from scale0.broker.command import Call, Done, Outcome, ReadHistory, ReadOwnFile
 from scale0.broker.connection import Connection, Connections
 from scale0.broker.documents import Documents
 from scale0.broker.members import Members
@@ -36,43 +37,6 @@ STATE_SETTING: Final = "state"
 """Where the store remembers that a broker was disabled."""
 MAX_VERSION_DIGITS: Final = 18
 """Of a version in text: what a store's integer holds."""
-
-
-class Call(NamedTuple):
-    """One command being done."""
-
-    connection: Connection
-    said: options.ManagementReq
-    body: bytes
-    admin: Admin
-    now: Now
-    step: Step
-
-
-class ReadOwnFile(msgspec.Struct, frozen=True, eq=False):
-    """An Ask: read the broker's own file again. The answer is a BrokerConfig, or the reasons why not."""
-
-    call: Any
-
-
-class ReadHistory(msgspec.Struct, frozen=True, eq=False):
-    """An Ask for the store, with the command that waits for its answer."""
-
-    ask: ReadDocuments | ReadDocument
-    call: Any
-
-
-class Done(NamedTuple):
-    """What a command gives back."""
-
-    result: Any
-    before: Any = None
-    after: Any = None
-    changed: bool = False
-
-
-Outcome = Done | None
-"""None: the answer comes later, from an Ask."""
 
 
 class Management:

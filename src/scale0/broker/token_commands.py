@@ -21,7 +21,8 @@ from scale0.broker.access import (
     Access,
     digest_of,
 )
-from scale0.broker.management import Call, Done, Management
+from scale0.broker.command import Call, Done
+from scale0.broker.management import Management
 from scale0.broker.views import page
 from scale0.store.writes import Token
 

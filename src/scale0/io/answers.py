@@ -16,8 +16,8 @@ import argon2
 from scale0.base.errors import ConfigError
 from scale0.base.step import Question
 from scale0.broker.access import VerifyPassword
+from scale0.broker.command import ReadHistory, ReadOwnFile
 from scale0.broker.enrolment import StoreKey
-from scale0.broker.management import ReadHistory, ReadOwnFile
 from scale0.config import BrokerConfig
 from scale0.io.checks import check_runnable
 from scale0.io.commits import Commits

@@ -16,7 +16,8 @@ from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Question, Step
 from scale0.broker.access import OPERATOR, VIEWER
-from scale0.broker.management import Call, Done, Management, Outcome
+from scale0.broker.command import Call, Done, Outcome
+from scale0.broker.management import Management
 from scale0.broker.views import MAX_PAGE_ROWS
 from scale0.events.tasks import TaskReopened
 from scale0.store.task_asks import ListTasks, TaskPage

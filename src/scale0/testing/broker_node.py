@@ -16,8 +16,8 @@ from scale0.base.now import Now
 from scale0.base.step import Message, Question, Step
 from scale0.broker.access import VerifyPassword, digest_of
 from scale0.broker.broker import Broker
+from scale0.broker.command import ReadHistory, ReadOwnFile
 from scale0.broker.connection import Connection
-from scale0.broker.management import ReadHistory, ReadOwnFile
 from scale0.config import BrokerConfig
 from scale0.events.journal import Journal
 from scale0.io.compose import compose_broker, start_broker
