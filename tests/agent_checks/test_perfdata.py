@@ -102,9 +102,9 @@ def test_a_control_character_is_a_blank():
 # Promise: CHECK-5
 @pytest.mark.parametrize("seed", ["'", "'' ", "'x'' ", "=", "a='", " ", "|", "\n", "'a '", "1;", "a=1;"])
 def test_hostile_output_costs_linear_time(seed):
-    begun = time.perf_counter()
+    begun = time.process_time()
     read_plugin(2, ("|" + seed * 65_536)[:65_536].encode())
-    assert time.perf_counter() - begun < 0.5
+    assert time.process_time() - begun < 0.5
 
 
 # Promise: CHECK-5

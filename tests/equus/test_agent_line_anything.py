@@ -16,6 +16,8 @@ from scale0.equus.agent_news import Accepted, Delivered, Lost, Place, RunCheck, 
 from scale0.equus.words import MAX_INT, Word
 from tests.equus.agent_story import HERE, THERE, Story
 
+pytestmark = pytest.mark.slow
+
 words_of_helen = st.one_of(
     st.builds(words.Check, st.sampled_from(["load", "disk", "é"]), st.integers(0, 5), st.binary(max_size=5)),
     st.just(words.Reload()),

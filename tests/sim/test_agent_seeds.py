@@ -13,6 +13,8 @@ from scale0.testing.agent_plan import FAULTS, make_agent_plan
 from scale0.testing.agent_sim import replay_agents, simulate_agents
 from scale0.testing.sim import main
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 40
 CHUNK = 10
 MINUTES = 4.0
@@ -34,7 +36,6 @@ def tell(hash_seed: str, *seeds: int) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_every_promise_is_kept(first):
     broken = []
@@ -93,7 +94,6 @@ def test_plans_differ_in_what_matters():
     assert any(check.depends_on for plan in plans for check in plan.checks)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_can_be_had_alone(fault):
     outcome, world = simulate_agents(5, MINUTES, only=(fault,))

@@ -18,6 +18,8 @@ from scale0.zerotask import followers, lanes, schedule
 from tests.zerotask.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Scene
 from tests.zerotask.world import Heard
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 9
 """Of each mix."""
 STEPS = 220
