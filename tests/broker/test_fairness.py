@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scale0.base.now import Now
 from scale0.broker.connection import Connection
-from scale0.broker.keys import Keys
+from scale0.broker.keys import Key, Keys, KeyTable
 from scale0.broker.requests import Request
 from scale0.broker.waiting import Waiting
 from tests.broker.world import World
@@ -151,7 +151,9 @@ def test_the_cost_is_flat() -> None:
     assert many < 6 * few + 5e-6, (few, many)
 
 
-NAMES = {"frontend": frozenset(("flood", "honest")), "backend": frozenset(("worker",)), "peer": frozenset[str]()}
+STORED = KeyTable(
+    Key("", role, name) for role, name in (("frontend", "flood"), ("frontend", "honest"), ("backend", "worker"))
+)
 
 
 def user_of(door: str, routing_id: bytes) -> str:
@@ -159,7 +161,7 @@ def user_of(door: str, routing_id: bytes) -> str:
 
 
 def test_the_negotiation_of_one_key_is_bounded_over_all_its_connections() -> None:
-    world = World(keys=Keys(user_of, NAMES), max_heartbeats_per_second=20, max_control_per_second=10)
+    world = World(keys=Keys(user_of, STORED), max_heartbeats_per_second=20, max_control_per_second=10)
     answered = 0
     for number in range(20):
         for _ in range(5):
@@ -171,7 +173,7 @@ def test_the_negotiation_of_one_key_is_bounded_over_all_its_connections() -> Non
 
 
 def test_with_keys_many_connections_of_one_key_are_one_client() -> None:
-    world = World(keys=Keys(user_of, NAMES))
+    world = World(keys=Keys(user_of, STORED))
     world.ready("backend-worker-1", "slow", identity="worker")
     for number in range(50):
         asked(world, f"frontend-flood-{number}", 10)

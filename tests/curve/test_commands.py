@@ -147,6 +147,9 @@ def test_a_frontend_joins_by_token_and_is_known_from_then_on(tmp_path: Path) -> 
         assert user.said("task", "submit", "nobody.does", "--join", place(lock, "frontend")).strip()
         listed = json.loads(admin.said("keys", "list", "--json", "--data-dir", data_dir(lock)))
         assert ("frontend", "alice") in {(row["role"], row["name"]) for row in listed}
+        made_by = json.loads(admin.said("audit", "--json", "--command", "enrol", "--data-dir", data_dir(lock)))
+        assert [(row["after"]["role"], row["after"]["name"]) for row in made_by] == [("frontend", "alice")]
+        assert made_by[0]["who"].startswith("token:frontend/")
         assert admin.run("keys", "revoke", "frontend", "alice", "--data-dir", data_dir(lock)).returncode == 0
 
         def refused_now() -> bool:

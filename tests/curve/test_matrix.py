@@ -43,7 +43,7 @@ class Cell:
         self.kind = kind
         self._user = ""
         table = KeyTable([Key("k" * 40, role, NAME) for role in DOORS])
-        keys = None if kind == "clear" else Keys(lambda *_: self._user, table.names)
+        keys = None if kind == "clear" else Keys(lambda *_: self._user, table)
         opened = MemoryStore().open()
         config = BrokerConfig(identity="broker-1", error_client_limit=1_000_000)
         self.broker: Broker = compose_broker(config, Endpoints(), opened, 1_000, random.Random(1), None, keys)

@@ -20,6 +20,7 @@ from scale0.broker.blame import Blame
 from scale0.broker.connection import Connection, Connections, Speaker
 from scale0.broker.documents import Documents
 from scale0.broker.enrolment import StoreKey
+from scale0.broker.key_share import KeyShare
 from scale0.broker.keys import is_guest
 from scale0.broker.management import Management
 from scale0.broker.members import Members
@@ -49,6 +50,7 @@ class Broker:
         "_skew",
         "connections",
         "documents",
+        "key_share",
         "management",
         "members",
         "peers",
@@ -92,6 +94,8 @@ class Broker:
         self.speakers: dict[bytes, Speaker] = {wire.MAGIC: scale0}
         self.rpc: Speaker = scale0
         """Who takes a first frame that starts as JSON does; also how a peer is packed for that has spoken nothing."""
+        self.key_share: KeyShare | None = None
+        """Whose keys are told and believed; None: no other broker's."""
         self.tasks: Any = None
         """The task room's own machine, for those who look at it; the broker itself knows `requests.tasks` only."""
         self.subscribe: Callable[[bytes, Now, Step], None] = lambda *_: None

@@ -7,7 +7,7 @@ identity from a key that is stored already; what is stored is decided in one pla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,10 @@ from scale0.broker import options
 from scale0.broker.connection import Connection
 from scale0.broker.keys import GUEST, is_name
 from scale0.broker.state import PEER, BrokerState
+from scale0.events.changes import ManagementCommanded
+
+ENROL: Final = "enrol"
+"""As a command of the journal: what administrators did shows who let whom in."""
 
 
 class StoreKey(msgspec.Struct, frozen=True):
@@ -58,9 +62,17 @@ class Enrolment:
         """It is stored, or why not."""
         if value is None:
             self._state.count("keys_enrolled")
+            step.record(event_of(ask))
             step.send(ask.connection, ("ENROLLED", options.Enrolled(ask.name, self._state.identity)))
         else:
             step.send(ask.connection, ("DISCONNECTERROR", options.DisconnectError(value.code, value.message)))
+
+
+def event_of(ask: StoreKey) -> ManagementCommanded:
+    """Who let whom in: a token stands for whoever made it, and its name is no secret."""
+    key = {"role": ask.role, "name": ask.name, "public_key": ask.public_key}
+    who = f"{GUEST}{ask.role}/{ask.token}"
+    return ManagementCommanded(identity=who, command=ENROL, code=codes.OK, origin=ask.connection.door, after=key)
 
 
 def no_token(_connection: Connection, _said: options.Enrol, _bodies: Sequence[bytes], _now: Now, _step: Step) -> None:

@@ -64,13 +64,15 @@ def is_guest(user: str) -> bool:
 class KeyTable:
     """All stored keys at one moment."""
 
-    __slots__ = ("_by_door", "keys", "names")
+    __slots__ = ("_by_door", "brokers", "keys", "names")
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self.keys = tuple(keys)
         self.names: dict[str, frozenset[str]] = {
             role: frozenset(key.name for key in self.keys if key.role == role and not key.expires) for role in ROLES
         }
+        self.brokers = {key.user: key.public for key in self.keys if key.role == PEER and not key.expires}
+        """The keys of other brokers, by user."""
         self._by_door: dict[str, dict[str, Key]] = {door: {} for door in ROLES_OF}
         # If a key is stored twice, the first name is its name, whatever the order of files.
         for key in sorted(self.keys, key=lambda key: key.name):
@@ -89,22 +91,27 @@ class KeyTable:
 
     def lost_users(self, newer: KeyTable) -> frozenset[str]:
         """Users whose key is not there any more, or is another one."""
-        left = set(newer.keys)
-        return frozenset(key.user for key in self.keys if key not in left)
+        left = {(key.user, key.public) for key in newer.keys}
+        return frozenset(key.user for key in self.keys if (key.user, key.public) not in left)
 
 
 class Keys:
     """What the machines ask about users."""
 
-    __slots__ = ("_names", "user_of")
+    __slots__ = ("_brokers", "_names", "user_of")
 
-    def __init__(self, user_of: UserOf, names: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, user_of: UserOf, table: KeyTable) -> None:
         self.user_of = user_of
-        self._names = names
+        self.know(table)
 
-    def know(self, names: Mapping[str, frozenset[str]]) -> None:
-        """These are stored from now on."""
-        self._names = names
+    def know(self, table: KeyTable) -> None:
+        """These are let in from now on."""
+        self._names: Mapping[str, frozenset[str]] = table.names
+        self._brokers: Mapping[str, str] = table.brokers
+
+    def key_of(self, user: str) -> str:
+        """The public key of a user that is a broker; blank: it is none, or none any more."""
+        return self._brokers.get(user, "")
 
     def owner_of(self, role: str, identity: str) -> str:
         """The longest stored name that an identity is, or begins with up to a dot; blank: nobody's."""

@@ -144,6 +144,8 @@ class TableReq(msgspec.Struct, frozen=True):
     """TABLEREQ: tell me all of your clients, or those who offer these."""
 
     services: list[str] = []
+    keys: bool = False
+    """Ours to add: tell me all of your keys, too."""
 
 
 class Forward(msgspec.Struct, frozen=True):

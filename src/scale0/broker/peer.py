@@ -22,8 +22,8 @@ class Peer:
 
     __slots__ = (
         *("asked", "back", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded", "group"),
-        *("heard", "heard_wall", "identity", "line", "listed", "load", "lost", "services", "state", "table", "tabled"),
-        *("standby_for", "told", "vain"),
+        *("heard", "heard_wall", "identity", "keyed", "line", "listed", "load", "lost", "services", "state", "table"),
+        *("standby_for", "tabled", "told", "vain"),
     )
 
     def __init__(self, identity: str) -> None:
@@ -55,6 +55,8 @@ class Peer:
         """The number of the last TABLE that it was sent."""
         self.tabled = False
         """It has our whole table: from now on it is told what changes."""
+        self.keyed = False
+        """It has all of our keys: from now on it is told what changes."""
         self.vain: set[str] = set()
         """Services for which a request came back from there, until it is heard again."""
         self.forwarded = 0

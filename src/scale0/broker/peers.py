@@ -148,7 +148,7 @@ class Peers:
         peer = self.by_name.get(said.identity) or self._new(said.identity)
         self._attach(peer, connection, now, step)
         # Whatever was said before, it begins anew.
-        peer.asked, peer.tabled, peer.back = None, False, False
+        peer.asked, peer.tabled, peer.keyed, peer.back = None, False, False, False
         peer.table.renew()
         connection.batch = said.batch
         peer.group = said.group

@@ -23,11 +23,13 @@ from scale0.broker.circle import are_near
 from scale0.broker.connection import Connection
 from scale0.broker.directory import Directory, Offered
 from scale0.broker.documents import Documents
+from scale0.broker.key_share import KeyShare
 from scale0.broker.members import Member, Members
 from scale0.broker.peer import Peer
 from scale0.broker.peer_table import Key, Row, Work
 from scale0.broker.peers import Peers
 from scale0.broker.state import BACKEND, DISABLED, JOINING, PEER, BrokerState
+from scale0.broker.told_keys import KeyNews
 
 CHUNK_ROWS: Final = 2_000
 """Rows in one TABLE."""
@@ -51,6 +53,8 @@ class Body(msgspec.Struct, frozen=True):
     work: Work = {}
     offers: tuple[Offered, ...] | msgspec.UnsetType = msgspec.UNSET
     """Ours to add: what brokers offer, the sender or others whom it heard of."""
+    keys: KeyNews | msgspec.UnsetType = msgspec.UNSET
+    """Ours to add: whom the sender's own files let in."""
 
 
 class Tables:
@@ -65,6 +69,7 @@ class Tables:
         "_rounds",
         "_state",
         "_version",
+        "keys",
         "on_told",
         "work",
     )
@@ -82,6 +87,8 @@ class Tables:
         # Over restarts, too, what is told later has a larger version.
         self._version = state.boot
         self._rounds = 0
+        self.keys: KeyShare | None = None
+        """Whose keys are told and believed; the composition root says. None: nobody's."""
         self.on_told: Callable[[Now, Step], None] = lambda *_: None
         """Told that others told something."""
         self.work: Callable[[], dict[str, dict[str, int]]] = dict
@@ -106,23 +113,35 @@ class Tables:
         anew = bool(rows) and self._offers_changed()
         self._directory.mourn(self._is_near)
         news = self._directory.news()
+        keys = self.keys.news() if self.keys is not None else []
         for peer in self._peers.by_name.values():
             link = peer.link
             if peer.lost or link is None:
                 continue
             if self._share(peer) == PULL and self._rounds % (PULL_INTERVALS * DELTAS) == 0:
                 step.send(link, ("TABLEREQ", options.TableReq()))
-            elif self._share(peer) != PUSH:
-                continue
-            elif not peer.tabled:
+            elif self._share(peer) == PUSH and not peer.tabled:
                 self._tell_all(peer, link, (), self._directory.all(), now, step)
-            else:
+            elif self._share(peer) == PUSH:
                 offers = tuple(entry for entry, teller in news if teller != peer.identity)
                 near = self._is_near(peer)
                 if again or (anew and not near):
                     self._tell_all(peer, link, (), offers, now, step)
                 elif offers or (rows and near):
                     self._tell(peer, link, rows if near else (), False, base, step, offers)
+            self._tell_keys(peer, link, keys, step)
+
+    def _tell_keys(self, peer: Peer, link: Connection, news: Sequence[KeyNews], step: Step) -> None:
+        """Whatever `heartbeat_share` says: who may come in is another matter than who is there."""
+        if self.keys is None:
+            return
+        if not peer.keyed:
+            peer.keyed, news = True, self.keys.all()
+        work = {} if self._share(peer) == OFF else self.work()
+        for keys in news:
+            peer.told += 1
+            said = options.Table(seq=peer.told, version=self._version)
+            step.send(link, ("TABLE", said, msgspec.json.encode(Body(work=work, keys=keys))))
 
     def _is_near(self, peer: Peer) -> bool:
         return are_near(self._documents.document, self._state.group, peer.group)
@@ -223,6 +242,9 @@ class Tables:
         if self._state.state != JOINING and self._share(peer) != OFF:
             offers = () if said.services else self._directory.all()
             self._tell_all(peer, connection, said.services, offers, now, step)
+        if said.keys and self._state.state != JOINING:
+            peer.keyed = False
+            self._tell_keys(peer, connection, (), step)
 
     # Coming in.
 
@@ -237,13 +259,15 @@ class Tables:
         table.merge(body.clients)
         self._directory.merge(body.offers or (), peer.identity)
         peer.vain.clear()
+        if self.keys is not None and self._state.keys is not None and isinstance(body.keys, KeyNews):
+            self.keys.take(peer.identity, self._state.keys.key_of(connection.user_id), body.keys, now)
         if table.take(said.seq, said.version):
             table.work = body.work
             if said.full:
                 # More of a large table may follow: its rows are merged like any others.
                 table.keep_only(body.clients, said.version)
             elif said.seq != before + 1:
-                step.send(connection, ("TABLEREQ", options.TableReq()))
+                step.send(connection, ("TABLEREQ", options.TableReq(keys=self.keys is not None)))
         self.on_told(now, step)
 
 

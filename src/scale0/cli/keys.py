@@ -20,17 +20,24 @@ from scale0.cli.authority import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.places import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, endpoint_of
 
 if TYPE_CHECKING:
+    from scale0.broker.told_keys import Stored
     from scale0.io.key_folder import KeyFolder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 ROLES: Final = ("frontend", "backend", "peer")
 PORTS: Final = {"frontend": FRONTEND_PORT, "backend": BACKEND_PORT, "peer": PEER_PORT}
+BROKER_FOLDER: Final = Path("var")
+"""Where a broker keeps its data unless it is told otherwise."""
 JOINS: Final = {
-    "frontend": "scale0 call --join {place} --token {token}",
-    "backend": "scale0 worker FILE.py --join {place} --token {token}",
-    "peer": "scale0 broker --join {place} --token {token}",
+    ("frontend", False): "scale0 call --join {place} --token {token}",
+    ("frontend", True): "scale0 keys join frontend {place} --name {name} --token {token}",
+    ("backend", False): "scale0 worker hello.py:worker --join {place} --token {token}",
+    ("backend", True): "scale0 worker hello.py:worker --join {place} --name {name} --token {token}",
+    ("peer", False): "scale0 broker --bind {bind} --join {place} --token {token}",
+    ("peer", True): "scale0 broker --bind {bind} --identity {name} --join {place} --token {token}",
 }
+"""What is typed on the other machine, by role and whether the token is for one name."""
 role_argument = click.argument("role", type=click.Choice(ROLES))
 data_dir_option = click.option(
     "--data-dir",
@@ -128,28 +135,36 @@ def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
 def list_(data_dir: Path, wants_json: bool) -> None:
     """Show the broker's own key, and whom it lets in; tokens that nobody has used, too.
 
+    Keys are also let in that other brokers store and told of: STORED AT names the broker, and there they are revoked.
+
     \b
-    With --json, an array of objects: role (server, frontend, backend, peer, token), name, public_key, expires
+    With --json, an array of objects: role (server, frontend, backend, peer, token), name, public_key, expires,
+    stored_at (blank: here)
 
     \b
     Example:
       scale0 keys list --data-dir var/east-1
     """
     folder = existing(data_dir)
-    table = folder.table(time.time())
-    rows = [{"role": "server", "name": "", "public_key": folder.server().public, "expires": None}]
-    for key in sorted(table.keys, key=lambda key: (bool(key.expires), key.role, key.name)):
+    server = folder.server().public
+    rows: list[dict[str, Any]] = [
+        {"role": "server", "name": "", "public_key": server, "expires": None, "stored_at": ""}
+    ]
+    for key, broker in sorted(stored_in(folder), key=lambda one: (bool(one[0].expires), one[0].role, one[0].name)):
         role = f"token for a {key.role}" if key.expires and not wants_json else "token" if key.expires else key.role
         until = key.expires or None
-        rows.append({"role": role, "name": key.name, "public_key": key.public, "expires": until})  # type: ignore[dict-item]
+        rows.append({"role": role, "name": key.name, "public_key": key.public, "expires": until, "stored_at": broker})
     if wants_json:
         output.say(output.as_json(rows))
         return
     shown = [
-        (r["role"], r["name"], r["public_key"], output.moment(float(r["expires"])) if r["expires"] else "")
+        (
+            *(r["role"], r["name"], r["public_key"], r["stored_at"] or "here"),
+            output.moment(float(r["expires"])) if r["expires"] else "",
+        )
         for r in rows
     ]
-    output.table(("ROLE", "NAME", "PUBLIC KEY", "EXPIRES"), shown)
+    output.table(("ROLE", "NAME", "PUBLIC KEY", "STORED AT", "EXPIRES"), shown)
     for reason in [*folder.faults.values(), *folder.check()]:
         output.note(f"  beware: {reason}")
 
@@ -160,7 +175,9 @@ def list_(data_dir: Path, wants_json: bool) -> None:
 @data_dir_option
 @json_option
 def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
-    """Let NAME in no more; its connections end within a second. For `token`, see `scale0 keys list`.
+    """Let NAME in no more; its connections end within a second, at brokers that were told of it a moment later.
+
+    A key is revoked at the broker that stores it: `scale0 keys list` says which one that is.
 
     \b
     Examples:
@@ -172,10 +189,15 @@ def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
         gone = folder.revoke(role, name)
     except ValueError as error:
         raise faults.Trouble(str(error), "`scale0 keys list` shows those that are there", faults.USAGE) from error
+    broker = next((at for key, at in stored_in(folder) if at and (key.role, key.name) == (role, name)), "")
+    if broker and not gone:
+        raise faults.Trouble(f"{name} is stored at the broker {broker}, not here", "revoke it there")
     if not gone:
         raise faults.Trouble(
             f"there is no key {name} among the {role}s", "`scale0 keys list` shows those that are there"
         )
+    if broker:
+        output.note(f"  beware: the broker {broker} stores a key {name}, too, and lets it in: revoke it there as well")
     if wants_json:
         output.say(output.as_json({"role": role, "name": name}))
     else:
@@ -219,29 +241,57 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
 def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path, wants_json: bool) -> None:
     """Print a token that lets one newcomer in, once: a frontend (calls), a backend (workers, Helen), a peer (brokers).
 
-    Give it to the other machine; there, one command joins the encrypted network. It is shown this one time.
+    Under it stands the one command that joins the encrypted network, to be pasted on the other machine as it is; where
+    it says hello.py:worker, name your own. The token is shown this one time.
 
     \b
     Examples:
       scale0 token backend
       scale0 token backend --name web-1 --minutes 5 --data-dir var/east-1
       scale0 token peer --json
-    With --json, an object: token, role, name, expires
+    With --json, an object: token, role, name, expires, command
     """
     from scale0.broker.keys import is_name
     from scale0.io.joining import new_join_token
 
     if name and not is_name(name):
         raise click.UsageError("a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and begins with no dot")
-    made = new_join_token(existing(data_dir), role, name, minutes * 60.0)
+    folder = existing(data_dir)
+    made = new_join_token(folder, role, name, minutes * 60.0)
+    where = place or folder.places().get(role, "").removeprefix("tcp://")
+    command = command_of(role, name, where, made.text())
     if wants_json:
-        shown = {"token": made.text(), "role": role, "name": name, "expires": made.expires}
+        shown = {"token": made.text(), "role": role, "name": name, "expires": made.expires, "command": command}
         output.say(output.as_json(shown))
         return
     output.say(made.text())
-    where = place or "HOST"
     output.note(f"  it works once, until {output.moment(made.expires)}. On the other machine:")
-    output.note(f"  {JOINS[role].format(place=where, token='TOKEN')}")
+    output.note(f"  {command}")
+    if is_local(where):
+        output.note(f"  beware: the broker is at {where}, which only this machine reaches; see --bind of scale0 broker")
+    elif not where:
+        output.note("  the broker has not said yet where it is: put its address in place of HOST, or give --place")
+
+
+def command_of(role: str, name: str, where: str, token: str) -> str:
+    """What joins the network on another machine; the program wipes the token out of the list of processes."""
+    bind = "127.0.0.1" if is_local(where) else "0.0.0.0"
+    return JOINS[role, bool(name)].format(place=where or "HOST", name=name, token=token, bind=bind)
+
+
+def is_local(where: str) -> bool:
+    """True for a place that other machines do not reach."""
+    from scale0.config import is_loopback
+
+    return bool(where) and is_loopback(where.rpartition(":")[0].strip("[]") or where)
+
+
+def stored_in(folder: KeyFolder) -> list[Stored]:
+    """Whom this folder lets in, and which broker's files say so: its own, or those that it was told of."""
+    from scale0.broker.told_keys import let_in
+    from scale0.io.told_folder import read_told
+
+    return let_in(folder.table(time.time()).keys, read_told(folder.path), "", folder.server().public)
 
 
 def existing(data_dir: Path) -> KeyFolder:
@@ -249,6 +299,8 @@ def existing(data_dir: Path) -> KeyFolder:
     from scale0.io.key_folder import KeyFolder
 
     folder = KeyFolder(data_dir)
+    if not folder.server_file.exists() and data_dir == Path(LOCAL_FOLDER):
+        folder = KeyFolder(BROKER_FOLDER)
     if not folder.server_file.exists():
         raise faults.Trouble(
             f"there are no keys in {data_dir}", "`scale0 keys init --data-dir FOLDER` makes them", faults.USAGE

@@ -124,6 +124,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     segments_keep_days: KeepDays = 90
     """0: for ever."""
     curve: bool = False
+    share_keys: bool = True
+    """With `curve`: peers are told whom this broker's own files let in, and theirs are let in here."""
     insecure: bool = False
     management: Management = Management()
     admins: tuple[Admin, ...] = ()

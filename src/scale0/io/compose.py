@@ -22,6 +22,7 @@ from scale0.broker.discovery import Discovery
 from scale0.broker.documents import Documents
 from scale0.broker.failover import Failover
 from scale0.broker.forwarding import Forwarding
+from scale0.broker.key_share import KeyShare
 from scale0.broker.keys import Keys
 from scale0.broker.listing import Listing
 from scale0.broker.management import STATE_SETTING, Management
@@ -107,6 +108,8 @@ def compose_broker(
         skew,
         __version__,
     )
+    if keys is not None and config.share_keys:
+        broker.key_share = tables.keys = KeyShare(state)
     join_tasks(broker, views, opened)
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
     return broker

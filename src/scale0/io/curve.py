@@ -1,43 +1,68 @@
 """CURVE on a broker's sockets: who is let in, whom it dials, and what happens when a key comes or goes.
 
-Lives here: the join between the folder of keys, the ZAP desk, the gates of the ROUTERs and the machines. Never here: a
-rule about a key (`broker.keys`), or a file (`key_folder`). Invariants: a key that is taken away is let in nowhere,
-heard nowhere and hears nothing more, within LOOK_SECONDS and a turn; the loop never waits for a file.
+Lives here: the join between the folder of keys, what other brokers told, the ZAP desk, the gates of the ROUTERs and the
+machines. Never here: a rule about a key (`broker.keys`, `broker.told_keys`), or a file (`key_folder`). Invariants: a
+key that is taken away is let in nowhere, heard nowhere and hears nothing more, within LOOK_SECONDS and a turn; the loop
+never waits for a file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import zmq
 
+from scale0.base import codes
 from scale0.base.about import about
 from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker.enrolment import StoreKey
+from scale0.broker.key_share import KeyShare, Snapshot
 from scale0.broker.keys import ROLES, ROLES_OF, Keys, KeyTable, is_guest
 from scale0.broker.state import DIALED, PEER
+from scale0.broker.told_keys import Stored, clash, let_in
 from scale0.io.clock import read_now
 from scale0.io.gate import Gate
 from scale0.io.key_folder import KeyFolder
 from scale0.io.keys import Certificate
+from scale0.io.told_folder import read_told, write_told
 from scale0.io.zap import ZapDesk
 
 log = logging.getLogger("scale0.keys")
 
 LOOK_SECONDS: Final = 0.5
 """How often the folder is looked at."""
+GATHER_SECONDS: Final = 0.05
+"""How long news of other brokers is gathered."""
+WRITE_SECONDS: Final = 1.0
+"""How often what they told is stored at most: their files hold it, too."""
 
 Socket = zmq.Socket[bytes]
 Take = Callable[[Callable[[Now, Step], None]], None]
 Lose = Callable[[Collection[str], Now, Step], None]
 ServerKeys = Callable[[str], str]
 """By endpoint: the public key that a broker said it has there; blank: nobody said."""
+
+
+NOTHING_TOLD: Final[tuple[Snapshot, frozenset[str]]] = ({}, frozenset())
+
+
+class Read(NamedTuple):
+    """What one look at the files found."""
+
+    told: Snapshot
+    own: KeyTable
+    """By our own files alone."""
+    stored: list[Stored]
+    """All who are let in, and by whose files."""
+    table: KeyTable
+    """The same, to be asked."""
 
 
 class Publishing(Protocol):
@@ -53,9 +78,17 @@ class Curve:
         self.folder = folder
         self.own: Certificate = folder.server()
         self.table: KeyTable = folder.table(read_now().wall)
+        """Who is let in: by our own files, and by those of brokers whom we believe."""
+        self._read_last = Read({}, self.table, [], self.table)
+        self._stored: list[Stored] = []
+        self._unwritten: set[str] = set()
+        self._wrote = 0.0
+        self._news = asyncio.Event()
+        self._share: KeyShare | None = None
+        self._identity = ""
         self._gates = {door: Gate() for door in ROLES}
         self.zap = ZapDesk(context, self._allows)
-        self.keys = Keys(self.user_of, self.table.names)
+        self.keys = Keys(self.user_of, self.table)
         self.server_keys: ServerKeys = lambda _: ""
         """What brokers said of themselves; the process says who knows."""
         self.dialed_user: Callable[[bytes], str] = lambda _: ""
@@ -112,10 +145,22 @@ class Curve:
         """Who hears of changes: `lose`, in a turn by `take`, of users who are such no more; `looked`, of every look."""
         self._publishers, self._take, self._lose, self._looked = publishers, take, lose, looked
 
+    def share(self, share: KeyShare | None, identity: str) -> None:
+        """Tell and believe other brokers; None: do neither, and forget what was told."""
+        self._share, self._identity = share, identity
+        told = read_told(self.folder.path)
+        if share is None:
+            write_told(self.folder.path, {}, told)
+            return
+        share.load(told)
+        share.on_told = self._news.set
+
     async def watch(self) -> None:
-        """Look at the folder now and then, for ever."""
+        """Look at the folder now and then, and when other brokers told something; for ever."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
+                await asyncio.sleep(GATHER_SECONDS)
             try:
                 await self.look()
             except OSError as error:
@@ -123,23 +168,37 @@ class Curve:
 
     async def look(self) -> None:
         """Look at the folder; the loop goes on meanwhile."""
-        self.change(await asyncio.get_running_loop().run_in_executor(self._thread, self._read))
+        self._news.clear()
+        told = self._share.snapshot() if self._share is not None else NOTHING_TOLD
+        self.change(await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *told))
+
+    def look_now(self) -> None:
+        """The same at once, for a start."""
+        self.change(self._read(*(self._share.snapshot() if self._share is not None else NOTHING_TOLD)))
 
     async def enrol(self, ask: StoreKey) -> Refusal | None:
         """Use up a token and store a key; whoever has it may connect when this returns."""
         loop = asyncio.get_running_loop()
+        elsewhere = clash(ask.role, ask.name, ask.public_key, self._stored)
+        if elsewhere is not None:
+            message = f"there is a key {elsewhere.key.name} in the files of {elsewhere.broker}: choose another name"
+            return Refusal(codes.IN_USE, message)
         refusal = await loop.run_in_executor(self._thread, self.folder.enrol, ask, read_now().wall)
         await self.look()
         return refusal
 
-    def change(self, newer: KeyTable) -> None:
-        """These are the keys from now on."""
+    def change(self, read: Read) -> None:
+        """These are the keys of our own files, and those of all who are let in, from now on."""
+        newer, self._stored, programs = read.table, read.stored, self.folder.programs
+        if self._share is not None:
+            self._share.know(key for key in read.own.keys if not key.expires and key.public not in programs)
+            self._share.keep(newer.brokers.values())
         if newer.keys != self.table.keys:
             lost = self.table.lost_users(newer)
             self.table = newer
-            self.keys.know(newer.names)
+            self.keys.know(newer)
             self._tell_gates()
-            log.info("keys have changed: %d are stored, %d were taken away", len(newer.keys), len(lost), extra=about())
+            log.info("keys have changed: %d are let in, %d were taken away", len(newer.keys), len(lost), extra=about())
             if not all(map(is_guest, lost)):
                 for publisher in self._publishers:
                     publisher.bind_anew()
@@ -152,14 +211,29 @@ class Curve:
         self.zap.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self) -> KeyTable:
+    def _read(self, told: Snapshot, changed: frozenset[str]) -> Read:
+        """In the thread, and nowhere else once the broker serves."""
         known = set(self.folder.faults)
-        table = self.folder.table(read_now().wall)
+        own = self.folder.table(read_now().wall)
         for path, reason in self.folder.faults.items():
             if path not in known:
                 log.warning("%s", reason, extra=about(file=str(path)))
         self.folder.sweep()
-        return table
+        self._unwritten |= changed
+        self._write(told)
+        last = self._read_last
+        if told is not last.told or own.keys != last.own.keys:
+            stored = let_in(own.keys, told, self._identity, self.own.public)
+            self._read_last = Read(told, own, stored, KeyTable(one.key for one in stored))
+        return self._read_last
+
+    def _write(self, told: Snapshot) -> None:
+        """Keep what was told, over restarts; not for each change of many."""
+        now = read_now().mono
+        if self._unwritten and now - self._wrote >= WRITE_SECONDS:
+            changed, self._unwritten = self._unwritten, set()
+            write_told(self.folder.path, told, changed)
+            self._wrote = now
 
     def _tell_gates(self) -> None:
         for door, gate in self._gates.items():

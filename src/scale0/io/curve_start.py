@@ -17,7 +17,6 @@ from scale0.base.about import about
 from scale0.broker.broker import Broker
 from scale0.broker.state import BACKEND, FRONTEND
 from scale0.config import WILDCARDS, BrokerConfig, is_loopback
-from scale0.io.clock import read_now
 from scale0.io.curve import Curve
 from scale0.io.dialer import Dialer
 from scale0.io.door import Publisher, Subscriber
@@ -53,6 +52,7 @@ def start_curve(
     for role in (FRONTEND, BACKEND):
         places = local_places(broker.state.config, broker.state.endpoints[role])
         curve.folder.local(role, role, LOCAL_NAME, places, curve.own)
+    curve.folder.tell_places(broker.state.endpoints)
     curve.folder.local(MANAGEMENT, FRONTEND, MANAGEMENT, [], curve.own)
     callers = [door for door in doors if isinstance(door, Dialer | Subscriber)]
 
@@ -65,7 +65,8 @@ def start_curve(
 
     curve.server_keys = broker.peers.server_key
     curve.attach(publishers, runner.take, broker.lose_users, looked)
-    curve.change(curve.folder.table(read_now().wall))
+    curve.share(broker.key_share, broker.state.identity)
+    curve.look_now()
     curve.zap.start()
 
 

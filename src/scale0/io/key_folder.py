@@ -4,6 +4,7 @@
     keys/frontends/NAME.key         and backends/, peers/: the public keys of those who may, by role
     keys/tokens/ID.key              keys of tokens that nobody has used
     keys/local/NAME.key_secret      pairs for programs on this machine
+    keys/told/BROKER.json           what other brokers told of their keys (`told_folder`)
 
 Lives here: these files. Never here: a socket, or what a key may do. Invariants: a name is a file's name; secrets are
 readable by their owner alone; of all who use a token exactly one succeeds, because a rename does.
@@ -18,10 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from scale0.base import codes
 from scale0.base.errors import ConfigError, Refusal
 from scale0.broker.enrolment import StoreKey
 from scale0.broker.keys import ROLES, Key, KeyTable, is_name
+from scale0.io.files import write_secret
 from scale0.io.keys import (
     OTHERS_WRITE,
     PUBLIC_ENDING,
@@ -35,12 +39,15 @@ from scale0.io.keys import (
     write_pair,
     write_public,
 )
+from scale0.io.told_folder import TOLD
 from scale0.store.lock import sync_folder
 
 KEYS_FOLDER: Final = "keys"
 SERVER: Final = "server"
 TOKENS: Final = "tokens"
 LOCAL: Final = "local"
+PLACES: Final = "places.json"
+"""Beside the broker's own pair: where it is."""
 MAX_KEYS: Final = 100_000
 """Files of one folder that are read; as many as a broker has clients."""
 
@@ -70,6 +77,8 @@ class KeyFolder:
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / KEYS_FOLDER
         self._read: dict[Path, Stored] = {}
+        self.programs: set[str] = set()
+        """Public keys of programs on this machine: they are no other broker's business."""
         self.faults: dict[Path, str] = {}
         """Files that are no keys, and why."""
 
@@ -77,7 +86,7 @@ class KeyFolder:
 
     def init(self) -> bool:
         """Have all folders and a pair of one's own; True if the pair is new."""
-        for name in ("", SERVER, TOKENS, LOCAL, *map(folder_of, ROLES)):
+        for name in ("", SERVER, TOKENS, LOCAL, TOLD, *map(folder_of, ROLES)):
             (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.server_file.exists():
             return False
@@ -96,6 +105,17 @@ class KeyFolder:
         """The broker's own pair, read."""
         return read_pair(self.server_file)
 
+    def tell_places(self, endpoints: dict[str, str]) -> None:
+        """Keep where the broker is, for the commands that tell others."""
+        write_secret(self.path / SERVER / PLACES, msgspec.json.encode(endpoints).decode())
+
+    def places(self) -> dict[str, str]:
+        """Where the broker was when it started last, by socket; nothing if it never did."""
+        try:
+            return msgspec.json.decode((self.path / SERVER / PLACES).read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
     def check(self) -> list[str]:
         """What is wrong with permissions, each with what mends it."""
         out = private_faults(self.path)
@@ -103,10 +123,10 @@ class KeyFolder:
             out += private_faults(self.path / name)
             for path in sorted((self.path / name).glob(f"*{SECRET_ENDING}")):
                 out += private_faults(path)
-        for role in ROLES:
-            folder = self.path / folder_of(role)
+        for name in (*map(folder_of, ROLES), TOLD):
+            folder = self.path / name
             out += private_faults(folder, OTHERS_WRITE)
-            for path in sorted(folder.glob(f"*{PUBLIC_ENDING}")):
+            for path in sorted(folder.glob("*.*")):
                 out += private_faults(path, OTHERS_WRITE)
         return out
 
@@ -242,6 +262,7 @@ class KeyFolder:
         if pair.metadata != metadata:
             pair = Certificate(public=pair.public, secret=pair.secret, metadata=metadata)
             write_pair(path, pair)
+        self.programs.add(pair.public)
         if not known:
             self.file_of(role, name).unlink(missing_ok=True)
             self.store(role, name, Certificate(public=pair.public, metadata={"name": name}))
