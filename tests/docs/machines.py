@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-KEPT: Final = ("JAVA_HOME", "LANG", "PYTHONPATH", "SPARK_HOME")
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+KEPT: Final = ("JAVA_HOME", "LANG", "SPARK_HOME")
 DONE: Final = "-*- done:"
 COMMAND_SECONDS: Final = 300.0
 """Spark, on a machine that has other things to do."""
@@ -42,6 +43,7 @@ class Shell:
             "HOME": str(home),
             "COLUMNS": "110",
             "TERM": "dumb",
+            "PYTHONPATH": str(REPOSITORY / "src"),
             "PYTHONUNBUFFERED": "1",
             **{name: os.environ[name] for name in KEPT if name in os.environ},
         }
