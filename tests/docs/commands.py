@@ -19,7 +19,8 @@ from tests.docs.blocks import Block
 _PROMPT: Final = re.compile(r"^\s*(?:\$ )?(?:ExecStart=)?(?:sudo )?(?:[A-Z0-9_]+=\S* )*(?=(?:scale0|make)\b)")
 _INLINE: Final = re.compile(r"`((?:scale0|make) [^`\n]+)`")
 _ENDS: Final = re.compile(r"\s(?:\||>>?|2>|<|&&?|;)(?=\s|$|&)")
-_PLACES: Final = re.compile(r"[…\[\]]")
+MENTIONED: Final = "VALUE"
+"""What an option at the end of a command in the text is given, if it takes something."""
 _WORDS_ONLY: Final = frozenset({"text", "json", "python", "lua", "javascript", "js", "sql", "xml"})
 
 
@@ -48,17 +49,19 @@ def _is_printed(block: Block, line: str) -> bool:
 def in_prose(text: str) -> Iterator[str]:
     """Commands in backticks; an option that ends one stands there for its value, too."""
     for one in _INLINE.findall(pages.prose(text)):
-        yield re.sub(r"(--from|--to|--segments|--data-dir|--warehouse)$", r"\1 VALUE", one)
+        yield f"{one} {MENTIONED}" if re.search(r" --[a-z-]+$", one) else one
 
 
 def complaint(command: str, root: click.Group, targets: Sequence[str]) -> str | None:
     """What is wrong with a command, or None."""
-    plain = _ENDS.split(f"{command} ")[0]
+    plain = _ENDS.split(f"{command} ")[0].split("   ")[0]  # what stands in a column beside it explains it
     try:
         words = shlex.split(plain, comments=True)
     except ValueError as error:
         return str(error)
-    words = [word for word in words if not _PLACES.search(word)]
+    words = [word.replace("…", "x") for word in words if not re.fullmatch(r"…|\[.*", word)]
+    if words[-1] == MENTIONED and _wrong(root, click.Context(root, info_name="scale0"), words[1:]) is not None:
+        words.pop()  # an option without a value
     if words[0] == "make":
         named = [word for word in words[1:] if "=" not in word]
         unknown = [word for word in named if word not in targets]
