@@ -1,7 +1,7 @@
 """Blocks of code of a page, and what the page says about running them, as pure functions of text.
 
-Lives here: what a block is, and the words of `<!-- run: … -->`. Never here: a file, or a shell. Invariant: a comment speaks
-of the block that follows it, and of no other; words that nobody knows are an error.
+Lives here: what a block is, and the words of `<!-- run: … -->`. Never here: a file, or a shell. Invariant: a comment
+speaks of the block that follows it, and of no other; words that nobody knows are an error.
 
     <!-- run: this page -->                  the page is typed, in order, on a machine of its own
     <!-- run: this page on east-1 east-2 --> the same on several machines: 10.0.0.1, 10.0.0.2

@@ -1,7 +1,7 @@
 """Commands that pages name, held against the command line and the Makefile, as pure functions of text.
 
-Lives here: finding them in blocks and in prose, and saying what is wrong with one. Never here: running one. Invariant: every
-line of a block that begins with `scale0` or `make` is looked at, whatever the page says of running it.
+Lives here: finding them in blocks and in prose, and saying what is wrong with one. Never here: running one. Invariant:
+every line of a block that begins with `scale0` or `make` is looked at, whatever the page says of running it.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def in_prose(text: str) -> Iterator[str]:
 
 def complaint(command: str, root: click.Group, targets: Sequence[str]) -> str | None:
     """What is wrong with a command, or None."""
-    plain = _ENDS.split(f"{command} ")[0].split("   ")[0]  # what stands in a column beside it explains it
+    plain = _ENDS.split(f"{command} ")[0].split("  ")[0]  # what stands in a column beside it explains it
     try:
         words = shlex.split(plain, comments=True)
     except ValueError as error:
         return str(error)
-    words = [word.replace("…", "x") for word in words if not re.fullmatch(r"…|\[.*", word)]
+    words = [word.replace("…", "x") for word in words if not re.fullmatch(r"…|[\[{].*", word)]
     if words[-1] == MENTIONED and _wrong(root, click.Context(root, info_name="scale0"), words[1:]) is not None:
         words.pop()  # an option without a value
     if words[0] == "make":

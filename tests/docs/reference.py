@@ -31,7 +31,7 @@ def commands_page() -> str:
         "",
         "# Commands",
         "",
-        "What `scale0 COMMAND --help` says, on one page. Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.",
+        "What `scale0 COMMAND --help` says, on one page.",
         "",
     ]
     found = list(_commands(cli, "scale0"))

@@ -1,11 +1,12 @@
 """Transcripts: what a page says was typed and printed, and whether a shell prints the same, as pure functions of text.
 
-Lives here: commands with what they print, and what may differ. Never here: a shell. Invariant: what is not named here must be
-the same, letter by letter; an id or a process number that a page shows twice must be the same one both times.
+Lives here: commands with what they print, and what may differ. Never here: a shell. Invariant: what is not named here
+must be the same, letter by letter; an id or a process number that a page shows twice must be the same one both times.
 
-What may differ: runs of spaces; times and dates; a number with a unit; a fraction; ids, tokens, keys and numbers of four
-digits and more, which are *bound*: the page's stands for the shell's from then on, in commands, too; a token may be cut off with
-`…`. Elsewhere `…` is any text, and on a line of its own any lines. Ports (after a colon), addresses and versions must be the same.
+What may differ: runs of spaces; times and dates; a number with a unit; a fraction; ids, tokens, keys and numbers of
+four digits and more, which are *bound*: the page's stands for the shell's from then on, in commands, too; a token may
+be cut off with `…`. Elsewhere `…` is any text, and on a line of its own any lines. Ports (after a colon), addresses and
+versions must be the same.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _SIZE: Final = r"(?:[KMGT]i?B|bytes|B)"
 _FIGURE: Final = r"[0-9][0-9,]*(?:\.[0-9]+)?"
 _ID: Final = r"(?=[a-f]*[0-9])[0-9a-f]{8,}(?:\.[0-9]{6,})?"
 _SECRET: Final = r"(?=[\w.@-]*[0-9])(?=[\w.@-]*[A-Za-z])[\w-]{20,}(?:\.[\w-]{20,})*"
-_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:]{5,8}(?:[.,][0-9]+)?Z?)?|(?<![:\w])[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?"
+_DAY_AND_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:]{5,8}(?:[.,][0-9]+)?Z?)?"
+_TIME: Final = rf"{_DAY_AND_TIME}|(?<![:\w])[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.,][0-9]+)?"
 
 _KINDS: Final = (
     ("kept", r"(?<![\w.])[0-9]+(?:\.[0-9]+){2,}(?:[:/][0-9]+)?|:[0-9]{2,5}\b|=[0-9]+\b", ""),
@@ -45,7 +47,19 @@ _TAKES: Final = {kind: taken for kind, _, taken in _KINDS}
 
 LOOKS: Final = frozenset(
     {
-        *("services", "status", "checks", "agents", "incidents", "clients", "peers", "groups", "topology", "queues", "top"),
+        *(
+            "services",
+            "status",
+            "checks",
+            "agents",
+            "incidents",
+            "clients",
+            "peers",
+            "groups",
+            "topology",
+            "queues",
+            "top",
+        ),
         *("events", "explain", "report", "audit", "error-clients"),
     }
 )
@@ -73,7 +87,7 @@ class Typed:
 
 
 def typed(lines: Sequence[str], first: int) -> Iterator[Typed]:
-    """The commands of a block whose first line has this number; lines that follow a backslash belong to their command."""
+    """The commands of a block whose first line has this number; what follows a backslash belongs to its command."""
     command: list[str] = []
     shown: list[str] = []
     at = goes_on = 0

@@ -1,8 +1,8 @@
 """A page is typed: its blocks in order, on machines of its own, and what is printed held against the page.
 
-Lives here: how a block is typed. Never here: what may differ, or how a shell is run. Invariant: a command that only looks is
-typed again until it shows what the page shows, for so long; every other command is typed once. What prints nothing on the page
-must succeed, and may print what it likes.
+Lives here: how a block is typed. Never here: what may differ, or how a shell is run. Invariant: a command that only
+looks is typed again until it shows what the page shows, for so long; every other command is typed once. What prints
+nothing on the page must succeed, and may print what it likes.
 
     python -m tests.docs.typing_pages docs/tutorial.md     prints the page's transcripts as they are today
 """
@@ -69,9 +69,7 @@ def _play_block(block: Block, shell: Shell, bound: Bound) -> Iterator[Saw]:
         # Two shells that type one block have two sets of ids.
         ids = Bound() if len(block.said.shells) > 1 else bound
         try:
-            if block.said.stays and is_last:
-                yield _stay(one, shell, ids)
-            elif INTERRUPT in one.shown:
+            if (block.said.stays and is_last) or INTERRUPT in one.shown:
                 yield _stay(one, shell, ids)
             else:
                 yield _type(one, shell, ids)
@@ -127,12 +125,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, machines(page.hosts, Path(folder)) as at:
         begun = time.monotonic()
         for saw in play(page, at):
-            print(f"\n--- line {saw.line}, {time.monotonic() - begun:.1f} s")
-            print("    $ " + saw.command.replace("\n", "\n    "))
-            for line in saw.printed:
-                print(f"    {line}".rstrip())
-            if saw.why:
-                print(f"*** {saw.why}")
+            lines = [f"$ {saw.command}", *saw.printed]
+            shown = "\n".join(f"    {line}".rstrip() for each in lines for line in each.split("\n"))
+            why = f"*** {saw.why}\n" if saw.why else ""
+            sys.stdout.write(f"\n--- line {saw.line}, {time.monotonic() - begun:.1f} s\n{shown}\n{why}")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
