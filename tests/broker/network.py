@@ -17,6 +17,7 @@ from scale0.base.step import Question, Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
 from scale0.broker.connection import Connection
+from scale0.broker.keys import Keys
 from scale0.broker.line import UP, LineStep
 from scale0.broker.management import ReadHistory
 from scale0.broker.state import CLIENT_DOORS, DIALED, FRONTEND, PEER
@@ -44,6 +45,7 @@ class Node:
         self.name = name
         self.store = MemoryStore()
         self.skew = network.dice.random() * 10_000
+        self.keys: Keys | None = None
         self.up = False
         self.frozen = False
         self.events: list[Any] = []
@@ -68,7 +70,7 @@ class Node:
         ends = {door: place_of(self.name, door) for door in ("frontend", "backend", "config_pub", "task_pub", "peer")}
         self.journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
         self.broker: Broker = compose_broker(
-            self.config, msgspec.convert(ends, Endpoints), opened, boot, self.network.dice, digest_of(TOKEN)
+            self.config, msgspec.convert(ends, Endpoints), opened, boot, self.network.dice, digest_of(TOKEN), self.keys
         )
         start_broker(self.broker, opened, now, step)
         self.take(step)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scale0.base.now import Now
 from scale0.broker import key_share, told_keys
-from scale0.broker.key_share import KeyShare
+from scale0.broker.key_share import KeyShare, places_of
 from scale0.broker.keys import Key, KeyTable
 from scale0.broker.state import BrokerState
 from scale0.broker.told_keys import KeyNews, KeyRow, Teller, clash, let_in
@@ -58,7 +58,7 @@ class Desk:
 
     def look(self) -> None:
         """As the watch of files does: what is told counts, and whoever is not believed is forgotten."""
-        self.share.know(self.files)
+        self.share.know(places_of(self.files))
         self.share.keep(self.table().brokers.values())
 
     def table(self) -> KeyTable:

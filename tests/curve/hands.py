@@ -73,18 +73,25 @@ class Lock:
     def admitted(self, role: str, pair: Pair) -> None:
         """Wait until the broker has looked at its folder: libzmq does not try a key again that was refused once."""
         end = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            socket = self.suited(zmq.DEALER, pair)
-            monitor = socket.get_monitor_socket(SHAKEN | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-            socket.connect(self.broker.endpoints[role])
-            assert monitor.poll(PATIENCE_SECONDS * 1000), "the handshake never ended"
-            event = recv_monitor_message(monitor)["event"]
-            socket.disable_monitor()
-            monitor.close(linger=0)
-            socket.close(linger=0)
-            if event == SHAKEN:
-                return
+        while not self._shakes(role, pair):
             assert time.monotonic() < end, "the key was never let in"
+
+    def refused(self, role: str, pair: Pair) -> None:
+        """Wait until a key that was taken away is let in no more."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while self._shakes(role, pair):
+            assert time.monotonic() < end, "the key is still let in"
+
+    def _shakes(self, role: str, pair: Pair) -> bool:
+        socket = self.suited(zmq.DEALER, pair)
+        monitor = socket.get_monitor_socket(SHAKEN | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        socket.connect(self.broker.endpoints[role])
+        assert monitor.poll(PATIENCE_SECONDS * 1000), "the handshake never ended"
+        event = recv_monitor_message(monitor)["event"]
+        socket.disable_monitor()
+        monitor.close(linger=0)
+        socket.close(linger=0)
+        return bool(event == SHAKEN)
 
     def suited(self, kind: int, pair: Pair | None, server_key: bytes | None = None) -> zmq.Socket[bytes]:
         """A socket with a key, or with none; not connected."""

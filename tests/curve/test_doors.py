@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.curve.hands import PUBLISHERS, ROLES, ROUTERS, Lock, new_pair
+from tests.curve.hands import FOLDERS, PUBLISHERS, ROLES, ROUTERS, Lock, new_pair
 from tests.wire.raw import Raw, unique
 
 pytestmark = pytest.mark.processes
@@ -48,16 +48,24 @@ def stranger(lock: Lock, who: str, door: str) -> Any:
     if who == "unknown":
         return new_pair()
     if who == "revoked":
-        role = door if door in ROUTERS else "frontend"
-        pair = new_pair()
-        lock.store(role, "for-a-moment", pair).unlink()
+        role, name = door if door in ROUTERS else "frontend", unique("for-a-moment")
+        pair = lock.new(role, name)
+        (lock.folder / FOLDERS[role] / f"{name}.key").unlink()
+        lock.refused(role, pair)
         return pair
-    other = {"frontend": "backend", "backend": "frontend", "peer": "frontend", "task_pub": "peer"}[door]
-    return lock.new(other, unique("other"))
+    role = who.removeprefix("a ")
+    return lock.new(role, unique("other"))
 
 
-@pytest.mark.parametrize("door", ROUTERS)
-@pytest.mark.parametrize("who", ["unknown", "revoked", "wrong role", "nobody"])
+@pytest.mark.parametrize(
+    ("door", "who"),
+    [
+        (door, who)
+        for door in ROUTERS
+        for who in ("unknown", "revoked", "nobody", "a frontend", "a backend", "a peer")
+        if who != f"a {door}"
+    ],
+)
 def test_a_key_that_is_not_stored_for_a_router_gets_no_answer(lock: Lock, door: str, who: str) -> None:
     raw = lock.raw(door, stranger(lock, who, door))
     speak(raw, door)
@@ -70,15 +78,31 @@ def test_a_key_that_is_not_stored_for_a_router_gets_no_answer(lock: Lock, door: 
 
 
 @pytest.mark.parametrize("door", PUBLISHERS)
-@pytest.mark.parametrize("who", ["unknown", "revoked", "wrong role", "nobody"])
+@pytest.mark.parametrize("who", ["unknown", "revoked", "a peer", "nobody"])
 def test_a_key_that_is_not_stored_hears_nothing_published(lock: Lock, door: str, who: str) -> None:
-    if (door, who) == ("config_pub", "wrong role"):
+    if (door, who) == ("config_pub", "a peer"):
         assert all(hears(lock, door, lock.new(role, unique("reader"))) for role in ROLES)  # all three are right
         return
     announced = announce(lock) if door == "task_pub" else None
     assert not hears(lock, door, stranger(lock, who, door), 1.5)
     if announced is not None:
         announced.close()
+
+
+def test_a_name_and_a_password_are_no_key(lock: Lock) -> None:
+    """The mechanism PLAIN, at every socket."""
+    sockets = []
+    for door in (*ROUTERS, *PUBLISHERS):
+        socket = lock.suited(zmq.DEALER if door in ROUTERS else zmq.SUB, None)
+        socket.set(zmq.PLAIN_USERNAME, b"admin")
+        socket.set(zmq.PLAIN_PASSWORD, b"admin-secret")
+        if door in PUBLISHERS:
+            socket.set(zmq.SUBSCRIBE, b"")
+        socket.connect(lock.broker.endpoints[door])
+        sockets.append(socket)
+    for socket in sockets[: len(ROUTERS)]:
+        socket.send_multipart([b"SCALE0/1", b"CHECKCONFIG", b'{"config_type": "json"}'])
+    assert not zmq.select(sockets, [], [], 1.5)[0]
 
 
 def announce(lock: Lock) -> Raw:

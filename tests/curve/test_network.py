@@ -14,6 +14,7 @@ import pytest
 import zmq
 
 import scale0
+from scale0.io.joining import JoinError
 from scale0.io.key_folder import KeyFolder
 from tests.curve.hands import PUBLISHERS, Lock
 from tests.curve.joined import PATIENCE_SECONDS, client_of, enrolled, network, pair_in, until
@@ -90,6 +91,10 @@ def check_where(lock: Lock, name: str, broker: str) -> None:
     assert [row["stored_at"] for row in rows if row["name"] == name] == [broker]
     refused = CliRunner().invoke(keys, ["revoke", "frontend", name, "--data-dir", str(lock.folder.parent)])
     assert f"stored at the broker {broker}" in refused.output
+    taken = CliRunner().invoke(keys, ["new", "frontend", name, "--data-dir", str(lock.folder.parent)])
+    assert f"in the files of {broker}" in taken.output
+    with pytest.raises(JoinError, match=f"in the files of {broker}"):
+        enrolled(lock, "frontend", name)
 
 
 def check_revocation(owner: Lock, locks: list[Lock], file: Path) -> None:

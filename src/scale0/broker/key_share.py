@@ -8,6 +8,7 @@ were ours, only that it is gone; nobody tells us anything about our own files.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from msgspec import structs
@@ -26,13 +27,20 @@ FUTURE_US: Final = 3_600_000_000
 Snapshot = Mapping[str, Teller]
 
 
+def places_of(keys: Iterable[Key], programs: Collection[str] = ()) -> dict[str, str]:
+    """Keys that others are told of: no tokens, and none of the programs on this machine."""
+    told = (key for key in keys if not key.expires and key.public not in programs)
+    return {f"{key.role}/{key.name}": key.public for key in islice(told, MAX_TOLD)}
+
+
 class KeyShare:
     """Ours go out, theirs come in."""
 
-    __slots__ = ("_dirty", "_fresh", "_own", "_seen", "_state", "_version", "on_told", "tellers")
+    __slots__ = ("_dirty", "_fresh", "_mine", "_own", "_seen", "_state", "_version", "on_told", "tellers")
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._mine: Mapping[str, str] = {}
         self._own: dict[str, KeyRow] = {}
         # Over restarts, too, what is told later has a larger version.
         self._version = state.boot
@@ -46,15 +54,14 @@ class KeyShare:
 
     # Ours.
 
-    def know(self, keys: Iterable[Key]) -> None:
-        """This is what our own files let in now."""
-        now = {f"{key.role}/{key.name}": key for key in sorted(keys)[:MAX_TOLD]}
-        for at in [at for at in self._own if at not in now]:
+    def know(self, mine: Mapping[str, str]) -> None:
+        """This is what our own files let in now: public keys by role and name, as `places_of` has them."""
+        before, self._mine = self._mine, mine
+        for at in sorted(before.keys() - mine.keys()):
             self._say(structs.replace(self._own.pop(at), public_key="", gone=True))
-        for at, key in now.items():
-            known = self._own.get(at)
-            if known is None or known.public_key != key.public:
-                self._say(KeyRow(role=key.role, name=key.name, version=0, public_key=key.public))
+        for at, public_key in sorted(mine.items() - before.items()):
+            role, _, name = at.partition("/")
+            self._say(KeyRow(role=role, name=name, version=0, public_key=public_key))
 
     def _say(self, row: KeyRow) -> None:
         self._version += 1

@@ -265,7 +265,12 @@ class Management:
         return done
 
     def _enable(self, call: Call) -> Done:
-        return self._set_state(call, ACTIVE, draining=False)
+        slept = self._state.state == DISABLED
+        done = self._set_state(call, ACTIVE, draining=False)
+        if slept:
+            # What others told meanwhile was not heard: who says HELLO is told all of it.
+            self._peers.greet_all(call.now, call.step)
+        return done
 
     def _drain(self, call: Call) -> Done:
         if self._state.state != ACTIVE:

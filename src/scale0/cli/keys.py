@@ -118,8 +118,15 @@ def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool
 
 def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
     """Let a key in, or say why not."""
+    from scale0.broker.told_keys import clash
     from scale0.io.key_folder import KeyTakenError
 
+    elsewhere = clash(role, name, certificate.public, stored_in(folder))
+    if elsewhere is not None:
+        raise faults.Trouble(
+            f"there is a key {elsewhere.key.name} in the files of {elsewhere.broker}",
+            "choose another name, or revoke it there",
+        )
     try:
         folder.store(role, name, certificate)
     except KeyTakenError as error:

@@ -94,22 +94,9 @@ def compose_broker(
     peers.on_heard = (spread.heard, listing.heard, moves.heard, pair.heard)
     peers.on_lost = pair.lost
     peers.on_gone, requests.elsewhere, requests.not_there = forwarding.gone, forwarding.elsewhere, forwarding.not_there
-    broker = Broker(
-        state,
-        connections,
-        members,
-        neighbours,
-        roster,
-        requests,
-        documents,
-        management,
-        scale0,
-        blame,
-        skew,
-        __version__,
-    )
-    if keys is not None and config.share_keys:
-        broker.key_share = tables.keys = KeyShare(state)
+    parts = (members, neighbours, roster, requests, documents, management, scale0, blame, skew)
+    broker = Broker(state, connections, *parts, __version__)
+    broker.key_share = tables.keys = KeyShare(state) if keys is not None and config.share_keys else None
     join_tasks(broker, views, opened)
     broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
     return broker

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
@@ -23,7 +23,7 @@ from scale0.base.errors import Refusal
 from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.broker.enrolment import StoreKey
-from scale0.broker.key_share import KeyShare, Snapshot
+from scale0.broker.key_share import KeyShare, Snapshot, places_of
 from scale0.broker.keys import ROLES, ROLES_OF, Keys, KeyTable, is_guest
 from scale0.broker.state import DIALED, PEER
 from scale0.broker.told_keys import Stored, clash, let_in
@@ -63,6 +63,8 @@ class Read(NamedTuple):
     """All who are let in, and by whose files."""
     table: KeyTable
     """The same, to be asked."""
+    mine: Mapping[str, str]
+    """Those of our own files that others are told of."""
 
 
 class Publishing(Protocol):
@@ -79,8 +81,8 @@ class Curve:
         self.own: Certificate = folder.server()
         self.table: KeyTable = folder.table(read_now().wall)
         """Who is let in: by our own files, and by those of brokers whom we believe."""
-        self._read_last = Read({}, self.table, [], self.table)
-        self._stored: list[Stored] = []
+        self._read_last = Read({}, self.table, [], self.table, {})
+        self._known: Read | None = None
         self._unwritten: set[str] = set()
         self._wrote = 0.0
         self._news = asyncio.Event()
@@ -170,7 +172,10 @@ class Curve:
         """Look at the folder; the loop goes on meanwhile."""
         self._news.clear()
         told = self._share.snapshot() if self._share is not None else NOTHING_TOLD
-        self.change(await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *told))
+        loop = asyncio.get_running_loop()
+        self.change(await loop.run_in_executor(self._thread, self._read, *told))
+        # That a key is gone does not wait for a disk.
+        await loop.run_in_executor(self._thread, self._write)
 
     def look_now(self) -> None:
         """The same at once, for a start."""
@@ -179,7 +184,8 @@ class Curve:
     async def enrol(self, ask: StoreKey) -> Refusal | None:
         """Use up a token and store a key; whoever has it may connect when this returns."""
         loop = asyncio.get_running_loop()
-        elsewhere = clash(ask.role, ask.name, ask.public_key, self._stored)
+        stored = self._known.stored if self._known is not None else []
+        elsewhere = clash(ask.role, ask.name, ask.public_key, stored)
         if elsewhere is not None:
             message = f"there is a key {elsewhere.key.name} in the files of {elsewhere.broker}: choose another name"
             return Refusal(codes.IN_USE, message)
@@ -189,9 +195,10 @@ class Curve:
 
     def change(self, read: Read) -> None:
         """These are the keys of our own files, and those of all who are let in, from now on."""
-        newer, self._stored, programs = read.table, read.stored, self.folder.programs
-        if self._share is not None:
-            self._share.know(key for key in read.own.keys if not key.expires and key.public not in programs)
+        newer, known = read.table, self._known is read
+        self._known = read
+        if self._share is not None and not known:
+            self._share.know(read.mine)
             self._share.keep(newer.brokers.values())
         if newer.keys != self.table.keys:
             lost = self.table.lost_users(newer)
@@ -220,20 +227,24 @@ class Curve:
                 log.warning("%s", reason, extra=about(file=str(path)))
         self.folder.sweep()
         self._unwritten |= changed
-        self._write(told)
         last = self._read_last
         if told is not last.told or own.keys != last.own.keys:
             stored = let_in(own.keys, told, self._identity, self.own.public)
-            self._read_last = Read(told, own, stored, KeyTable(one.key for one in stored))
+            mine = places_of(own.keys, self.folder.programs)
+            self._read_last = Read(told, own, stored, KeyTable(one.key for one in stored), mine)
         return self._read_last
 
-    def _write(self, told: Snapshot) -> None:
-        """Keep what was told, over restarts; not for each change of many."""
+    def _write(self) -> None:
+        """In the thread: keep what was told last, over restarts; not for each change of many."""
         now = read_now().mono
         if self._unwritten and now - self._wrote >= WRITE_SECONDS:
-            changed, self._unwritten = self._unwritten, set()
-            write_told(self.folder.path, told, changed)
             self._wrote = now
+            try:
+                write_told(self.folder.path, self._read_last.told, self._unwritten)
+                self._unwritten = set()
+            except OSError as error:
+                # A full disk must keep nobody in whose key is gone.
+                log.warning("what other brokers told of keys cannot be stored: %s", error, extra=about())
 
     def _tell_gates(self) -> None:
         for door, gate in self._gates.items():
