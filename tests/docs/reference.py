@@ -15,8 +15,24 @@ import click
 
 import scale0
 from scale0.cli.main import cli
+from scale0.client import errors
+from scale0.client.task_options import TaskOptions
+from scale0.testing.stub import StubNetwork
+
+
+def _is_error(thing: Any) -> bool:
+    return inspect.isclass(thing) and thing.__module__ == errors.__name__ and not hasattr(scale0, thing.__name__)
+
 
 MADE: Final = "<!-- Made by scripts/reference: change the code, not this page. -->"
+
+
+BESIDE: Final = {
+    "scale0.client.task_options.TaskOptions": TaskOptions,
+    **{f"{errors.__name__}.{name}": thing for name, thing in sorted(vars(errors).items()) if _is_error(thing)},
+    "scale0.testing.stub.StubNetwork": StubNetwork,
+}
+"""What users meet and do not import from `scale0` itself: options of `task(…)`, errors, and a double for tests."""
 
 
 def pages_of_reference() -> dict[str, str]:
@@ -94,13 +110,13 @@ def python_page() -> str:
         "",
         "# Python",
         "",
-        "Every name that `import scale0` offers. How they are used together is in [from-python.md](../from-python.md).",
+        "Every name that `import scale0` offers, the options of tasks, the errors, and the double for your own tests.",
+        "How they are used together is in [from-python.md](../from-python.md).",
     ]
-    for name in scale0.__all__:
-        if name == "__version__":
-            continue
-        thing = getattr(scale0, name)
-        out += ["", f"## scale0.{name}", ""]
+    found = {f"scale0.{name}": getattr(scale0, name) for name in scale0.__all__ if name != "__version__"}
+    for whole, thing in {**found, **BESIDE}.items():
+        name = whole.rpartition(".")[2]
+        out += ["", f"## {whole}", ""]
         out += _class(name, thing) if inspect.isclass(thing) else _function(f"scale0.{name}", thing)
     return "\n".join(out).rstrip() + "\n"
 

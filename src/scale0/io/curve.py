@@ -220,13 +220,13 @@ class Curve:
 
     def _read(self, told: Snapshot, changed: frozenset[str]) -> Read:
         """In the thread, and nowhere else once the broker serves."""
+        self._unwritten |= changed
         known = set(self.folder.faults)
         own = self.folder.table(read_now().wall)
         for path, reason in self.folder.faults.items():
             if path not in known:
                 log.warning("%s", reason, extra=about(file=str(path)))
         self.folder.sweep()
-        self._unwritten |= changed
         last = self._read_last
         if told is not last.told or own.keys != last.own.keys:
             stored = let_in(own.keys, told, self._identity, self.own.public)
