@@ -15,12 +15,12 @@ from scale0.base import codes
 from scale0.base.limits import Limits
 from scale0.broker.access import RANKS
 from scale0.broker.dispatch import RULES, TOLD
-from scale0.cli.main import cli
 from scale0.events.columns import COLUMNS
 from scale0.events.kinds import KINDS
 from scale0.testing.stub import StubNetwork
 from tests.broker.world import World
 from tests.docs import pages
+from tests.docs.reference import pages_of_reference
 from tests.events.samples import SAMPLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -117,23 +117,24 @@ def test_every_counter_is_documented(number, is_of_helen):
     assert counted == set(rows(table, 2))
 
 
-def test_every_word_of_the_command_line_stands_in_the_readme():
-    told = set(pages.words(pages.prose(read("README.md"))))
-    assert [name for name in cli.commands if name not in told] == []
+# Promise: DOCS-3
+@pytest.mark.parametrize("name", ["commands.md", "python.md"])
+def test_a_generated_page_is_what_the_code_says(name):
+    """If not: scripts/reference."""
+    assert read(f"docs/reference/{name}") == pages_of_reference()[name]
 
 
-def test_the_services_of_the_readme_work_as_they_stand_there():
-    service, calls = re.findall(r"^```python\n(.*?)^```", read("README.md"), re.MULTILINE | re.DOTALL)
+def test_the_service_of_the_readme_works_as_it_stands_there():
+    (service,) = re.findall(r"^```python\n(.*?)^```", read("README.md"), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {"__name__": "hello"}
     exec(compile(service, "README.md", "exec"), names)
     with StubNetwork(names["worker"]) as net:
         assert net.call("hello", "Ada").startswith("Hello, Ada! (from process ")
-    compile(calls, "README.md", "exec")
 
 
 @pytest.mark.parametrize("public", ["Client", "AsyncClient", "Worker"])
-def test_the_methods_that_the_readme_names_are_there(public):
-    methods = [word for word in pages.words(rows(read("README.md"), 2)[public][1]) if word.isidentifier()]
+def test_the_methods_that_the_page_for_programs_names_are_there(public):
+    methods = [word for word in pages.words(rows(read("docs/from-python.md"), 2)[public][1]) if word.isidentifier()]
     assert methods
     assert [name for name in methods if not hasattr(getattr(scale0, public), name)] == []
 
@@ -142,3 +143,12 @@ def test_every_decision_is_in_the_list_of_decisions():
     folder = REPOSITORY / "docs" / "decisions"
     listed = set(pages.links((folder / "README.md").read_text(encoding="utf-8")))
     assert listed == {file.name for file in folder.glob("[0-9]*.md")}
+
+
+def test_the_errors_that_troubleshooting_is_ordered_by_are_in_the_words_of_the_code():
+    """So that a search for what stands on the screen finds its section."""
+    sources = (file.read_text(encoding="utf-8") for file in sorted((REPOSITORY / "src" / "scale0").rglob("*.py")))
+    said = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))
+    headings = re.findall(r"^## (.+)$", read("docs/troubleshooting.md"), re.MULTILINE)
+    words = [part.strip() for line in headings for text in re.findall(r'"([^"]+)"', line) for part in text.split("…")]
+    assert [part for part in words if part not in said] == []

@@ -1,0 +1,122 @@
+"""Blocks of code of a page, and what the page says about running them, as pure functions of text.
+
+Lives here: what a block is, and the words of `<!-- run: … -->`. Never here: a file, or a shell. Invariant: a comment
+speaks of the block that follows it, and of no other; words that nobody knows are an error.
+
+    <!-- run: this page -->                  the page is typed, in order, on a machine of its own
+    <!-- run: this page on east-1 east-2 --> the same on several machines: 10.0.0.1, 10.0.0.2
+    <!-- run: shell 2 -->                    the next block is typed in another terminal; `shells a b`: in both
+    <!-- run: on east-2 -->                  … on that machine
+    <!-- run: stays -->                      the last command of the block goes on, and the page with it
+    <!-- run: file hello.py -->              the next block is the content of a file; `append FILE` adds to one
+    <!-- run: not here: why -->              the next block cannot be typed here
+    <!-- run: only parsed -->                the next block is held against the command line, and not run
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+_COMMENT: Final = re.compile(r"^ {0,3}<!-- run: (.+?) -->$")
+_FENCE: Final = re.compile(r"^```(\w*)$")
+_INDENT: Final = "    "
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the comments before a block say of it."""
+
+    shells: tuple[str, ...] = ("1",)
+    host: str = ""
+    stays: bool = False
+    file: str = ""
+    appends: bool = False
+    reason: str = ""
+    parsed: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of code: where it begins, its lines without their indent, and what is said of it."""
+
+    line: int
+    lines: tuple[str, ...]
+    language: str
+    said: Said
+
+
+@dataclass(frozen=True)
+class Page:
+    """The blocks of a page; `hosts` are the machines that it is typed on, none if it is not."""
+
+    hosts: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+def read_page(text: str) -> Page:
+    """A page as blocks."""
+    hosts: tuple[str, ...] = ()
+    said = Said()
+    blocks: list[Block] = []
+    for line, kind, lines in _parts(text.splitlines()):
+        if kind != "comment":
+            blocks.append(Block(line, tuple(lines), kind, said))
+            said = Said()
+        elif lines[0].startswith("this page"):
+            hosts = tuple(lines[0].removeprefix("this page").removeprefix(" on ").split()) or ("laptop",)
+        else:
+            said = _told(said, lines[0])
+    if said != Said():
+        raise ValueError(f"{said} is said of a block that does not come")
+    return Page(hosts, tuple(blocks))
+
+
+def _parts(lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Comments and blocks with the number of their first line; the kind is `comment`, or a block's language."""
+    at = 0
+    while at < len(lines):
+        start = at
+        if found := _COMMENT.match(lines[at]):
+            yield start + 1, "comment", [found[1]]
+        elif found := _FENCE.match(lines[at]):
+            end = lines.index("```", at + 1)
+            yield start + 2, found[1] or "text", lines[at + 1 : end]
+            at = end
+        elif _opens(lines, at):
+            while at < len(lines) and (lines[at].startswith(_INDENT) or not lines[at].strip()):
+                at += 1
+            body = [line.removeprefix(_INDENT) for line in lines[start:at]]
+            while not body[-1].strip():
+                body.pop()
+            yield start + 1, "", body
+            continue
+        at += 1
+
+
+def _opens(lines: list[str], at: int) -> bool:
+    """Is this the first line of an indented block? One inside a list item's text is not."""
+    return lines[at].startswith(_INDENT) and (at == 0 or not lines[at - 1].strip())
+
+
+def _told(said: Said, words: str) -> Said:
+    for part in words.split(", ") if not words.startswith("not here") else [words]:
+        word, _, rest = part.partition(" ")
+        match word:
+            case "shell" | "shells":
+                said = replace(said, shells=tuple(rest.split()))
+            case "on":
+                said = replace(said, host=rest)
+            case "stays":
+                said = replace(said, stays=True)
+            case "file" | "append":
+                said = replace(said, file=rest, appends=word == "append")
+            case "not":
+                said = replace(said, reason=rest.removeprefix("here:").strip())
+            case "only":
+                said = replace(said, parsed=True)
+            case _:
+                raise ValueError(f"nobody knows what `run: {words}` means")
+    return said

@@ -1,0 +1,117 @@
+"""What may differ between a page and a shell, and what may not; which pages are typed, and what is left out and why.
+
+Promise: DOCS-2
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs import blocks
+from tests.docs.transcripts import Bound, Typed, typed
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = {
+    str(page.relative_to(REPOSITORY)): blocks.read_page(page.read_text(encoding="utf-8"))
+    for page in sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
+}
+TYPED = {
+    "README.md",
+    "docs/tutorial.md",
+    "docs/howto/backup-and-restore.md",
+    "docs/howto/moving-from-celery.md",
+    "docs/howto/nagios-plugins.md",
+    "docs/howto/three-machines.md",
+}
+"""These are typed; commands of all others are held against the command line (test_commands)."""
+LEFT_OUT = 4
+"""Blocks of typed pages that are not typed. Each says why."""
+
+
+def test_the_pages_that_people_follow_are_typed():
+    assert {name for name, page in PAGES.items() if page.hosts} == TYPED
+
+
+def test_what_is_left_out_is_little_and_says_why():
+    said = [block.said for name in TYPED for block in PAGES[name].blocks]
+    assert len([each for each in said if each.reason or each.parsed]) <= LEFT_OUT
+    assert [each for each in said if each.reason and len(each.reason) < 20] == []
+
+
+@pytest.mark.parametrize("name", sorted(set(PAGES) - TYPED))
+def test_a_page_that_is_not_typed_does_not_say_how_to(name):
+    told = [block.said for block in PAGES[name].blocks]
+    assert [each for each in told if each != blocks.Said() and not each.reason and not each.parsed] == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("hello  2", "hello       2"),
+        ("up for 3 h", "up for 12 min"),
+        ("ready backend-9ed91549d81f hello", "ready backend-0123456789ab hello"),
+        ("at 2026-11-17 07:07:10,653 it", "at 2031-01-01 00:00:00,001 it"),
+        ("busy 52.2 %, 3.5 GiB", "busy 1 %, 900 MiB"),
+        ("(from process 14711)", "(from process 987)"),
+        ("web …", "web whatever it says"),
+        ("s0join.Am6rO6…", "s0join.abcdefghijklmnopqrstuvwxyz0123456789"),
+    ],
+)
+def test_what_may_differ(shown, printed):
+    assert Bound().difference([shown], [printed]) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("hello 2", "hello 3"),
+        ("tcp://127.0.0.1:5700", "tcp://127.0.0.1:5701"),
+        ("version 0.1.0", "version 0.1.1"),
+        ("state ok", "state critical"),
+        ("took 3 s", "took 3 MiB"),
+        ("10.0.0.1", "10.0.0.2"),
+    ],
+)
+def test_what_may_not(shown, printed):
+    assert Bound().difference([shown], [printed])
+
+
+def test_an_id_is_the_same_wherever_the_page_shows_it():
+    bound = Bound()
+    assert bound.difference(["process 14711"], ["process 500"]) is None
+    assert bound.fill("kill -9 14711") == "kill -9 500"
+    assert bound.difference(["process 14711"], ["process 501"])
+    assert bound.difference(["process 14711"], ["process 500"]) is None
+
+
+def test_lines_that_are_missing_or_too_many_are_seen():
+    assert Bound().difference(["one", "two"], ["one"])
+    assert Bound().difference(["one"], ["one", "two"])
+    assert Bound().difference(["one", "…", "four"], ["one", "two", "three", "four"]) is None
+    assert Bound().difference(["one", "…"], ["one"]) is None
+    assert Bound().difference(["…", "two"], ["one"])
+
+
+def test_commands_and_what_they_print_are_told_apart():
+    lines = ["$ scale0 call \\", "      hello", "Hello!", "", "$ true"]
+    assert list(typed(lines, 7)) == [
+        Typed(7, "scale0 call \\\n      hello", ("Hello!", "")),
+        Typed(11, "true", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "looks"),
+    [
+        ("scale0 services", True),
+        ("scale0 task list --mine", True),
+        ("scale0 task submit hello", False),
+        ("cat log", True),
+        ("kill -9 14711", False),
+        ("scale0 call 'unfinished", False),
+    ],
+)
+def test_only_what_looks_is_typed_again(command, looks):
+    assert Typed(1, command, ()).looks is looks

@@ -1,0 +1,29 @@
+"""Pages are typed: what README, the tutorial and the how-tos show is what a shell prints, on machines of their own.
+
+Promise: DOCS-1
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs import blocks, typing_pages
+from tests.docs.machines import machines
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = {
+    str(page.relative_to(REPOSITORY)): blocks.read_page(page.read_text(encoding="utf-8"))
+    for page in sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
+}
+TYPED = [name for name, page in PAGES.items() if page.hosts]
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_a_page_shows_what_a_shell_prints(name, tmp_path):
+    with machines(PAGES[name].hosts, tmp_path) as at:
+        for saw in typing_pages.play(PAGES[name], at):
+            assert saw.why is None, f"{name}:{saw.line}: $ {saw.command}\n{saw.why}\n\n" + "\n".join(saw.printed)

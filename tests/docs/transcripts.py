@@ -1,0 +1,185 @@
+"""Transcripts: what a page says was typed and printed, and whether a shell prints the same, as pure functions of text.
+
+Lives here: commands with what they print, and what may differ. Never here: a shell. Invariant: what is not named here
+must be the same, letter by letter; an id or a process number that a page shows twice must be the same one both times.
+
+What may differ: runs of spaces; times and dates; a number with a unit; a fraction; ids, tokens, keys and numbers of
+four digits and more, which are *bound*: the page's stands for the shell's from then on, in commands, too; a token may
+be cut off with `…`. Elsewhere `…` is any text, and on a line of its own any lines. Ports (after a colon), addresses and
+versions must be the same.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+ANYTHING: Final = "…"
+INTERRUPT: Final = "^C"
+
+_UNIT: Final = r"(?:ms|µs|s|min|h|d)"
+_SIZE: Final = r"(?:[KMGT]i?B|bytes|B)"
+_FIGURE: Final = r"[0-9][0-9,]*(?:\.[0-9]+)?"
+_ID: Final = r"(?=[a-f]*[0-9])[0-9a-f]{8,}(?:\.[0-9]{6,})?"
+_SECRET: Final = r"(?=[\w.@-]*[0-9])(?=[\w.@-]*[A-Za-z])[\w-]{20,}(?:\.[\w-]{20,})*"
+_DAY_AND_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:]{5,8}(?:[.,][0-9]+)?Z?)?"
+_TIME: Final = rf"{_DAY_AND_TIME}|(?<![:\w])[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.,][0-9]+)?"
+
+_KINDS: Final = (
+    ("kept", r"(?<![\w.])[0-9]+(?:\.[0-9]+){2,}(?:[:/][0-9]+)?|:[0-9]{2,5}\b|=[0-9]+\b", ""),
+    ("time", _TIME, f"(?:{_TIME})"),
+    ("cut", r"\b(?:s0join\.|s1\.|s0_)[\w-]{4,}…", r"(\S{20,})"),
+    ("id", rf"\b{_ID}\b", rf"({_ID})"),
+    ("secret", rf"\b{_SECRET}", rf"({_SECRET})"),
+    ("seconds", rf"\b{_FIGURE} {_UNIT}\b", rf"{_FIGURE} {_UNIT}"),
+    ("size", rf"\b{_FIGURE} {_SIZE}\b", rf"{_FIGURE} {_SIZE}"),
+    ("percent", rf"\b{_FIGURE} ?%", rf"{_FIGURE} ?%"),
+    ("fraction", r"\b[0-9]+\.[0-9]+\b", r"[0-9]+(?:\.[0-9]+)?"),
+    ("number", r"\b[0-9]{4,}\b", r"([0-9]{3,})"),
+    ("any", ANYTHING, ".*?"),
+    ("space", r" +", r"\s+"),
+)
+_SPLIT: Final = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern, _ in _KINDS))
+_TAKES: Final = {kind: taken for kind, _, taken in _KINDS}
+
+LOOKS: Final = frozenset(
+    {
+        *(
+            "services",
+            "status",
+            "checks",
+            "agents",
+            "incidents",
+            "clients",
+            "peers",
+            "groups",
+            "topology",
+            "queues",
+            "top",
+        ),
+        *("events", "explain", "report", "audit", "error-clients"),
+    }
+)
+LOOKS_AT: Final = frozenset({"list", "show", "status", "history", "result"})
+
+
+@dataclass(frozen=True)
+class Typed:
+    """One command and the lines that the page shows below it."""
+
+    line: int
+    command: str
+    shown: tuple[str, ...]
+
+    @property
+    def looks(self) -> bool:
+        """Does it only look? Then it may be typed again until it shows what the page shows."""
+        try:
+            words = shlex.split(self.command.splitlines()[0], comments=True)
+        except ValueError:
+            return False
+        if not words or words[0] != "scale0":
+            return bool(words) and words[0] in ("cat", "curl", "ls", "grep", "tail")
+        return words[1] in LOOKS or (len(words) > 2 and words[2] in LOOKS_AT)
+
+
+def typed(lines: Sequence[str], first: int) -> Iterator[Typed]:
+    """The commands of a block whose first line has this number; what follows a backslash belongs to its command."""
+    command: list[str] = []
+    shown: list[str] = []
+    at = goes_on = 0
+    for number, line in enumerate(lines, start=first):
+        if goes_on:
+            command.append(line)
+            goes_on = line.endswith("\\")
+        elif line.startswith("$ "):
+            if command:
+                yield Typed(at, "\n".join(command), tuple(shown))
+            command, shown, at = [line[2:]], [], number
+            goes_on = line.endswith("\\")
+        elif command:
+            shown.append(line)
+    if command:
+        yield Typed(at, "\n".join(command), tuple(shown))
+
+
+class Bound:
+    """What the page's ids stand for in the shell."""
+
+    def __init__(self) -> None:
+        self._real: dict[str, str] = {}
+
+    def fill(self, command: str) -> str:
+        """A command of the page with the shell's own ids."""
+        for ours, real in sorted(self._real.items(), key=lambda pair: -len(pair[0])):
+            command = command.replace(ours, real)
+        return command
+
+    def difference(self, shown: Sequence[str], printed: Sequence[str]) -> str | None:
+        """The first difference between page and shell, or None; then the ids are bound."""
+        found = dict(self._real)
+        why = _compare([line.rstrip() for line in shown], [line.rstrip() for line in printed], found)
+        if why is None:
+            self._real = found
+        return why
+
+
+def _compare(shown: Sequence[str], printed: Sequence[str], real: dict[str, str]) -> str | None:
+    """Line by line; a line of `…` takes as few lines as it can."""
+    at = 0
+    skips = False
+    for line in shown:
+        if line.strip() == ANYTHING:
+            skips = True
+            continue
+        while True:
+            if at == len(printed):
+                return f"the page shows {line!r}, and the shell printed no more"
+            fits = _fits(line, printed[at], real)
+            at += 1
+            if fits:
+                break
+            if not skips:
+                return f"the page shows   {line!r}\nthe shell printed {printed[at - 1]!r}"
+        skips = False
+    if at < len(printed) and not skips and any(printed[at:]):
+        return f"the shell printed {printed[at]!r}, and the page shows no more"
+    return None
+
+
+def _fits(line: str, printed: str, real: dict[str, str]) -> bool:
+    pattern, names = _pattern(line.strip())
+    found = re.fullmatch(pattern, printed.strip())
+    if not found:
+        return False
+    new = dict(zip(names, found.groups(), strict=True))
+    if any(real.get(name, value) != value for name, value in new.items()):
+        return False
+    real.update(new)
+    return True
+
+
+def _pattern(line: str) -> tuple[str, list[str]]:
+    """A line of the page as a pattern, and the ids in it, in order."""
+    out: list[str] = []
+    names: list[str] = []
+    end = 0
+    for found in _SPLIT.finditer(line):
+        out.append(re.escape(line[end : found.start()]))
+        kind = str(found.lastgroup)
+        taken = _TAKES[kind]
+        if not taken:
+            out.append(re.escape(found[0]))
+        elif taken.startswith("(") and not taken.startswith("(?"):
+            if found[0] in names:
+                out.append(rf"(?:\{names.index(found[0]) + 1})")
+            else:
+                names.append(found[0])
+                out.append(taken)
+        else:
+            out.append(taken)
+        end = found.end()
+    return "".join([*out, re.escape(line[end:])]), names
