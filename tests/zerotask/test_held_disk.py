@@ -11,6 +11,8 @@ import pytest
 from scale0.store.tasks import EndedTask, FindTasks
 from tests.zerotask.world import Heard, World
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 150
 STEPS = 120
 CLIENT = "ann"
