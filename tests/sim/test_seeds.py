@@ -8,6 +8,8 @@ import pytest
 from scale0.testing.plan import make_plan
 from scale0.testing.sim import replay, simulate
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 60
 CHUNK = 10
 

@@ -23,6 +23,8 @@ from tests.store.task_model import end, lease, put
 from tests.support.cutting import Cutter
 from tests.support.postgres import Server
 
+pytestmark = pytest.mark.slow
+
 QUEUE = ReadQueue("noop", 4, 0, 9, 999)
 
 

@@ -49,6 +49,8 @@ from scale0.store.writes import PutSetting
 from tests.store.task_model import Model, change, end, lease, name_of, put
 from tests.store.test_twins import Twins
 
+pytestmark = pytest.mark.slow
+
 SCAN_ROWS = 4
 """Few enough to be met by a handful of tasks."""
 

@@ -12,6 +12,8 @@ from scale0.store.task_asks import FindTasks
 from scale0.store.tasks import EndedTask
 from tests.zerotask.world import Heard, World
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 150
 STEPS = 120
 CLIENT = "ann"

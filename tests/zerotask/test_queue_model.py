@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.zerotask.queue_model import CODES, LATE, LEASED, OPEN, Task, Worker
 from tests.zerotask.town import CLIENTS, METHODS, NATIVES, NODES, Town, choose
 
+pytestmark = pytest.mark.slow
+
 BEAT = 0.5
 FULL = -32060
 NUDGE = 1.0 + LATE
