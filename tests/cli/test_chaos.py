@@ -160,11 +160,10 @@ def test_a_network_that_is_killed_for_a_while_loses_nothing(tmp_path, seed):
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(240)
-def test_a_network_that_is_killed_every_second_loses_nothing(tmp_path):
-    """As often as in the minute that is usual."""
-    report = chaos(Shell(tmp_path), 20, "--kill-every", "1", "--keep", str(tmp_path / "kept"))
+def test_a_network_that_is_killed_for_a_minute_loses_nothing(tmp_path):
+    report = chaos(Shell(tmp_path), 60, "--keep", str(tmp_path / "kept"))
     assert report["kept"]
-    assert report["accepted"] > 1_000
+    assert report["accepted"] > 3_000
     assert (tmp_path / "kept" / "data" / "scale0.db").exists()
 
 

@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 SERVED_SECONDS = 5.0
 """From a broker's death until its clients are served again, at a heartbeat of one second."""
-KILLS = 5
-"""Real ones; `tests/broker/test_moves.py` has hundreds at any moment, without processes."""
+KILLS = 10
 
 
 def paint(colour: str) -> str:
