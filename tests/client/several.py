@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scale0.client.errors import NoAnswer, NotServing
+from scale0.client.errors import NoAnswer, NotServing, Unreachable
 from tests.client.net import client_of, until
 from tests.support.broker_process import BrokerProcess, broker_process
 
@@ -45,7 +45,7 @@ def states_of(broker: BrokerProcess) -> dict[str, str]:
     try:
         with client_of(broker, timeout=2) as net:
             return {row["broker"]: row["state"] for row in net.brokers()}
-    except (NoAnswer, NotServing):
+    except (NoAnswer, NotServing, Unreachable):
         return {}
 
 

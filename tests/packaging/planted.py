@@ -103,11 +103,12 @@ class Planted:
         return done
 
     def shows(self, *words: str) -> str:
-        """A secret that a command shows, once and on purpose: it is not kept as said."""
+        """A secret that a command shows on purpose, alone and in what to type next: there it is not kept as said."""
         done = self.shell.run(*words)
         assert done.returncode == 0, done.stderr
-        self.keep(f"scale0 {words[0]} {len(self.said)}", done.stderr)
-        return done.stdout.strip()
+        secret = done.stdout.strip()
+        self.keep(f"scale0 {words[0]} {len(self.said)}", done.stderr.replace(secret, ""))
+        return secret
 
     def keep(self, where: str, text: str) -> None:
         self.said[where] = self.said.get(where, "") + text

@@ -83,7 +83,7 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
         "bind": DEFAULT_HOST,
         "state": "active",
         "config_service": True,
-        "management": {"enabled": not bare, "port": console_port()},
+        "management": {"enabled": not bare, "port": console_port(another=port is None and first != FRONTEND_PORT)},
         **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
     }
     watching: list[Monitoring] = []
@@ -132,9 +132,9 @@ def watch(broker: Broker, data_dir: Path) -> Monitoring:
     return monitoring
 
 
-def console_port() -> int:
-    """The usual one, or any if that is taken."""
-    return CONSOLE_PORT if is_free(CONSOLE_PORT) else 0
+def console_port(another: bool) -> int:
+    """The usual one, or any if that is taken, or will be: `another` network runs here, or is just being started."""
+    return CONSOLE_PORT if not another and is_free(CONSOLE_PORT) else 0
 
 
 def say_console(now: Ready) -> None:
