@@ -8,10 +8,10 @@ In the blocks of a section, fenced or indented, a line that starts with `$ ` is 
 what it prints. A fenced block of Python is a file if the paragraph before it ends with its name: "A service, in
 `hello.py`:".
 What stays in the foreground, or ends with `&`, goes on while the next commands are typed; where that paragraph says
-"two of it", two are started. A number or id that the page shows stands for the one that was printed here: after
-`(from process 14709)`, `kill -9 14709` kills the process that answered. A command may fail where the page shows that it
-does: its output there begins with `scale0: `, or names a state that is not well. One that says "wait a minute" is
-waited for, and typed again, once.
+"two of it" or "two workers", two are started. A line `^C` ends all that goes on. A number or id that the page shows
+stands for the one that was printed here: after `(from process 14709)`, `kill -9 14709` kills the process that
+answered. A command may fail where the page shows that it does: its output there begins with `scale0: `, or names a
+state that is not well. One that says "wait a minute" is waited for, and typed again, once.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ COMMAND_SECONDS = 900.0
 SETTLE_SECONDS = 1.0
 """What somebody needs to read one answer and type the next command."""
 WAIT_SECONDS = 65.0
+ENDING = "^C"
 STOP_SECONDS = 30.0
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n(?= {4}))+)", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`([\w./-]+\.\w+)`[^`]*:\s*\Z")
 _UNWELL = re.compile(r"\b(critical|warning|unknown)\b")
+_TWO = re.compile(r"\btwo (?:of|workers)\b")
 _WORDS = re.compile(r"[\w.:-]+")
 
 
@@ -66,7 +68,7 @@ def section_of(page: str, title: str) -> str:
     found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", page, re.MULTILINE | re.DOTALL)
     if found is None:
         raise SystemExit(f"the page has no section {title!r}")
-    return found[2]
+    return re.sub(r"^<!--.*?-->\n\n?", "", found[2], flags=re.MULTILINE | re.DOTALL)
 
 
 def steps(section: str) -> Iterator[File | Command]:
@@ -82,7 +84,7 @@ def steps(section: str) -> Iterator[File | Command]:
                 yield File(named[1], fenced)
             continue
         text = fenced if fenced is not None else re.sub(r"^ {4}", "", indented, flags=re.MULTILINE)
-        yield from commands(text, 2 if "two of" in paragraph.lower() else 1)
+        yield from commands(text, 2 if _TWO.search(paragraph.lower()) else 1)
 
 
 def commands(block: str, copies: int) -> Iterator[Command]:
@@ -91,10 +93,10 @@ def commands(block: str, copies: int) -> Iterator[Command]:
     for one in block.splitlines():
         if goes_on:
             line += "\n" + one.removeprefix("> ")
-        elif one.startswith("$ "):
+        elif one.startswith("$ ") or one == ENDING:
             if line:
                 yield Command(line, tuple(shown), copies if stays(line) else 1)
-            line, shown = one[2:], []
+            line, shown = one.removeprefix("$ "), []
         elif line and one.strip():
             shown.append(one)
         goes_on = bool(line) and not shown and line.endswith("\\")
@@ -153,6 +155,9 @@ class Reader:
         if isinstance(step, File):
             print(f"--- writes {step.name}", flush=True)
             (self._folder / step.name).write_text(step.text)
+            return
+        if step.line == ENDING:
+            self.stop()
             return
         line = meant(step.line, self._meanings)
         for _ in range(step.copies):
@@ -214,6 +219,7 @@ class Reader:
             print(f"--- Ctrl-C of {line}: exit {status}", flush=True)
             if line.startswith("scale0 ") and status != 0:
                 self.failed.append(f"{line}: exit {status} after Ctrl-C\n{log.read_text()[-2000:]}")
+        self._running.clear()
 
 
 def main() -> int:
