@@ -202,7 +202,8 @@ class Reader:
         return done
 
     def _shell(self, line: str) -> list[str]:
-        return ["bash", "-c", f"exec {line}" if re.match(r"[\w./]+ ?[^|;&<>]*$", line) else line]
+        """What stays must be the process that gets Ctrl-C; what ends may be a word of the shell's own, as `kill` is."""
+        return ["bash", "-c", f"exec {line}" if stays(line) and not re.search(r"[|;&<>]", line) else line]
 
     def stop(self) -> None:
         """Ctrl-C, in reverse order; what does not end, or not in order, has failed."""
