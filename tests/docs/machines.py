@@ -6,9 +6,11 @@ machine, nothing leads out of it, and whatever was started there is ended with i
 
 from __future__ import annotations
 
+import itertools
 import os
 import selectors
 import signal
+import string
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ KEPT: Final = ("JAVA_HOME", "LANG", "SPARK_HOME")
 DONE: Final = "-*- done:"
 COMMAND_SECONDS: Final = 300.0
 """Spark, on a machine that has other things to do."""
+_letters: Final = itertools.cycle(string.ascii_lowercase)
 
 
 class Overdue(Exception):
@@ -119,7 +122,8 @@ class Machines:
     """Hosts on one switch, with shells on them."""
 
     def __init__(self, hosts: Sequence[str], folder: Path) -> None:
-        self._tag = f"d{os.getpid() % 100_000}"
+        # The kernel takes the links of a namespace that is gone away a little later: the next page has other names.
+        self._tag = f"d{os.getpid() % 100_000}{next(_letters)}"
         self._hosts = hosts
         self._folder = folder
         self._shells: dict[tuple[str, str], Shell] = {}

@@ -38,7 +38,7 @@ _KINDS: Final = (
     ("size", rf"\b{_FIGURE} {_SIZE}\b", rf"{_FIGURE} {_SIZE}"),
     ("percent", rf"\b{_FIGURE} ?%", rf"{_FIGURE} ?%"),
     ("fraction", r"\b[0-9]+\.[0-9]+\b", r"[0-9]+(?:\.[0-9]+)?"),
-    ("number", r"\b[0-9]{4,}\b", r"([0-9]{3,})"),
+    ("number", r"\b[0-9]{4,}\b", r"([0-9]+)"),  # where processes have a namespace of their own, they have small numbers
     ("any", ANYTHING, ".*?"),
     ("space", r" +", r"\s+"),
 )
