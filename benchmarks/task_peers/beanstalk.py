@@ -15,10 +15,8 @@ from benchmarks.task_peers.shared import (
     PAYLOAD,
     QUEUE,
     RESULT_SECONDS,
-    WARM_UP_TASKS,
     main,
-    timed,
-    timed_singly,
+    take,
 )
 
 REPLIES = "bench-replies"
@@ -106,15 +104,7 @@ def client(place: str, measure: str, count: int) -> None:
         replies.line(b"DELETED")
         return seconds
 
-    match measure:
-        case "submit":
-            timed(count, lambda count: submit(queue, count))
-        case "results":
-            through(WARM_UP_TASKS)
-            timed(count, through)
-        case "single":
-            through(WARM_UP_TASKS)
-            timed_singly(count, one)
+    take(measure, count, lambda count: submit(queue, count), through, one)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,8 @@ from benchmarks.task_peers.shared import (
     PAYLOAD,
     QUEUE,
     RESULT_SECONDS,
-    WARM_UP_TASKS,
     main,
-    timed,
-    timed_singly,
+    take,
 )
 
 URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
@@ -64,15 +62,7 @@ def worker(place: str) -> None:
 
 
 def client(place: str, measure: str, count: int) -> None:
-    match measure:
-        case "submit":
-            timed(count, lambda count: submit(IDLE_QUEUE, count))
-        case "results":
-            through(WARM_UP_TASKS)
-            timed(count, through)
-        case "single":
-            through(WARM_UP_TASKS)
-            timed_singly(count, one)
+    take(measure, count, lambda count: submit(IDLE_QUEUE, count), through, one)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,20 @@ def timed_singly(count: int, one: Callable[[], float]) -> None:
     say(**quantiles([one() for _ in range(count)]))
 
 
+def take(
+    measure: str, count: int, submit: Callable[[int], object], through: Callable[[int], None], one: Callable[[], float]
+) -> None:
+    """Say the figure that is wanted: of submission alone, of the whole way, or of one task at a time."""
+    if measure == "submit":
+        timed(count, submit)
+        return
+    through(WARM_UP_TASKS)
+    if measure == "results":
+        timed(count, through)
+    else:
+        timed_singly(count, one)
+
+
 def main(worker: Callable[[str], None], client: Callable[[str, str, int], None]) -> None:
     """Be the end that the command line names."""
     match sys.argv[1:]:
