@@ -7,6 +7,7 @@ in any order; a new file may be missing, and one that was taken away be there, u
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
@@ -169,13 +170,24 @@ def crash_states(ops: list[Op], count: int, chance: random.Random) -> Iterator[t
     """States that a crash may leave, with the last commit that had returned.
 
     After every single operation: all of what was not synced is there, and nothing of it; and `count` states more,
-    spread over all moments, in which each sector is there or not by chance.
+    spread over all moments, in which each sector is there or not by chance. A state that was there before, with the
+    same commit said, is left out: a sync changes what is certain, not what is there.
     """
     moments = Counter(chance.choices(range(len(ops)), k=count))
     state = State()
+    seen: set[tuple[int, bytes]] = set()
     for moment, op in enumerate(ops):
         state.do(op)
-        yield state.said, state.plain(1.0)
-        yield state.said, state.plain(0.0)
-        for _ in range(moments[moment]):
-            yield state.said, state.crashed(chance)
+        for files in [state.plain(1.0), state.plain(0.0), *(state.crashed(chance) for _ in range(moments[moment]))]:
+            mark = (state.said, _digest(files))
+            if mark not in seen:
+                seen.add(mark)
+                yield state.said, files
+
+
+def _digest(files: dict[str, bytes]) -> bytes:
+    whole = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        whole.update(b"%b %d " % (name.encode(), len(content)))
+        whole.update(content)
+    return whole.digest()
