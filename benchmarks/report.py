@@ -55,6 +55,20 @@ TABLES = (
     Table("postgres_tasks", "Tasks a second on PostgreSQL, done by one worker", "/s"),
     Table("postgres_submissions", "Acknowledged submissions a second on PostgreSQL", "/s"),
 )
+WANTED = {
+    ("requests", "`zmq.proxy`, pyzmq"): 1.5,
+    ("requests", "NATS, nats-py"): 5.0,
+    ("requests", "Scale0, in batches, CURVE"): 1 / (1 - 0.35),
+    ("requests_single", "`zmq.proxy`, pyzmq"): 1.25,
+    ("tasks", "JetStream, nats-py, results not stored"): 4.0,
+    ("tasks", "Dramatiq, Redis, everysec"): 25.0,
+    ("tasks", "Celery, Redis, everysec"): 50.0,
+    ("tasks", "beanstalkd"): 20.0,
+    ("submissions", "JetStream, nats-py"): 3.0,
+    ("tasks_single", "beanstalkd"): 1.0,
+    ("postgres_tasks", "Procrastinate, `defer_async`"): 5.0,
+}
+"""The ratios that we aim at, by table and row: at least so much, at most where less is better or a row is our own."""
 
 
 def number(value: float) -> str:
@@ -92,19 +106,30 @@ def table_lines(table: Table, rows: Sequence[Row]) -> Iterator[str]:
     is_rate = table.unit == "/s"
     base = first_of_ours(rows)
     heads = ("", "a second" if is_rate else "p50", "least to most" if is_rate else "p99")
-    yield f"| {' | '.join(heads)} | rounds | first row to this | {table.promise} |"
-    yield "| --- | ---: | ---: | ---: | ---: | --- |"
+    yield f"| {' | '.join(heads)} | rounds | first row to this | wanted | {table.promise} |"
+    yield "| --- | ---: | ---: | ---: | ---: | --- | --- |"
     for row in rows:
         name, promise = row["name"], row["promise"]
         if not row["values"]:
-            yield f"| {name} | - | - | 0 | - | not measured: {row['left_out'] or 'it failed'} |"
+            yield f"| {name} | - | - | 0 | - |  | not measured: {row['left_out'] or 'it failed'} |"
             continue
         own = "" if base is None or row is base else f"{ratio(middle(base) / middle(row))} ×"
+        aim = "" if base is None else wanted(table, row, middle(base) / middle(row))
         if is_rate:
             shown = f"{number(middle(row))} | {number(min(row['values']))} to {number(max(row['values']))}"
         else:
             shown = f"{number(middle(row))} µs | {number(statistics.median(row['p99']))} µs"
-        yield f"| {name} | {shown} | {len(row['values'])} | {own} | {promise} |"
+        yield f"| {name} | {shown} | {len(row['values'])} | {own} | {aim} | {promise} |"
+
+
+def wanted(table: Table, row: Row, found: float) -> str:
+    """What we aim at for this row, and whether it is reached."""
+    aim = WANTED.get((table.key, row["name"]))
+    if aim is None:
+        return ""
+    at_most = table.unit == "µs" or row["ours"]
+    is_reached = found <= aim if at_most else found >= aim
+    return f"at {'most' if at_most else 'least'} {aim:.3g}: {'reached' if is_reached else '*missed*'}"
 
 
 def busy(found: Mapping[str, Any]) -> bool:

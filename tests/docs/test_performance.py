@@ -56,9 +56,16 @@ def test_a_figure_that_was_changed_by_hand_is_seen():
 
 def test_medians_spread_and_ratios():
     made = report.section(run())
-    assert "| NATS, nats-py | 200 | 100 to 300 | 3 | 10 × |" in made
-    assert "| Scale0, SQLite | 2,000 µs | 8,000 µs | 3 |  |" in made
+    assert "| NATS, nats-py | 200 | 100 to 300 | 3 | 10 × | at least 5: reached |" in made
+    assert "| Celery, Redis, everysec | 200 | 100 to 300 | 3 | 10 × | at least 50: *missed* |" in made
+    assert "| beanstalkd | 200 µs | 8,000 µs | 3 | 10 × | at most 1: *missed* |" in made
+    assert "| Scale0, in batches, CURVE | 2,000 | 1,000 to 3,000 | 3 | 1.00 × | at most 1.54: reached |" in made
+    assert "| Scale0, SQLite | 2,000 µs | 8,000 µs | 3 |  |  |" in made
     assert "**" not in made
+
+
+def test_what_is_wanted_is_wanted_of_a_row_that_there_is():
+    assert report.WANTED.keys() <= rows_of(CONTENDERS, {}).keys()
 
 
 def test_durability_stands_beside_every_row():
@@ -75,7 +82,7 @@ def test_a_peer_that_is_missing_is_said_and_has_no_bar():
         for row, missing in zip(found["rows"], rows_of(CONTENDERS, gaps).values(), strict=True)
     ]
     made = report.section(found)
-    assert "| NATS, nats-py | - | - | 0 | - | not measured: nats-server is not installed |" in made
+    assert "| NATS, nats-py | - | - | 0 | - |  | not measured: nats-server is not installed |" in made
     assert "NATS" not in report.pictures(found)["requests.svg"]
     assert "zmq.proxy" in report.pictures(found)["requests.svg"]
 
