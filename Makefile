@@ -79,8 +79,8 @@ bench: setup ## Measure requests and durable tasks beside the peers that install
 	@$(PEERS)
 	@$(BIN)/python -m benchmarks.whole $(ARGS)
 
-bench-broker: setup ## Measure a broker with 10,000 idle backends, over a million requests, and beside another broker
-	@$(BIN)/python -m benchmarks.run $(or $(ARGS),idle flat forwarded)
+bench-broker: setup ## Measure a broker with 10,000 idle backends, over a million requests, beside another broker, and under floods
+	@$(BIN)/python -m benchmarks.run $(or $(ARGS),idle flat forwarded floods)
 
 bench-tasks: setup ## Measure durable tasks beside other queues (they come into .venv-bench)
 	@scripts/debian-packages $(BENCH_PACKAGES) || true

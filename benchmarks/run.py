@@ -1,6 +1,6 @@
 """`make bench-broker`: what a broker costs, as ratios measured in one run on this machine.
 
-python -m benchmarks.run [requests] [idle] [flat] [forwarded]     without words: all of them
+python -m benchmarks.run [idle] [flat] [forwarded] [floods]     without words: all of them
 """
 
 from __future__ import annotations
@@ -18,54 +18,14 @@ from typing import Any
 
 import psutil
 
-from benchmarks.networks import (
-    ROOT,
-    end,
-    nats_network,
-    process,
-    proxy_network,
-    run_client,
-    scale0_broker,
-    scale0_network,
-    scale0_pair,
-)
+from benchmarks.networks import ROOT, end, process, run_client, scale0_broker, scale0_pair
 
 ROUNDS = 5
 THROUGHPUT_REQUESTS = 200_000
 LATENCY_REQUESTS = 5_000
 IDLE_BACKENDS = 10_000
 HEARTBEATS = 500
-
-NETWORKS = {
-    "scale0": (scale0_network, "scale0-client", THROUGHPUT_REQUESTS),
-    "zmq.proxy": (proxy_network, "proxy-client", THROUGHPUT_REQUESTS // 2),
-    "nats": (nats_network, "nats-client", THROUGHPUT_REQUESTS // 5),
-}
-
-
-def requests() -> dict[str, Any]:
-    """100-byte requests, 100 in flight and one at a time: Scale0, libzmq's proxy and NATS in turns."""
-    rates: dict[str, list[float]] = {name: [] for name in NETWORKS}
-    p50: dict[str, list[float]] = {name: [] for name in NETWORKS}
-    rates["scale0 AsyncClient"] = []
-    for number in range(ROUNDS):
-        for name, (network, client, count) in NETWORKS.items():
-            with network() as place:
-                run_client(client, place, 2_000, 100)
-                rates[name].append(run_client(client, place, count, 100)["rate"])
-                p50[name].append(run_client(client, place, LATENCY_REQUESTS, 1)["p50"])
-                if name == "scale0":
-                    rates["scale0 AsyncClient"].append(run_client("scale0-async-client", place, 100_000, 100)["rate"])
-        print(f"  round {number + 1} of {ROUNDS}", file=sys.stderr)
-    rate = {name: statistics.median(values) for name, values in rates.items()}
-    latency = {name: statistics.median(values) for name, values in p50.items()}
-    return {
-        "requests_per_second": rate,
-        "one_at_a_time_p50_us": latency,
-        "ratio_to_nats": rate["scale0"] / rate["nats"],
-        "ratio_to_proxy": rate["scale0"] / rate["zmq.proxy"],
-        "p50_ratio_to_proxy": latency["scale0"] / latency["zmq.proxy"],
-    }
+FLOODED_REQUESTS = 2_000
 
 
 class IdleHerd:
@@ -182,7 +142,27 @@ def forwarded() -> dict[str, Any]:
     }
 
 
-PARTS = {"requests": requests, "idle": idle, "flat": flat, "forwarded": forwarded}
+def floods() -> dict[str, Any]:
+    """A client that asks one thing after another, alone and beside one that floods; a new broker for each flood."""
+    found: dict[str, Any] = {}
+    for command in ("HEARTBEAT", "CHECKCONFIG", "ping", "echo"):
+        for batch in (100, 10_000):
+            with scale0_broker() as (front, back, broker), process(*end("scale0-worker", back)):
+                calm = run_client("scale0-client", front, FLOODED_REQUESTS, 1)
+                with process(*end("flooder", front, command, batch)):
+                    beside = run_client("scale0-client", front, FLOODED_REQUESTS, 1)
+                    memory = psutil.Process(broker.pid).memory_info().rss / 1e6
+                name = f"{command} by {batch}"
+                found[name] = {
+                    **{f"calm {share}": calm[share] for share in ("p50", "p99")},
+                    **{f"flooded {share}": beside[share] for share in ("p50", "p99")},
+                    "p99 ratio in %": 100 * beside["p99"] / calm["p99"],
+                    "MB": memory,
+                }
+    return found
+
+
+PARTS = {"idle": idle, "flat": flat, "forwarded": forwarded, "floods": floods}
 
 
 def main() -> None:

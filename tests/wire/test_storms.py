@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.wire.conftest import own_broker, token_of
 from tests.wire.honest import batch_of, honest_pair, packed
-from tests.wire.raw import MAGIC, Raw, Raws
+from tests.wire.raw import MAGIC, Raw, Raws, read
 
 pytestmark = pytest.mark.processes
 
@@ -143,3 +143,21 @@ def test_a_flood_does_not_stop_the_honest(net, message):
         while time.monotonic() < end:
             net.frontend().silent(0.1)
     assert max(times) < 2.0
+
+
+# Promise: CURVE-18
+def test_a_long_batch_is_answered_in_several_turns(net):
+    """Between two turns others are heard and answered: the worker at the other door, whoever waits there."""
+    flood = net.frontend()
+    flood.check(batch=True)
+    count = 10_000
+    flood.batch(*(["REQUEST", {"service": "scale0.ping", "id": str(n)}, b""] for n in range(count)))
+    ids: list[str] = []
+    turns = 0
+    while len(ids) < count:
+        frames = flood.receive()
+        assert frames is not None, len(ids)
+        ids += [heard.options["id"] for heard in read(frames) if heard.command == "REPLY"]
+        turns += 1
+    assert ids == [str(n) for n in range(count)]
+    assert turns > 4

@@ -28,6 +28,7 @@ from scale0.base.errors import StoreError
 from scale0.base.step import Step
 from scale0.broker.access import digest_of
 from scale0.broker.broker import Broker
+from scale0.broker.portions import portions_of
 from scale0.broker.state import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.config import BrokerConfig, Endpoints
 from scale0.events.journal import Journal
@@ -144,8 +145,8 @@ async def serve(
         )
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
-        most = config.limits().max_client_bytes
-        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, most)
+        most, cut = config.limits().max_client_bytes, portions_of(config.limits())
+        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, most, cut)
         step = Step()
         start_broker(broker, opened, now, step)
         runner.start(step, now)

@@ -1,9 +1,9 @@
 """The runner: turns of drain, decide, commit, send.
 
 Lives here: the loop around a machine. Never here: a protocol, or what a machine and a door are (`runnable`).
-Invariants: a turn takes in a bounded number of messages; what depends on no commit leaves at the end of the turn, what
-does leaves after its commit; a peer that does not read holds back nobody else, and no more than `max_client_bytes` of
-memory for longer than STALL_SECONDS.
+Invariants: a turn takes in a bounded number of messages, for a bounded time; what depends on no commit leaves at the
+end of the turn, what does leaves after its commit; a peer that does not read holds back nobody else, and no more than
+`max_client_bytes` of memory for longer than STALL_SECONDS.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from scale0.events.journal import Journal
 from scale0.io.backlog import Backlog
 from scale0.io.commits import Commits
 from scale0.io.door import Publisher
+from scale0.io.intake import Cut, Intake, whole
 from scale0.io.runnable import ClosingDoor, DialingDoor, Door, Machine
 
 log = logging.getLogger("scale0.runner")
 
-TURN_SECONDS: Final = 0.01
-"""How long a turn takes in messages: one client's may be a BATCH of 10,000, and others wait at the same door."""
+TURN_SECONDS: Final = 0.004
+"""How long a turn takes in messages: while it does, whoever speaks at another door waits, and nothing is sent."""
 TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
@@ -52,9 +53,12 @@ class Runner:
         clock: Callable[[], Now],
         answer: Callable[[Any], Awaitable[Any]],
         max_client_bytes: int,
+        cut: Cut = whole,
     ) -> None:
+        """`cut`: what makes portions of a long message, so that others have their turn between them."""
         self._machine = machine
         self._doors = {door.name: door for door in doors}
+        self._intakes = {name: Intake(door, cut) for name, door in self._doors.items()}
         self._closing = {name: door for name, door in self._doors.items() if isinstance(door, ClosingDoor)}
         self._dialing = next((door for door in self._doors.values() if isinstance(door, DialingDoor)), None)
         self._publishers = {publisher.name: publisher for publisher in publishers}
@@ -147,7 +151,7 @@ class Runner:
         now = self._clock()
         step = Step()
         receive, name, taken = self._machine.receive, door.name, 0
-        for routing_id, *frames in door.drain(TURN_MESSAGES):
+        for routing_id, *frames in self._intakes[name].take(TURN_MESSAGES):
             taken += 1
             if not frames:
                 continue
@@ -163,7 +167,7 @@ class Runner:
             if self._clock().mono - now.mono > TURN_SECONDS:
                 taken = TURN_MESSAGES
                 break
-        if taken == TURN_MESSAGES:
+        if taken >= TURN_MESSAGES:
             self._soon(door)
         self._finish(step, now)
 
