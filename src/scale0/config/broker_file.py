@@ -40,6 +40,8 @@ from scale0.config.values import (
 )
 
 _LIMITS: Final = Limits()
+_HASH: Final = "$argon2"
+"""How a hash begins: a password in its place would be a secret in a file, and let nobody in."""
 WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::", "[::]"})
 """As addresses: whatever there is on this machine."""
 
@@ -247,6 +249,11 @@ def check_broker(config: BrokerConfig) -> list[str]:
     out += repeated("fallback_groups", list(config.fallback_groups))
     out += repeated("group_config", [group.name for group in config.group_config])
     out += repeated("admins", [admin.auth_id for admin in config.admins])
+    out += [
+        f"admins[{number}].password_hash: not the hash of a password: `scale0 password` makes one for {admin.auth_id}"
+        for number, admin in enumerate(config.admins)
+        if not admin.password_hash.startswith(_HASH)
+    ]
     out += repeated("peers", list(config.peers))
     unknown = [row.peer for row in config.peer_shares if row.peer not in config.peers]
     out += [f"peer_shares: {peer} is not one of peers" for peer in unknown]
