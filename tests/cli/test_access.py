@@ -74,6 +74,7 @@ def test_the_audit_tells_who_did_what(manager):
     assert {row["command"] for row in issued} == {"issue_token"}
     assert "s0_" not in json.dumps(rows), "a token is on no record"
     assert "patch_config" in manager.run("audit", "--since", "1h").stdout
+    assert "Nobody has changed anything that fits" in manager.run("audit", "--who", "alice").stdout
 
 
 # Promise: TERM-4

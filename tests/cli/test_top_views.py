@@ -62,7 +62,8 @@ def test_rates_are_what_was_done_in_between():
     assert hello["rates"]["p99_seconds"] == pytest.approx(0.5, rel=0.01)
     assert frame.total is not None
     assert frame.total.answered_per_second == 10.0
-    assert "10.0/s, 1.0 failed/s" in head_of(frame)
+    assert "· 1 client · 10.0/s, 1.0 failed/s" in head_of(frame)
+    assert head_of(frame).endswith("· 3 tasks")
 
 
 # Promise: TERM-8

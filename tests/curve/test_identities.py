@@ -5,11 +5,13 @@ Promise: CURVE-5, CURVE-6, CURVE-7
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from scale0.io.helen.asks import Asks
 from tests.curve.hands import Lock, locked
 from tests.wire.raw import Raw, unique
 
@@ -35,6 +37,23 @@ def test_an_identity_begins_with_the_name_of_the_key(lock: Lock, door: str) -> N
     for identity in (f"{name}x", name[:-1], "other", f"x.{name}", f"{name}-1"):
         refused = lock.raw(door, pair).check(identity)
         assert (refused.command, refused.code) == ("DISCONNECTERROR", 403), identity
+
+
+def test_helen_asks_under_the_name_of_a_key_that_is_not_her_own(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An identity that does not fit is refused; tried again and again it made the key, the command line's, too, an
+    error client.
+    """
+    monkeypatch.setenv("SCALE0_DATA_DIR", lock.broker.config["data_dir"])
+    monkeypatch.setenv("HOME", lock.broker.config["data_dir"])
+
+    async def ask() -> tuple[str, list[str]]:
+        asks = Asks("helen-1.asks", [lock.broker.endpoints["frontend"]])
+        try:
+            return asks.identity, await asks.services()
+        finally:
+            asks.close()
+
+    assert asyncio.run(ask()) == ("local.helen-1.asks", [])
 
 
 def test_the_longest_stored_name_decides(lock: Lock) -> None:

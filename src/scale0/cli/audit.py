@@ -64,6 +64,8 @@ def audit(
         rows = [row for row in rows if row["command"] == command]
     if wants_json:
         output.say(output.as_json(rows))
+    elif not rows and (who or command or since):
+        output.say("Nobody has changed anything that fits. `scale0 audit` shows what is recorded here.")
     elif not rows:
         output.say("Nobody has changed anything that is recorded here. `scale0 events tail` shows what happened.")
     else:

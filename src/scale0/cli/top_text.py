@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from scale0.cli import output
-from scale0.cli.look import state_of
+from scale0.cli.look import counted, state_of
 from scale0.cli.top_frame import Frame
-from scale0.cli.top_views import VIEWS, Choice, View, cells, chosen, dash, short_span
+from scale0.cli.top_views import VIEWS, Choice, View, cells, chosen, short_span
 
 ONCE_ROWS: Final = 20
 """Of each view, where all are printed; one view by itself is printed whole."""
@@ -24,7 +24,7 @@ def head_of(frame: Frame) -> str:
     words = [f"{status['broker']} {state}"]
     if status.get("uptime") is not None:
         words.append(f"up {output.span(status['uptime'])}")
-    words.append(f"{sum(status['clients'].values())} clients")
+    words.append(counted(sum(status["clients"].values()), "client"))
     if frame.total is not None:
         total = frame.total
         words.append(f"{total.answered_per_second:,.1f}/s, {total.failed_per_second:,.1f} failed/s")
@@ -33,7 +33,8 @@ def head_of(frame: Frame) -> str:
         words.append("no rates")
     tasks = status.get("tasks")
     if tasks:
-        words.append(f"{dash(tasks.get('open'), '{}')} tasks")
+        number = tasks.get("open")
+        words.append("- tasks" if number is None else counted(number, "task"))
     return output.clean(" · ".join(words))
 
 

@@ -83,6 +83,12 @@ def keys_for(
     return found
 
 
+def called(identity: str, keys: ClientKeys | None) -> str:
+    """The identity as a broker takes it from these keys: it begins with the name that the key is stored as."""
+    name = keys.own.name if keys is not None else ""
+    return identity if not name or f"{identity}.".startswith(f"{name}.") else f"{name}.{identity}"
+
+
 def config_folder(environment: dict[str, str]) -> Path:
     """Where this user's certificates are kept."""
     given = environment.get("XDG_CONFIG_HOME", "")

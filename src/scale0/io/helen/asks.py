@@ -22,7 +22,7 @@ from scale0.broker.calls import Answered, Failed
 from scale0.broker.frontend import FrontendSession
 from scale0.broker.line_step import Ended, LineStep
 from scale0.io.helen.tether import Tether
-from scale0.io.keyring import keys_for
+from scale0.io.keyring import called, find_keys
 from scale0.zerotask import tickets
 from scale0.zerotask.asker import TaskAsker
 from scale0.zerotask.tickets import Receipt, Ticket, Told
@@ -69,15 +69,18 @@ class Asks:
 
     def __init__(self, identity: str, endpoints: Sequence[str]) -> None:
         chance = random.SystemRandom()
-        self.identity = identity
         self.endpoints = tuple(endpoints)
+        # As a caller she needs a key for that role: one of her own, or a broker's for programs on its machine. That one
+        # has another name than she has, and one identity that does not fit would cost its key its good name.
+        keys = find_keys(self.endpoints)
+        self.identity = called(identity, keys)
         self._loop = asyncio.get_running_loop()
-        self._asker = TaskAsker(identity, chance)
-        self._session = FrontendSession(endpoints, identity, chance, rider=self._asker)
+        self._asker = TaskAsker(self.identity, chance)
+        self._session = FrontendSession(endpoints, self.identity, chance, rider=self._asker)
         self.ended = False
         """The network will not hear this one any more: there must be another."""
-        # As a caller she needs a key for that role: one of her own, or a broker's for programs on its machine.
-        keys = keys_for(self._session.line.book, self.endpoints)
+        if keys is not None:
+            keys.learned = self._session.line.book.server_key
         self._tether = Tether(self._session, self._hear, keys=keys)
         self._tether.say(self._session.start)
 

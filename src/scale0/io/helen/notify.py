@@ -127,6 +127,7 @@ def post(handler: Reaction, notice: dict[str, Any], timeout: float, line: Line) 
     """POST the notice as JSON. A redirect is a failure: what was told to one is not told to another."""
     place = urlsplit(handler.url)
     host = place.hostname or ""
+    where = f"{place.scheme}://{place.netloc.rpartition('@')[2]}"  # the rest may be a secret
     if place.scheme not in PORTS:
         raise NotTold("its url is neither http nor https", again=False)
     port = place.port or PORTS[place.scheme]
@@ -140,11 +141,11 @@ def post(handler: Reaction, notice: dict[str, Any], timeout: float, line: Line) 
         connection.request("POST", target, _to_json(notice), headers)
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotTold(f"{place.scheme}://{host}: {type(error).__name__}: {plain(str(error))}") from error
+        raise NotTold(f"{where}: {type(error).__name__}: {plain(str(error))}") from error
     finally:
         connection.close()
     if not http.HTTPStatus.OK <= status < http.HTTPStatus.MULTIPLE_CHOICES:
-        raise NotTold(f"{place.scheme}://{host} answered {status}")
+        raise NotTold(f"{where} answered {status}")
     return f"{status}"
 
 

@@ -1,0 +1,94 @@
+"""Every block of README and docs with a command in it is typed, or says why it is not.
+
+Promise: DOCS-2
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.docs import blocks, commands
+from tests.docs.blocks import Block, Page
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GENERATED_OR_HISTORY: Final = ("docs/reference/", "docs/decisions/")
+# Pages whose blocks are not typed yet. A page that is leaves this list, and what it cannot type goes into the next.
+NOT_YET: Final = frozenset(
+    {
+        "docs/architecture.md",
+        "docs/deploy.md",
+        "docs/howto/backup-and-restore.md",
+        "docs/howto/spark-on-yarn-and-kubernetes.md",
+        "docs/operations.md",
+        "docs/performance.md",
+        "docs/pipeline.md",
+        "docs/reports.md",
+    }
+)
+CANNOT_BE_TYPED: Final = [
+    ("README.md", "make demo"),
+    ("docs/console.md", "$ cd console && npm ci && npm run build"),
+    ("docs/monitoring.md", "$ scale0 checks"),
+    ("docs/tutorial.md", "$ make setup"),
+    ("docs/tutorial.md", "$ scale0 pipeline run --data-dir var/desk"),
+]
+"""All of them, by page and first line; each has its reason on the page."""
+
+
+def pages() -> dict[str, Page]:
+    found = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
+    named = {str(page.relative_to(REPOSITORY)): page for page in found}
+    return {
+        name: blocks.read_page(page.read_text(encoding="utf-8"))
+        for name, page in named.items()
+        if not name.startswith(GENERATED_OR_HISTORY)
+    }
+
+
+def commanding(page: Page) -> list[Block]:
+    """The blocks that somebody would type."""
+    return [one for one in page.blocks if is_typable(one) or any(commands.in_block(one))]
+
+
+def is_typable(block: Block) -> bool:
+    return not block.said.file and any(line.startswith("$ ") for line in block.lines)
+
+
+def is_typed(page: Page, block: Block) -> bool:
+    return bool(page.hosts) and is_typable(block) and not (block.said.reason or block.said.parsed)
+
+
+def first_line(block: Block) -> str:
+    return block.lines[0].partition("  #")[0].rstrip()
+
+
+def untyped(page: Page) -> list[Block]:
+    return [one for one in commanding(page) if not is_typed(page, one)]
+
+
+def test_a_block_with_a_command_is_typed_or_says_why_not():
+    silent = [
+        f"{name}:{block.line}: {first_line(block)}"
+        for name, page in pages().items()
+        if name not in NOT_YET
+        for block in untyped(page)
+        if not block.said.reason
+    ]
+    assert silent == []
+
+
+def test_what_cannot_be_typed_is_counted():
+    found = [
+        (name, first_line(block)) for name, page in pages().items() if name not in NOT_YET for block in untyped(page)
+    ]
+    assert found == CANNOT_BE_TYPED
+
+
+def test_an_untyped_block_is_seen():
+    page = blocks.read_page(
+        "<!-- run: this page -->\n\n    $ scale0 up\n\na\n\n    scale0 status\n\nb\n\n<!-- run: only parsed -->\n\n"
+        "    $ scale0 checks\n\nc\n\n<!-- run: file a.sh -->\n\n    $ no command\n\nd\n\n    {}\n"
+    )
+    assert [first_line(one) for one in untyped(page)] == ["scale0 status", "$ scale0 checks"]
+    assert len(commanding(page)) == 3
