@@ -73,6 +73,8 @@ def test_the_audit_tells_who_did_what(manager):
     issued = json.loads(manager.run("audit", "--command", "issue_token", "--who", "local", "--json").stdout)
     assert {row["command"] for row in issued} == {"issue_token"}
     assert "s0_" not in json.dumps(rows), "a token is on no record"
+    first = json.loads(manager.run("audit", "--command", "issue_token", "-n", "1", "--json").stdout)
+    assert first == issued[-1:], "also if it is not the last of all"
     assert "patch_config" in manager.run("audit", "--since", "1h").stdout
     assert "Nobody has changed anything that fits" in manager.run("audit", "--who", "alice").stdout
 

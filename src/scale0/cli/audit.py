@@ -59,9 +59,11 @@ def audit(
       scale0 audit --command patch_config --json | jq '.[].after'
     """
     troubles: list[str] = []
-    rows = [row_of(event) for event in found(since, count or DEFAULT_COUNT, who, data_dirs, troubles)]
+    most = count or DEFAULT_COUNT
+    # Commands are told apart only here: the last of one may lie behind many of others.
+    rows = [row_of(event) for event in found(since, MAX_COUNT if command else most, who, data_dirs, troubles)]
     if command:
-        rows = [row for row in rows if row["command"] == command]
+        rows = [row for row in rows if row["command"] == command][-most if since is None else -MAX_COUNT :]
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows and (who or command or since):
