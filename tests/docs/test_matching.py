@@ -97,7 +97,7 @@ def test_lines_that_are_missing_or_too_many_are_seen():
 def test_commands_and_what_they_print_are_told_apart():
     lines = ["$ scale0 call \\", "      hello", "Hello!", "", "$ true"]
     assert list(typed(lines, 7)) == [
-        Typed(7, "scale0 call \\\n      hello", ("Hello!", "")),
+        Typed(7, "scale0 call \\\n      hello", ("Hello!",)),
         Typed(11, "true", ()),
     ]
 
