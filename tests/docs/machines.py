@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import selectors
 import shutil
 import signal
@@ -32,7 +31,6 @@ DONE: Final = "-*- done:"
 COMMAND_SECONDS: Final = 300.0
 """Spark, on a machine that has other things to do."""
 END_SECONDS: Final = 10.0
-_KILLED: Final = re.compile(r"\S+: line [0-9]+: +[0-9]+ (?:Killed|Terminated) ")
 _letters: Final = itertools.cycle(string.ascii_lowercase)
 
 
@@ -46,8 +44,8 @@ def _run(*words: str) -> None:
 
 
 def whole_lines(printed: bytes) -> list[str]:
-    """Lines that have ended; not what bash says of a job that was killed, since it says so when it likes."""
-    return [line for line in printed.decode(errors="replace").split("\n")[:-1] if not _KILLED.match(line)]
+    """Lines that have ended."""
+    return printed.decode(errors="replace").split("\n")[:-1]
 
 
 class Shell:
@@ -77,6 +75,7 @@ class Shell:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
         self._printed = b""
+        self.run("trap : KILL TERM")  # bash would say of a job that it was killed, in the midst of something else
 
     def run(self, command: str) -> tuple[list[str], int]:
         """Type a command, and wait for its end: what it printed, and its exit status."""

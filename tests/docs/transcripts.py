@@ -102,8 +102,9 @@ def typed(lines: Sequence[str], first: int) -> Iterator[Typed]:
 
 
 def _trimmed(lines: Sequence[str]) -> list[str]:
-    """Without spaces at the end of lines, and without blank lines at the end of all."""
-    return "\n".join(line.rstrip() for line in lines).rstrip("\n").split("\n") if any(lines) else []
+    """Without spaces at the end of lines, and without blank lines before the first and after the last."""
+    text = "\n".join(line.rstrip() for line in lines).strip("\n")
+    return text.split("\n") if text else []
 
 
 class Bound:

@@ -151,17 +151,17 @@ def main() -> int:
         page = page.section(chosen.section)
     if not (page.hosts and page.blocks):
         words.error("nothing there is typed: a page says `<!-- run: this page -->`, and blocks have lines with `$ `")
-    begun, differ = time.monotonic(), 0
+    begun, differ = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder, machines(page, Path(folder), here=chosen.here) as at:
         for saw in play(page, at):
             lines = [f"$ {saw.command}", *saw.printed]
             shown = "\n".join(f"    {line}".rstrip() for each in lines for line in each.split("\n"))
             why = f"*** {saw.why}\n" if saw.why else ""
-            differ += bool(saw.why)
+            differ += [saw.line] if saw.why else []
             sys.stdout.write(f"\n--- line {saw.line}, {time.monotonic() - begun:.1f} s\n{shown}\n{why}")
             sys.stdout.flush()
-    sys.stdout.write(f"\n{differ or 'nothing'} differs\n")
-    return bool(differ)
+    sys.stdout.write(f"\ndiffers: {differ or 'nothing'}\n")
+    return 1 if differ else 0
 
 
 if __name__ == "__main__":
