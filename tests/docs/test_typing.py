@@ -109,7 +109,7 @@ def test_a_section_is_what_stands_below_its_heading():
 
 @pytest.mark.parametrize("module", [blocks, machines, transcripts, typing_pages])
 def test_a_bare_machine_can_type(module):
-    """Promise: DOCS-1. What scripts/bare-root runs needs no package but Python's own."""
+    """What scripts/bare-root runs needs no package but Python's own."""
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     used |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -19,7 +19,7 @@ MORE = {
     "node_js": """
 Of its work when the broker is killed: the id that a node brings is the one that its leases are known by.
 
-    $ scale0 task status $(cat task) --json --join 127.0.0.1:5700
+    $ scale0 task status d146e33ce3d9178681fe.000000000001 --json --join 127.0.0.1:5700
     {…"attempt": 2, …"node_id": "node-js-9142f3d5"…}
     $ node node.js --backend tcp://127.0.0.1:5701 --task-pub tcp://127.0.0.1:5704 > node.log &
     $ cat node.log
