@@ -5,9 +5,11 @@ speaks of the block that follows it, and of no other; words that nobody knows ar
 
     <!-- run: this page -->                  the page is typed, in order, on a machine of its own
     <!-- run: this page on east-1 east-2 --> the same on several machines: 10.0.0.1, 10.0.0.2
+    <!-- run: this page in examples/app -->  its home is a copy of that folder of the repository
     <!-- run: shell 2 -->                    the next block is typed in another terminal; `shells a b`: in both
     <!-- run: on east-2 -->                  … on that machine
     <!-- run: stays -->                      the last command of the block goes on, and the page with it
+    <!-- run: again for 90 s -->             … and typed again until it shows what the page shows, as if it only looked
     <!-- run: file hello.py -->              the next block is the content of a file; `append FILE` adds to one
     <!-- run: not here: why -->              the next block cannot be typed here
     <!-- run: only parsed -->                the next block is held against the command line, and not run
@@ -21,6 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _COMMENT: Final = re.compile(r"^ {0,3}<!-- run: (.+?) -->$")
+_THIS_PAGE: Final = re.compile(r"this page(?: in (\S+))?(?: on (.+))?")
+_HEADING: Final = re.compile(r"^#+ ")
 _FENCE: Final = re.compile(r"^```(\w*)$")
 _INDENT: Final = "    "
 
@@ -32,6 +36,7 @@ class Said:
     shells: tuple[str, ...] = ("1",)
     host: str = ""
     stays: bool = False
+    again: float = 0.0
     file: str = ""
     appends: bool = False
     reason: str = ""
@@ -40,47 +45,58 @@ class Said:
 
 @dataclass(frozen=True)
 class Block:
-    """One block of code: where it begins, its lines without their indent, and what is said of it."""
+    """One block of code: where it begins, its lines without their indent, what is said of it, the headings above it."""
 
     line: int
     lines: tuple[str, ...]
     language: str
     said: Said
+    under: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Page:
-    """The blocks of a page; `hosts` are the machines that it is typed on, none if it is not."""
+    """The blocks of a page; `hosts` are the machines that it is typed on, none if it is not; `folder` is its home."""
 
     hosts: tuple[str, ...]
+    folder: str
     blocks: tuple[Block, ...]
+
+    def section(self, title: str) -> Page:
+        """What stands below a heading, and the headings below that."""
+        below = (block for block in self.blocks if title in (above.lstrip("# ") for above in block.under))
+        return replace(self, blocks=tuple(below))
 
 
 def read_page(text: str) -> Page:
     """A page as blocks."""
-    hosts: tuple[str, ...] = ()
+    page = Page((), "", ())
     said = Said()
-    blocks: list[Block] = []
+    under: tuple[str, ...] = ()
     for line, kind, lines in _parts(text.splitlines()):
-        if kind != "comment":
-            blocks.append(Block(line, tuple(lines), kind, said))
+        if kind == "heading":
+            under = (*(above for above in under if above.index(" ") < lines[0].index(" ")), lines[0])
+        elif kind != "comment":
+            page = replace(page, blocks=(*page.blocks, Block(line, tuple(lines), kind, said, under)))
             said = Said()
-        elif lines[0].startswith("this page"):
-            hosts = tuple(lines[0].removeprefix("this page").removeprefix(" on ").split()) or ("laptop",)
+        elif found := _THIS_PAGE.fullmatch(lines[0]):
+            page = replace(page, hosts=tuple((found[2] or "laptop").split()), folder=found[1] or "")
         else:
             said = _told(said, lines[0])
     if said != Said():
         raise ValueError(f"{said} is said of a block that does not come")
-    return Page(hosts, tuple(blocks))
+    return page
 
 
 def _parts(lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Comments and blocks with the number of their first line; the kind is `comment`, or a block's language."""
+    """Comments, headings and blocks with the number of their first line; the kind of a block is its language."""
     at = 0
     while at < len(lines):
         start = at
         if found := _COMMENT.match(lines[at]):
             yield start + 1, "comment", [found[1]]
+        elif _HEADING.match(lines[at]):
+            yield start + 1, "heading", [lines[at]]
         elif found := _FENCE.match(lines[at]):
             end = lines.index("```", at + 1)
             yield start + 2, found[1] or "text", lines[at + 1 : end]
@@ -111,6 +127,8 @@ def _told(said: Said, words: str) -> Said:
                 said = replace(said, host=rest)
             case "stays":
                 said = replace(said, stays=True)
+            case "again":
+                said = replace(said, again=float(rest.removeprefix("for ").removesuffix(" s")))
             case "file" | "append":
                 said = replace(said, file=rest, appends=word == "append")
             case "not":

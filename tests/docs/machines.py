@@ -1,14 +1,17 @@
-"""Machines for pages: network namespaces with host names of their own, folders, and shells on them.
+"""Where pages are typed: shells on machines of their own, or on this one as it is.
 
-Lives here: everything that touches the system. Never here: what a page says. Invariant: default ports are free on a new
-machine, nothing leads out of it, and whatever was started there is ended with it. Needs root and iproute2.
+Lives here: everything that touches the system. Never here: what a page says, or more than the standard library: it runs
+on machines that have nothing else. Invariant: whatever was started is ended. On machines of their own (network
+namespaces with host names; this needs root and iproute2) default ports are free, and nothing leads out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import selectors
+import shutil
 import signal
 import string
 import subprocess
@@ -17,13 +20,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+
+from tests.docs.blocks import Page
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ("JAVA_HOME", "LANG", "SPARK_HOME")
+NOT_COPIED: Final = shutil.ignore_patterns("node_modules", "__pycache__", ".*")
 DONE: Final = "-*- done:"
 COMMAND_SECONDS: Final = 300.0
 """Spark, on a machine that has other things to do."""
+END_SECONDS: Final = 10.0
 _letters: Final = itertools.cycle(string.ascii_lowercase)
 
 
@@ -36,21 +43,30 @@ def _run(*words: str) -> None:
     assert done.returncode == 0, f"{' '.join(words)}: {done.stderr or done.stdout}"
 
 
+def whole_lines(printed: bytes) -> list[str]:
+    """Lines that have ended."""
+    return printed.decode(errors="replace").split("\n")[:-1]
+
+
 class Shell:
     """A bash that is given commands one after the other, and tells what they print."""
 
-    def __init__(self, space: str, host: str, home: Path, hosts: Path) -> None:
-        self._script = home.parent / f"{host}-{id(self)}.sh"
+    def __init__(self, entering: Sequence[str], home: Path, script: Path) -> None:
+        self._script = script
+        self._logs = itertools.count(1)
         environment = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "PATH": f"{Path(sys.executable).parent}:{REPOSITORY / '.venv-node' / 'bin'}:{os.environ.get('PATH', '')}",
             "HOME": str(home),
             "COLUMNS": "110",
             "TERM": "dumb",
             "PYTHONPATH": str(REPOSITORY / "src"),
             "PYTHONUNBUFFERED": "1",
+            # Where nothing leads out, npm has what `make setup` had it fetch.
+            "npm_config_cache": str(Path.home() / ".npm"),
+            "npm_config_prefer_offline": "true",
             **{name: os.environ[name] for name in KEPT if name in os.environ},
         }
-        words = ["ip", "netns", "exec", space, "unshare", "--uts", "bash", "--noprofile", "--norc"]
+        words = [*entering, "bash", "--noprofile", "--norc"]
         self._process = subprocess.Popen(
             words, cwd=home, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -59,12 +75,18 @@ class Shell:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
         self._printed = b""
-        self.run(f"hostname {host}; mount --bind {hosts} /etc/hosts")  # in namespaces of its own
+        self.run("trap : KILL TERM")  # bash would say of a job that it was killed, in the midst of something else
 
     def run(self, command: str) -> tuple[list[str], int]:
         """Type a command, and wait for its end: what it printed, and its exit status."""
         self.type(command)
         return self.wait()
+
+    def start(self, command: str) -> Path:
+        """Type a command that ends with `&`: a job of this shell. What it prints goes to a file, to be told apart."""
+        log = self._script.with_suffix(f".{next(self._logs)}")
+        self.run(f"{{ {command}\n}} >{log} 2>&1")
+        return log
 
     def type(self, command: str) -> None:
         """Type a command. Its input is empty: what a page types is all that there is."""
@@ -74,7 +96,7 @@ class Shell:
     def wait(self, seconds: float = COMMAND_SECONDS) -> tuple[list[str], int]:
         """Wait for the end of the command that is under way."""
         lines = self.read_until(lambda lines: bool(lines) and lines[-1].startswith(DONE), seconds)
-        self._printed = b""
+        self.forget()
         status = int(lines.pop().removeprefix(DONE))
         while lines and not lines[-1]:
             lines.pop()
@@ -83,15 +105,15 @@ class Shell:
     def read_until(self, is_enough: Callable[[list[str]], bool], seconds: float) -> list[str]:
         """The whole lines that the command has printed, once they are enough."""
         deadline = time.monotonic() + seconds
-        while True:
-            lines = self._printed.decode(errors="replace").split("\n")[:-1]
-            if is_enough(lines):
-                return lines
+        while not is_enough(lines := whole_lines(self._printed)):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Overdue("\n".join(lines))
             for key, _ in self._selector.select(left):
-                self._printed += os.read(key.fd, 1 << 16)
+                more = os.read(key.fd, 1 << 16)
+                assert more, "the shell has ended: " + "\n".join(lines)
+                self._printed += more
+        return lines
 
     def forget(self) -> None:
         """What was printed until now has been read."""
@@ -118,44 +140,76 @@ class Shell:
         self._process.stdin.flush()
 
 
-class Machines:
-    """Hosts on one switch, with shells on them."""
+class Place(Protocol):
+    """What machines are made of."""
+
+    def up(self) -> None:
+        """Have them."""
+
+    def entering(self, host: str) -> list[str]:
+        """What comes before a command, to be on that host."""
+
+    def pids(self, host: str) -> list[str]:
+        """Whatever was started there."""
+
+    def down(self) -> None:
+        """Have them no more."""
+
+
+class Here:
+    """This machine as it is, for an ordinary user: it should have the name that the page shows, and its ports free."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def up(self) -> None:
+        pass
+
+    def entering(self, host: str) -> list[str]:
+        return []
+
+    def pids(self, host: str) -> list[str]:
+        """By their home, which nobody else has."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # another user's, or gone
+                if f"HOME={self._folder / host}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(process.name)
+        return found
+
+    def down(self) -> None:
+        pass
+
+
+class Network:
+    """Hosts on one switch, each a network namespace."""
 
     def __init__(self, hosts: Sequence[str], folder: Path) -> None:
         # The kernel takes the links of a namespace that is gone away a little later: the next page has other names.
         self._tag = f"d{os.getpid() % 100_000}{next(_letters)}"
         self._hosts = hosts
-        self._folder = folder
-        self._shells: dict[tuple[str, str], Shell] = {}
-
-    def shell(self, host: str, name: str) -> Shell:
-        """A shell on a host (the first, if none is named), opened when it is first used."""
-        host = host or self._hosts[0]
-        key = (host, name)
-        if key not in self._shells:
-            self._shells[key] = Shell(self._space(host), host, self.home(host), self._folder / "hosts")
-        return self._shells[key]
-
-    def home(self, host: str) -> Path:
-        """Where its shells begin."""
-        return self._folder / (host or self._hosts[0])
+        self._names = folder / "hosts"
 
     def up(self) -> None:
         names = [f"10.0.0.{number} {host}" for number, host in enumerate(self._hosts, start=1)]
         known = names if len(names) > 1 else [f"127.0.0.1 {self._hosts[0]}"]
-        (self._folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *known]) + "\n", encoding="ascii")
+        self._names.write_text("\n".join(["127.0.0.1 localhost", *known]) + "\n", encoding="ascii")
         for host in self._hosts:
-            self.home(host).mkdir()
             _run("ip", "netns", "add", self._space(host))
             _run("ip", "-n", self._space(host), "link", "set", "lo", "up")
         if len(self._hosts) > 1:
             self._connect()
 
+    def entering(self, host: str) -> list[str]:
+        named = f'hostname {host} && mount --bind {self._names} /etc/hosts && exec "$@"'  # in namespaces of its own
+        return ["ip", "netns", "exec", self._space(host), "unshare", "--uts", "sh", "-c", named, "sh"]
+
+    def pids(self, host: str) -> list[str]:
+        listed = ["ip", "netns", "pids", self._space(host)]
+        return subprocess.run(listed, capture_output=True, text=True, check=False).stdout.split()
+
     def down(self) -> None:
-        for shell in self._shells.values():
-            shell.close()
         for host in self._hosts:
-            self._end_all(host)
             subprocess.run(["ip", "netns", "del", self._space(host)], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", f"{self._tag}br"], capture_output=True, check=False)
 
@@ -170,27 +224,56 @@ class Machines:
             _run("ip", "-n", space, "addr", "add", f"10.0.0.{number}/24", "dev", "eth0")
             _run("ip", "-n", space, "link", "set", "eth0", "up")
 
-    def _end_all(self, host: str) -> None:
-        """Whatever runs in the namespace was started by the page."""
-        deadline = time.monotonic() + 10
-        while pids := subprocess.run(
-            ["ip", "netns", "pids", self._space(host)], capture_output=True, text=True, check=False
-        ).stdout.split():
-            for pid in pids:
-                try:
-                    os.kill(int(pid), signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            assert time.monotonic() < deadline, f"{host} does not end: {pids}"
-
     def _space(self, host: str) -> str:
         return f"{self._tag}-{host}"
 
 
+class Machines:
+    """The hosts of a page, with a home and shells on each."""
+
+    def __init__(self, page: Page, folder: Path, place: Place) -> None:
+        self._page = page
+        self._folder = folder
+        self._place = place
+        self._shells: dict[tuple[str, str], Shell] = {}
+
+    def shell(self, host: str, name: str) -> Shell:
+        """A shell on a host (the first, if none is named), opened when it is first used."""
+        host = host or self._page.hosts[0]
+        if (host, name) not in self._shells:
+            script = self._folder / f"{host}-{len(self._shells)}.sh"
+            self._shells[host, name] = Shell(self._place.entering(host), self.home(host), script)
+        return self._shells[host, name]
+
+    def home(self, host: str) -> Path:
+        """Where its shells begin."""
+        return self._folder / (host or self._page.hosts[0])
+
+    def up(self) -> None:
+        for host in self._page.hosts:
+            if self._page.folder:
+                shutil.copytree(REPOSITORY / self._page.folder, self.home(host), ignore=NOT_COPIED)
+            else:
+                self.home(host).mkdir()
+        self._place.up()
+
+    def down(self) -> None:
+        for shell in self._shells.values():
+            shell.close()
+        deadline = time.monotonic() + END_SECONDS
+        for host in self._page.hosts:
+            while pids := self._place.pids(host):
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                assert time.monotonic() < deadline, f"{host} does not end: {pids}"
+        self._place.down()
+
+
 @contextmanager
-def machines(hosts: Sequence[str], folder: Path) -> Iterator[Machines]:
+def machines(page: Page, folder: Path, *, here: bool = False) -> Iterator[Machines]:
     """Machines for one page."""
-    made = Machines(hosts, folder)
+    made = Machines(page, folder, Here(folder) if here else Network(page.hosts, folder))
     try:
         made.up()
         yield made

@@ -16,7 +16,9 @@ from scale0.cli.main import cli
 from tests.docs import blocks, commands
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
+PAGES = sorted(
+    [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("examples/*/README.md")]
+)
 TARGETS = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 

@@ -6,11 +6,12 @@ must be the same, letter by letter; an id or a process number that a page shows 
 What may differ: runs of spaces; times and dates; a number with a unit; a fraction; ids, tokens, keys and numbers of
 four digits and more, which are *bound*: the page's stands for the shell's from then on, in commands, too; a token may
 be cut off with `…`. Elsewhere `…` is any text, and on a line of its own any lines. Ports (after a colon), addresses and
-versions must be the same.
+versions must be the same; a port from 33000 is one that the system chose, and is bound.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -23,13 +24,14 @@ INTERRUPT: Final = "^C"
 _UNIT: Final = r"(?:ms|µs|s|min|h|d)"
 _SIZE: Final = r"(?:[KMGT]i?B|bytes|B)"
 _FIGURE: Final = r"[0-9][0-9,]*(?:\.[0-9]+)?"
-_ID: Final = r"(?=[a-f]*[0-9])[0-9a-f]{8,}(?:\.[0-9]{6,})?"
+_ID: Final = r"(?=[a-f]*[0-9])[0-9a-f]{8,}(?:\.[0-9a-f]{6,})?"
 _SECRET: Final = r"(?=[\w.@-]*[0-9])(?=[\w.@-]*[A-Za-z])[\w-]{20,}(?:\.[\w-]{20,})*"
 _DAY_AND_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:]{5,8}(?:[.,][0-9]+)?Z?)?"
 _TIME: Final = rf"{_DAY_AND_TIME}|(?<![:\w])[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.,][0-9]+)?"
+_GIVEN: Final = r"(?!(?:3[3-9]|[45][0-9]|6[0-5])[0-9]{3}\b)[0-9]+\b"
 
 _KINDS: Final = (
-    ("kept", r"(?<![\w.])[0-9]+(?:\.[0-9]+){2,}(?:[:/][0-9]+)?|:[0-9]{2,5}\b|=[0-9]+\b", ""),
+    ("kept", rf"(?<![\w.])[0-9]+(?:\.[0-9]+){{2,}}(?:[:/]{_GIVEN})?|:(?=[0-9]{{2,5}}\b){_GIVEN}|={_GIVEN}", ""),
     ("time", _TIME, f"(?:{_TIME})"),
     ("cut", r"\b(?:s0join\.|s1\.|s0_)[\w-]{4,}…", r"(\S{20,})"),
     ("id", rf"\b{_ID}\b", rf"({_ID})"),
@@ -88,22 +90,21 @@ class Typed:
 
 def typed(lines: Sequence[str], first: int) -> Iterator[Typed]:
     """The commands of a block whose first line has this number; what follows a backslash belongs to its command."""
-    command: list[str] = []
-    shown: list[str] = []
-    at = goes_on = 0
-    for number, line in enumerate(lines, start=first):
-        if goes_on:
-            command.append(line)
-            goes_on = line.endswith("\\")
-        elif line.startswith("$ "):
-            if command:
-                yield Typed(at, "\n".join(command), tuple(shown))
-            command, shown, at = [line[2:]], [], number
-            goes_on = line.endswith("\\")
-        elif command:
-            shown.append(line)
-    if command:
-        yield Typed(at, "\n".join(command), tuple(shown))
+    starts = [
+        at for at, line in enumerate(lines) if line.startswith("$ ") and not (at and lines[at - 1].endswith("\\"))
+    ]
+    for start, end in itertools.pairwise([*starts, len(lines)]):
+        shown = start
+        while lines[shown].endswith("\\"):
+            shown += 1
+        command = "\n".join(lines[start : shown + 1]).removeprefix("$ ")
+        yield Typed(first + start, command, tuple(_trimmed(lines[shown + 1 : end])))
+
+
+def _trimmed(lines: Sequence[str]) -> list[str]:
+    """Without spaces at the end of lines, and without blank lines before the first and after the last."""
+    text = "\n".join(line.rstrip() for line in lines).strip("\n")
+    return text.split("\n") if text else []
 
 
 class Bound:
@@ -120,46 +121,47 @@ class Bound:
 
     def difference(self, shown: Sequence[str], printed: Sequence[str]) -> str | None:
         """The first difference between page and shell, or None; then the ids are bound."""
-        found = dict(self._real)
-        why = _compare([line.rstrip() for line in shown], [line.rstrip() for line in printed], found)
-        if why is None:
-            self._real = found
-        return why
+        found = _compare(_trimmed(shown), _trimmed(printed), self._real)
+        if isinstance(found, str):
+            return found
+        self._real = found
+        return None
 
 
-def _compare(shown: Sequence[str], printed: Sequence[str], real: dict[str, str]) -> str | None:
-    """Line by line; a line of `…` takes as few lines as it can."""
-    at = 0
-    skips = False
-    for line in shown:
-        if line.strip() == ANYTHING:
-            skips = True
-            continue
-        while True:
-            if at == len(printed):
-                return f"the page shows {line!r}, and the shell printed no more"
-            fits = _fits(line, printed[at], real)
-            at += 1
-            if fits:
-                break
-            if not skips:
-                return f"the page shows   {line!r}\nthe shell printed {printed[at - 1]!r}"
-        skips = False
-    if at < len(printed) and not skips and any(printed[at:]):
-        return f"the shell printed {printed[at]!r}, and the page shows no more"
-    return None
+def _compare(shown: Sequence[str], printed: Sequence[str], real: dict[str, str]) -> dict[str, str] | str:
+    """Line by line: what the ids stand for, or what differs. A line of `…` takes as few lines as it can."""
+    if not shown:
+        return f"the shell printed {printed[0]!r}, and the page shows no more" if printed else real
+    line, *rest = shown
+    if line.strip() == ANYTHING:
+        return _after_any(rest, printed, real)
+    if not printed:
+        return f"the page shows {line!r}, and the shell printed no more"
+    found = _fitted(line, printed[0], real)
+    if found is None:
+        return f"the page shows   {line!r}\nthe shell printed {printed[0]!r}"
+    return _compare(rest, printed[1:], found)
 
 
-def _fits(line: str, printed: str, real: dict[str, str]) -> bool:
+def _after_any(shown: Sequence[str], printed: Sequence[str], real: dict[str, str]) -> dict[str, str] | str:
+    """Somewhere in what was printed; if nowhere, then what differs after the first line is what helps."""
+    whys: list[str] = []
+    for at in range(len(printed) + 1):
+        found = _compare(shown, printed[at:], real)
+        if not isinstance(found, str):
+            return found
+        whys.append(found)
+    return next((why for why in whys if not why.startswith(f"the page shows   {shown[0]!r}")), whys[-1])
+
+
+def _fitted(line: str, printed: str, real: dict[str, str]) -> dict[str, str] | None:
+    """One line: the ids with those that it has."""
     pattern, names = _pattern(line.strip())
     found = re.fullmatch(pattern, printed.strip())
     if not found:
-        return False
+        return None
     new = dict(zip(names, found.groups(), strict=True))
-    if any(real.get(name, value) != value for name, value in new.items()):
-        return False
-    real.update(new)
-    return True
+    return None if any(real.get(name, value) != value for name, value in new.items()) else {**real, **new}
 
 
 def _pattern(line: str) -> tuple[str, list[str]]:

@@ -1,25 +1,29 @@
 """A page is typed: its blocks in order, on machines of its own, and what is printed held against the page.
 
-Lives here: how a block is typed. Never here: what may differ, or how a shell is run. Invariant: a command that only
-looks is typed again until it shows what the page shows, for so long; every other command is typed once. What prints
-nothing on the page must succeed, and may print what it likes.
+Lives here: how a block is typed. Never here: what may differ, how a shell is run, or more than the standard library.
+Invariant: a command that only looks is typed again until it shows what the page shows, for so long; every other command
+is typed once. What prints nothing on the page must succeed, and may print what it likes. What ends with `&` is a job of
+its shell: the page goes on once it has printed what stands below it, and `kill %1` ends it.
 
     python -m tests.docs.typing_pages docs/tutorial.md     prints the page's transcripts as they are today
+        --section TITLE     only what stands below that heading
+        --here              as an ordinary user, on this machine as it is (scripts/bare-root)
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.docs.blocks import Block, Page, read_page
-from tests.docs.machines import Machines, Overdue, Shell, machines
-from tests.docs.transcripts import INTERRUPT, Bound, Typed, typed
+from tests.docs.machines import Machines, Overdue, Shell, machines, whole_lines
+from tests.docs.transcripts import ANYTHING, INTERRUPT, Bound, Typed, typed
 
 LOOK_SECONDS: Final = float(os.environ.get("LOOK_SECONDS", "45"))
 STAY_SECONDS: Final = 30.0
@@ -31,7 +35,7 @@ class Saw(NamedTuple):
 
     line: int
     command: str
-    printed: list[str]
+    printed: Sequence[str]
     why: str | None
 
 
@@ -48,11 +52,17 @@ def play(page: Page, at: Machines) -> Iterator[Saw]:
                 yield from _play_block(block, at.shell(block.said.host, name), bound)
 
 
+def check(page: Page, at: Machines) -> None:
+    """Type a page; the first difference is an error."""
+    for saw in play(page, at):
+        assert saw.why is None, f"line {saw.line}: $ {saw.command}\n{saw.why}\n\n" + "\n".join(saw.printed)
+
+
 def _interrupt(block: Block, shell: Shell, bound: Bound) -> Saw:
     """A block that begins with ^C ends what stayed in that shell."""
     shell.interrupt()
     printed, _ = shell.wait()
-    return Saw(block.line, INTERRUPT, printed, bound.difference(["…", *block.lines[1:]], printed))
+    return Saw(block.line, INTERRUPT, printed, bound.difference([ANYTHING, *block.lines[1:]], printed))
 
 
 def _write(block: Block, at: Machines, bound: Bound) -> None:
@@ -65,33 +75,43 @@ def _write(block: Block, at: Machines, bound: Bound) -> None:
 def _play_block(block: Block, shell: Shell, bound: Bound) -> Iterator[Saw]:
     commands = list(typed(block.lines, block.line))
     for one in commands:
-        is_last = one is commands[-1]
         # Two shells that type one block have two sets of ids.
         ids = Bound() if len(block.said.shells) > 1 else bound
         try:
-            if (block.said.stays and is_last) or INTERRUPT in one.shown:
+            if (block.said.stays and one is commands[-1]) or INTERRUPT in one.shown:
                 yield _stay(one, shell, ids)
+            elif one.command.endswith(" &"):
+                yield _start(one, shell, ids)
             else:
-                yield _type(one, shell, ids)
+                yield _type(one, shell, ids, block.said.again or LOOK_SECONDS * one.looks)
         except Overdue as printed:
             yield Saw(one.line, one.command, str(printed).splitlines(), "it does not end")
             return
 
 
-def _type(one: Typed, shell: Shell, bound: Bound) -> Saw:
-    deadline = time.monotonic() + LOOK_SECONDS
+def _type(one: Typed, shell: Shell, bound: Bound, seconds: float) -> Saw:
+    deadline = time.monotonic() + seconds
     while True:
         printed, status = shell.run(bound.fill(one.command))
-        shown = list(one.shown)
-        while shown and not shown[-1]:
-            shown.pop()
-        if shown:
-            why = bound.difference(shown, printed)
+        if one.shown:
+            why = bound.difference(one.shown, printed)
         else:
             why = None if status == 0 else f"exit status {status}"
-        if why is None or not one.looks or time.monotonic() > deadline:
+        if why is None or time.monotonic() >= deadline:
             return Saw(one.line, one.command, printed, why)
         time.sleep(PAUSE)  # the page says what to wait for; a person would look again, too
+
+
+def _start(one: Typed, shell: Shell, bound: Bound) -> Saw:
+    """Type a command that ends with `&`, and wait for what it prints first."""
+    deadline = time.monotonic() + STAY_SECONDS
+    log = shell.start(bound.fill(one.command))
+    while True:
+        printed = whole_lines(log.read_bytes())
+        why = bound.difference([*one.shown, ANYTHING], printed)
+        if why is None or time.monotonic() >= deadline:
+            return Saw(one.line, one.command, printed, why)
+        time.sleep(PAUSE)
 
 
 def _stay(one: Typed, shell: Shell, bound: Bound) -> Saw:
@@ -102,7 +122,7 @@ def _stay(one: Typed, shell: Shell, bound: Bound) -> Saw:
     why: list[str | None] = [None]
 
     def is_enough(lines: list[str]) -> bool:
-        why[0] = bound.difference([*first, "…"], lines)
+        why[0] = bound.difference([*first, ANYTHING], lines)
         return why[0] is None
 
     shell.type(bound.fill(one.command))
@@ -116,21 +136,33 @@ def _stay(one: Typed, shell: Shell, bound: Bound) -> Saw:
     shell.interrupt()
     rest, _ = shell.wait()
     shown = shown[shown.index(INTERRUPT) + 1 :]
-    return Saw(one.line, one.command, [*printed, INTERRUPT, *rest], bound.difference([*shown, "…"], rest))
+    return Saw(one.line, one.command, [*printed, INTERRUPT, *rest], bound.difference([*shown, ANYTHING], rest))
 
 
-def main() -> None:
-    """Type a page for its author: each command with what it prints, and where the page differs."""
-    page = read_page(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as folder, machines(page.hosts, Path(folder)) as at:
-        begun = time.monotonic()
+def main() -> int:
+    """Type a page for its author: each command with what it prints, and where the page differs; 1 if it does."""
+    words = argparse.ArgumentParser(prog="typing_pages", description="Type a page.")
+    words.add_argument("page", type=Path)
+    words.add_argument("--section", metavar="TITLE")
+    words.add_argument("--here", action="store_true")
+    chosen = words.parse_args()
+    page = read_page(chosen.page.read_text(encoding="utf-8"))
+    if chosen.section:
+        page = page.section(chosen.section)
+    if not (page.hosts and page.blocks):
+        words.error("nothing there is typed: a page says `<!-- run: this page -->`, and blocks have lines with `$ `")
+    begun, differ = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder, machines(page, Path(folder), here=chosen.here) as at:
         for saw in play(page, at):
             lines = [f"$ {saw.command}", *saw.printed]
             shown = "\n".join(f"    {line}".rstrip() for each in lines for line in each.split("\n"))
             why = f"*** {saw.why}\n" if saw.why else ""
+            differ += [saw.line] if saw.why else []
             sys.stdout.write(f"\n--- line {saw.line}, {time.monotonic() - begun:.1f} s\n{shown}\n{why}")
             sys.stdout.flush()
+    sys.stdout.write(f"\ndiffers: {differ or 'nothing'}\n")
+    return 1 if differ else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

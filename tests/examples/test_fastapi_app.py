@@ -1,4 +1,4 @@
-"""The web application under uvicorn: as its README shows, and what it promises to its own callers."""
+"""The web application under uvicorn: what it promises to its own callers (test_pages: what its README shows)."""
 
 # Promise: CLI-3
 from __future__ import annotations
@@ -12,7 +12,6 @@ import pytest
 
 from tests.cli.conftest import shell_of
 from tests.cli.shell import EXAMPLES, background, eventually
-from tests.examples.readme import commands, free_ports, lone, terminal
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.ports import free_port
 
@@ -20,12 +19,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 APP = EXAMPLES / "fastapi_app"
 CAT = {"url": "https://example.com/cat.png", "width": 100}
-
-
-def test_it_prints_what_its_readme_shows(tmp_path):
-    folder = lone("fastapi_app", tmp_path)
-    with terminal(folder, tmp_path, free_ports()) as user:
-        user.play(*commands((folder / "README.md").read_text()))
 
 
 @pytest.fixture
