@@ -24,9 +24,12 @@ TYPED = {
     "docs/howto/moving-from-celery.md",
     "docs/howto/nagios-plugins.md",
     "docs/howto/three-machines.md",
+    "docs/operations.md",
+    "docs/reports.md",
+    "docs/running-the-pipeline.md",
 }
 """These are typed; commands of all others are held against the command line (test_commands)."""
-LEFT_OUT = 4
+LEFT_OUT = 5
 """Blocks of typed pages that are not typed. Each says why."""
 
 
