@@ -5,6 +5,7 @@ speaks of the block that follows it, and of no other; words that nobody knows ar
 
     <!-- run: this page -->                  the page is typed, in order, on a machine of its own
     <!-- run: this page on east-1 east-2 --> the same on several machines: 10.0.0.1, 10.0.0.2
+    <!-- run: this page with postgresql -->  … and the first of them has a server, with an empty database
     <!-- run: shell 2 -->                    the next block is typed in another terminal; `shells a b`: in both
     <!-- run: on east-2 -->                  … on that machine
     <!-- run: stays -->                      the last command of the block goes on, and the page with it
@@ -54,11 +55,13 @@ class Page:
 
     hosts: tuple[str, ...]
     blocks: tuple[Block, ...]
+    has_postgresql: bool = False
 
 
 def read_page(text: str) -> Page:
     """A page as blocks."""
     hosts: tuple[str, ...] = ()
+    has_postgresql = False
     said = Said()
     blocks: list[Block] = []
     for line, kind, lines in _parts(text.splitlines()):
@@ -66,12 +69,14 @@ def read_page(text: str) -> Page:
             blocks.append(Block(line, tuple(lines), kind, said))
             said = Said()
         elif lines[0].startswith("this page"):
-            hosts = tuple(lines[0].removeprefix("this page").removeprefix(" on ").split()) or ("laptop",)
+            has_postgresql = lines[0].endswith(" with postgresql")
+            named = lines[0].removeprefix("this page").removesuffix(" with postgresql").removeprefix(" on ")
+            hosts = tuple(named.split()) or ("laptop",)
         else:
             said = _told(said, lines[0])
     if said != Said():
         raise ValueError(f"{said} is said of a block that does not come")
-    return Page(hosts, tuple(blocks))
+    return Page(hosts, tuple(blocks), has_postgresql)
 
 
 def _parts(lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.docs.servers import Postgresql
+
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ("JAVA_HOME", "LANG", "SPARK_HOME")
 DONE: Final = "-*- done:"
@@ -39,10 +41,10 @@ def _run(*words: str) -> None:
 class Shell:
     """A bash that is given commands one after the other, and tells what they print."""
 
-    def __init__(self, space: str, host: str, home: Path, hosts: Path) -> None:
+    def __init__(self, space: str, host: str, home: Path, hosts: Path, programs: str) -> None:
         self._script = home.parent / f"{host}-{id(self)}.sh"
         environment = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+            "PATH": f"{programs}{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
             "HOME": str(home),
             "COLUMNS": "110",
             "TERM": "dumb",
@@ -127,14 +129,20 @@ class Machines:
         self._hosts = hosts
         self._folder = folder
         self._shells: dict[tuple[str, str], Shell] = {}
+        self._postgresql: Postgresql | None = None
 
     def shell(self, host: str, name: str) -> Shell:
         """A shell on a host (the first, if none is named), opened when it is first used."""
         host = host or self._hosts[0]
         key = (host, name)
         if key not in self._shells:
-            self._shells[key] = Shell(self._space(host), host, self.home(host), self._folder / "hosts")
+            programs = f"{self._postgresql.programs}:" if self._postgresql else ""
+            self._shells[key] = Shell(self._space(host), host, self.home(host), self._folder / "hosts", programs)
         return self._shells[key]
+
+    def serve_postgresql(self) -> None:
+        """The first host has a server, and shells that are opened from now on find its programs."""
+        self._postgresql = Postgresql(self._space(self._hosts[0]))
 
     def home(self, host: str) -> Path:
         """Where its shells begin."""
@@ -154,6 +162,8 @@ class Machines:
     def down(self) -> None:
         for shell in self._shells.values():
             shell.close()
+        if self._postgresql:
+            self._postgresql.close()
         for host in self._hosts:
             self._end_all(host)
             subprocess.run(["ip", "netns", "del", self._space(host)], capture_output=True, check=False)

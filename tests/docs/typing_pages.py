@@ -38,6 +38,8 @@ class Saw(NamedTuple):
 def play(page: Page, at: Machines) -> Iterator[Saw]:
     """Type a page."""
     bound = Bound()
+    if page.has_postgresql:
+        at.serve_postgresql()
     for block in page.blocks:
         if block.said.file:
             _write(block, at, bound)
