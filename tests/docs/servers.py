@@ -1,7 +1,7 @@
 """Servers that a page finds on its first machine, though they are no part of Scale0.
 
-Lives here: a PostgreSQL, with a database `scale0` of a user of that name. Never here: what a page says of it. Invariant:
-it listens on loopback of that machine alone, and goes with it; its folder does, too.
+Lives here: a PostgreSQL, with a database `scale0` of a user of that name. Never here: what a page says of it.
+Invariant: it listens on loopback of that machine alone, and goes with it; its folder does, too.
 """
 
 from __future__ import annotations
