@@ -8,6 +8,7 @@ speaks of the block that follows it, and of no other; words that nobody knows ar
     <!-- run: this page with postgresql -->  … and the first of them has a server, with an empty database
     <!-- run: shell 2 -->                    the next block is typed in another terminal; `shells a b`: in both
     <!-- run: on east-2 -->                  … on that machine
+    <!-- run: in the source -->              … in the folder of this repository
     <!-- run: stays -->                      the last command of the block goes on, and the page with it
     <!-- run: file hello.py -->              the next block is the content of a file; `append FILE` adds to one
     <!-- run: not here: why -->              the next block cannot be typed here
@@ -33,6 +34,7 @@ class Said:
     shells: tuple[str, ...] = ("1",)
     host: str = ""
     stays: bool = False
+    in_source: bool = False
     file: str = ""
     appends: bool = False
     reason: str = ""
@@ -114,6 +116,8 @@ def _told(said: Said, words: str) -> Said:
                 said = replace(said, shells=tuple(rest.split()))
             case "on":
                 said = replace(said, host=rest)
+            case "in":
+                said = replace(said, in_source=True)
             case "stays":
                 said = replace(said, stays=True)
             case "file" | "append":

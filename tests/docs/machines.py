@@ -24,7 +24,7 @@ from tests.docs.servers import Postgresql
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ("JAVA_HOME", "LANG", "SPARK_HOME")
 DONE: Final = "-*- done:"
-COMMAND_SECONDS: Final = 300.0
+COMMAND_SECONDS: Final = 500.0
 """Spark, on a machine that has other things to do."""
 _letters: Final = itertools.cycle(string.ascii_lowercase)
 

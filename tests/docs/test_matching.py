@@ -20,16 +20,20 @@ PAGES = {
 TYPED = {
     "README.md",
     "docs/tutorial.md",
+    "docs/architecture.md",
+    "docs/deploy.md",
     "docs/howto/backup-and-restore.md",
     "docs/howto/moving-from-celery.md",
     "docs/howto/nagios-plugins.md",
+    "docs/howto/spark-on-yarn-and-kubernetes.md",
     "docs/howto/three-machines.md",
     "docs/operations.md",
+    "docs/pipeline.md",
     "docs/reports.md",
     "docs/running-the-pipeline.md",
 }
 """These are typed; commands of all others are held against the command line (test_commands)."""
-LEFT_OUT = 3
+LEFT_OUT = 9
 """Blocks of typed pages that are not typed. Each says why."""
 
 
