@@ -47,6 +47,13 @@ def test_what_is_left_out_is_little_and_says_why():
     assert [each for each in said if each.reason and len(each.reason) < 20] == []
 
 
+def test_a_page_says_what_its_machines_have_and_where_it_is_typed():
+    page = blocks.read_page("<!-- run: this page on a b with postgresql -->\n\n<!-- run: in the source -->\n\n    $ ls\n")
+    assert (page.hosts, page.has_postgresql, page.blocks[0].said.in_source) == (("a", "b"), True, True)
+    page = blocks.read_page("<!-- run: this page with postgresql -->\n\n    $ ls\n")
+    assert (page.hosts, page.has_postgresql, page.blocks[0].said.in_source) == (("laptop",), True, False)
+
+
 @pytest.mark.parametrize("name", sorted(set(PAGES) - TYPED))
 def test_a_page_that_is_not_typed_does_not_say_how_to(name):
     told = [block.said for block in PAGES[name].blocks]
