@@ -48,7 +48,9 @@ def test_what_is_left_out_is_little_and_says_why():
 
 
 def test_a_page_says_what_its_machines_have_and_where_it_is_typed():
-    page = blocks.read_page("<!-- run: this page on a b with postgresql -->\n\n<!-- run: in the source -->\n\n    $ ls\n")
+    page = blocks.read_page(
+        "<!-- run: this page on a b with postgresql -->\n\n<!-- run: in the source -->\n\n    $ ls\n"
+    )
     assert (page.hosts, page.has_postgresql, page.blocks[0].said.in_source) == (("a", "b"), True, True)
     page = blocks.read_page("<!-- run: this page with postgresql -->\n\n    $ ls\n")
     assert (page.hosts, page.has_postgresql, page.blocks[0].said.in_source) == (("laptop",), True, False)
