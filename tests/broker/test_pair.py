@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from scale0.broker.calls import Answered, Failed
@@ -131,6 +132,19 @@ def test_it_takes_over_at_once_when_the_active_broker_says_that_it_does_not_serv
     network.run(6)
     assert [guest.place for guest in guests] == ["a", "a"]
     assert shown(nodes["s"]) == "standby"
+
+
+def test_a_broker_that_drains_says_so_to_whoever_asks_it():
+    network, nodes = pair()
+    assert nodes["a"].manage("drain")[0] == 200
+    network.run(1)
+    for place in ("a", "s"):
+        number = network.next_number()
+        asked = msgspec.json.encode({"service": "scale0.brokers", "id": "1"})
+        nodes[place].receive(FRONTEND, str(number).encode(), [b"SCALE0/1", b"REQUEST", asked])
+        (reply,) = (frames for who, frames in nodes[place].admin if who == number)
+        states = {row["broker"]: row["state"] for row in msgspec.json.decode(reply[3])["items"]}
+        assert states == {"a": "draining", "s": "active"}
 
 
 def test_who_asks_in_the_moment_when_the_active_broker_drains_is_sent_to_the_standby():

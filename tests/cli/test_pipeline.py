@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from scale0.cli.faults import Trouble
 from scale0.cli.main import cli
+from scale0.cli.pipeline import saying_first
 from scale0.cli.pipeline_places import local_segments, segments_of
 from scale0.io.segments.settings import Note, write_note
 from tests.pipeline.idle_runs import DAMAGED, FOREIGN, Place
@@ -117,3 +118,13 @@ def test_too_few_days_are_wrong_usage(place: Place, command: str):
     done = asked(place, command, "--keep-days", "30")
     assert done.exit_code == 2
     assert "keep 62 days or more" in " ".join(done.stderr.split())
+
+
+def test_a_stream_says_once_that_it_is_ready(capsys):
+    heard: list[tuple[str, int, int]] = []
+    told = saying_first("ready", lambda *words: heard.append(words))
+    assert capsys.readouterr().out == ""
+    told("segments", 0, 1)
+    told("tables", 1, 2)
+    assert capsys.readouterr().out == "ready\n"
+    assert heard == [("segments", 0, 1), ("tables", 1, 2)]

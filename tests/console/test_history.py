@@ -44,7 +44,7 @@ def test_availability_tells_up_from_down_and_both_from_what_nobody_observed(ware
     expect(row).to_contain_text("1 d 6 h (12.1 %)")
     assert row.locator("rect.part-unobserved").bounding_box() != row.locator("rect.part-up").bounding_box()
     expect(seen.row("thumbs.make", "service")).to_contain_text("98.864 %")
-    seen.see("availability lies between low and high")
+    seen.see("availability lies between at least and at most")
     evil = seen.row("<script>")
     expect(evil).to_have_count(1)  # as text
 

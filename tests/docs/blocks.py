@@ -6,8 +6,10 @@ speaks of the block that follows it, and of no other; words that nobody knows ar
     <!-- run: this page -->                  the page is typed, in order, on a machine of its own
     <!-- run: this page on east-1 east-2 --> the same on several machines: 10.0.0.1, 10.0.0.2
     <!-- run: this page in examples/app -->  its home is a copy of that folder of the repository
+    <!-- run: this page with postgresql -->  … and the first of them has a server, with an empty database
     <!-- run: shell 2 -->                    the next block is typed in another terminal; `shells a b`: in both
     <!-- run: on east-2 -->                  … on that machine
+    <!-- run: in the source -->              … in the folder of this repository
     <!-- run: stays -->                      the last command of the block goes on, and the page with it
     <!-- run: again for 90 s -->             … and typed again until it shows what the page shows, as if it only looked
     <!-- run: file hello.py -->              the next block is the content of a file; `append FILE` adds to one
@@ -23,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _COMMENT: Final = re.compile(r"^ {0,3}<!-- run: (.+?) -->$")
-_THIS_PAGE: Final = re.compile(r"this page(?: in (\S+))?(?: on (.+))?")
+_THIS_PAGE: Final = re.compile(r"this page(?: in (\S+))?(?: on (.+?))?( with postgresql)?")
 _HEADING: Final = re.compile(r"^#+ ")
 _FENCE: Final = re.compile(r"^```(\w*)$")
 _INDENT: Final = "    "
@@ -37,6 +39,7 @@ class Said:
     host: str = ""
     stays: bool = False
     again: float = 0.0
+    in_source: bool = False
     file: str = ""
     appends: bool = False
     reason: str = ""
@@ -61,6 +64,7 @@ class Page:
     hosts: tuple[str, ...]
     folder: str
     blocks: tuple[Block, ...]
+    has_postgresql: bool = False
 
     def section(self, title: str) -> Page:
         """What stands below a heading, and the headings below that."""
@@ -80,7 +84,8 @@ def read_page(text: str) -> Page:
             page = replace(page, blocks=(*page.blocks, Block(line, tuple(lines), kind, said, under)))
             said = Said()
         elif found := _THIS_PAGE.fullmatch(lines[0]):
-            page = replace(page, hosts=tuple((found[2] or "laptop").split()), folder=found[1] or "")
+            hosts = tuple((found[2] or "laptop").split())
+            page = replace(page, hosts=hosts, folder=found[1] or "", has_postgresql=bool(found[3]))
         else:
             said = _told(said, lines[0])
     if said != Said():
@@ -125,6 +130,8 @@ def _told(said: Said, words: str) -> Said:
                 said = replace(said, shells=tuple(rest.split()))
             case "on":
                 said = replace(said, host=rest)
+            case "in":
+                said = replace(said, in_source=True)
             case "stays":
                 said = replace(said, stays=True)
             case "again":

@@ -20,15 +20,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.docs.blocks import Page
+
+if TYPE_CHECKING:
+    from tests.docs.servers import Postgresql
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ("JAVA_HOME", "LANG", "SPARK_HOME")
 NOT_COPIED: Final = shutil.ignore_patterns("node_modules", "__pycache__", ".*")
 DONE: Final = "-*- done:"
-COMMAND_SECONDS: Final = 300.0
+COMMAND_SECONDS: Final = 500.0
 """Spark, on a machine that has other things to do."""
 END_SECONDS: Final = 10.0
 _letters: Final = itertools.cycle(string.ascii_lowercase)
@@ -184,11 +187,13 @@ class Here:
 class Network:
     """Hosts on one switch, each a network namespace."""
 
-    def __init__(self, hosts: Sequence[str], folder: Path) -> None:
+    def __init__(self, hosts: Sequence[str], folder: Path, has_postgresql: bool) -> None:
         # The kernel takes the links of a namespace that is gone away a little later: the next page has other names.
         self._tag = f"d{os.getpid() % 100_000}{next(_letters)}"
         self._hosts = hosts
         self._names = folder / "hosts"
+        self._has_postgresql = has_postgresql
+        self._postgresql: Postgresql | None = None
 
     def up(self) -> None:
         names = [f"10.0.0.{number} {host}" for number, host in enumerate(self._hosts, start=1)]
@@ -199,9 +204,15 @@ class Network:
             _run("ip", "-n", self._space(host), "link", "set", "lo", "up")
         if len(self._hosts) > 1:
             self._connect()
+        if self._has_postgresql:
+            from tests.docs.servers import Postgresql
+
+            self._postgresql = Postgresql(self._space(self._hosts[0]))
 
     def entering(self, host: str) -> list[str]:
-        named = f'hostname {host} && mount --bind {self._names} /etc/hosts && exec "$@"'  # in namespaces of its own
+        found = f'export PATH="{self._postgresql.programs}:$PATH" && ' if self._postgresql else ""
+        # In namespaces of its own.
+        named = f'hostname {host} && mount --bind {self._names} /etc/hosts && {found}exec "$@"'
         return ["ip", "netns", "exec", self._space(host), "unshare", "--uts", "sh", "-c", named, "sh"]
 
     def pids(self, host: str) -> list[str]:
@@ -209,6 +220,8 @@ class Network:
         return subprocess.run(listed, capture_output=True, text=True, check=False).stdout.split()
 
     def down(self) -> None:
+        if self._postgresql:
+            self._postgresql.close()
         for host in self._hosts:
             subprocess.run(["ip", "netns", "del", self._space(host)], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", f"{self._tag}br"], capture_output=True, check=False)
@@ -273,7 +286,7 @@ class Machines:
 @contextmanager
 def machines(page: Page, folder: Path, *, here: bool = False) -> Iterator[Machines]:
     """Machines for one page."""
-    made = Machines(page, folder, Here(folder) if here else Network(page.hosts, folder))
+    made = Machines(page, folder, Here(folder) if here else Network(page.hosts, folder, page.has_postgresql))
     try:
         made.up()
         yield made

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.docs.blocks import Block, Page, read_page
-from tests.docs.machines import Machines, Overdue, Shell, machines, whole_lines
+from tests.docs.machines import REPOSITORY, Machines, Overdue, Shell, machines, whole_lines
 from tests.docs.transcripts import ANYTHING, INTERRUPT, Bound, Typed, typed
 
 LOOK_SECONDS: Final = float(os.environ.get("LOOK_SECONDS", "45"))
-STAY_SECONDS: Final = 30.0
+STAY_SECONDS: Final = 90.0
+"""Spark's own servers, on a machine that has other things to do."""
 PAUSE: Final = 0.3
 
 
@@ -74,6 +75,8 @@ def _write(block: Block, at: Machines, bound: Bound) -> None:
 
 def _play_block(block: Block, shell: Shell, bound: Bound) -> Iterator[Saw]:
     commands = list(typed(block.lines, block.line))
+    if block.said.in_source:
+        shell.run(f"cd {REPOSITORY}")
     for one in commands:
         # Two shells that type one block have two sets of ids.
         ids = Bound() if len(block.said.shells) > 1 else bound

@@ -17,6 +17,7 @@ import pytest
 
 from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.reading import open_arrow
+from scale0.pipeline.synth import truths
 from scale0.pipeline.warehouse.adoption import take_in
 from scale0.pipeline.warehouse.draft import Draft
 from scale0.pipeline.warehouse.horizon import horizon
@@ -242,6 +243,7 @@ def test_a_foreign_file_is_named_once_and_let_be(warehouse, segments):
     (segments / "written=2026-05-10" / ".seg-unfinished").write_text("not said: a writer is at work")
     (segments / "written=2026-05-10" / "seg-broker-1-7-6-05.parquet").write_text("numbers are written in one way")
     (segments / "lost+found").mkdir()
+    (segments / truths.FILE).write_text("not said: `scale0 pipeline synth` puts it there")
     taken, manifest = run(warehouse, segments)
     assert not taken.failed
     assert [problem.name.removeprefix(f"{segments}/") for problem in taken.problems] == [

@@ -172,7 +172,7 @@ class Views:
         row = {
             "broker": state.identity,
             "group": state.config.group,
-            "state": state.duty,
+            "state": state.shown,
             "standby_for": state.config.standby_for,
             "services": state.config.services,
             "endpoints": state.endpoints,

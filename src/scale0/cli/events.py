@@ -169,7 +169,7 @@ def export(
     choice = Choice(**which, clock="at", since_us=since_us, until_us=until_us)
     troubles: list[str] = []
     count = write_file(target, all_tables(opened(data_dirs, segments, troubles), choice))
-    output.say(f"{count} events in {target}")
+    output.say(f"{count:,} events in {target}")
     end(troubles)
 
 

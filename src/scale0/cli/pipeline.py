@@ -22,6 +22,7 @@ from scale0.cli.pipeline_show import show, status
 from scale0.cli.pipeline_synth import synth
 
 if TYPE_CHECKING:
+    from scale0.pipeline.engine.advance import Told
     from scale0.pipeline.engine.runs import Job, Outcome, Start
 
 MASTER: Final = "local[*]"
@@ -125,7 +126,8 @@ def backfill(first: int, end: int | None, wants_json: bool, **options: Any) -> N
 def stream(every: float, **options: Any) -> None:
     """Keep the tables fresh: a run whenever there are new segments, with one session. Ctrl-C ends it.
 
-    While it runs, `pipeline run` is refused, and a backfill is handed to it.
+    It prints one line that starts with `ready` once the warehouse is its own, and one for each run. While it runs,
+    `pipeline run` is refused, and a backfill is handed to it.
 
     \b
     Example:
@@ -140,6 +142,7 @@ def stream(every: float, **options: Any) -> None:
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     worst = 0
     with shown_progress(False) as told:
+        told = saying_first(f"ready {job.warehouse}: a run every {every:g} s", told)
         for outcome in runs.stream(job, session_of(options), now_us, told, stop, every):
             tell(outcome)
             worst = max(worst, int(bool(outcome.problems)))
@@ -201,6 +204,18 @@ def session_of(options: dict[str, Any]) -> Start:
             no_java(error)
 
     return start
+
+
+def saying_first(words: str, told: Told) -> Told:
+    """`told`, which says these words when it is called for the first time: nobody else has the warehouse then."""
+    unsaid = [words]
+
+    def heard(what: str, done: int, total: int) -> None:
+        while unsaid:
+            output.say(unsaid.pop())
+        told(what, done, total)
+
+    return heard
 
 
 def finish(outcome: Outcome, wants_json: bool) -> None:

@@ -91,7 +91,7 @@ def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, 
     except NotEmpty as error:
         raise faults.Trouble(str(error), "name a new folder with --out, or empty this one", faults.USAGE) from error
     except TooSmall as error:
-        raise faults.Trouble(str(error), "raise --events, or take fewer --days", faults.USAGE) from error
+        raise faults.Trouble(str(error), "raise --events", faults.USAGE) from error
     except ValueError as error:
         raise faults.Trouble(str(error), "scale0 pipeline synth --help", faults.USAGE) from error
     except OSError as error:

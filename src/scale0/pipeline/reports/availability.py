@@ -203,6 +203,5 @@ def _own_notes(sums: list[Sums]) -> tuple[str, ...]:
     unobserved = sum(one.unobserved for one in sums)
     if not whole or not unobserved:
         return ()
-    return (
-        f"{share(unobserved / whole)} of the subjects' time was not observed: availability lies between low and high.",
-    )
+    unseen = f"{share(unobserved / whole)} of the subjects' time was not observed"
+    return (f"{unseen}: availability lies between at least and at most.",)

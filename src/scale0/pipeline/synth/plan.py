@@ -104,7 +104,7 @@ def make_plan(events: int, days: int, seed: int, start_us: int, counts: Counts) 
     least = math.ceil((alive + results * _SHARES / _CHECKS) / 1_000) * 1_000
     if events < least:
         why = "every source says once a minute that it is alive, and every check is answered once an hour"
-        raise TooSmall(f"{days} days need at least {least:,} events: {why}")
+        raise TooSmall(f"{days} {'day needs' if days == 1 else 'days need'} at least {least:,} events: {why}")
     rest = events - alive
     seen = rest * _SEEN / _SHARES
     own = counts.backend_outages + counts.quiet_services

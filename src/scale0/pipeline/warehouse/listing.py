@@ -8,12 +8,15 @@ found names no key of a URL.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scale0.io.segments.names import Segment, day_of, parse
 from scale0.io.segments.settings import shown
 from scale0.pipeline.warehouse.places import Place, known_as
 from scale0.pipeline.warehouse.records import Range
+
+TRUTHS: Final = "truths.json"
+"""What `scale0 pipeline synth` puts beside the segments that it made up."""
 
 
 class Found(NamedTuple):
@@ -87,5 +90,5 @@ def list_segments(
 
 
 def _is_private(name: str) -> bool:
-    """True for what a writer has not finished, and for what file systems keep for themselves."""
-    return name.startswith((".", "_"))
+    """True for what a writer has not finished, what file systems keep for themselves, and what `synth` planted."""
+    return name.startswith((".", "_")) or name == TRUTHS
