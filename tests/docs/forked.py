@@ -131,7 +131,8 @@ def _become(line: socket.socket) -> NoReturn:
     _move_to(asker)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(word.split("=", 1) for word in words[int(count) :])
+    for word in words[int(count) :]:
+        name, _, os.environ[name] = word.partition("=")
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

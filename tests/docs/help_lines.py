@@ -1,4 +1,4 @@
-"""All that is typed for DOCS-2: the examples of every help, and the commands in the text of pages that are not typed.
+"""All that is typed for DOCS-4: the examples of every help, and the commands in the text of pages that are not typed.
 
 Lives here: which they are today. Never here: how they are found (`examples`), or what they need (`help_tables`).
 """

@@ -150,8 +150,8 @@ class Network:
 def _furnish(home: Path) -> None:
     """A home with the files that examples name."""
     shutil.copytree(HOME, home, dirs_exist_ok=True)
-    for name, text in FILES.items():
-        (home / name).write_text(text, encoding="ascii")
+    for file, text in FILES.items():
+        (home / file).write_text(text, encoding="ascii")
     shutil.copy(home / "east-1.zpl", home / "broker.zpl")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "console.example.com")])

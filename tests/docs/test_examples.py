@@ -1,6 +1,6 @@
 """Examples are found in every help, and the tables that say what they need hold nothing that no example needs.
 
-Promise: DOCS-2
+Promise: DOCS-4
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every example of every command's help is typed, in one network, and ends as it should.
 
-Promise: DOCS-2
+Promise: DOCS-4
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ def type_all(net: Network, place: str) -> None:
         assert ended.status == 0, f"before: $ {needs.before}\n{ended.printed}"
     try:
         for line in LINES[place]:
-            import time; print("@@", line, time.monotonic())
             if line not in CANNOT and not stands_below(place, line):
                 assert (why := type_one(net, line, needs)) is None, why
     finally:
