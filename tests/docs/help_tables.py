@@ -73,7 +73,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     ),
     "scale0 helen": Needs(on=NEW, before=FRESH, after="cd"),
     "scale0 helen init": Needs(
-        on=NEW, before="mount --bind $(mktemp -d --tmpdir=.) /var/lib; cd $(mktemp -d)", after="cd; umount /var/lib"
+        on=NEW, before="mkdir anew lib && mount --bind lib /var/lib && cd anew", after="cd; umount /var/lib"
     ),
     "scale0 helen token": Needs(on=NEW, before="scale0 helen init"),
     "scale0 agent": Needs(before=ENROL),
@@ -204,6 +204,7 @@ STAYS: Final[Mapping[str, Stays]] = {
 """By how an example begins."""
 
 BUSY: Final = ((0, 1), "1 where something is critical: this machine may have too much to do")
+UNFIT: Final = ((0, 1), "1 where this machine lacks something")
 STATUS: Final[Mapping[str, tuple[tuple[int, ...], str]]] = {
     "scale0 checks": BUSY,
     "scale0 checks --problems": BUSY,
@@ -213,6 +214,9 @@ STATUS: Final[Mapping[str, tuple[tuple[int, ...], str]]] = {
     "scale0 status": BUSY,
     "scale0 status --json | jq -r '.findings[].words'": BUSY,
     "scale0 check test process --arg name=nginx --arg crit=2:8": ((1,), "no nginx runs here"),
+    "scale0 doctor": UNFIT,
+    "scale0 doctor --config east-1.zpl": UNFIT,
+    "scale0 doctor --join broker.example.com --json | jq '.[] | select(.state != \"ok\")'": UNFIT,
     "scale0 config diff 7": ((0, 1), "1 where the two differ"),
     "scale0 config diff 7 9 --json": ((0, 1), "1 where the two differ"),
     "scale0 config diff VERSION": ((0, 1), "1 where the two differ"),

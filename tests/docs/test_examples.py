@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from click.testing import CliRunner
 
 from scale0.cli.main import cli
 from tests.docs.examples import examples, helps, in_text
@@ -28,6 +29,12 @@ def test_no_command_line_of_a_help_is_missed(path):
     typed = [line for line in LINES[path] if line.startswith(("scale0 ", "make "))]
     # A line of the table of fields may begin with the word, too.
     assert [line for line in shown if not any(each.startswith(line) for each in typed)] == []
+
+
+@pytest.mark.parametrize("path", HELPS)
+def test_every_command_shows_its_help(path):
+    shown = CliRunner().invoke(cli, [*path.split()[1:], "--help"], prog_name="scale0")
+    assert (shown.exit_code, shown.output.startswith(f"Usage: {path} ")) == (0, True), shown.output
 
 
 @pytest.mark.parametrize("table", [STATUS, CANNOT], ids=["STATUS", "CANNOT"])
