@@ -55,7 +55,9 @@ def test_a_token_is_issued_listed_and_revoked_by_name_and_by_id(manager, shell):
 
 
 def test_only_an_admin_makes_tokens(manager, shell):
-    token = manager.run("access", "issue", "ops", "--role", "operator").stdout.strip()
+    made = manager.run("access", "issue", "ops", "--role", "operator")
+    assert "ops may do what an operator may, until " in made.stderr
+    token = made.stdout.strip()
     denied = shell.run("access", "issue", "more", "--token", token)
     assert (denied.returncode, "needs the role admin" in denied.stderr) == (1, True)
     manager.run("access", "revoke", "ops")

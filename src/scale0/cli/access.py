@@ -123,7 +123,8 @@ def issue(name: str, join: str, wants_json: bool, role: str, ttl: float, authori
         output.say(output.as_json(made))
         return
     output.say(made["token"])
-    output.note(f"{name} may do what a {role} may, until {output.moment(made['expires'])}; this is shown once")
+    article = "a" if role == "viewer" else "an"
+    output.note(f"{name} may do what {article} {role} may, until {output.moment(made['expires'])}; this is shown once")
 
 
 @access.command("list")

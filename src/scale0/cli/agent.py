@@ -29,7 +29,7 @@ def agent(context: click.Context, config_file: Path | None) -> None:
     \b
     Examples:
       scale0 agent enrol helen.example.com --token TOKEN
-      scale0 agent --config agent.zpl
+      scale0 agent --config agent/agent.zpl
     """
     if context.invoked_subcommand is not None:
         if config_file is not None:

@@ -40,7 +40,7 @@ def enrol(host: str | None, text: str | None, name: str | None, folder: Path, fo
     \b
     Examples:
       scale0 agent enrol helen.example.com --token TOKEN
-      scale0 agent enrol --token - --name web-1 --dir /etc/scale0 < token
+      scale0 agent enrol --token - --name web-1 --dir /var/lib/scale0/agent < token
     With --json, an object: name, config, certificate, expires
     """
     from scale0.cli.broker import default_identity
@@ -77,7 +77,7 @@ def renew(config_file: Path, at_once: bool, wants_json: bool) -> None:
 
     \b
     Example:
-      scale0 agent renew --config agent.zpl
+      scale0 agent renew --config agent/agent.zpl
     """
     from scale0.config import AgentConfig
     from scale0.io import enrolment

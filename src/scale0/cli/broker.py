@@ -76,10 +76,10 @@ def broker(
     Examples:
       scale0 broker --config east-1.zpl
       scale0 broker --identity east-1 --data-dir var/east-1
-      scale0 broker --frontend-port 0 --backend-port 0 --data-dir trial
-      scale0 broker --identity east-2 --group east --join 10.0.0.1
+      scale0 broker --data-dir trial --frontend-port 0 --backend-port 0 --peer-port 0 \\
+          --config-pub-port 0 --task-pub-port 0
       scale0 broker --identity east-2 --group east --join 10.0.0.1 --token TOKEN
-      scale0 broker --identity spare --group east --join 10.0.0.1 --standby-for east-1
+      scale0 broker --identity spare --group east --join 10.0.0.1 --standby-for east-1 --token TOKEN
     """
     from scale0.config import BrokerConfig
     from scale0.io.files import read_config

@@ -68,7 +68,7 @@ def test(name: str | None, words: tuple[str, ...], timeout: float, config_file: 
       scale0 check test http --arg url=https://127.0.0.1:8443/ --arg verify=false
       scale0 check test process --arg name=nginx --arg crit=2:8
       scale0 check test log --arg path=/var/log/syslog --arg match=error --arg from_start=true
-      scale0 check test my-plugin --config agent.zpl
+      scale0 check test my-plugin --config agent/agent.zpl
     """
     from scale0.equus.results import OK, result_object
 

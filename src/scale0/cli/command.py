@@ -29,8 +29,9 @@ def enable(broker: str | None, join: str, wants_json: bool, authority: authority
     With --json, an object: broker, state, draining
 
     \b
-    Example:
-      scale0 enable east-1
+    Examples:
+      scale0 enable
+      scale0 enable east-1 --join 10.0.0.1 --token TOKEN
     """
     show_state(commanded("enable", broker, join, authority), wants_json, "it serves")
 
@@ -47,8 +48,9 @@ def disable(broker: str | None, join: str, wants_json: bool, authority: authorit
     With --json, an object: broker, state, draining
 
     \b
-    Example:
-      scale0 disable east-1
+    Examples:
+      scale0 disable
+      scale0 disable east-1 --join 10.0.0.1 --token TOKEN
     """
     show_state(commanded("disable", broker, join, authority), wants_json, "`scale0 enable` takes it back")
 
@@ -65,8 +67,9 @@ def drain(broker: str | None, join: str, wants_json: bool, authority: authority.
     With --json, an object: broker, state, draining
 
     \b
-    Example:
-      scale0 drain east-1
+    Examples:
+      scale0 drain
+      scale0 drain east-1 --join 10.0.0.1 --token TOKEN
     """
     show_state(commanded("drain", broker, join, authority), wants_json, "`scale0 enable` takes it back")
 

@@ -155,7 +155,7 @@ def export(
     Examples:
       scale0 events export --to all.parquet
       scale0 events export --to checks.csv --kind check.answered --from 2026-05-01T00:00 --to-time 2026-05-02T00:00
-      scale0 events export --to web.jsonl --identity 'web-*' --data-dir var/helen
+      scale0 events export --to web.jsonl --identity 'web-*' --data-dir .scale0/monitoring/helen
     """
     from scale0.cli.events_show import write_file
     from scale0.io.segments.filters import Choice

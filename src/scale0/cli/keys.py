@@ -55,6 +55,13 @@ def keys() -> None:
 
     A key that comes or goes counts within a second, without a restart. `scale0 token` is the short way: one command
     there, one on the other machine.
+
+    \b
+    Examples:
+      scale0 keys init
+      scale0 keys new backend web-1
+      scale0 keys list
+      scale0 keys revoke backend web-1
     """
 
 

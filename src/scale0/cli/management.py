@@ -57,8 +57,8 @@ def serve(
 
     \b
     Examples:
-      scale0 management serve --data-dir .scale0
-      scale0 management serve --join 10.0.0.1 --bind 0.0.0.0 --host console.example.com \\
+      scale0 management serve --data-dir .scale0 --port 5781
+      scale0 management serve --join 10.0.0.1 --bind 0.0.0.0 --port 443 --host console.example.com \\
           --certificate console.pem --private-key console-key.pem
     """
     from scale0.config import Management, management_faults

@@ -16,8 +16,11 @@ def password() -> None:
     Without a terminal, the first line of stdin is the password.
 
     \b
-    Example, and what its output is for, in ZPL:
+    Example:
       scale0 password < secret.txt
+
+    \b
+    What its output is for, in ZPL:
       admins
           auth_id = root
           password_hash = '$argon2id$...'

@@ -77,8 +77,8 @@ def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, 
 
     \b
     Examples:
-      scale0 pipeline synth --out history
-      scale0 pipeline synth --events 20M --days 30 --seed 7 --out history
+      scale0 pipeline synth --events 100k --days 2 --out history
+      scale0 pipeline synth --events 300k --days 30 --seed 7 --out month
     With --json, an object: events, segments, folder, truths [kind, subject_kind, subject, from_us, to_us, facts]
     """
     try:

@@ -101,7 +101,7 @@ def error_clients(context: click.Context, join: str, wants_json: bool, authority
     Examples:
       scale0 error-clients
       scale0 error-clients --watch
-      scale0 error-clients forgive frontend-1f2e3d
+      scale0 error-clients forgive frontend/1f2e3d4c5b
     """
     if context.invoked_subcommand is not None:
         return
@@ -129,7 +129,7 @@ def forgive(names: tuple[str, ...], join: str, wants_json: bool, authority: auth
 
     \b
     Example:
-      scale0 error-clients forgive frontend-1f2e3d
+      scale0 error-clients forgive frontend/1f2e3d4c5b
     """
     from scale0.client.errors import NoSuchService
 

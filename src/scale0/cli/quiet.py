@@ -120,9 +120,9 @@ def silence() -> None:
 
     \b
     Examples:
-      scale0 silence add --agent 'db-*' --for 2h --reason 'being moved'
+      scale0 silence add --agent 'db-*' --for 2h --reason 'being moved' --name move
       scale0 silence list
-      scale0 silence end silence-1f2e3d4c
+      scale0 silence end move
     """
 
 
@@ -156,8 +156,9 @@ def downtime() -> None:
     \b
     Examples:
       scale0 downtime add --agent web-1 --for 1h --reason 'new disks'
-      scale0 downtime add --agent '*' --from 2026-05-01T22:00 --for 4h
+      scale0 downtime add --agent '*' --from 2030-05-01T22:00 --for 4h --name move
       scale0 downtime list
+      scale0 downtime end move
     """
 
 
@@ -176,7 +177,7 @@ def add_downtime(
     \b
     Examples:
       scale0 downtime add --agent web-1 --for 1h --reason 'new disks'
-      scale0 downtime add --agent '*' --from 2026-05-01T22:00 --for 4h
+      scale0 downtime add --agent '*' --from 2030-05-01T22:00 --for 4h
     """
     named = chosen(name, "downtime")
     begins = time.time() if starts is None else starts
@@ -262,7 +263,7 @@ def ending(noun: str) -> click.Command:
             entries.take(join, authority, noun, names)
         output.say(f"{len(names)} taken away")
 
-    end.help = f"End the {noun} NAME now.{example(noun, f'end {noun}-1f2e3d4c')}"
+    end.help = f"End the {noun} NAME now.{example(noun, 'end move')}"
     return end
 
 

@@ -140,7 +140,7 @@ def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authorit
 
     \b
     Example:
-      scale0 task list --status failed --json | jq -r '.[].task_id' | xargs scale0 task retry
+      scale0 task list --status failed --json | jq -r '.[].task_id' | xargs -r scale0 task retry
     """
     check_ids(ids)
     finish(retried(ids, join, authority), wants_json, lambda row: f"{row['task_id']} is {row['status']} again")

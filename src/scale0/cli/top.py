@@ -61,7 +61,7 @@ def top(
       scale0 top
       scale0 top --view queues
       scale0 top --once | head -20
-      scale0 top --json --interval 5 | jq '.services[] | {service, p99: .rates.p99_seconds}'
+      scale0 top --json --interval 2 | jq '.services[] | {service, p99: .rates.p99_seconds}'
     """
     right = seeing.Right(authority, join)
     if once or wants_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
