@@ -22,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.docs.blocks import Page
 from tests.docs.forked import forked
 from tests.docs.machines import DONE, Machines, Overdue, Shell, machines
 from tests.pipeline import idle_runs, reports_made
@@ -178,7 +179,7 @@ def wait_for(shell: Shell, text: str) -> None:
 @contextlib.contextmanager
 def network(folder: Path) -> Iterator[Network]:
     """All of it, running."""
-    with machines(HOSTS, folder) as at, forked(folder) as tools:
+    with machines(Page(HOSTS, "", ()), folder) as at, forked(folder) as tools:
         made = Network(at, folder, tools)
         made.prepare()
         made.start()

@@ -141,9 +141,8 @@ def stream(every: float, **options: Any) -> None:
         # From a thread of its own: the signal may come while this one holds the lock of `stop`.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     worst = 0
-    output.note(f"looking for new segments every {every:g} s; Ctrl-C ends it")
     with shown_progress(False) as told:
-        told = saying_first(f"ready {job.warehouse}: a run every {every:g} s", told)
+        told = saying_first(f"ready {job.warehouse}: a run every {every:g} s; Ctrl-C ends it", told)
         for outcome in runs.stream(job, session_of(options), now_us, told, stop, every):
             tell(outcome)
             worst = max(worst, int(bool(outcome.problems)))
