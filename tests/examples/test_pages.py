@@ -1,6 +1,7 @@
 """Every example prints what its README shows, on a machine of its own, in a copy of its folder."""
 
 # Promise: CLI-3
+# Promise: DOCS-1
 from __future__ import annotations
 
 import pytest
