@@ -129,7 +129,7 @@ def fleet_process(folder: Path, port: int, count: int) -> Iterator[Any]:
 def define(front: str, data: Path, definitions: list[dict[str, Any]]) -> None:
     """Have the network watch these."""
     import scale0
-    from scale0.io.files import TOKEN_FILE
+    from scale0.io.secret_files import TOKEN_FILE
 
     with scale0.Client(front) as net:
         token = (data / TOKEN_FILE).read_text().strip()

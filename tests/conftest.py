@@ -25,10 +25,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # `fixed` tries the same examples every time, so that a red build is red again on the next machine.
 # `search` looks for new ones: HYPOTHESIS_PROFILE=search make test
+# `floor` tries a fifth of them: `make check` is for while one types.
 _SLOW_IS_FINE = (HealthCheck.too_slow,)  # the machine may be busy; pytest-timeout ends what hangs
 settings.register_profile(
     "fixed", derandomize=True, database=None, deadline=None, suppress_health_check=_SLOW_IS_FINE, print_blob=True
 )
+settings.register_profile("floor", settings.get_profile("fixed"), max_examples=20)
 settings.register_profile("search", max_examples=1_000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
@@ -41,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == FLOOR and "HYPOTHESIS_PROFILE" not in os.environ:
+        settings.load_profile("floor")
     if config.getoption("--write-durations") and not hasattr(config, "workerinput"):
         from tests.scheduling import Durations
 

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.io.agent.part import Instant
 from scale0.io.agent.spool import DISK_AGAIN_SECONDS, MAX_DAMAGED, MAX_PARTS, Offer, Spool
+from tests.support.examples import examples
 
 NOON = Instant(1_000.0, 1_700_000_000.0)
 
@@ -224,7 +225,7 @@ def test_only_what_helen_does_not_have_is_synced(tmp_path):
 
 
 # Promise: AGENT-8
-@settings(max_examples=60)
+@examples(60)
 @given(cut=st.integers(0, 2_000), garbage=st.binary(max_size=40), count=st.integers(1, 8))
 def test_a_crash_at_any_byte_leaves_the_whole_records_before_it(cut, garbage, count):
     with folder() as place:
@@ -251,7 +252,7 @@ def test_a_crash_at_any_byte_leaves_the_whole_records_before_it(cut, garbage, co
 
 
 # Promise: AGENT-8
-@settings(max_examples=60)
+@examples(60)
 @given(at=st.integers(0, 100_000), bit=st.integers(0, 7))
 def test_one_flipped_bit_costs_at_most_what_follows_and_is_told(at, bit):
     with folder() as place:
@@ -416,7 +417,7 @@ def test_a_write_that_came_half_way_leaves_no_trace(tmp_path, monkeypatch):
 
 
 # Promise: AGENT-7
-@settings(max_examples=80)
+@examples(80)
 @given(st.lists(st.sampled_from(["append", "offer", "ack", "lose", "connect", "crash", "stop"]), max_size=60))
 def test_every_result_is_delivered_in_the_end_and_none_is_lost_whatever_happens(steps):
     with folder() as place:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.base.errors import Refusal
@@ -12,6 +12,7 @@ from scale0.base.limits import Limits
 from scale0.broker import options, wire
 from scale0.broker.dispatch import COMMANDS, RULES, TOLD, TOLD_HOT
 from scale0.broker.state import PEER_DOORS
+from tests.support.examples import examples
 
 LIMITS = Limits()
 HEARD = wire.Codec(
@@ -36,7 +37,7 @@ messages = st.lists(st.tuples(said, bodies).map(lambda m: (*m[0], *m[1])), min_s
 
 
 @given(messages)
-@settings(max_examples=300)
+@examples(300)
 def test_what_is_packed_one_by_one_is_read_back(sent):
     for message in sent:
         (read,) = HEARD.decode(wire.encode(message))
@@ -45,7 +46,7 @@ def test_what_is_packed_one_by_one_is_read_back(sent):
 
 # Promise: WIRE-2
 @given(messages, st.integers(1, 8), st.integers(1, 400))
-@settings(max_examples=300)
+@examples(300)
 def test_what_is_packed_in_batches_is_read_back_in_order(sent, most, size):
     frames = wire.encode_batch(sent, most, size)
     read = [one for wired in frames for one in HEARD.decode(wired)]
@@ -60,7 +61,7 @@ def test_what_is_packed_in_batches_is_read_back_in_order(sent, most, size):
 
 # Promise: WIRE-3
 @given(st.lists(st.binary(max_size=80), max_size=6))
-@settings(max_examples=500)
+@examples(500)
 def test_no_frames_raise(frames):
     for codec in (HEARD, CLIENT):
         for read in codec.decode([wire.MAGIC, *frames]):
@@ -69,7 +70,7 @@ def test_no_frames_raise(frames):
 
 # Promise: WIRE-3
 @given(st.binary(max_size=200))
-@settings(max_examples=500)
+@examples(500)
 def test_no_batch_raises(packed):
     for read in HEARD.decode([wire.MAGIC, wire.BATCH, b"", packed]):
         assert isinstance(read, Refusal) or read[0] in COMMANDS

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.base.now import Now
@@ -20,6 +20,7 @@ from scale0.broker.keys import Key, KeyTable
 from scale0.broker.state import BrokerState
 from scale0.broker.told_keys import KeyNews, KeyRow, Teller, clash, let_in
 from scale0.config import BrokerConfig
+from tests.support.examples import examples
 
 WALL = 1_900_000_000.0
 NOW = Now(100.0, WALL)
@@ -339,7 +340,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150, deadline=None)
 @given(acts)
 def test_whatever_happens_in_whatever_order_all_agree_with_the_files_in_the_end(steps: list[Any]) -> None:
     """And on the way: who heard of a revocation by its owner is not talked out of it by anything late or stale."""

@@ -19,6 +19,7 @@ from scale0.broker.state import PEER, PEER_DOORS
 from scale0.broker.told_keys import Stored, Teller, let_in
 from scale0.config import BrokerConfig
 from tests.broker.network import Network, Node, place_of
+from tests.support.examples import seeds
 
 NAMES = ("a", "b", "c", "d")
 LOOK_SECONDS = 0.5
@@ -172,7 +173,7 @@ def test_a_broker_that_is_revoked_takes_with_it_whom_it_brought() -> None:
         assert not town.keyed[name].clients()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_in_any_weather_no_key_comes_back_and_all_agree_in_the_end(seed: int) -> None:
     town, dice = Town(seed), random.Random(seed)
     town.echo = 0.1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.broker.world import World
+from tests.support.examples import examples
 
 intervals = st.sampled_from([0.05, 0.2, 1.0, 7.3])
 
@@ -17,7 +18,7 @@ def alive(world: World, name: str) -> bool:
 
 # Promise: LIVE-1
 @given(intervals, st.integers(1, 6), st.lists(st.floats(0.01, 0.99), max_size=6))
-@settings(max_examples=60)
+@examples(60)
 def test_dead_is_noticed_in_time_and_never_before(interval, liveness, beats):
     world = World(default_heartbeat_interval=interval, heartbeat_liveness=liveness)
     world.ready("backend-1", "a")
@@ -34,7 +35,7 @@ def test_dead_is_noticed_in_time_and_never_before(interval, liveness, beats):
 
 # Promise: LIVE-2
 @given(st.integers(-86_400, 86_400))
-@settings(max_examples=30)
+@examples(30)
 def test_a_jump_of_the_wall_clock_kills_nobody(jump):
     world = World()
     for number in range(4):

@@ -15,12 +15,13 @@ from scale0.broker.calls import Answered, Failed
 from scale0.broker.state import BACKEND, FRONTEND
 from tests.broker.guests import answer, ask, caller, town, until_served, worker
 from tests.broker.network import place_of
+from tests.support.examples import seeds
 
 INTERVAL = 1.0
 
 
 @pytest.mark.parametrize("make", [worker, caller])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_a_client_with_one_address_is_served_by_another_within_seconds(make: Any, seed: int):
     network, nodes = town("a", "b", "c")
     network.dice.seed(seed)
@@ -61,7 +62,7 @@ def test_it_comes_home_though_nobody_noticed_that_its_broker_was_away():
 
 
 @pytest.mark.parametrize("make", [worker, caller])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_it_comes_home_soon_however_often_its_broker_dies_and_whenever_it_is_back(make: Any, seed: int):
     """Whoever is between two brokers when its own comes back, or was told to stay just before, hears of it too."""
     network, nodes = town("a", "b", "c")
@@ -197,7 +198,7 @@ def test_a_request_that_may_run_twice_outlives_its_broker():
     assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("once", 502)]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_a_request_that_may_not_run_twice_does_not(seed: int):
     """Its broker dies, and so did the next one that is tried: that nothing left for that one says nothing of before."""
     network, nodes = town("a", "b", "c")
@@ -345,7 +346,7 @@ def test_what_an_administrator_says_goes_to_no_other_broker():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_whatever_happens_everybody_is_served_in_the_end(seed: int):
     """Kills, sleeps and cuts by chance; then all is well, and everybody is at home."""
     network, nodes = town("a", "b", "c", "d")

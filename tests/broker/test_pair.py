@@ -14,6 +14,7 @@ from scale0.broker.calls import Answered, Failed
 from scale0.broker.state import BACKEND, FRONTEND
 from tests.broker.guests import answer, ask, caller, town, until_served, worker
 from tests.broker.network import Guest, Network, Node
+from tests.support.examples import seeds
 
 
 def pair(**more: Any) -> tuple[Network, dict[str, Node]]:
@@ -85,7 +86,7 @@ def test_somebody_who_cannot_be_told_where_to_go_hears_503():
 
 
 @pytest.mark.parametrize("make", [worker, caller])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_it_serves_the_clients_of_an_active_broker_that_died_within_five_seconds(make: Any, seed: int):
     network, nodes = pair()
     network.dice.seed(seed)
@@ -161,7 +162,7 @@ def test_who_asks_in_the_moment_when_the_active_broker_drains_is_sent_to_the_sta
     assert [news.tag for news in asker.told(Answered)] == ["x"]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_it_gives_way_and_nothing_that_was_asked_for_is_lost(seed: int):
     """Calls that must not run twice, one every 0.1 s, while the active broker comes back."""
     network, nodes = pair()
@@ -210,7 +211,7 @@ def test_what_a_worker_of_the_standby_can_do_is_asked_for_until_it_has_gone():
     assert nodes["s"].broker.state.standby
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_an_active_broker_that_dies_again_finds_its_standby_serving(seed: int):
     network, nodes = pair()
     network.dice.seed(seed)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scale0.base.step import Step
 from scale0.broker.requests import ABANDONED_SLOT_SECONDS
 from tests.broker.world import World
+from tests.support.examples import examples
 
 FRONTENDS = ("frontend-1", "frontend-2", "frontend-3")
 BACKENDS = ("backend-1", "backend-2", "backend-3")
@@ -141,7 +141,7 @@ class Exchange(RuleBasedStateMachine):
 
 
 TestExchange = Exchange.TestCase
-TestExchange.settings = settings(max_examples=120, stateful_step_count=30)
+TestExchange.settings = examples(120, stateful_step_count=30)
 
 
 def test_a_slot_that_nobody_waits_for_is_free_when_the_backend_answers():

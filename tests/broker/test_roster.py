@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from scale0.broker.roster import Backend, Roster
+from tests.support.examples import examples
 
 SERVICES = ("a", "b", "c", "d")
 services = st.sets(st.sampled_from(SERVICES))
@@ -102,7 +102,7 @@ class RosterAndModel(RuleBasedStateMachine):
 
 
 TestRosterAndModel = RosterAndModel.TestCase
-TestRosterAndModel.settings = settings(max_examples=150, stateful_step_count=40)
+TestRosterAndModel.settings = examples(150, stateful_step_count=40)
 
 
 def test_backends_that_come_and_go_leave_no_heap_behind():

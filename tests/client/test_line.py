@@ -18,6 +18,7 @@ from scale0.broker.frontend import FrontendSession
 from scale0.broker.line import WAITED_SECONDS
 from scale0.broker.line_step import Ended, LineStep, Lost, Up
 from tests.client.bench import HASH, WALL, Bench
+from tests.support.examples import seeds
 
 PLACE = "tcp://127.0.0.1:5701"
 OTHER = "tcp://127.0.0.1:5801"
@@ -47,7 +48,7 @@ def up(bench: Bench) -> Bench:
 
 
 @pytest.mark.parametrize("make", [backend, frontend])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_every_attempt_waits_a_random_time_below_a_ceiling_that_doubles(make: Callable[..., Bench], seed: int) -> None:
     bench = make(seed=seed)
     assert bench.opened == [PLACE], "the first one of all does not wait"
@@ -75,7 +76,7 @@ def test_delays_fill_the_whole_range_and_start_again_after_success() -> None:
     assert 0.4 < sum(delays) / len(delays) < 0.6, "full jitter, the first attempt included"
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_while_somebody_waits_attempts_are_seconds_apart(seed: int) -> None:
     """Promise: CLIENT-6. A delay longer than what is left of a call would make its time worth nothing."""
     bench = frontend(seed=seed)
@@ -89,7 +90,7 @@ def test_while_somebody_waits_attempts_are_seconds_apart(seed: int) -> None:
     assert not bench.take(Failed)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_who_begins_to_wait_does_not_wait_for_a_delay_of_calmer_times(seed: int) -> None:
     """Promise: CLIENT-6"""
     bench = frontend(seed=seed)

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -15,6 +14,7 @@ from scale0.broker.calls import GRACE_SECONDS, Answered, Failed, Managed, Partia
 from scale0.broker.frontend import FrontendSession
 from scale0.broker.line import DOWN, ENDED, UP
 from tests.client.bench import Bench
+from tests.support.examples import examples
 
 PLACE = "tcp://127.0.0.1:5700"
 GRAIN_SECONDS = 1 / 32
@@ -406,7 +406,7 @@ class EveryCallEnds(RuleBasedStateMachine):
 
 
 TestEveryCallEnds = EveryCallEnds.TestCase
-TestEveryCallEnds.settings = settings(max_examples=150, stateful_step_count=40)
+TestEveryCallEnds.settings = examples(150, stateful_step_count=40)
 
 
 @pytest.mark.parametrize("seed", range(3))

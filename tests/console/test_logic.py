@@ -10,6 +10,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / ".venv-node" / "bin"
 """Where `scripts/console` puts a Node, if the machine has none."""

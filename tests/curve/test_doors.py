@@ -33,14 +33,6 @@ def ping(raw: Raw) -> None:
     raw.say("REQUEST", {"service": "scale0.ping", "id": 1})
 
 
-def hears(lock: Lock, door: str, pair: Any, seconds: float = PUBLISHED_SECONDS) -> bool:
-    """True if a subscriber with this key hears anything of the configuration, or of a task."""
-    socket = lock.subscriber(door, pair)
-    heard = bool(socket.poll(round(seconds * 1000)))
-    socket.close(linger=0)
-    return heard
-
-
 def stranger(lock: Lock, who: str, door: str) -> Any:
     """A key that must not work here; None: no key at all."""
     if who == "nobody":
@@ -57,36 +49,53 @@ def stranger(lock: Lock, who: str, door: str) -> Any:
     return lock.new(role, unique("other"))
 
 
-@pytest.mark.parametrize(
-    ("door", "who"),
-    [
-        (door, who)
-        for door in ROUTERS
-        for who in ("unknown", "revoked", "nobody", "a frontend", "a backend", "a peer")
-        if who != f"a {door}"
-    ],
-)
-def test_a_key_that_is_not_stored_for_a_router_gets_no_answer(lock: Lock, door: str, who: str) -> None:
-    raw = lock.raw(door, stranger(lock, who, door))
-    speak(raw, door)
-    if door == "frontend":
-        ping(raw)
-        raw.frames(b'{"jsonrpc":"2.0","id":1,"method":"zerotask.broker.client_connect","params":[]}')
-        raw.frames(b"", b"MDPC01", b"mmi.service", b"x")
-    raw.say("MANAGEMENTREQ", {"command": "status", "id": "m"})
-    assert raw.silent(MOMENT_SECONDS)
+STRANGERS = ("unknown", "revoked", "nobody", "a frontend", "a backend", "a peer")
+
+
+@pytest.mark.parametrize("door", ROUTERS)
+def test_a_key_that_is_not_stored_for_a_router_gets_no_answer(lock: Lock, door: str) -> None:
+    raws = {who: lock.raw(door, stranger(lock, who, door)) for who in STRANGERS if who != f"a {door}"}
+    for raw in raws.values():
+        speak(raw, door)
+        if door == "frontend":
+            ping(raw)
+            raw.frames(b'{"jsonrpc":"2.0","id":1,"method":"zerotask.broker.client_connect","params":[]}')
+            raw.frames(b"", b"MDPC01", b"mmi.service", b"x")
+        raw.say("MANAGEMENTREQ", {"command": "status", "id": "m"})
+    assert answered(raws, MOMENT_SECONDS) == {}
+
+
+def answered(raws: dict[str, Raw], seconds: float) -> dict[str, list[tuple[str, Any]]]:
+    """Whoever hears anything within this time, and what."""
+    end = time.monotonic() + seconds
+    found: dict[str, list[tuple[str, Any]]] = {}
+    names = {raw.socket: name for name, raw in raws.items()}
+    while (left := end - time.monotonic()) > 0:
+        for socket in zmq.select(list(names), [], [], left)[0]:
+            heard = raws[names[socket]].hear()
+            found.setdefault(names[socket], []).append((heard.command, heard.code))
+    return found
 
 
 @pytest.mark.parametrize("door", PUBLISHERS)
-@pytest.mark.parametrize("who", ["unknown", "revoked", "a peer", "nobody"])
-def test_a_key_that_is_not_stored_hears_nothing_published(lock: Lock, door: str, who: str) -> None:
-    if (door, who) == ("config_pub", "a peer"):
-        assert all(hears(lock, door, lock.new(role, unique("reader"))) for role in ROLES)  # all three are right
-        return
+def test_a_key_that_is_not_stored_hears_nothing_published(lock: Lock, door: str) -> None:
+    # All three roles may hear of configuration.
+    wrong = [who for who in ("unknown", "revoked", "a peer", "nobody") if (door, who) != ("config_pub", "a peer")]
+    pairs = {who: stranger(lock, who, door) for who in wrong}
     announced = announce(lock) if door == "task_pub" else None
-    assert not hears(lock, door, stranger(lock, who, door), 1.5)
+    sockets = {lock.subscriber(door, pair): who for who, pair in pairs.items()}
+    assert [sockets[socket] for socket in zmq.select(list(sockets), [], [], 1.5)[0]] == []
+    for socket in sockets:
+        socket.close(linger=0)
     if announced is not None:
         announced.close()
+
+
+def test_every_role_hears_of_configuration(lock: Lock) -> None:
+    for role in ROLES:
+        socket = lock.subscriber("config_pub", lock.new(role, unique("reader")))
+        assert socket.poll(round(PUBLISHED_SECONDS * 1000)), role
+        socket.close(linger=0)
 
 
 def test_a_name_and_a_password_are_no_key(lock: Lock) -> None:
@@ -149,33 +158,35 @@ def test_a_key_that_comes_is_let_in_without_a_restart(lock: Lock) -> None:
     assert lock.raw("frontend", pair).request("scale0.ping").command == "REPLY"
 
 
-@pytest.mark.parametrize("door", ROUTERS)
-@pytest.mark.parametrize("routing_id", [b"", b"chosen"])
-def test_a_key_taken_away_is_worth_nothing_on_a_connection_that_was_there(
-    lock: Lock, door: str, routing_id: bytes
-) -> None:
-    name = unique("leaving")
-    pair = new_pair()
-    path = lock.store(door, name, pair)
-    lock.admitted(door, pair)
-    raw = lock.raw(door, pair, routing_id and routing_id + door.encode())
-    say_something(raw, door, name)
-    assert raw.hear().command in ("CONFIG", "HELLO")
-    path.unlink()
+def test_a_key_taken_away_is_worth_nothing_on_a_connection_that_was_there(lock: Lock) -> None:
+    """At each router, for those who choose their routing id and those who do not."""
+    doors = {f"{door} {routing_id!r}": (door, routing_id) for door in ROUTERS for routing_id in (b"", b"chosen")}
+    names = {who: unique("leaving") for who in doors}
+    raws, paths = {}, []
+    for who, (door, routing_id) in doors.items():
+        pair = new_pair()
+        paths.append(lock.store(door, names[who], pair))
+        lock.admitted(door, pair)
+        raws[who] = lock.raw(door, pair, routing_id and routing_id + door.encode())
+        say_something(raws[who], door, names[who])
+        assert raws[who].hear().command in ("CONFIG", "HELLO")
+    for path in paths:
+        path.unlink()
+
+    def say_all() -> dict[str, list[tuple[str, Any]]]:
+        for who, raw in raws.items():
+            say_something(raw, doors[who][0], names[who])
+        return answered(raws, MOMENT_SECONDS)
+
     end = time.monotonic() + GONE_SECONDS
-    told = []
-    while time.monotonic() < end:
-        say_something(raw, door, name)
-        heard = raw.hear_or_none(MOMENT_SECONDS)
-        if heard is None:
-            break
-        told.append((heard.command, heard.code))
-    else:
-        raise AssertionError("it is still answered")
-    if door != "peer":
-        assert ("DISCONNECTERROR", 403) in told
-    say_something(raw, door, name)
-    assert raw.silent(MOMENT_SECONDS)
+    told: dict[str, list[tuple[str, Any]]] = {}
+    while heard := say_all():
+        assert time.monotonic() < end, f"still answered: {heard}"
+        for who, words in heard.items():
+            told.setdefault(who, []).extend(words)
+    for who, (door, _) in doors.items():
+        assert door == "peer" or ("DISCONNECTERROR", 403) in told[who], who
+    assert say_all() == {}
 
 
 def say_something(raw: Raw, door: str, name: str) -> None:

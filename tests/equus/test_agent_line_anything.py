@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.equus import words
@@ -15,6 +15,7 @@ from scale0.equus.agent_line import ACCEPTED, DOWN, GREETED, MAX_BACKOFF_SECONDS
 from scale0.equus.agent_news import Accepted, Delivered, Lost, Place, RunCheck, Undelivered
 from scale0.equus.words import MAX_INT, Word
 from tests.equus.agent_story import HERE, THERE, Story
+from tests.support.examples import examples, seeds
 
 pytestmark = pytest.mark.slow
 
@@ -166,7 +167,7 @@ def ends_well(agent: Promises) -> None:
     assert not agent.owed
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(inputs, min_size=5, max_size=60), st.integers(0, 5), st.integers(1, 3))
 def test_whatever_happens_every_promise_is_kept(plan, seed, places):
     agent = Promises(*[(f"helen-{number}", 1) for number in range(places)], seed=seed)
@@ -175,7 +176,7 @@ def test_whatever_happens_every_promise_is_kept(plan, seed, places):
     ends_well(agent)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_a_long_life_keeps_every_promise(seed):
     chance = random.Random(seed)
     agent = Promises(HERE, THERE, seed=seed)

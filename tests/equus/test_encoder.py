@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.equus import words
 from scale0.equus.encoder import MAX_ERROR_CHARS, encode, in_one_line
 from scale0.equus.parser import FORMS_OF_BOTH, FORMS_TO_AGENT, FORMS_TO_HELEN, INT, NO_BLOB, STRING, Form, Parser
 from scale0.equus.words import MAX_BLOB_BYTES, MAX_DATA_BYTES, MAX_INT, MAX_LINE_BYTES
+from tests.support.examples import examples
 
 ints = st.one_of(st.integers(0, MAX_INT), st.sampled_from([0, 1, MAX_INT]))
 
@@ -40,7 +41,7 @@ conversations = st.one_of(
 
 
 # Promise: AGENT-1
-@settings(max_examples=400)
+@examples(400)
 @given(conversations, st.lists(st.integers(0, 10_000), max_size=20))
 def test_what_is_written_is_read_as_the_same_words_in_every_cut(conversation, cuts):
     to_helen, said = conversation

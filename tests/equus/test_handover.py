@@ -17,6 +17,7 @@ from scale0.equus.moved import KEPT_SECONDS, RETURN_SECONDS, Bundle, open_bundle
 from scale0.equus.words import Accepted, Hello, Redirect, Report, Schedule
 from tests.equus.handover_world import World
 from tests.equus.helen_world import HelenWorld
+from tests.support.examples import seeds
 
 PAGER = Reaction(name="pager", type="webhook", url="http://127.0.0.1:1/x", limit=10_000)
 DISK = CheckDefinition(name="disk", interval=60.0, max_attempts=1, handlers=("pager",))
@@ -510,7 +511,7 @@ def disturb(world: World, dice: random.Random, crashes: bool) -> None:
 
 
 # Promise: AGENT-23
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_whatever_agents_do_each_result_counts_once_over_all_journals(seed: int):
     """As long as the Helen who had an agent answers, which she does within 2 seconds here."""
     dice = random.Random(seed)
@@ -525,7 +526,7 @@ def test_whatever_agents_do_each_result_counts_once_over_all_journals(seed: int)
 
 
 # Promise: AGENT-23
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_whatever_helens_do_nothing_is_lost_and_one_of_them_has_each_agent_in_the_end(seed: int):
     dice = random.Random(seed)
     world = World("h1", "h2", "h3", part=PART, seed=seed)

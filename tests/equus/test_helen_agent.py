@@ -13,6 +13,7 @@ from scale0.equus.agent_line import ACCEPTED, AgentSession
 from scale0.equus.agent_news import AgentStep, Delivered, RunCheck, TakeSchedule, Undelivered
 from scale0.equus.watch import Watch, WatchRows
 from tests.equus.helen_world import HelenWorld
+from tests.support.examples import seeds
 
 PART = msgspec.json.encode({"checks": [{"name": "load", "interval": 60}]})
 
@@ -149,7 +150,7 @@ def test_an_idle_pair_stays_together():
 
 
 # Promise: AGENT-6, AGENT-7
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_every_result_counts_once_whatever_is_cut_or_killed(seed: int):
     chance = random.Random(seed)
     world = helen()

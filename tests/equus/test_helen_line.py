@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.base.now import Now
@@ -12,6 +12,7 @@ from scale0.equus.encoder import encode
 from scale0.equus.helen_line import MAX_GIVEN_UP, HelenLine
 from scale0.equus.words import MAX_INT, Check, Data, Error, File, Hello, Pong, Result
 from tests.equus.helen_world import HelenWorld, report
+from tests.support.examples import examples
 
 FAULTS = {
     "a line over 8 KiB": b"x" * 8_193,
@@ -170,7 +171,7 @@ def test_an_agent_that_answers_now_and_then_stays():
 
 
 # Promise: AGENT-2
-@settings(max_examples=200, deadline=None)
+@examples(200, deadline=None)
 @given(
     st.lists(st.one_of(st.binary(max_size=30), st.sampled_from([*FAULTS.values(), b"hello 2 x\n", b"\n"])), max_size=8)
 )

@@ -21,7 +21,7 @@ import pytest
 
 from scale0.client.client import Client
 from scale0.events import journal
-from scale0.io.files import TOKEN_FILE
+from scale0.io.secret_files import TOKEN_FILE
 from tests.helen.helen_process import HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
 

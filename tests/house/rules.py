@@ -89,11 +89,17 @@ UNHELPFUL_WORDS: Final = ("Manager", "Handler", "Helper", "Util")
 
 def complaints(source: str, room: str) -> list[str]:
     """Everything that is wrong with one file of `room`."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     found = [*size(tree, source), *names(tree), *imports(tree, room), *dangers(tree)]
     if room in PURE_ROOMS:
         found += impurities(tree)
     return found
+
+
+@lru_cache(maxsize=1)
+def parsed(source: str) -> ast.Module:
+    """The tree of a file; kept while more is asked of it."""
+    return ast.parse(source)
 
 
 @lru_cache(maxsize=1)
@@ -220,6 +226,7 @@ def references(tree: ast.Module) -> Iterator[tuple[int, str]]:
     own = {node.name for node in nodes(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     arguments = {node.arg for node in nodes(tree) if isinstance(node, ast.arg)}
     stored = {node.id for node in nodes(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    local = own | arguments | stored
     for node in nodes(tree):
         if isinstance(node, ast.Attribute):
             dotted = spelled(node)
@@ -229,7 +236,7 @@ def references(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             if node.id in meanings:
                 yield node.lineno, meanings[node.id]
-            elif node.id not in own | arguments | stored:
+            elif node.id not in local:
                 yield node.lineno, node.id
 
 

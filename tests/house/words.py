@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+NEW_LINE: Final = "\n"
+
+
 def _any_of(*pieces: tuple[str, ...]) -> str:
-    return "|".join(re.escape("".join(each)) for each in pieces)
+    return "|".join(re.escape("".join(each).lower()) for each in pieces)
 
 
 HOSTS: Final = re.compile(
@@ -41,9 +44,8 @@ HOSTS: Final = re.compile(
         ("unp", "kg.com"),
         ("cdn", "js.com"),
     ),
-    re.IGNORECASE,
 )
-"""Where packages come from is for each machine's own configuration to say."""
+"""Where packages come from is for each machine's own configuration to say. In small letters, as what is searched."""
 
 PATHS: Final = re.compile(
     r"(?<![\w.)}\]/~*$-])/(?:" + _any_of(("ro", "ot"), ("wo", "rk")) + r")(?![\w-])|(?<![\w.])/(?:home|Users)/\w"
@@ -67,18 +69,17 @@ WORDS: Final = re.compile(
         ("LL", "M"),
     )
     + r")s?\b",
-    re.IGNORECASE,
 )
-"""The project speaks of itself alone."""
+"""The project speaks of itself alone. In small letters, too."""
 
 
 def complaints(text: str) -> Iterator[str]:
-    """Everything in one file that it must not say."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        for pattern, reason in (
-            (HOSTS, "names a package host"),
-            (PATHS, "a path of one machine"),
-            (WORDS, "not about us"),
-        ):
-            for match in pattern.finditer(line):
-                yield f"{number}: {match[0]!r}: {reason}"
+    """Everything in one file that it must not say; none of it goes over the end of a line."""
+    small = text.lower()  # a search that minds no case takes ten times as long
+    for pattern, within, reason in (
+        (HOSTS, small, "names a package host"),
+        (PATHS, text, "a path of one machine"),
+        (WORDS, small, "not about us"),
+    ):
+        for match in pattern.finditer(within):
+            yield f"{within.count(NEW_LINE, 0, match.start()) + 1}: {match[0]!r}: {reason}"

@@ -17,8 +17,8 @@ import zmq.asyncio
 from scale0.base.errors import ConfigError
 from scale0.broker.broker import Broker
 from scale0.config import BrokerConfig
-from scale0.io.files import TOKEN_FILE
 from scale0.io.process import run_broker, serve
+from scale0.io.secret_files import TOKEN_FILE
 from scale0.store.interface import StoreFailed
 from scale0.store.memory import MemoryStore
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.majordomo.town import C01, C02, EMPTY, FINAL_02, HEARTBEAT_02, READY, W01, W02, Town
+from tests.support.examples import examples
 
 commands = st.sampled_from([bytes([number]) for number in range(8)])
 names = st.sampled_from([b"echo", b"mmi.service", b"mmi.x", b"scale0.ping", b"scale0.x", b"x\n", b"\xff", 300 * b"n"])
@@ -26,7 +27,7 @@ turn = st.tuples(
 
 
 # Promise: MDP-5
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(turn, max_size=12))
 def test_nothing_that_a_stranger_says_raises_or_disturbs_another(turns):
     town = Town()
@@ -44,7 +45,7 @@ def test_nothing_that_a_stranger_says_raises_or_disturbs_another(turns):
     assert town.hears("cgood") == [[EMPTY, C01, b"good", b"answer"]]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(st.tuples(message, st.sampled_from([0.0, 3.0])), max_size=12))
 def test_what_a_peer_hears_is_always_a_whole_message_in_its_own_words(turns):
     town = Town()
@@ -59,7 +60,7 @@ def test_what_a_peer_hears_is_always_a_whole_message_in_its_own_words(turns):
             assert len(body) in (2, *range(5, 1_000))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.tuples(message, st.sampled_from([0.0, 3.0, 100.0])), max_size=12))
 def test_nothing_is_left_of_workers_that_are_gone(turns):
     town = Town()

@@ -13,6 +13,7 @@ from scale0.zerotask.arguments import DEFAULT_RESULT_SECONDS
 from tests.majordomo.harbour import Harbour
 from tests.majordomo.town import C02, CLIENT_REQUEST_02, DISCONNECT_02, W02
 from tests.majordomo.worker import INTERVAL
+from tests.support.examples import seeds
 
 REQUEST, REPLY, CLOSE = b"titanic.request", b"titanic.reply", b"titanic.close"
 SILENCE = 3.2 * INTERVAL
@@ -279,7 +280,7 @@ def test_a_draining_broker_begins_nothing(harbour):
     assert harbour.asks(REPLY, uuid) == [b"300"]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_whatever_dies_everything_stored_is_done_and_nothing_is_with_two(seed):
     """Clients, workers and the broker in any order; in the end one good worker does what is left."""
     chance, harbour = random.Random(seed), Harbour()

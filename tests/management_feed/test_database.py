@@ -24,6 +24,8 @@ from tests.support.postgres import postgres_database, postgres_server, postgres_
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
+pytestmark = pytest.mark.slow  # its server has to start
+
 
 class Desk:
     """A broker's store in a database, and its writer of segments."""

@@ -20,6 +20,7 @@ from scale0.management.feed import library, listener, vector
 from scale0.management.feed.feed import Feed, TooMany
 from tests.management_feed.folders import ALL, export, folder_at, rest_of, seqs, taken
 from tests.segments.folders import Folder, segment_files
+from tests.support.examples import seeds
 
 
 @contextlib.asynccontextmanager
@@ -75,7 +76,7 @@ def test_who_comes_back_is_told_all_that_came_after(folder, trim):
 
 
 # Promise: FEED-1
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_whatever_moves_meanwhile_each_event_is_told_once_and_in_order(tmp_path, seed):
     dice = random.Random(seed)
     east = folder_at(tmp_path / "east", "east-1")

@@ -18,6 +18,7 @@ from scale0.management.feed.library import Library
 from scale0.management.feed.pages import AUDIT_KINDS, page_of
 from tests.management_feed.folders import ALL, export, folder_at
 from tests.segments.folders import Folder, segment_files
+from tests.support.examples import seeds
 
 
 class Shown:
@@ -70,7 +71,7 @@ def test_all_pages_hold_each_event_once_the_newest_first(folder, exported, trim)
 
 
 # Promise: FEED-4
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_two_sources_are_merged_by_time_and_what_comes_meanwhile_disturbs_nothing(tmp_path, seed):
     dice = random.Random(seed)
     folders = [folder_at(tmp_path / name, name) for name in ("a", "b")]

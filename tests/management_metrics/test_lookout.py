@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scale0.io.files import TOKEN_FILE
+from scale0.io.secret_files import TOKEN_FILE
 from scale0.management.metrics import lookout as module
 from scale0.management.metrics.lookout import Lookout
 from scale0.management.network import Network

@@ -37,15 +37,13 @@ def test_these_checks_are_built_in():
 
 # Promise: CHECK-6
 @pytest.mark.parametrize("name", sorted(CHECKS))
-@pytest.mark.parametrize(
-    "args", [b"{", b"[]", b"\xff", b"null", b'{"nosuch": 1}', b"[" * 100_000, b'{"warn": NaN}', b"7"]
-)
-def test_wrong_args_are_unknown_and_say_so(name, args):
-    found = BUILT_IN[name].run(args, 1.0)
-    assert found.state == "unknown"
-    assert found.message.startswith(f"{name}: ")
-    assert found.seconds is not None
-    assert found.started == pytest.approx(time.time(), abs=60)
+def test_wrong_args_are_unknown_and_say_so(name):
+    for args in (b"{", b"[]", b"\xff", b"null", b'{"nosuch": 1}', b"[" * 100_000, b'{"warn": NaN}', b"7"):
+        found = BUILT_IN[name].run(args, 1.0)
+        assert found.state == "unknown"
+        assert found.message.startswith(f"{name}: ")
+        assert found.seconds is not None
+        assert found.started == pytest.approx(time.time(), abs=60)
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))

@@ -23,6 +23,8 @@ from tests.support.postgres import postgres_database, postgres_server, postgres_
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
+pytestmark = pytest.mark.slow  # its server has to start
+
 
 def settings_of(url: str, source: str, folder: Path) -> Settings:
     (folder / source).mkdir(exist_ok=True)

@@ -13,6 +13,7 @@ from scale0.io.segments.filters import Choice
 from scale0.io.segments.history import History, events_of, open_history
 from scale0.io.segments.writer import Writer
 from tests.segments.folders import Folder, segment_files
+from tests.support.examples import seeds
 
 ALL = Choice()
 
@@ -72,7 +73,7 @@ def test_segments_that_overlap_give_each_event_once(folder):
     history.close()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_nothing_is_missed_or_told_twice_while_events_move_to_segments(tmp_path, seed):
     dice = random.Random(seed)
     folder = Folder(tmp_path / "data", wall=time.time())

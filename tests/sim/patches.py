@@ -7,6 +7,7 @@ says; if they stand nowhere, the patch is out of date, and the error shows what 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ class Planted(NamedTuple):
     name: str
     promises: tuple[str, ...]
     run: tuple[str, ...]
+    """Arguments of the simulation: somewhere in these seeds it shows."""
+    seed: tuple[str, ...]
+    """The same for one of these seeds, which shows it soon: that one is tried first."""
     hunks: tuple[Hunk, ...]
 
 
@@ -51,7 +55,7 @@ def read_patch(path: Path) -> Planted:
         new.clear()
 
     for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith(("Promise: ", "Run: ")):
+        if line.startswith(("Promise: ", "Run: ", "Seed: ")):
             key, _, value = line.partition(": ")
             header[key] = value
         elif line.startswith(("--- ", "+++ ")):
@@ -68,11 +72,20 @@ def read_patch(path: Path) -> Planted:
                 new.append(line[1:])
     close()
     promises = tuple(name.strip() for name in header["Promise"].split(","))
-    return Planted(path.stem, promises, tuple(header["Run"].split()), tuple(hunks))
+    run = tuple(header["Run"].split())
+    return Planted(path.stem, promises, run, one_seed(run, header.get("Seed", "")), tuple(hunks))
+
+
+def one_seed(run: tuple[str, ...], seed: str) -> tuple[str, ...]:
+    """What `Seed: 3 --minutes 4` makes of a run: its kind and its faults, and nothing else of it."""
+    given = dict(pairwise(run))
+    number, *rest = seed.split() or [given.get("--first", "1"), "--minutes", given.get("--minutes", "6")]
+    kept = [word for name in ("--kind", "--faults") if name in given for word in (name, given[name])]
+    return (*kept, *rest, "--first", number, "--seeds", "1")
 
 
 def apply(planted: Planted, folder: Path) -> None:
-    """Change the files below `folder`."""
+    """Change the files below `folder`, which are copies."""
     for hunk in planted.hunks:
         path = folder / hunk.file
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -13,7 +13,8 @@ import pytest
 
 import scale0
 from scale0.testing.promises import PROMISES
-from tests.sim.patches import OutOfDate, Planted, apply, read_patch
+from scale0.testing.sim import main
+from tests.sim.patches import OutOfDate, Planted, apply, one_seed, read_patch
 
 pytestmark = pytest.mark.slow
 
@@ -21,22 +22,24 @@ PACKAGE = Path(scale0.__file__).parent
 PATCHES = [read_patch(path) for path in sorted((Path(__file__).parent / "planted").glob("*.patch"))]
 
 
-def runs() -> list[tuple[str, ...]]:
-    """What the patches run, but for runs that are the beginning of another one."""
-    most: dict[tuple[str, ...], int] = {}
-    for run in {planted.run for planted in PATCHES}:
-        at = run.index("--seeds") + 1
-        rest = (*run[: at - 1], *run[at + 1 :])
-        most[rest] = max(most.get(rest, 0), int(run[at]))
-    return sorted((*rest, "--seeds", str(count)) for rest, count in most.items())
-
-
-RUNS = runs()
+RUNS = sorted({planted.seed for planted in PATCHES})
 
 
 def found(planted: Planted, said: str) -> bool:
     """True if one of its promises is said to be broken."""
     return any(f"broke {promise}: " in said for promise in planted.promises)
+
+
+def plant(planted: Planted, folder: Path) -> None:
+    """The package with the bug in it, below `folder`: only rooms that it changes are copied, with their bytecode."""
+    rooms = {Path(hunk.file).parts[1] for hunk in planted.hunks}
+    (folder / PACKAGE.name).mkdir()
+    for entry in PACKAGE.iterdir():
+        if entry.name in rooms:  # but not what somebody is just writing
+            shutil.copytree(entry, folder / PACKAGE.name / entry.name, ignore=shutil.ignore_patterns("*.pyc.*"))
+        else:
+            (folder / PACKAGE.name / entry.name).symlink_to(entry)
+    apply(planted, folder)
 
 
 def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -50,11 +53,10 @@ def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("planted", PATCHES, ids=[planted.name for planted in PATCHES])
 def test_a_planted_bug_is_found_by_its_promise(planted, tmp_path):
-    # Bytecode too, so that only what changes is compiled anew; but not what somebody is just writing.
-    shutil.copytree(PACKAGE, tmp_path / "scale0", ignore=shutil.ignore_patterns("*.pyc.*"))
-    apply(planted, tmp_path)
-    result = simulate(tmp_path, *planted.run, "--stop")
-    if not found(planted, result.stdout):  # perhaps it broke something else first
+    plant(planted, tmp_path)
+    result = simulate(tmp_path, *planted.seed)
+    if not found(planted, result.stdout):  # the code has changed, and other seeds show it
+        assert main(planted.run) == 0
         result = simulate(tmp_path, *planted.run)
     assert result.returncode == 1, f"nothing was found:\n{result.stdout}{result.stderr}"
     assert found(planted, result.stdout), result.stdout
@@ -62,9 +64,15 @@ def test_a_planted_bug_is_found_by_its_promise(planted, tmp_path):
 
 
 @pytest.mark.parametrize("run", RUNS, ids=[" ".join(run) for run in RUNS])
-def test_the_same_runs_without_the_bug_keep_every_promise(run):
-    result = simulate(PACKAGE.parent, *run)
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_the_same_runs_without_the_bug_keep_every_promise(run, capsys):
+    assert main(run) == 0, capsys.readouterr().out
+
+
+def test_the_seed_of_a_patch_has_the_kind_and_the_faults_of_its_run():
+    run = ("--kind", "agents", "--first", "7", "--seeds", "3", "--minutes", "9", "--faults", "a,b")
+    kept = ("--kind", "agents", "--faults", "a,b")
+    assert one_seed(run, "8 --minutes 4") == (*kept, "--minutes", "4", "--first", "8", "--seeds", "1")
+    assert one_seed(run, "") == (*kept, "--minutes", "9", "--first", "7", "--seeds", "1")
 
 
 def test_every_patch_names_promises_that_exist():

@@ -31,26 +31,13 @@ def tell(hash_seed: str, *seeds: int) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_seed_is_the_same_run_in_every_process():
-    seeds = (1, 4, 7, 12, 19)
+def test_a_seed_is_the_same_run_in_every_process_and_needs_no_sockets():
+    seeds = (7, 1, 4, 12, 19, 7)  # one of them twice in a process
     one, other = tell("1", *seeds), tell("4242", *seeds)
     assert one == other
-    assert len(one) == len(seeds) + 1
-
-
-def test_the_simulated_world_needs_no_sockets():
-    assert tell("0", 10)[-1] == "[]"
-
-
-def test_a_seed_is_the_same_run_twice_in_one_process():
-    one, _ = simulate(7, minutes=4)
-    other, _ = simulate(7, minutes=4)
-    assert one == other
-
-
-def test_other_seeds_are_other_runs():
-    sums = {simulate(seed, minutes=4)[0].check_sum for seed in (1, 2, 3)}
-    assert len(sums) == 3
+    assert one[0] == one[-2]
+    assert len({line.split()[1] for line in one[:-1]}) == len(seeds) - 1, "other seeds are other runs"
+    assert one[-1] == "[]"
 
 
 def test_every_fault_is_in_some_of_two_hundred_plans():
@@ -66,22 +53,17 @@ def test_every_fault_can_be_had_alone(fault):
 
 
 def test_the_command_tells_one_run(capsys):
-    assert main(["--seed", "10", "--minutes", "4"]) == 0
+    assert main(["--seed", "10", "--minutes", "4", "--trace"]) == 0
     said = capsys.readouterr().out
+    assert "backend-0 -> broker  b'READY'" in said
     assert "seed 10: 4 virtual minutes, calm" in said
     assert "check sum" in said
     assert "kept      all" in said
 
 
-def test_the_command_tells_all_of_it(capsys):
-    assert main(["--seed", "10", "--minutes", "4", "--trace"]) == 0
-    said = capsys.readouterr().out
-    assert "backend-0 -> broker  b'READY'" in said
-
-
 def test_the_command_runs_many(capsys):
-    assert main(["--seeds", "3", "--first", "10", "--minutes", "4"]) == 0
-    assert "3 of 3 seeds, 0 broken" in capsys.readouterr().out
+    assert main(["--seeds", "2", "--first", "10", "--minutes", "4"]) == 0
+    assert "2 of 2 seeds, 0 broken" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -14,31 +14,27 @@ SEEDS = 60
 CHUNK = 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_every_promise_is_kept(first):
-    broken = []
+    broken, faults = [], 0
     for seed in range(first, first + CHUNK):
-        outcome, _ = simulate(seed)
+        outcome, world = simulate(seed)
+        faults += sum(world.fault_counts.values())
         if outcome.broken:
             broken.append(f"seed {seed} broke {outcome.broken}: {outcome.story}\n    {replay(outcome, ())}")
     assert not broken, "\n".join(broken)
+    assert faults
 
 
 @pytest.mark.parametrize("seed", [10, 20])
-def test_in_calm_every_call_is_answered(seed):
+def test_in_calm_every_call_is_answered_and_every_task_ends(seed):
     outcome, world = simulate(seed, minutes=4)
     assert outcome.broken == "", outcome.story
     assert world.plan.calm
     assert outcome.calls > 100
     assert outcome.answered == outcome.calls
     assert outcome.tasks > 50
-
-
-def test_in_calm_every_task_is_acknowledged_and_ends():
-    outcome, world = simulate(20, minutes=4)
-    assert outcome.broken == "", outcome.story
-    assert world.tasks is not None
+    assert world.tasks is not None  # each of which is acknowledged and ends
     records = world.tasks.records.by_nonce.values()
     assert all(record.accepted is not None for record in records)
     assert all(record.told is not None for record in records if record.watched)
@@ -49,11 +45,3 @@ def test_some_seeds_have_no_tasks_and_most_have():
     assert 5 <= sum(plan.tasks is None for plan in plans) <= 15
     lost = {plan.tasks.announcements_lost for plan in plans if plan.tasks is not None}
     assert lost == {0.0, 0.3, 1.0}
-
-
-def test_a_few_seeds_under_faults_keep_every_promise():
-    for seed in (1, 2, 3):
-        outcome, world = simulate(seed, minutes=4)
-        assert outcome.broken == "", f"seed {seed}: {outcome.broken}: {outcome.story}"
-        assert not world.plan.calm
-        assert sum(world.fault_counts.values())

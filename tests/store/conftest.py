@@ -12,14 +12,17 @@ from tests.support.postgres import postgres_database, postgres_server, postgres_
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
+POSTGRES = pytest.param("postgres", marks=pytest.mark.slow)
+"""Its server takes longer to start than the floor's other stores take for everything; their stories are the same."""
 
-@pytest.fixture(params=["memory", "sqlite", "shared", "postgres"])
+
+@pytest.fixture(params=["memory", "sqlite", "shared", POSTGRES])
 def make(request, tmp_path):
     """Make a store over the same data again and again."""
     yield from stores(request, tmp_path / "data")
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", POSTGRES])
 def group(request, tmp_path):
     """A database for several brokers."""
     if request.param == "memory":

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
@@ -31,6 +30,7 @@ from scale0.store.checks import (
 )
 from scale0.store.writes import PutSetting
 from tests.store.test_twins import Twins
+from tests.support.examples import examples
 
 names = st.sampled_from(["", "a", "b", "b.c", "ü", "\uffff", "\U0001f40e"])
 small = st.binary(max_size=3)
@@ -112,4 +112,4 @@ class CheckTwins(Twins):
 
 
 TestCheckTwins = CheckTwins.TestCase
-TestCheckTwins.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestCheckTwins.settings = examples(40, stateful_step_count=20, deadline=None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -62,7 +62,10 @@ from scale0.store.tasks import (
 from scale0.store.writes import PutSetting
 from tests.store.group import MemoryGroup, PostgresGroup
 from tests.store.task_model import change, end, lease, put
+from tests.support.examples import examples
 from tests.support.postgres import forget
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LEASE_US = 1_000
 BROKERS = ("ann", "bob", "cyd")
@@ -277,9 +280,8 @@ class GroupTwins(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-@pytest.mark.timeout(300)
 def test_three_brokers_are_told_the_same_by_both(postgres_url):
     GroupTwins.url = postgres_url
     # To shrink takes minutes, since each step is a trip to a database: what fails is told as it was found.
-    few = settings(max_examples=20, stateful_step_count=25, deadline=None, phases=(Phase.generate,))
+    few = examples(20, stateful_step_count=25, deadline=None, phases=(Phase.generate,))
     run_state_machine_as_test(GroupTwins, settings=few)

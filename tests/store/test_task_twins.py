@@ -9,7 +9,6 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
@@ -48,6 +47,7 @@ from scale0.store.tasks import (
 from scale0.store.writes import PutSetting
 from tests.store.task_model import Model, change, end, lease, name_of, put
 from tests.store.test_twins import Twins
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -249,4 +249,4 @@ class TaskTwins(Twins):
 
 
 TestTaskTwins = TaskTwins.TestCase
-TestTaskTwins.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestTaskTwins.settings = examples(40, stateful_step_count=30, deadline=None)

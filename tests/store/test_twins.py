@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -31,6 +30,7 @@ from scale0.store.writes import (
     ReadJournal,
     Write,
 )
+from tests.support.examples import examples
 
 keys = st.sampled_from(["a", "b", "ü", ""])
 hashes = st.sampled_from(["aa", "bb", "ff"])
@@ -123,4 +123,4 @@ class Twins(RuleBasedStateMachine):
 
 
 TestTwins = Twins.TestCase
-TestTwins.settings = settings(max_examples=25, stateful_step_count=20)
+TestTwins.settings = examples(25, stateful_step_count=20)

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scale0.base.now import Now
 from scale0.zerotask import node, node_bodies
 from scale0.zerotask.node import ENDED, RUNNING, WAITING, Given, Job, Room, Stopped, TasksInHand
+from tests.support.examples import examples
 
 NOW = Now(100.0, 1_900_000_000.0)
 Said = tuple[str, list[dict[str, Any]]]
@@ -428,7 +428,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=40)
+TestAnyOrder.settings = examples(100, stateful_step_count=40)
 
 
 # Promise: TASK-17

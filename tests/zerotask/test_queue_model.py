@@ -8,10 +8,11 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.examples import examples
 from tests.zerotask.queue_model import CODES, LATE, LEASED, OPEN, Task, Worker
 from tests.zerotask.town import CLIENTS, METHODS, NATIVES, NODES, Town, choose
 
@@ -372,8 +373,8 @@ class QueueModel(Town, RuleBasedStateMachine):
 
 TestQueueModel = pytest.mark.timeout(600)(QueueModel.TestCase)  # to find a short example takes a while
 # Without the last phase: explaining a failure takes longer than finding it.
-TestQueueModel.settings = settings(
-    max_examples=150,
+TestQueueModel.settings = examples(
+    150,
     stateful_step_count=40,
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),

@@ -1,7 +1,8 @@
 """`scale0 agent`: what runs on a watched machine.
 
-Lives here: a look at the file, and the change into stage0; the commands beside it are in `agent_enrol`. Never here: how
-an agent works. Invariant: what stays in memory is stage0 and the agent, nothing of the command line.
+Lives here: a look at the file, and the change into stage0; the commands beside it are in `agent_enrol` and
+`agent_forget`. Never here: how an agent works. Invariant: what stays in memory is stage0 and the agent, nothing of the
+command line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 import click
 
 from scale0.cli.agent_enrol import enrol, renew, revoke
+from scale0.cli.agent_forget import forget
 from scale0.cli.log_format import log_format
 
 
@@ -47,5 +49,5 @@ def agent(context: click.Context, config_file: Path | None) -> None:
     os.execv(sys.executable, [sys.executable, "-P", stage0.__file__, str(config_file)])
 
 
-for command in (enrol, renew, revoke):
+for command in (enrol, renew, revoke, forget):
     agent.add_command(command)

@@ -36,7 +36,7 @@ def forget(name: str, join: str, data_dir: Path) -> None:
     """
     from scale0.base import codes
     from scale0.client.errors import CallError
-    from scale0.io.files import TOKEN_FILE, read_secret
+    from scale0.io.secret_files import TOKEN_FILE, read_secret
 
     token = read_secret(data_dir / TOKEN_FILE)
     if token is None:

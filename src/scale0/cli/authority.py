@@ -104,7 +104,7 @@ def log_in(client: Client, credentials: Credentials) -> Credentials:
 
 def _from_file(data_dir: str | None, join: str) -> str | None:
     from scale0.config import is_loopback
-    from scale0.io.files import TOKEN_FILE, read_secret
+    from scale0.io.secret_files import TOKEN_FILE, read_secret
 
     if data_dir is None and not is_loopback(host_of(join)):
         return None

@@ -19,7 +19,7 @@ from scale0.cli.chaos_network import HOST, free_ports
 from scale0.cli.child import START_SECONDS, Broken, Child, Errand
 from scale0.cli.demo_plan import BROKERS, ENDPOINTS, GROUP, HOMES, NAME, ONE, RUNS, TWO, WATCHER
 from scale0.cli.up_watch import Monitoring
-from scale0.io.files import TOKEN_FILE, read_secret
+from scale0.io.secret_files import TOKEN_FILE, read_secret
 
 WORKER: Final = "scale0.cli.demo_worker:worker"
 MONITORING_SECONDS: Final = 60.0

@@ -146,10 +146,10 @@ def secrets(folder: Path, curve: bool, wall: float) -> Iterator[Finding]:
     from scale0.base.errors import ConfigError
     from scale0.cli import doctor_probes as probes
     from scale0.io.agent.certificate import read_certificate
-    from scale0.io.files import TOKEN_FILE
     from scale0.io.key_folder import KeyFolder
     from scale0.io.keyring import config_folder
     from scale0.io.keys import private_faults
+    from scale0.io.secret_files import TOKEN_FILE
 
     own = KeyFolder(folder)
     helen, agent = folder / "monitoring" / "helen", folder / "monitoring" / "agent"
@@ -166,8 +166,8 @@ def hear(join: str, folder: Path) -> Heard:
     """Ask the broker who it is, what time it has, and with its token all else."""
     from scale0.base.errors import Scale0Error
     from scale0.cli.network import connect
-    from scale0.io.files import TOKEN_FILE, read_secret
     from scale0.io.host import read_clock
+    from scale0.io.secret_files import TOKEN_FILE, read_secret
 
     try:
         with connect(join, LOOK_SECONDS, LOOK_SECONDS) as client:

@@ -80,7 +80,7 @@ def init(folder: Path, names: tuple[str, ...], identity: str | None, broker: str
 
 def write_config(path: Path, text: str) -> None:
     """A new file; it holds no secret, but names where they are."""
-    from scale0.io.files import write_secret
+    from scale0.io.secret_files import write_secret
 
     write_secret(path, text)
 

@@ -13,44 +13,12 @@ import click
 from scale0 import __version__
 from scale0.base.errors import Scale0Error
 from scale0.cli import faults
-from scale0.cli.access import access
-from scale0.cli.agent import agent
-from scale0.cli.agent_forget import forget
-from scale0.cli.audit import audit
-from scale0.cli.bench import bench
-from scale0.cli.broker import broker
-from scale0.cli.brokers import groups, peers, topology
-from scale0.cli.call import call
-from scale0.cli.chaos import chaos
-from scale0.cli.check import check
-from scale0.cli.command import disable, drain, enable, reload
-from scale0.cli.completion import completion
-from scale0.cli.configuration import config
-from scale0.cli.demo import demo
-from scale0.cli.doctor import doctor
-from scale0.cli.events import events
-from scale0.cli.explain import explain
-from scale0.cli.handler import handler
-from scale0.cli.helen import helen
-from scale0.cli.keys import keys, token
-from scale0.cli.look import clients, services
-from scale0.cli.management import management
-from scale0.cli.password import password
-from scale0.cli.pipeline import pipeline
-from scale0.cli.queues import error_clients, queues
-from scale0.cli.quiet import downtime, silence
-from scale0.cli.report import report
-from scale0.cli.status import status
-from scale0.cli.task import task
-from scale0.cli.top import top
-from scale0.cli.up import up
-from scale0.cli.watching import agents, checks, incidents
-from scale0.cli.worker import worker
+from scale0.cli.commands import Commands
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(context_settings=CONTEXT, commands=Commands())
 @click.version_option(__version__, prog_name="scale0")
 def cli() -> None:
     """A service network: a broker, workers that offer functions, calls to them, and agents that watch machines.
@@ -70,55 +38,6 @@ def cli() -> None:
     Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
     Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.
     """
-
-
-for command in (
-    up,
-    broker,
-    worker,
-    helen,
-    agent,
-    call,
-    task,
-    services,
-    queues,
-    clients,
-    error_clients,
-    status,
-    top,
-    peers,
-    groups,
-    topology,
-    agents,
-    checks,
-    check,
-    incidents,
-    events,
-    audit,
-    explain,
-    report,
-    handler,
-    silence,
-    downtime,
-    pipeline,
-    config,
-    enable,
-    disable,
-    drain,
-    reload,
-    keys,
-    token,
-    access,
-    management,
-    password,
-    completion,
-    doctor,
-    demo,
-    chaos,
-    bench,
-):
-    cli.add_command(command)
-agent.add_command(forget)
 
 
 def main() -> None:

@@ -119,7 +119,7 @@ def next_after(what: str, data_dir: str) -> str:
 
 def watch(broker: Broker, data_dir: Path) -> Monitoring:
     """Have this machine watched; what becomes of it is told when it is known."""
-    from scale0.io.files import TOKEN_FILE
+    from scale0.io.secret_files import TOKEN_FILE
 
     folder = (data_dir / "monitoring").absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

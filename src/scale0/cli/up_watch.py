@@ -200,7 +200,7 @@ class Monitoring:
     def _first_look(self) -> None:
         """The first checks, once, while nobody has said what to watch; and each of them now, not in a minute."""
         from scale0.client.client import Client
-        from scale0.io.files import read_secret
+        from scale0.io.secret_files import read_secret
 
         token = read_secret(self._token_file)
         if token is None:

@@ -28,8 +28,8 @@ from scale0.base.about import about
 from scale0.base.errors import Refusal, Scale0Error
 from scale0.io import certificates
 from scale0.io.certificates import Issuer, Request
-from scale0.io.files import write_secret
 from scale0.io.revocations import EVER_US, Revocations, plain_serial
+from scale0.io.secret_files import write_secret
 from scale0.io.tokens import Token, Tokens, new_token, read_token
 from scale0.store.lock import FOLDER_MODE, sync_folder
 

@@ -1,7 +1,8 @@
 """The ZeroMQ context that all links of a process share.
 
-Lives here: the context, and its end. Never here: a socket. Invariants: one context per process, and a fork gets its
-own; what was sent last leaves before the process ends, and a socket that nobody closed holds up nothing.
+Lives here: the context, and its end; how soon a half-open connection is noticed. Never here: a socket. Invariants: one
+context per process, and a fork gets its own; what was sent last leaves before the process ends, and a socket that
+nobody closed holds up nothing.
 """
 
 from __future__ import annotations
@@ -9,8 +10,15 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from typing import Final
 
 import zmq
+
+ZMTP_HEARTBEAT_MS: Final = 60_000
+"""So that half-open connections end. Rare, because libzmq looks through the timers of all connections to cancel one:
+with 10,000 of them, every 5 s cost more than half a core. Our own heartbeats are the quick ones."""
+ZMTP_TIMEOUT_MS: Final = 10_000
+"""Short against the above: it is found near the front of those timers."""
 
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
 _context_pid = 0

@@ -30,7 +30,7 @@ from scale0.broker.told_keys import Stored, clash, let_in
 from scale0.io.clock import read_now
 from scale0.io.gate import Gate
 from scale0.io.key_folder import KeyFolder
-from scale0.io.keys import Certificate
+from scale0.io.keys import Certificate, set_client
 from scale0.io.told_folder import read_told, write_told
 from scale0.io.zap import ZapDesk
 
@@ -253,10 +253,3 @@ class Curve:
     def _allows(self, domain: str, public: str) -> bool:
         key = self.table.find(domain, public)
         return key is not None and (not key.expires or read_now().wall < key.expires)
-
-
-def set_client(socket: Socket, own: Certificate, server_key: str) -> None:
-    """This socket goes to whoever has this key, and to nobody else."""
-    socket.set(zmq.CURVE_SECRETKEY, own.secret.encode())
-    socket.set(zmq.CURVE_PUBLICKEY, own.public.encode())
-    socket.set(zmq.CURVE_SERVERKEY, server_key.encode())

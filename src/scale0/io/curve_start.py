@@ -20,8 +20,8 @@ from scale0.config import WILDCARDS, BrokerConfig, is_loopback
 from scale0.io.curve import Curve
 from scale0.io.dialer import Dialer
 from scale0.io.door import Publisher, Subscriber
-from scale0.io.key_folder import LOCAL, KeyFolder
-from scale0.io.keys import SECRET_ENDING
+from scale0.io.key_folder import KeyFolder
+from scale0.io.keys import LOCAL, SECRET_ENDING
 from scale0.io.runner import Runner
 
 log = logging.getLogger("scale0.keys")

@@ -16,6 +16,7 @@ import zmq
 import zmq.utils.monitor
 
 from scale0.base.limits import Limits
+from scale0.io.context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
 from scale0.io.frames import drain, drain_admitted, readable, send_frames
 
 if TYPE_CHECKING:
@@ -25,11 +26,6 @@ HIGH_WATER_MARK: Final = 64
 """Messages that libzmq keeps per peer and direction."""
 ROUTER_SEND_MARK: Final = 16
 """Messages that libzmq keeps for one client, whatever their size; beyond it we count bytes ourselves."""
-ZMTP_HEARTBEAT_MS: Final = 60_000
-"""So that half-open connections end. Rare, because libzmq looks through the timers of all connections to cancel one:
-with 10,000 of them, every 5 s cost more than half a core. Our own heartbeats are the quick ones."""
-ZMTP_TIMEOUT_MS: Final = 10_000
-"""Short against the above: it is found near the front of those timers."""
 HANDSHAKE_MS: Final = 5_000
 """A stranger that does not finish its handshake is let go."""
 BACKLOG: Final = 4_096

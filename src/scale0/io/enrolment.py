@@ -27,7 +27,8 @@ from scale0.equus import words
 from scale0.equus.encoder import encode, in_one_line
 from scale0.equus.parser import Fault, Parser
 from scale0.io import certificates
-from scale0.io.files import read_config, write_secret
+from scale0.io.files import read_config
+from scale0.io.secret_files import write_secret
 from scale0.io.tokens import Token
 from scale0.store.lock import FOLDER_MODE, sync_folder
 

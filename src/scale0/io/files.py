@@ -1,20 +1,15 @@
-"""Files: configuration in, tokens out.
+"""Files of configuration.
 
-Lives here: reading and writing whole small files. Never here: what is in them. Invariant: a file with a secret is
-readable by its owner alone from its first byte on.
+Lives here: reading them. Never here: what is in them; and no secret: those are in `secret_files`.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from scale0.base.errors import ConfigError
 from scale0.config import MAX_DOCUMENT_BYTES, form_of, parse
-
-TOKEN_FILE: Final = "token"
-"""In `data_dir`: authorises management on the broker's own machine."""
 
 Schema = TypeVar("Schema")
 
@@ -30,24 +25,3 @@ def read_config(path: Path, schema: type[Schema]) -> Schema:
         return parse(data, form_of(path.name), schema)
     except ConfigError as error:
         raise ConfigError([f"{path}: {reason}" for reason in error.reasons]) from error
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-
-
-def read_secret(path: Path) -> str | None:
-    """A secret, or None where there is none or it is not ours."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None

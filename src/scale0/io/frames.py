@@ -7,6 +7,7 @@ five frames, against 1 and 4 here. Invariant: nothing here waits.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final, Protocol
 
@@ -18,6 +19,9 @@ from zmq.backend import zmq_poll
 POLLIN: Final = int(zmq.POLLIN)
 NOBLOCK: Final = int(zmq.NOBLOCK)
 MORE: Final = int(zmq.SNDMORE) | NOBLOCK
+
+EVENT: Final = struct.Struct("=Hi")
+"""How libzmq writes what a monitor tells: the event, and a value."""
 
 _send: Final = Plain.send
 _receive: Final = Plain.recv
@@ -31,6 +35,12 @@ def send_frames(socket: Socket, frames: list[bytes]) -> None:
     for frame in frames[:last]:
         _send(socket, frame, MORE)
     _send(socket, frames[last], NOBLOCK)
+
+
+def receive_event(monitor: Socket) -> int:
+    """What a monitor tells, else `zmq.Again` is raised. With pyzmq's own reader every client would import asyncio."""
+    event, _value = EVENT.unpack(receive_frames(monitor)[0])
+    return int(event)
 
 
 def receive_frames(socket: Socket) -> list[bytes]:

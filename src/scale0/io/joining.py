@@ -24,10 +24,9 @@ from scale0.base import codes
 from scale0.base.errors import Scale0Error
 from scale0.broker import options, wire
 from scale0.broker.keys import ROLES
-from scale0.io.curve import set_client
 from scale0.io.key_folder import KeyFolder, folder_of
 from scale0.io.keyring import config_folder
-from scale0.io.keys import SECRET_ENDING, Certificate, new_certificate, public_of, read_pair, write_pair
+from scale0.io.keys import SECRET_ENDING, Certificate, new_certificate, public_of, read_pair, set_client, write_pair
 
 PREFIX: Final = "s0join."
 ANSWER_SECONDS: Final = 10.0

@@ -25,8 +25,9 @@ from scale0.base import codes
 from scale0.base.errors import ConfigError, Refusal
 from scale0.broker.enrolment import StoreKey
 from scale0.broker.keys import ROLES, Key, KeyTable, is_name
-from scale0.io.files import write_secret
 from scale0.io.keys import (
+    KEYS_FOLDER,
+    LOCAL,
     OTHERS_WRITE,
     PUBLIC_ENDING,
     SECRET_ENDING,
@@ -39,13 +40,12 @@ from scale0.io.keys import (
     write_pair,
     write_public,
 )
+from scale0.io.secret_files import write_secret
 from scale0.io.told_folder import TOLD
 from scale0.store.lock import sync_folder
 
-KEYS_FOLDER: Final = "keys"
 SERVER: Final = "server"
 TOKENS: Final = "tokens"
-LOCAL: Final = "local"
 PLACES: Final = "places.json"
 """Beside the broker's own pair: where it is."""
 MAX_KEYS: Final = 100_000

@@ -19,9 +19,7 @@ import zmq
 from scale0.base.about import about
 from scale0.base.errors import ConfigError
 from scale0.broker.book import Book
-from scale0.io.curve import set_client
-from scale0.io.key_folder import KEYS_FOLDER, LOCAL
-from scale0.io.keys import SECRET_ENDING, Certificate, read_pair, read_public
+from scale0.io.keys import KEYS_FOLDER, LOCAL, SECRET_ENDING, Certificate, read_pair, read_public, set_client
 
 log = logging.getLogger("scale0.keys")
 

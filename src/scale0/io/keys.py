@@ -17,8 +17,12 @@ import zmq
 import zmq.utils.z85
 
 from scale0.base.errors import ConfigError
-from scale0.io.files import write_secret
+from scale0.io.secret_files import write_secret
 
+KEYS_FOLDER: Final = "keys"
+"""In `data_dir` of a broker, and among the configuration of a user."""
+LOCAL: Final = "local"
+"""In it: keys for what runs on the broker's own machine."""
 PUBLIC_ENDING: Final = ".key"
 SECRET_ENDING: Final = ".key_secret"
 MAX_FILE_BYTES: Final = 16_384
@@ -172,3 +176,10 @@ def private_faults(path: Path, forbidden: int = OTHERS) -> list[str]:
         return []
     wanted = "700" if stat.S_ISDIR(found.st_mode) else "600"
     return [f"{path}: others have access to it (mode {stat.S_IMODE(found.st_mode):o}): chmod {wanted} {path}"]
+
+
+def set_client(socket: zmq.Socket[bytes], own: Certificate, server_key: str) -> None:
+    """This socket goes to whoever has this key, and to nobody else."""
+    socket.set(zmq.CURVE_SECRETKEY, own.secret.encode())
+    socket.set(zmq.CURVE_PUBLICKEY, own.public.encode())
+    socket.set(zmq.CURVE_SERVERKEY, server_key.encode())

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import zmq
-import zmq.utils.monitor
 
 from scale0.base.limits import Limits
 from scale0.base.now import Now
@@ -28,9 +27,8 @@ from scale0.broker.line import KEYS_REFUSED
 from scale0.broker.line_step import LineStep
 from scale0.broker.wire import BATCH, batch_length, encode, encode_batch
 from scale0.io.clock import read_now
-from scale0.io.context import count_sockets, shared_context
-from scale0.io.door import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
-from scale0.io.frames import drain, readable, send_frames
+from scale0.io.context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS, count_sockets, shared_context
+from scale0.io.frames import drain, readable, receive_event, send_frames
 
 if TYPE_CHECKING:
     from scale0.io.keyring import ClientKeys
@@ -246,7 +244,7 @@ class Link:
         broken = False
         while self._monitor is not None:
             try:
-                event = zmq.utils.monitor.recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+                event = receive_event(self._monitor)
             except zmq.Again:
                 break
             if event & UNSHAKEN:

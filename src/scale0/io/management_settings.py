@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from scale0.config import WILDCARDS, BrokerConfig, Export
-from scale0.io.files import TOKEN_FILE
+from scale0.io.secret_files import TOKEN_FILE
 
 LOOPBACK: Final = "127.0.0.1"
 STARTED_FILE: Final = "management.started"

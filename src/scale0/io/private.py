@@ -18,7 +18,7 @@ from typing import Final
 from scale0.base.about import about
 from scale0.base.errors import ConfigError
 from scale0.config import AgentConfig, BrokerConfig, HelenConfig
-from scale0.io.files import TOKEN_FILE
+from scale0.io.secret_files import TOKEN_FILE
 from scale0.io.segments.settings import NOTE_FILE
 
 log = logging.getLogger("scale0.files")

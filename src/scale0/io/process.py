@@ -41,13 +41,13 @@ from scale0.io.curve import Curve
 from scale0.io.curve_start import management_key, open_curve, start_curve
 from scale0.io.dialer import Dialer
 from scale0.io.door import Door, Publisher, Subscriber
-from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.keyring import KEY
 from scale0.io.management_child import ManagementChild, Served
 from scale0.io.management_settings import STARTED_FILE, server_of
 from scale0.io.management_settings import Ready as Serving
 from scale0.io.private import check_broker_files
 from scale0.io.runner import Runner
+from scale0.io.secret_files import TOKEN_FILE, write_secret
 from scale0.io.segments.scribe import Scribe
 from scale0.io.segments.settings import Settings, password_of, settings_of
 from scale0.store.interface import Store, StoreFenced

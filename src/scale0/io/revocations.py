@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from scale0.io.certificates import issued_us_of
-from scale0.io.files import write_secret
+from scale0.io.secret_files import write_secret
 from scale0.store.lock import sync_folder
 
 EVER_US: Final = 2**63 - 1

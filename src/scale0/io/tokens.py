@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from scale0.config.values import DEFAULT_HELEN_PORT, split_address
-from scale0.io.files import write_secret
+from scale0.io.secret_files import write_secret
 from scale0.store.lock import sync_folder
 
 SECRET_BYTES: Final = 32

@@ -19,7 +19,7 @@ from scale0.base.about import about
 from scale0.base.identity import is_identity
 from scale0.broker.key_share import Snapshot
 from scale0.broker.told_keys import Teller
-from scale0.io.files import write_secret
+from scale0.io.secret_files import write_secret
 
 log = logging.getLogger("scale0.keys")
 

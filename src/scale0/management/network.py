@@ -17,7 +17,7 @@ import msgspec
 from scale0.client import payload
 from scale0.client.asynchronous import AsyncClient
 from scale0.client.errors import CallError
-from scale0.io.files import read_secret
+from scale0.io.secret_files import read_secret
 from scale0.management.problem import Problem, problem_of
 from scale0.management.snapshots import Snapshots
 

@@ -33,7 +33,6 @@ from scale0.events.journal import Journal
 from scale0.io.authority import AGENTS_CA_KEY_FILE, CA_KEY_FILE, Authority
 from scale0.io.clock import read_now
 from scale0.io.commits import Commits
-from scale0.io.files import TOKEN_FILE, write_secret
 from scale0.io.helen.answers import HelenAnswers
 from scale0.io.helen.compose import compose_helen, read_agents, read_spools
 from scale0.io.helen.door import MAX_HANDSHAKES, TlsDoor
@@ -43,6 +42,7 @@ from scale0.io.helen.tls import server_context
 from scale0.io.private import check_helen_files
 from scale0.io.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, ending, raise_file_limit
 from scale0.io.runner import Runner
+from scale0.io.secret_files import TOKEN_FILE, write_secret
 from scale0.io.segments.scribe import Scribe
 from scale0.io.segments.settings import Settings, settings_of
 from scale0.store.interface import Store
