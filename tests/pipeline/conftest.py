@@ -30,14 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A small one, for few events: a core, a shuffle partition, two gigabytes."""
+    """As a run starts it for few events, with a core and two gigabytes."""
     from scale0.pipeline.session import start
 
-    small = {
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.memory": "2g",
-        "spark.sql.adaptive.enabled": "false",
-    }
-    session = start("local[1]", small, events=0)
+    session = start("local[1]", {"spark.driver.memory": "2g"}, events=0)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def compiling(spark: SparkSession) -> Iterator[SparkSession]:
+    """For many events: plans become Java, as in a run of more than a few."""
+    from tests.pipeline.engine_runs import compiled
+
+    with compiled(spark):
+        yield spark

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scale0.pipeline import reading
 from scale0.pipeline.engine import runs
+from scale0.pipeline.session import COMPILED, INTERPRETED
 
 if TYPE_CHECKING:
     import threading
@@ -23,6 +25,18 @@ OPERATIONAL = frozenset({"restatements", "events"})
 
 def ignore(_what: str, _done: int, _total: int) -> None:
     """Nobody watches."""
+
+
+@contextlib.contextmanager
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Within it plans become Java, as in a run of more than a few events."""
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in INTERPRETED.items():
+            spark.conf.set(name, value)
 
 
 @dataclass

@@ -130,11 +130,11 @@ def metered(bench: Bench) -> Meter:
 
 
 @pytest.fixture(scope="module")
-def costs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Costs:
+def costs(compiling: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Costs:
     with pytest.MonkeyPatch.context() as patch:
         # One at a time: otherwise nobody could say who read what.
         patch.setattr(advance, "ABREAST", 1)
-        return Costs(spark, tmp_path_factory.mktemp("reads"))
+        return Costs(compiling, tmp_path_factory.mktemp("reads"))
 
 
 def of_events(scans: list[Scan]) -> list[Scan]:

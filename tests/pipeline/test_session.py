@@ -1,4 +1,4 @@
-"""The session: which of Java's compilers it takes, by how much there is to do, and who can reach it."""
+"""The session: what is compiled, and by what, by how much there is to do; and who can reach it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from pyspark.sql import functions as f
 
-from scale0.pipeline.session import QUICK_EVENTS, java_options
+from scale0.pipeline.lookups import NAMES, Known
+from scale0.pipeline.session import (
+    ADAPTIVE,
+    COMPILED,
+    FEW_EVENTS,
+    INTERPRETED,
+    QUICK_EVENTS,
+    java_options,
+    settings_for,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +31,35 @@ QUICK = "-XX:TieredStopAtLevel=1"
 )
 def test_few_events_take_the_quick_compiler_alone(events: int | None, quick: bool):
     assert (QUICK in java_options(events).split()) is quick
+
+
+@pytest.mark.parametrize(("events", "few"), [(0, True), (FEW_EVENTS, True), (FEW_EVENTS + 1, False), (None, False)])
+def test_plans_for_few_events_are_interpreted_and_made_once(events: int | None, few: bool):
+    for master in ("local[1]", "spark://127.0.0.1:7077"):
+        settings = settings_for(master, events)
+        assert settings.items() >= (INTERPRETED if few else COMPILED).items()
+        assert settings[ADAPTIVE] == ("false" if few else "true")
+        # A cluster's executors are there to share the work, and how many there are its settings say.
+        assert (settings.get("spark.sql.shuffle.partitions") == "1") is (few and master == "local[1]")
+
+
+def test_a_session_that_had_few_events_is_told_when_it_has_many():
+    assert INTERPRETED.keys() == COMPILED.keys()
+    assert settings_for("local[1]", 0).keys() == settings_for("local[1]", None).keys()
+
+
+@pytest.mark.slow
+def test_spark_hears_of_it(spark: SparkSession):
+    assert {name: spark.conf.get(name) for name in INTERPRETED} == INTERPRETED
+
+
+@pytest.mark.slow
+def test_java_is_asked_for_a_class_and_its_method_once(spark: SparkSession):
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    assert all(isinstance(getattr(jvm, name), Known) for name in NAMES)
+    assert jvm.functions.lit is jvm.functions.lit
+    assert spark.range(3).select(f.sum("id"), f.lit("x")).collect() == [(3, "x")]
 
 
 @pytest.mark.slow

@@ -32,9 +32,9 @@ RETURN_US = 20 * SECOND_US
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(compiling: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("truths")
-    bench = Bench(spark, folder, 0)
+    bench = Bench(compiling, folder, 0)
     truths = synth(events=EVENTS, days=DAYS, seed=SEED, out=bench.segments)
     bench.now_us = truths.to_us
     outcome = bench.run()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from scale0.pipeline.lookups import look_once
 from scale0.pipeline.murmurs import murmurs_left_out
 
 if TYPE_CHECKING:
@@ -42,6 +43,19 @@ _QUICK: Final = " ".join(
     )
 )
 
+FEW_EVENTS: Final = 20_000
+"""Up to so many, what they cost is next to nothing beside what it costs to plan for them."""
+INTERPRETED: Final = {
+    # A plan is gone through for each row, instead of being made Java that must be compiled first: 2,600 events in a new
+    # session take 39 s of processor time instead of 48 s.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+COMPILED: Final = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""Spark's own. They are said, because a session goes on, and may have had few events before."""
+ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+"""A plan that is made anew after each of its stages: with few events there is nothing to adapt to."""
+
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -60,6 +74,8 @@ _SETTINGS: Final = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The driver names every file: a job that lists them would cost more than the listing.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    # Spark remembers what it compiled: a run makes several times its 100, and the next run makes most of them again.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # No .crc file beside every file: pages have checksums of their own, and the manifest has the sizes.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
@@ -80,28 +96,36 @@ def java_options(events: int | None) -> str:
     return _JAVA if events is None or events > QUICK_EVENTS else f"{_JAVA} {_QUICK}"
 
 
+def settings_for(master: str, events: int | None) -> dict[str, str]:
+    """Of a session for so many events; None: nobody knows."""
+    local, few = is_local(master), events is not None and events <= FEW_EVENTS
+    # The defaults, so that what a user says in `extraJavaOptions` comes after them and counts.
+    java = dict.fromkeys(("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"), java_options(events))
+    settings = {**_SETTINGS, **java, **(INTERPRETED if few else COMPILED), ADAPTIVE: str(not few).lower()}
+    if not local:
+        return settings
+    # Spark's own 200 would make hundreds of tasks for a handful of rows.
+    partitions = 1 if few else LOCAL_PARTITIONS * (os.cpu_count() or 1)
+    return {**settings, **_LOCAL_SETTINGS, "spark.sql.shuffle.partitions": str(partitions)}
+
+
 def start(master: str = "local[*]", settings: dict[str, str] | None = None, events: int | None = None) -> SparkSession:
     """One session; it takes 6 to 10 s, so a process makes one and keeps it.
 
-    `events`: how many it is for; None: nobody knows, or it goes on and on.
+    `settings` go before ours. `events`: how many it is for; None: nobody knows, or it goes on and on.
     """
-    local = is_local(master)
-    if local:
+    if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     # Spark's own profile writes warnings of no use to anybody; ours writes errors.
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415  # the environment must be set before
 
-    if local:
-        # Spark's own 200 would make hundreds of tasks for a handful of rows.
-        settings = {"spark.sql.shuffle.partitions": str(LOCAL_PARTITIONS * (os.cpu_count() or 1)), **(settings or {})}
     builder = SparkSession.builder.master(master).appName("scale0")
-    # The defaults, so that what a user says in `extraJavaOptions` comes after them and counts.
-    java = dict.fromkeys(("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"), java_options(events))
-    for name, value in {**_SETTINGS, **java, **(_LOCAL_SETTINGS if local else {}), **(settings or {})}.items():
+    for name, value in {**settings_for(master, events), **(settings or {})}.items():
         builder = builder.config(name, value)
     with murmurs_left_out():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    look_once(session.sparkContext._jvm)
     return session

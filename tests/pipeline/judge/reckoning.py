@@ -78,15 +78,18 @@ class Verdict:
 def judge(world: World, formula: Formula) -> Verdict:
     """Look at every second of every subject."""
     seconds: dict[Subject, list[CheckSecond]] = {}
-    every = range(world.horizon)
+    first = max(0, min((one.at for one in world.events), default=world.horizon))
+    nothing = [CheckSecond("absent")] * first
+    """Before anything happened; a history may begin late in its first day."""
+    every = range(first, world.horizon)
     for name in world.brokers():
-        seconds["broker", name] = [CheckSecond(world.broker_class(name, now)) for now in every]
+        seconds["broker", name] = nothing + [CheckSecond(world.broker_class(name, now)) for now in every]
     for name in world.clients(BACKEND):
-        seconds["client", name] = [CheckSecond(world.client_class(name, now)) for now in every]
+        seconds["client", name] = nothing + [CheckSecond(world.client_class(name, now)) for now in every]
     for name in world.clients(AGENT):
-        seconds["agent", name] = [CheckSecond(world.agent_class(name, now)) for now in every]
+        seconds["agent", name] = nothing + [CheckSecond(world.agent_class(name, now)) for now in every]
     for name in world.services():
-        seconds["service", name] = [CheckSecond(world.service_class(name, now)) for now in every]
+        seconds["service", name] = nothing + [CheckSecond(world.service_class(name, now)) for now in every]
     results = {}
     for agent, check in checks_of(world):
         results[agent, check] = results_of(world, agent, check, formula)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from tests.pipeline.naive_history import START
@@ -100,7 +101,7 @@ class Source:
         if horizon - last.time > silence:
             self.breaks.append(Break(last.time, None, False, False, True, last))
 
-    @property
+    @cached_property
     def broker_since(self) -> int | None:
         """When it first said that it is a broker. What it recorded before, if that was lost once, may be a Helen's."""
         return min((one.time for one in self.events if one.kind == "broker.started"), default=None)
