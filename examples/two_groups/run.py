@@ -61,6 +61,11 @@ def start_broker(net: LocalNetwork, name: str, ports: list[int], join: int | Non
     return net.broker(name, *words)
 
 
+def both_know(shown: str) -> bool:
+    """Services are told at once, how many clients there are with the next heartbeat."""
+    return shown.count("hello") == 2 and "west-1: active, 1 client" in shown
+
+
 def main() -> None:
     """A whole network, for the length of the story."""
     with LocalNetwork() as net:
@@ -70,7 +75,7 @@ def main() -> None:
         for group, at in (("east", EAST[0]), ("west", WEST[0])):
             net.environment["GROUP"] = group
             net.start(f"worker-{group}", "worker", str(HERE / "greeter.py"), "--endpoint", ends[at]["backend"])
-        wait_for(lambda: net.run("topology").count("hello") == 2, "all know each other, and both workers")
+        wait_for(lambda: both_know(net.run("topology")), "all know each other, and both workers")
         net.show("topology")
         print()
         with scale0.Client(ends[EAST[0]]["frontend"]) as client:
