@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # What tests and benchmarks need from the system, by its Debian name.
-TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon curl systemd
+TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon curl systemd jq
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
 # Three workers on two cores: tests that start processes mostly wait (see tests/scheduling.py).
