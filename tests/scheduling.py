@@ -2,8 +2,8 @@
 
 Lives here: the kinds of files, how long each takes, and who is given which. Never here: a test.
 Invariants: a file is never spread over workers, so that its module's fixtures are made once; one worker is Spark's and
-runs no file that is marked `processes`, so that however many workers there are, one less of these run at a time; a kind
-is known from the file's path and text alone, because the controller of pytest-xdist sees no marks.
+runs no file that is marked `processes` while it has another, so that beside Spark one less of these run at a time; a
+kind is known from the file's path and text alone, because the controller of pytest-xdist sees no marks.
 
 Most of a test of processes is waiting: for a heartbeat that does not come, or a process that starts. So on two cores
 three workers are quicker than two. What is said of time in such tests must hold beside another of them, and Spark.
@@ -65,16 +65,14 @@ def table(file: Path = TABLE) -> dict[str, float]:
     return found
 
 
-def kinds_for(number: int, workers: int) -> tuple[str, ...]:
-    """What this one of so many workers takes, and in which order; the first is Spark's, the second may help it."""
-    if workers == 1:
-        return (SPARK, PLAIN, PROCESSES)
-    return {0: (SPARK, PLAIN), 1: (PROCESSES, PLAIN, SPARK)}.get(number, (PROCESSES, PLAIN))
+def kinds_for(number: int) -> tuple[str, ...]:
+    """What this worker takes, and in which order; the first is Spark's, the second may help it."""
+    return {0: (SPARK, PLAIN, PROCESSES), 1: (PROCESSES, PLAIN, SPARK)}.get(number, (PROCESSES, PLAIN))
 
 
-def next_for(number: int, workers: int, waiting: Mapping[str, tuple[str, float]]) -> str | None:
+def next_for(number: int, waiting: Mapping[str, tuple[str, float]]) -> str | None:
     """The longest file of the first kind that this worker takes, or None; `waiting`: kind and seconds, by file."""
-    for kind in kinds_for(number, workers):
+    for kind in kinds_for(number):
         files = {path: seconds for path, (its, seconds) in waiting.items() if its == kind}
         helps = kind == SPARK and number != 0
         if files and not (helps and sum(files.values()) < SHARED_SECONDS):
@@ -101,7 +99,7 @@ class SuiteScheduling(LoadFileScheduling):  # type: ignore[misc] # pytest-xdist 
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         number = int(node.gateway.id.removeprefix("gw"))
-        path = next_for(number, self.numnodes, self._waiting())
+        path = next_for(number, self._waiting())
         if path is None:
             node.shutdown()  # what is left is not for this one
             return

@@ -89,18 +89,17 @@ def test_the_longest_of_the_kind_that_a_worker_takes_is_the_next():
         "t1": (PLAIN, 1.0),
         "t2": (PLAIN, 2.0),
     }
-    assert [next_for(number, 3, waiting) for number in range(3)] == ["s", "p2", "p2"]
-    assert next_for(0, 1, waiting) == "s"
+    assert [next_for(number, waiting) for number in range(3)] == ["s", "p2", "p2"]
     rest = {path: row for path, row in waiting.items() if row[0] == PLAIN}
-    assert [next_for(number, 3, rest) for number in range(3)] == ["t2", "t2", "t2"]
+    assert [next_for(number, rest) for number in range(3)] == ["t2", "t2", "t2"]
 
 
-def test_the_worker_of_spark_takes_no_processes_and_one_other_helps_it_if_that_is_worth_it():
-    assert next_for(0, 2, {"p": (PROCESSES, 100.0)}) is None
-    assert next_for(0, 1, {"p": (PROCESSES, 100.0)}) == "p"
+def test_the_worker_of_spark_takes_processes_last_and_one_other_helps_it_if_that_is_worth_it():
+    assert next_for(0, {"p": (PROCESSES, 100.0), "t": (PLAIN, 0.1)}) == "t"
+    assert next_for(0, {"p": (PROCESSES, 100.0)}) == "p"
     much, little = {"s": (SPARK, SHARED_SECONDS + 1)}, {"s": (SPARK, SHARED_SECONDS - 1)}
-    assert [next_for(number, 3, much) for number in range(3)] == ["s", "s", None]
-    assert [next_for(number, 3, little) for number in range(3)] == ["s", None, None]
+    assert [next_for(number, much) for number in range(3)] == ["s", "s", None]
+    assert [next_for(number, little) for number in range(3)] == ["s", None, None]
 
 
 def test_every_file_of_the_table_is_there():
@@ -133,7 +132,8 @@ def test_workers_run_every_test_once_and_keep_files_whole_and_processes_from_spa
     assert sorted(entered) == sorted(files)
     if workers > 1:
         assert {ENGINE, TRUTHS} <= {*files_of(all_ran[0])}
-        assert [path for path in files_of(all_ran[0]) if files[path][1] == MARKED] == []
+        kinds = [files[path][1] == MARKED for path in files_of(all_ran[0])]
+        assert kinds == sorted(kinds), "processes come last"
 
 
 def test_workers_without_processes_to_run_share_what_is_left(tmp_path):
