@@ -282,8 +282,9 @@ def test_a_worker_that_is_cut_off_from_its_broker_works_for_another(town: Town, 
 
 
 def is_at(town: Town, name: str) -> bool:
+    """It takes work there: so it has read its configuration, and knows of other brokers."""
     with client_of(town.brokers[name], timeout=10) as net:
-        return any(row["identity"] == "painter" for row in net.clients())
+        return any(row["identity"] == "painter" and "paint" in row["services"] for row in net.clients())
 
 
 def test_nothing_that_was_asked_for_is_lost_while_halves_come_and_go(town: Town) -> None:
