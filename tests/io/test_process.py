@@ -22,6 +22,8 @@ from scale0.io.secret_files import TOKEN_FILE
 from scale0.store.interface import StoreFailed
 from scale0.store.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 PORTS: dict[str, Any] = {f"{name}_port": 0 for name in ("frontend", "backend", "peer", "config_pub", "task_pub")}
 SOON = 5.0
 

@@ -25,6 +25,8 @@ from scale0.management.metrics.senders import Sender
 from tests.management_metrics.receivers import WAIT_SECONDS, Datagrams, carbon, collector, free_port
 from tests.management_metrics.samples import STATUS, rates, whole
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_SECONDS = 2.0
 STALL_SECONDS = 1.0
 """Longer than any turn of a loop on a busy machine, shorter than what a receiver may take here."""
