@@ -25,7 +25,7 @@ THROUGHPUT_REQUESTS = 200_000
 LATENCY_REQUESTS = 5_000
 IDLE_BACKENDS = 10_000
 HEARTBEATS = 500
-FLOODED_REQUESTS = 2_000
+CALM_REQUESTS, FLOODED_REQUESTS = 2_000, 300
 
 
 class IdleHerd:
@@ -148,7 +148,7 @@ def floods() -> dict[str, Any]:
     for command in ("HEARTBEAT", "CHECKCONFIG", "ping", "echo"):
         for batch in (100, 10_000):
             with scale0_broker() as (front, back, broker), process(*end("scale0-worker", back)):
-                calm = run_client("scale0-client", front, FLOODED_REQUESTS, 1)
+                calm = run_client("scale0-client", front, CALM_REQUESTS, 1)
                 with process(*end("flooder", front, command, batch)):
                     beside = run_client("scale0-client", front, FLOODED_REQUESTS, 1)
                     memory = psutil.Process(broker.pid).memory_info().rss / 1e6

@@ -6,6 +6,7 @@ Promise: CURVE-18
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain, islice
 
 import msgspec
@@ -19,7 +20,8 @@ from scale0.io.intake import Intake
 from scale0.io.runner import TURN_MESSAGES
 
 LIMIT = 10_000
-cut = portions_of(Limits(max_batch_messages=LIMIT))
+IGNORED = b"ignored"
+cut = partial(portions_of(Limits(max_batch_messages=LIMIT), lambda _door, who: who == IGNORED), "frontend")
 pack = msgspec.msgpack.encode
 
 
@@ -53,8 +55,19 @@ def test_portions_mean_the_same_in_the_same_order(count: int) -> None:
         [b"one", b"SCALE0/1", b"REQUEST", b"{}", requests(500)[4]],
         [b"one", b"MDPC01", b"BATCH", b"", requests(500)[4]],
         [b"one"],
+        requests(500, who=IGNORED),
     ],
-    ids=["too many", "cut off", "nested", "empty", "frames", "another command", "another protocol", "nothing"],
+    ids=[
+        "too many",
+        "cut off",
+        "nested",
+        "empty",
+        "frames",
+        "another command",
+        "another protocol",
+        "nothing",
+        "ignored",
+    ],
 )
 def test_whatever_is_no_good_batch_stays_as_it_is(message: list[bytes]) -> None:
     assert list(cut(message)) == [message]
@@ -62,6 +75,8 @@ def test_whatever_is_no_good_batch_stays_as_it_is(message: list[bytes]) -> None:
 
 class Queue:
     """A door where messages wait."""
+
+    name = "frontend"
 
     def __init__(self, *messages: list[bytes]) -> None:
         self.messages = list(messages)
@@ -74,7 +89,7 @@ class Queue:
 @given(st.lists(st.integers(0, 350), max_size=6), st.integers(1, 5))
 def test_turns_that_end_early_lose_nothing_and_change_no_order(sizes: list[int], portions_in_a_turn: int) -> None:
     sent = [requests(size, who=b"%d" % number) for number, size in enumerate(sizes)]
-    intake = Intake(Queue(*sent), cut)
+    intake = Intake(Queue(*sent), lambda _door, message: cut(message))
     heard: list[list[bytes]] = []
     while turn := list(islice(intake.take(TURN_MESSAGES), portions_in_a_turn)):
         heard += turn
@@ -83,7 +98,7 @@ def test_turns_that_end_early_lose_nothing_and_change_no_order(sizes: list[int],
 
 def test_nothing_more_is_read_before_a_long_message_has_been_handed_out() -> None:
     queue = Queue(requests(5 * PORTION_MESSAGES), requests(1, b"two"))
-    intake = Intake(queue, cut)
+    intake = Intake(queue, lambda _door, message: cut(message))
     next(intake.take(TURN_MESSAGES))
     assert len(list(islice(intake.take(TURN_MESSAGES), 3))) == 3
     assert len(queue.messages) == 1, "what is not read makes its sender wait"

@@ -124,6 +124,11 @@ class Broker:
         self.requests.tally.flush(step)
         step.record(BrokerStopped(identity=self.state.identity, reason=reason))
 
+    def ignores(self, door: str, routing_id: bytes) -> bool:
+        """It sent too much nonsense, and is not heard for a while."""
+        connection = self.connections.find(door, routing_id)
+        return connection is not None and connection.account.banned_until is not None
+
     def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
         """One message from a client socket, its routing id taken off."""
         connection, user, keys = self.connections.find(door, routing_id), "", self.state.keys

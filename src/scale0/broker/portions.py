@@ -19,14 +19,16 @@ PORTION_MESSAGES: Final = 100
 _messages: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
-def portions_of(limits: Limits) -> Callable[[list[bytes]], Sequence[list[bytes]]]:
-    """What cuts messages, each with its routing id first."""
+def portions_of(
+    limits: Limits, ignores: Callable[[str, bytes], bool]
+) -> Callable[[str, list[bytes]], Sequence[list[bytes]]]:
+    """What cuts messages of a door, each with its routing id first; `ignores`: it is not worth it for that one."""
     limit = limits.max_batch_messages
 
-    def portions(message: list[bytes]) -> Sequence[list[bytes]]:
+    def portions(door: str, message: list[bytes]) -> Sequence[list[bytes]]:
         if len(message) != 5 or message[2] != BATCH or message[1] != MAGIC:
             return (message,)
-        if not PORTION_MESSAGES < batch_length(message[4]) <= limit:
+        if not PORTION_MESSAGES < batch_length(message[4]) <= limit or ignores(door, message[0]):
             return (message,)
         try:
             raw = _messages.decode(message[4])

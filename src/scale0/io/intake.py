@@ -11,17 +11,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-Cut = Callable[[list[bytes]], Sequence[list[bytes]]]
-"""A message, routing id first, as the portions that mean the same; as it is, if it is short."""
+Cut = Callable[[str, list[bytes]], Sequence[list[bytes]]]
+"""A message of a door, routing id first, as the portions that mean the same; as it is, if it is short."""
 
 
 class Source(Protocol):
     """A door, as far as it is read from."""
 
+    name: str
+
     def drain(self, most: int) -> Iterator[list[bytes]]: ...
 
 
-def whole(message: list[bytes]) -> Sequence[list[bytes]]:
+def whole(_door: str, message: list[bytes]) -> Sequence[list[bytes]]:
     """For doors whose messages are short."""
     return (message,)
 
@@ -42,6 +44,6 @@ class Intake:
         while rest:
             yield rest.popleft()
         for message in self._source.drain(most):
-            rest.extend(self._cut(message))
+            rest.extend(self._cut(self._source.name, message))
             while rest:
                 yield rest.popleft()
