@@ -12,11 +12,10 @@ from typing import Final
 import msgspec
 
 from scale0.base.limits import Limits
-from scale0.broker.wire import BATCH, MAGIC, batch_length
+from scale0.broker.wire import BATCH, MAGIC, RAW_MESSAGES, batch_length
 
 PORTION_MESSAGES: Final = 100
 """Requests of one portion: one or two milliseconds of a broker."""
-_messages: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def portions_of(
@@ -31,7 +30,7 @@ def portions_of(
         if not PORTION_MESSAGES < batch_length(message[4]) <= limit or ignores(door, message[0]):
             return (message,)
         try:
-            raw = _messages.decode(message[4])
+            raw = RAW_MESSAGES.decode(message[4])
         except (msgspec.DecodeError, RecursionError, ValueError):
             return (message,)
         head = message[:4]

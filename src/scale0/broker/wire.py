@@ -32,7 +32,8 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _RUNS: Final = re.compile(rb"\[+|\]+")
 _to_json: Final = msgspec.json.Encoder().encode
 _to_msgpack: Final = msgspec.msgpack.Encoder().encode
-_raw_messages: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+RAW_MESSAGES: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+"""The messages of a BATCH, each as it is packed."""
 _text: Final = msgspec.msgpack.Decoder(str)
 _bin: Final = msgspec.msgpack.Decoder(bytes)
 
@@ -172,7 +173,7 @@ class Codec:
 
     def _walk_batch(self, packed: bytes) -> Iterator[Decoded | Refusal]:
         try:
-            messages = _raw_messages.decode(packed)
+            messages = RAW_MESSAGES.decode(packed)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             yield Refusal(codes.MALFORMED, f"BATCH: {error}")
             return
