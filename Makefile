@@ -49,7 +49,7 @@ demo: setup ## Run a whole network on this machine, kill parts of it, and have S
 	@$(BIN)/scale0 demo
 
 test: setup lint ## Lint, types, and every test; a skipped test is a failure
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) --second-try $(ARGS)
 
 check: setup ## The fast floor: lint, types, and the tests that need neither time nor processes; under a minute
 	@$(MAKE) -j 2 --output-sync=target lint floor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import queue
@@ -11,13 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.agent.credentials import Credentials
-
-SOON = 20.0
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class AgentProcess:
@@ -66,7 +63,7 @@ class AgentProcess:
 
     def wait_log(self, text: str) -> str:
         """The next line that has this in it."""
-        until = time.monotonic() + SOON
+        until = time.monotonic() + PATIENCE_SECONDS
         while (left := until - time.monotonic()) > 0:
             try:
                 line = self._heard.get(timeout=left)
@@ -88,7 +85,7 @@ class AgentProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            status = self.process.wait(SOON)
+            status = self.process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -105,21 +102,3 @@ class AgentProcess:
 
     def __exit__(self, *_: Any) -> None:
         self.stop()
-
-
-def until(what: Callable[[], Any], seconds: float = SOON) -> Any:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not come to be")
-
-
-async def eventually(what: Callable[[], Any], seconds: float = SOON) -> None:
-    """Wait for a condition in a loop."""
-    async with asyncio.timeout(seconds):
-        while not what():  # noqa: ASYNC110  # threads and kernels set no event
-            await asyncio.sleep(0.005)

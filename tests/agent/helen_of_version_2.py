@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.agent.agents import until
 from tests.agent.helen_of_the_note import Equus, Helen
+from tests.support.waiting import until
 
 
 class Report:

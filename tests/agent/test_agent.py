@@ -13,9 +13,10 @@ from scale0.io.agent.agent import written
 from scale0.io.agent.clock import read_boot_id, read_instant
 from scale0.io.agent.process import SPOOL_FOLDER
 from scale0.io.agent.spool import Spool
-from tests.agent.agents import AgentProcess, until
+from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_version_2 import Helen2
+from tests.support.waiting import until
 
 
 def test_a_result_that_is_no_json_is_unknown_and_no_end_of_the_agent(caplog):

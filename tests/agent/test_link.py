@@ -15,8 +15,8 @@ import pytest
 from scale0.io.agent import link as link_module
 from scale0.io.agent.link import Link, client_context
 from scale0.io.agent.threads import Threads
-from tests.agent.agents import eventually
 from tests.agent.credentials import Credentials
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.processes
 

@@ -18,9 +18,10 @@ from scale0.io import certificates
 from scale0.io.agent.certificate import read_certificate
 from scale0.io.agent.renewal import renew
 from scale0.io.authority import CA_FILE, HELEN_FILE, HELEN_KEY_FILE, Authority, create_authority
-from tests.agent.agents import AgentProcess, until
+from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_the_note import Helen
+from tests.support.waiting import until
 
 DAY = 86_400.0
 

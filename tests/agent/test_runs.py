@@ -15,7 +15,7 @@ from scale0.equus.results import OK, Finding
 from scale0.io.agent import runs as runs_module
 from scale0.io.agent.runs import LEAST_CHECKS, Elsewhere, Inline, InThread, Run, Runs
 from scale0.io.agent.threads import Threads
-from tests.agent.agents import eventually
+from tests.support.waiting import eventually
 
 FINE = Finding(OK, "fine")
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.agent.agents import AgentProcess, until
+from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_the_note import Helen
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

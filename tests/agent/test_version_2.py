@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agents import AgentProcess, until
+from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_the_note import Equus
 from tests.agent.helen_of_version_2 import Helen2, Report
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -96,7 +97,10 @@ def test_results_of_an_outage_arrive_once(credentials: Credentials, tmp_path: Pa
     with agent:
         until(lambda: waiting_bytes(agent) > 1_200)
         with Helen2(*credentials.helen, credentials.ca, port=helen.port) as again:
-            until(lambda: again.reports and again.reports[-1].body["age"] < 1 and waiting_bytes(agent) == 0)
+            until(lambda: again.reports and again.reports[-1].body["age"] < 1, "what is new comes after what waited")
+            again.schedule = []  # what is on its way arrives, and nothing new is made
+            again.send_schedule(again.agent)
+            until(lambda: waiting_bytes(agent) == 0)
             assert len(set(again.refs)) == len(again.refs), "one connection tells each result once"
             assert numbers_missing([*helen.all_refs, *again.all_refs]) == set()
             old = [report for report in again.reports if report.body["age"] > 2]
@@ -170,7 +174,10 @@ def test_a_wall_clock_that_jumps_changes_no_age_and_no_rhythm(credentials: Crede
             partial.rename(jump)
             wait_for_more(agent, 300)
         with Helen2(*credentials.helen, credentials.ca, port=helen.port) as again:
-            until(lambda: again.reports and again.reports[-1].body["age"] < 1 and waiting_bytes(agent) == 0)
+            until(lambda: again.reports and again.reports[-1].body["age"] < 1, "what is new comes after what waited")
+            again.schedule = []  # what is on its way arrives, and nothing new is made
+            again.send_schedule(again.agent)
+            until(lambda: waiting_bytes(agent) == 0)
             assert not any("was ended" in line for line in agent.log)
             found = sorted(again.reports, key=lambda report: report.body["n"])
             assert {round((report.body["sent"] - report.arrived_wall) / 86_400) for report in found} == {-1}

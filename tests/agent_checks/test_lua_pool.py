@@ -25,9 +25,9 @@ from tests.agent_checks.world import (
     launchers,
     open_folder,
     resident_bytes,
-    until,
     write_lua,
 )
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

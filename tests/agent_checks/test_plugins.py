@@ -34,9 +34,9 @@ from tests.agent_checks.world import (
     marked,
     open_folder,
     resident_bytes,
-    until,
     write_shell,
 )
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import psutil
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 EXAMPLES: Final = REPOSITORY / "examples"
-PATIENCE_SECONDS: Final = 30.0
-"""How long anything may take on a busy machine."""
 
 VARIABLES: Final = ("SCALE0_JOIN", "SCALE0_JOIN_BACKEND", "SCALE0_TOKEN", "SCALE0_PASSWORD", "SCALE0_DATA_DIR")
 
@@ -114,15 +114,6 @@ def background(words: list[str], folder: Path, environment: dict[str, str]) -> I
         running.process.wait()
         if running.process.stdout is not None:
             running.process.stdout.close()
-
-
-def eventually(true: Callable[[], Any], what: str) -> Any:
-    """The first true value; what each look costs is its pause."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < until:
-        if found := true():
-            return found
-    raise AssertionError(f"not within {PATIENCE_SECONDS:g} s: {what}")
 
 
 def processes_with(folder: Path) -> list[str]:

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 from scale0.cli import bench_show
 from scale0.cli.bench_measure import RESULT_TTL_SECONDS, Bounds, Figure, spread
 from scale0.cli.bench_show import Bench, Effort, Machine
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 FIGURES = {*bench_show.NAMES}
 MACHINE = Machine("0.1.0", "3.11.7", "4.3.5", "Linux 6 x86_64", 2, 0.1, "/tmp", "ext4", 2e7)
@@ -119,7 +120,7 @@ def test_at_a_broker_that_is_there_it_says_so_first_and_leaves_nothing_behind(se
     assert 0 < value["tasks_completed"]["done"] <= 2_000
     assert 0 < value["requests_batched"]["done"] <= 20_000
     # Its worker said goodbye before it ended; the broker may hear that a moment later.
-    eventually(lambda: {row["service"] for row in shell.json("services")} == services, "its services are gone")
+    until(lambda: {row["service"] for row in shell.json("services")} == services, "its services are gone")
     assert not [row for row in shell.json("clients") if "bench" in row["identity"]]
     assert rows_left(served.config["data_dir"]) == []
 
@@ -131,11 +132,11 @@ def test_a_signal_ends_it_and_no_task_is_left(served, shell):
     known = ended_tasks(data_dir)
     with shell.background("bench", "--seconds", "4") as running:
         running.wait_for("which others may use")
-        eventually(lambda: ended_tasks(data_dir) > known, "its tasks are under way")
+        until(lambda: ended_tasks(data_dir) > known, "its tasks are under way")
         children = psutil.Process(running.process.pid).children(recursive=True)
         running.signal(signal.SIGINT)
         assert running.wait() == 130, running.said
-    eventually(lambda: not any(child.is_running() for child in children), "its worker is gone")
+    until(lambda: not any(child.is_running() for child in children), "its worker is gone")
     assert rows_left(data_dir) == []
 
 

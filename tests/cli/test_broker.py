@@ -13,8 +13,9 @@ import pytest
 
 from scale0.store.schema import APPLICATION_ID, STORE_VERSION
 from tests.cli.conftest import shell_of
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell
 from tests.support.broker_process import broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -98,7 +99,7 @@ def test_up_starts_a_network_and_what_it_prints_works(tmp_path):
     with shell.background("up") as running:
         said = running.wait_for("Ctrl-C ends it.")
         exported(shell, said)
-        eventually(lambda: "helen.check" in shell.run("call").stdout, "Helen is there")
+        until(lambda: "helen.check" in shell.run("call").stdout, "Helen is there")
         status = shell.json("status")
         assert status["state"] == "active"
         assert status["endpoints"]["frontend"] in said

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cli.shell import Shell
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -33,14 +33,6 @@ class Net(NamedTuple):
 
     def place(self, name: str) -> tuple[str, ...]:
         return self.at(name)[:2]
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not (found := holds()):
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="module")

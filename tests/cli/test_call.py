@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from tests.cli.conftest import WORKERS, shell_of
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("served")]
 
@@ -182,4 +183,4 @@ def test_a_worker_that_joins_is_seen_and_one_that_is_killed_is_not(shell):
         worker.wait_for("ready second ")
         assert backends() == 2
         worker.signal(signal.SIGKILL)
-        eventually(lambda: backends() == 1, "the killed worker is gone")
+        until(lambda: backends() == 1, "the killed worker is gone")

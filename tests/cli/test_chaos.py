@@ -17,7 +17,8 @@ import pytest
 
 from scale0.cli.chaos_audit import Entry, Recorded, Report, Runs, Told, judge, spread
 from scale0.cli.chaos_plan import BROKER, FEW, SORTS, kills, kinds
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell
+from tests.support.waiting import until
 
 GOOD = Told("finished", {"number": 0, "run": "r"})
 COMPLETED = {"kind": "task.completed", "ref": "a", "time": 5_000_000, "state": "finished", "identity": "w"}
@@ -174,10 +175,10 @@ def test_a_network_that_is_killed_for_a_minute_loses_nothing(tmp_path):
 def test_chaos_that_is_ended_takes_its_processes_and_its_folder_with_it(tmp_path, number, code, count):
     (tmp_path / "tmp").mkdir()
     with Shell(tmp_path, TMPDIR=str(tmp_path / "tmp")).background("chaos", "--workers", "2") as running:
-        children = eventually(lambda: started(running.process.pid, count), "its processes have started")
+        children = until(lambda: started(running.process.pid, count), "its processes have started")
         running.signal(number)
         assert running.wait() == code, running.said
-    eventually(lambda: not any(child.is_running() for child in children), "the children are gone")
+    until(lambda: not any(child.is_running() for child in children), "the children are gone")
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from scale0.cli.demo_report import missing
 from scale0.cli.demo_work import Work
-from tests.cli.shell import Background, Shell, eventually, processes_with
+from tests.cli.shell import Background, Shell, processes_with
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -73,7 +74,7 @@ def test_the_demo_keeps_its_promises_and_reports_what_happened(shell):
     steps = ("worker-1 (process", "demo-1 (process", "Helen opens an incident", "Helen closes the incident")
     assert sorted(steps, key=demo.said.index) == list(steps)
     assert len(re.findall(r"calls [\d,]+ answered, 0 failed; tasks", demo.said)) > 5
-    eventually(lambda: not processes_with(folder), "nothing of it is left running")
+    until(lambda: not processes_with(folder), "nothing of it is left running")
 
 
 @pytest.mark.timeout(NETWORK_SECONDS + 60)
@@ -92,7 +93,7 @@ def test_a_demo_that_loses_tasks_says_so_and_exits_with_1(shell):
     assert re.search(r", [1-9]\d* lost", tasks)
     assert any("No report was made: it needs Java 17" in line for line in screen)
     assert [path.name in screen[-2] for path in folder.iterdir()] == [True], "its logs stay"
-    eventually(lambda: not processes_with(folder), "nothing of it is left running")
+    until(lambda: not processes_with(folder), "nothing of it is left running")
 
 
 def test_work_that_is_abandoned_ends_though_nobody_answers():
@@ -101,9 +102,9 @@ def test_work_that_is_abandoned_ends_though_nobody_answers():
         before = threading.active_count()
         work = Work([f"tcp://127.0.0.1:{unused.getsockname()[1]}"])
         work.start()
-        eventually(lambda: work.ledger.asked, "it asks")
+        until(lambda: work.ledger.asked, "it asks")
         work.abandon()
-    eventually(lambda: threading.active_count() <= before, "its thread is gone")
+    until(lambda: threading.active_count() <= before, "its thread is gone")
     assert work.ledger.totals().answered == 0
 
 
@@ -121,5 +122,5 @@ def test_a_demo_that_is_ended_takes_its_processes_and_its_folder_with_it(shell, 
         children = psutil.Process(demo.process.pid).children(recursive=True)
         demo.signal(number)
         assert demo.wait() == code, demo.said
-        eventually(lambda: not any(child.is_running() for child in children), "the children are gone")
+        until(lambda: not any(child.is_running() for child in children), "the children are gone")
     assert list(folder.iterdir()) == []

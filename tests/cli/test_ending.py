@@ -13,7 +13,8 @@ import pytest
 
 from scale0.cli.child import Broken
 from scale0.cli.demo_network import DemoNetwork
-from tests.cli.shell import Background, Shell, background, eventually, processes_with
+from tests.cli.shell import Background, Shell, background, processes_with
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -44,7 +45,7 @@ def nothing_is_left(shell: Shell) -> bool:
     """Its folder is gone when it has ended; its processes are, too, or will be in a moment."""
     folder = shell.folder / "tmp"
     assert list(folder.iterdir()) == []
-    eventually(lambda: not processes_with(folder), "its processes are gone")
+    until(lambda: not processes_with(folder), "its processes are gone")
     return True
 
 
@@ -71,7 +72,7 @@ def test_a_signal_as_soon_as_it_runs_ends_it(shell, command):
 @pytest.mark.parametrize("command", ["chaos", "demo"])
 def test_a_signal_as_soon_as_it_has_a_folder_ends_it(shell, command):
     with shell.background(command) as running:
-        eventually(lambda: list((shell.folder / "tmp").iterdir()), "it has a folder")
+        until(lambda: list((shell.folder / "tmp").iterdir()), "it has a folder")
         running.signal(signal.SIGTERM)
         assert running.wait(SOON_SECONDS) == 1, running.said
     assert nothing_is_left(shell)
@@ -105,7 +106,7 @@ def test_a_second_signal_ends_at_once_what_is_cleaning_up(shell, number, status)
         running.wait_for("cleaning up")
         running.signal(number)  # at once: the same one, passed on by whoever started it
         assert running.process.poll() is None
-        eventually(lambda: again(running, number), "it has ended")
+        until(lambda: again(running, number), "it has ended")
         assert running.wait() == status
 
 
@@ -137,7 +138,7 @@ def test_a_network_that_is_closed_has_ended_its_command_and_starts_nothing_more(
     words = ["broker", "--data-dir", str(network.data_dir), *ports]
     running = threading.Thread(target=lambda: codes.append(network.run(words, 60.0, subprocess.DEVNULL)[0]))
     running.start()
-    eventually((network.data_dir / "scale0.db").exists, "it runs")
+    until((network.data_dir / "scale0.db").exists, "it runs")
     network.close()
     running.join()
     assert codes == [-signal.SIGKILL]

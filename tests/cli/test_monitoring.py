@@ -19,7 +19,8 @@ import pytest
 
 from scale0.cli.main import main
 from scale0.io.segments.scribe import MANNER
-from tests.cli.shell import VARIABLES, Background, Shell, eventually
+from tests.cli.shell import VARIABLES, Background, Shell
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -209,7 +210,7 @@ def test_a_problem_is_shown_told_held_back_and_over(net):
         where = ["--arg", "host=127.0.0.1", "--arg", f"port={CLOSED_PORT}"]
         rest = ["--interval", "0.2", "--max-attempts", "1", "--handler", "pager"]
         assert shell.run("check", "add", "po.rt", "--check", "tcp", *where, *rest).returncode == 0
-        assert eventually(
+        assert until(
             lambda: [row for row in net.rows("checks", "--problems", "--check", "po.rt") if row["hard"]],
             "it is critical",
         )
@@ -223,12 +224,12 @@ def test_a_problem_is_shown_told_held_back_and_over(net):
         assert all(len(line) <= 80 for line in shown.stdout.splitlines())
         open_now = shell.run("incidents", "--check", "po.*")
         assert (open_now.returncode, "  open  " in open_now.stdout) == (1, True)
-        assert eventually(lambda: [each["check"] for each in told if each["kind"] == "problem"], "it is told")
+        assert until(lambda: [each["check"] for each in told if each["kind"] == "problem"], "it is told")
 
         silenced = shell.run("silence", "add", "--check", "po.*", "--for", "1h").stdout
         name = re.match(r"(silence-\w+): silent until 2", silenced)
         assert name
-        assert eventually(lambda: "critical (silenced)" in shell.run("checks").stdout, "it is silenced")
+        assert until(lambda: "critical (silenced)" in shell.run("checks").stdout, "it is silenced")
         assert re.search(r" all +po\.\* +60 min left", shell.run("silence", "list").stdout)
         assert shell.run("silence", "end", name[1]).stdout == f"{name[1]} is over\n"
 
@@ -238,7 +239,7 @@ def test_a_problem_is_shown_told_held_back_and_over(net):
     [row] = [row for row in shell.json("check", "list") if row["name"] == "po.rt"]
     assert (row["handlers"], row["enabled"], row["interval"]) == ([], False, 0.2)
     assert shell.run("check", "remove", "po.rt").returncode == 0
-    assert eventually(lambda: not net.rows("incidents", "--check", "po.rt"), "the incident is closed")
+    assert until(lambda: not net.rows("incidents", "--check", "po.rt"), "the incident is closed")
     [was] = net.rows("incidents", "--all", "--check", "po.rt")
     assert (was["worst"], was["closed"] is not None) == ("critical", True)
 
@@ -249,7 +250,7 @@ def test_a_downtime_ends_and_is_taken_away(net):
     add = ("downtime", "add", "--agent", "nosuch")
     assert shell.run(*add, "--for", "1", "--name", "short").returncode == 0
     assert shell.run(*add, "--from", "2100-01-01T00:00", "--for", "4h", "--name", "far").returncode == 0
-    shown = eventually(lambda: re.search(r"^short .* over ", found := listed(shell), re.MULTILINE) and found, "it ends")
+    shown = until(lambda: re.search(r"^short .* over ", found := listed(shell), re.MULTILINE) and found, "it ends")
     assert re.search(r"^far +nosuch +all +2100-01-01 00:00:00, 4 h +-$", shown, re.MULTILINE)
     assert shell.run("downtime", "end", "--over").stdout == "1 taken away\n"
     assert [row["name"] for row in shell.json("downtime", "list")] == ["far"]
@@ -279,7 +280,7 @@ def test_up_again_keeps_agents_and_configuration_and_ends_all_it_started(tmp_pat
         started = second.processes()
         second.up.signal(signal.SIGKILL)
         second.up.wait()
-        assert eventually(lambda: gone(started), "nobody outlives up, even by kill -9")
+        assert until(lambda: gone(started), "nobody outlives up, even by kill -9")
 
 
 @pytest.mark.slow
@@ -346,5 +347,5 @@ def test_who_dies_is_started_again_and_who_watches_sees_it(net):
     [stage0] = net.running("stage0")
     stage0.kill()
     net.up.wait_for("the agent was ended by signal 9, and is started again")
-    assert eventually(lambda: [row["state"] for row in net.rows("agents")] == ["connected"], "the agent is back")
+    assert until(lambda: [row["state"] for row in net.rows("agents")] == ["connected"], "the agent is back")
     assert {each.pid for each in (helen, stage0)}.isdisjoint(each.pid for each in net.processes())

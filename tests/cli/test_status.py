@@ -12,8 +12,9 @@ import zmq
 
 import scale0
 from tests.cli.conftest import shell_of
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -28,7 +29,7 @@ def waiting(broker: BrokerProcess, service: str) -> Iterator[None]:
     """A request for what nobody offers, as long as it is wanted."""
     with scale0.Client(broker.endpoints["frontend"]) as client:
         pending = client.start(service, timeout=60)
-        eventually(lambda: any(row["service"] == service for row in client.services()), "it waits")
+        until(lambda: any(row["service"] == service for row in client.services()), "it waits")
         assert not pending.done
         yield
 
@@ -62,9 +63,9 @@ def test_a_lost_peer_is_wrong(tmp_path):
         peers = {"peers": [first.endpoints["peer"]], "identity": "broker-2"}
         with broker_process(tmp_path / "b", **peers) as second:
             manager = shell_of(second, tmp_path, SCALE0_DATA_DIR=second.config["data_dir"])
-            eventually(lambda: manager.run("status").returncode == 0, "both are there")
+            until(lambda: manager.run("status").returncode == 0, "both are there")
             first.kill9()
-            eventually(lambda: "peer broker-1: it is lost" in manager.run("status").stdout, "it is missed")
+            until(lambda: "peer broker-1: it is lost" in manager.run("status").stdout, "it is missed")
             assert manager.run("status").returncode == 1
 
 
@@ -114,7 +115,7 @@ def test_queues_show_who_waits_and_who_is_next(served, manager, tmp_path):
     gate = tmp_path / "gate"
     with scale0.Client(served.endpoints["frontend"]) as client:
         pending = [client.start("wait.for", str(tmp_path / "begun"), str(gate), timeout=60) for _ in range(50)]
-        rows = eventually(
+        rows = until(
             lambda: [row for row in manager.json("queues", "--match", "wait.*", "--busy") if row["waiting"]],
             "some wait",
         )
@@ -156,7 +157,7 @@ def an_error_client(broker: BrokerProcess) -> str:
                 rows: list[dict[str, Any]] = client.manage("list_error_clients", auth_token=token)["items"]
                 return rows
 
-            name: str = eventually(banned, "it is ignored")[0]["client"]
+            name: str = until(banned, "it is ignored")[0]["client"]
             return name
     finally:
         bad.close()

@@ -13,9 +13,10 @@ from click.testing import CliRunner
 
 from scale0.cli.main import cli
 from tests.cli.conftest import shell_of
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell
 from tests.cli.test_help import on_a_terminal
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -99,7 +100,7 @@ def test_arguments_that_do_not_fit_say_how_arguments_are_typed(shell):
 def test_a_task_that_runs_has_no_result_yet_and_a_wait_ends_in_time(shell, tmp_path):
     gate = tmp_path / "gate"
     task = submitted(shell, "wait.for", str(gate))
-    eventually(lambda: shell.json("task", "status", task)["info"].get("progress") == 0.5, "it tells its progress")
+    until(lambda: shell.json("task", "status", task)["info"].get("progress") == 0.5, "it tells its progress")
     shown = shell.run("task", "status", task)
     assert "progress" in shown.stdout
     assert "50%" in shown.stdout

@@ -27,8 +27,8 @@ from scale0.cli.authority import Authority
 from scale0.cli.top_screen import Page, TopApp
 from scale0.cli.top_views import VIEWS
 from tests.cli.conftest import shell_of
-from tests.cli.shell import PATIENCE_SECONDS
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import pytest
 
 import scale0
 from tests.cli.conftest import WORKERS
-from tests.cli.shell import eventually
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -24,9 +24,9 @@ def test_sigterm_lets_work_in_hand_be_finished_and_answered(broker, shell, tmp_p
         worker.wait_for("ready ")
         calling = threading.Thread(target=lambda: answers.append(net.call("wait.for", str(begun), str(gate))))
         calling.start()
-        eventually(begun.exists, "the work begins")
+        until(begun.exists, "the work begins")
         worker.signal(signal.SIGTERM)
-        eventually(lambda: not net.services(), "the worker offers nothing any more")
+        until(lambda: not net.services(), "the worker offers nothing any more")
         assert worker.process.poll() is None
         gate.touch()
         assert worker.wait() == 0
@@ -58,7 +58,7 @@ def test_kill_9_of_a_worker_costs_no_call_that_may_be_retried(broker, shell, tmp
             net.ping()  # a client sends what was started once it is connected, and nobody waits here
             kept = net.start("wait.for", str(begun), str(gate), retry=True)
             lost = net.start("wait.for", str(begun), str(gate))
-            eventually(begun.exists, "the work begins")
+            until(begun.exists, "the work begins")
             first.signal(signal.SIGKILL)
             assert first.process.wait() == -9
         gate.touch()

@@ -22,9 +22,10 @@ from functools import partial
 from pathlib import Path
 
 import scale0
-from tests.client.net import Together, client_of, started, until
+from tests.client.net import Together, client_of, started
 from tests.client.several import all_know, brokers, is_there
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import until
 
 NAMES = ("a", "b", "c")
 SERVED_SECONDS = 5.0

@@ -17,24 +17,11 @@ import pytest
 
 import scale0
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import PATIENCE_SECONDS
 
-WAIT_SECONDS: Final = 20.0
-"""How long a condition may take on a busy machine before it is a failure."""
 LOOK_SECONDS: Final = 0.005
 
 Condition = Callable[[], Any]
-
-
-def until(condition: Condition, what: str = "", seconds: float = WAIT_SECONDS) -> Any:
-    """Wait until it holds, and give what it gave."""
-    pause = threading.Event()
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what or condition}"
-        pause.wait(LOOK_SECONDS)
 
 
 @contextmanager
@@ -53,7 +40,7 @@ def started(worker: scale0.Worker) -> Iterator[scale0.Worker]:
     """Start it, wait until the broker has taken it in, and stop it at the end, whatever is in hand."""
     worker.start()
     try:
-        assert worker.wait_until_up(WAIT_SECONDS), "the worker did not come up"
+        assert worker.wait_until_up(PATIENCE_SECONDS), "the worker did not come up"
         yield worker
     finally:
         worker.stop(drain=0.0)
@@ -98,7 +85,7 @@ class Together:
         self._threads.append(thread)
         thread.start()
 
-    def join(self, seconds: float = WAIT_SECONDS) -> None:
+    def join(self, seconds: float = PATIENCE_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

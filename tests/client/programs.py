@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.client import town
-from tests.client.net import until
+from tests.support.waiting import until
 
 WAIT_SECONDS = 20.0
 

@@ -19,7 +19,8 @@ import zmq
 
 import scale0
 from scale0.broker.wire import encode
-from tests.client.net import started, until
+from tests.client.net import started
+from tests.support.waiting import until
 
 HASH = "a" * 64
 

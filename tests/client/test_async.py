@@ -14,8 +14,9 @@ import pytest
 
 import scale0
 from scale0.client import errors
-from tests.client.net import WAIT_SECONDS, client_of, started, token_of
+from tests.client.net import client_of, started, token_of
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.processes
 
@@ -67,13 +68,7 @@ def run(broker: BrokerProcess, story: Callable[[scale0.AsyncClient], Awaitable[N
         async with scale0.AsyncClient(broker.endpoints["frontend"], **{"timeout": 10, **options}) as net:
             await story(net)
 
-    asyncio.run(asyncio.wait_for(tell(), WAIT_SECONDS + 10))
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110  # it is the network that we wait for
-            await asyncio.sleep(0.005)
+    asyncio.run(asyncio.wait_for(tell(), PATIENCE_SECONDS + 10))
 
 
 def test_every_way_to_ask(broker: BrokerProcess) -> None:
@@ -141,7 +136,7 @@ def test_what_cannot_travel_or_be_read_is_its_callers_own_trouble(broker: Broker
 def test_a_cancelled_call_breaks_no_other(broker: BrokerProcess) -> None:
     async def story(net: scale0.AsyncClient) -> None:
         calls = [asyncio.ensure_future(net.call("waits", 0.2)) for _ in range(10)]
-        await until(lambda: len(net._session._calls) == 10)
+        await eventually(lambda: len(net._session._calls) == 10)
         for call in calls[::2]:
             call.cancel()
         ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -157,7 +152,7 @@ def test_a_cancelled_call_breaks_no_other(broker: BrokerProcess) -> None:
 def test_closing_ends_what_is_under_way_and_later_calls(broker: BrokerProcess) -> None:
     async def story(net: scale0.AsyncClient) -> None:
         calls = [asyncio.ensure_future(net.call("waits", 20.0)) for _ in range(5)]
-        await until(lambda: len(net._session._calls) == 5)
+        await eventually(lambda: len(net._session._calls) == 5)
         await net.close()
         await net.close()
         ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -192,9 +187,9 @@ def test_it_reconnects_and_nothing_that_waits_is_forgotten(own: BrokerProcess) -
         await net.ping()
         once = asyncio.ensure_future(net.call("late.double", 4, timeout=20))
         again = asyncio.ensure_future(net.call("late.double", 5, timeout=20, retry=True))
-        await until(lambda: all(call.sent for call in net._session._calls.values()) and net._session._calls)
+        await eventually(lambda: all(call.sent for call in net._session._calls.values()) and net._session._calls)
         own.kill9()
-        await until(lambda: net._session.line.state == "down")
+        await eventually(lambda: net._session.line.state == "down")
         unsent = asyncio.ensure_future(net.call("late.double", 6, timeout=20))
         await asyncio.to_thread(own.restart)
         with pytest.raises(errors.BackendDied):
@@ -214,7 +209,7 @@ def test_descriptors_of_a_lost_connection_are_not_watched_any_more(own: BrokerPr
         await net.ping()
         assert net._watched
         own.kill9()
-        await until(lambda: net._session.line.state == "down")
+        await eventually(lambda: net._session.line.state == "down")
         assert net._watched == ()
         pairs = [os.pipe() for _ in range(20)]
         loop = asyncio.get_running_loop()
@@ -224,7 +219,7 @@ def test_descriptors_of_a_lost_connection_are_not_watched_any_more(own: BrokerPr
             os.write(writing, b"x")
         await asyncio.to_thread(own.restart)
         await net.ping()
-        await until(lambda: len(heard) == len(pairs))
+        await eventually(lambda: len(heard) == len(pairs))
         for reading, writing in pairs:
             loop.remove_reader(reading)
             os.close(reading)
@@ -237,7 +232,7 @@ def test_409_ends_it_and_says_so(own: BrokerProcess) -> None:
     async def story(net: scale0.AsyncClient) -> None:
         await net.ping()
         under_way = asyncio.ensure_future(net.call("nobody.offers.this"))
-        await until(lambda: net._session._calls)
+        await eventually(lambda: net._session._calls)
         with client_of(own, identity="twin") as second:
             await asyncio.to_thread(second.ping)
             with pytest.raises(errors.Conflict):

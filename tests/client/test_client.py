@@ -12,8 +12,9 @@ import pytest
 import scale0
 from scale0.base.errors import Refusal
 from scale0.client import errors
-from tests.client.net import Concurrency, Together, client_of, offered, started, token_of, until
+from tests.client.net import Concurrency, Together, client_of, offered, started, token_of
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import scale0
-from tests.client.net import client_of, started, until
+from tests.client.net import client_of, started
 from tests.client.several import brokers, is_there
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

@@ -16,10 +16,11 @@ import pytest
 
 import scale0
 from scale0.client.errors import NotStored
-from tests.client.net import client_of, started, until
+from tests.client.net import client_of, started
 from tests.client.several import brokers, is_there
 from tests.support.broker_process import BrokerProcess
 from tests.support.postgres import as_url, postgres_database, postgres_server, postgres_url
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

@@ -18,9 +18,10 @@ import scale0
 from scale0.broker.calls import GRACE_SECONDS
 from tests.client import callers, town
 from tests.client.callers import AGAIN_TIMEOUT, ONCE_TIMEOUT, Caller
-from tests.client.net import client_of, offered, until
+from tests.client.net import client_of, offered
 from tests.client.programs import programs
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -16,9 +16,10 @@ import pytest
 
 import scale0
 from tests.cli.shell import Shell
-from tests.client.net import Together, client_of, started, token_of, until
+from tests.client.net import Together, client_of, started, token_of
 from tests.client.several import is_there, states_of
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

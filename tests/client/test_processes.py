@@ -13,10 +13,11 @@ import pytest
 import scale0
 from scale0.client import children, errors
 from tests.client import town
-from tests.client.net import client_of, offered, started, until
+from tests.client.net import client_of, offered, started
 from tests.client.programs import Program, programs
 from tests.support.broker_process import BrokerProcess
 from tests.support.gone import gone
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

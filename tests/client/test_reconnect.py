@@ -12,8 +12,9 @@ import pytest
 import scale0
 from scale0.client import errors
 from scale0.client.client import SEE_OFF_SECONDS
-from tests.client.net import Together, client_of, raises, started, until, working
+from tests.client.net import Together, client_of, raises, started, working
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -28,8 +28,9 @@ from scale0.client.pending import Pending
 from scale0.client.perform import Offer, perform
 from scale0.io.link import Link
 from tests.client.bench import Bench
-from tests.client.net import Together, client_of, started, until, working
+from tests.client.net import Together, client_of, started, working
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import until
 
 PLACE = "tcp://127.0.0.1:5701"
 OPTIONS_BYTES = Limits().max_options_bytes

@@ -26,9 +26,10 @@ from scale0.client.errors import (
 )
 from scale0.client.progress import progress
 from tests.client import task_worker, town
-from tests.client.net import Together, client_of, raises, started, until
+from tests.client.net import Together, client_of, raises, started
 from tests.client.programs import Program
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -12,8 +12,9 @@ import pytest
 
 import scale0
 from scale0.client import errors
-from tests.client.net import Together, client_of, raises, started, until
+from tests.client.net import Together, client_of, raises, started
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -15,8 +15,9 @@ import pytest
 import scale0
 from scale0.base.errors import Refusal
 from scale0.client import errors
-from tests.client.net import Concurrency, Together, client_of, offered, started, until, working
+from tests.client.net import Concurrency, Together, client_of, offered, started, working
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

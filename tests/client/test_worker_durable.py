@@ -15,8 +15,9 @@ import pytest
 
 import scale0
 from tests.client import task_town as town
-from tests.client.net import client_of, started, until, working
+from tests.client.net import client_of, started, working
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

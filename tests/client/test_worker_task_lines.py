@@ -12,8 +12,8 @@ import pytest
 import scale0
 from scale0.client import stints
 from scale0.zerotask import node
-from tests.client.net import until
 from tests.client.task_desk import TaskDesk, at_work, task_desk
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

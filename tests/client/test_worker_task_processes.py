@@ -10,9 +10,9 @@ import pytest
 
 import scale0
 from tests.client import task_town as town
-from tests.client.net import until
 from tests.client.task_desk import TaskDesk, at_work, task_desk
 from tests.support.gone import gone
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

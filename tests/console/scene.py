@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.cli.shell import eventually
 from tests.console.network import Network
 from tests.pipeline import reports_made
+from tests.support.waiting import until
 
 CRITICAL: Final = "full"
 """A check that finds something wrong."""
@@ -50,9 +50,9 @@ def scene(net: Network, folder: Path) -> Iterator[Scene]:
             finished = net.submit("thumbs.make", str(gate))
             net.submit("nobody.offers", "this")
             net.shell.run("call", "hello", "world")
-            eventually(lambda: net.task(failed)["status"] == "failed", "it failed")
-            eventually(lambda: net.task(finished)["status"] == "finished", "it is done")
-            eventually(
+            until(lambda: net.task(failed)["status"] == "failed", "it failed")
+            until(lambda: net.task(finished)["status"] == "finished", "it is done")
+            until(
                 lambda: any(row["check"] == CRITICAL for row in net.ask("GET", "/checks?problems=true")["items"]),
                 "trouble is seen",
             )

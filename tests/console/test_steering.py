@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.cli.shell import eventually
 from tests.console.chromium import PATIENCE_MS, Window
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -34,7 +34,7 @@ def test_who_was_slower_is_shown_both_changes_and_loses_nothing(net, opened):
     net.wait_for_helen()  # she changes the configuration herself, once
     before = net.cli("config", "show")["config"]
     seen = opened("admin", "config")
-    eventually(lambda: text_of(seen) == before, "the editor has the current version")
+    until(lambda: text_of(seen) == before, "the editor has the current version")
     edited(seen, heartbeat_liveness=5)
     seen.see("It can be saved.")
 

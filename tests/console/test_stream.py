@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.cli.shell import eventually
 from tests.console.chromium import PATIENCE_MS, Window
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -40,7 +40,7 @@ def test_a_stream_goes_on_where_it_was_cut_and_says_stale_meanwhile(net, opened)
         each.see(re.compile("stale since"))
     expect(overview.page.locator(".live-box")).to_contain_text("stale since", timeout=PATIENCE_MS)
 
-    eventually(lambda: (new := net.server_process_or_none()) and new.pid != old.pid, "the broker started it again")
+    until(lambda: (new := net.server_process_or_none()) and new.pid != old.pid, "the broker started it again")
     for each in (live, silent):
         each.see("streaming")
     after = net.submit("missing.later", "x")

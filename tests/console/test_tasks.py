@@ -7,8 +7,8 @@ import contextlib
 import pytest
 from playwright.sync_api import expect
 
-from tests.cli.shell import eventually
 from tests.console.chromium import PATIENCE_MS
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -26,7 +26,7 @@ def test_a_worker_dies_and_its_tasks_move_before_ones_eyes(net, opened, gate):
     with contextlib.ExitStack() as stack:
         ann = stack.enter_context(net.worker("ann"))
         tasks = [net.submit("thumbs.make", str(gate)) for _ in range(2)]
-        eventually(lambda: all(net.task(task)["status"] == "running" for task in tasks), "ann has both")
+        until(lambda: all(net.task(task)["status"] == "running" for task in tasks), "ann has both")
         bob = stack.enter_context(net.worker("bob"))
 
         clients = opened("viewer", "clients?role=backend&match=thumbs")
@@ -92,7 +92,7 @@ def test_a_task_is_cancelled_after_a_question_and_the_audit_knows_who(net, opene
 
         seen.press("Cancel", row)
         seen.press("Cancel", seen.dialog)
-        eventually(lambda: net.task(task)["status"] == "cancelled", "it is cancelled")
+        until(lambda: net.task(task)["status"] == "cancelled", "it is cancelled")
         expect(row).to_have_count(0, timeout=PATIENCE_MS)
 
         seen.go("audit")

@@ -14,8 +14,9 @@ import pytest
 
 from scale0.io.process import DISK_LOOK_SECONDS
 from tests.crash.brokers import mortal
+from tests.support.waiting import until
 from tests.wire.raw import raws
-from tests.wire.rpc import Backend, Refused, client, until
+from tests.wire.rpc import Backend, Refused, client
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -65,7 +66,7 @@ def test_a_full_disk_is_refused_early_and_work_goes_on_once_there_is_room(tmp_pa
                 return bool(refused.code == FULL)
             return False
 
-        until(lambda: worker.idle(LOOK) and refuses(), SOON)
+        until(lambda: worker.idle(LOOK) and refuses(), seconds=SOON)
         assert owner.rpc.code("client_task_cancel", owner.id, second) == FULL
         before = disk_use(small_disk)
         worker.running(held)

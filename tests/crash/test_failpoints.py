@@ -14,6 +14,7 @@ import pytest
 from scale0.store.interface import FAILPOINTS
 from tests.crash.brokers import Mortal, dies_at, journal, mortal
 from tests.crash.hands import CLIENT, Hands
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.wire.raw import raws
 from tests.wire.rpc import Client, Rpc
 
@@ -21,7 +22,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 NTHS = (4, 9, 16)
 """In which commit of its life: about the first submission, about the first result, and in the middle of both."""
-PATIENCE_SECONDS = 20.0
 
 
 def while_running(broker: Mortal) -> Callable[[], bool]:

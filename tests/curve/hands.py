@@ -16,10 +16,10 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.wire.conftest import quiet_broker
 from tests.wire.raw import Raw
 
-PATIENCE_SECONDS = 10
 SHAKEN = zmq.EVENT_HANDSHAKE_SUCCEEDED
 ROUTERS = ("frontend", "backend", "peer")
 PUBLISHERS = ("config_pub", "task_pub")
@@ -86,7 +86,7 @@ class Lock:
         socket = self.suited(zmq.DEALER, pair)
         monitor = socket.get_monitor_socket(SHAKEN | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
         socket.connect(self.broker.endpoints[role])
-        assert monitor.poll(PATIENCE_SECONDS * 1000), "the handshake never ended"
+        assert monitor.poll(round(PATIENCE_SECONDS * 1000)), "the handshake never ended"
         event = recv_monitor_message(monitor)["event"]
         socket.disable_monitor()
         monitor.close(linger=0)

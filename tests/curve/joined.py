@@ -6,7 +6,7 @@ between the folders of two brokers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,9 @@ from scale0.io.joining import enrol, join_peer, new_join_token
 from scale0.io.key_folder import KeyFolder
 from scale0.io.keys import new_certificate, write_pair
 from tests.curve.hands import Lock, Pair, locked
-from tests.wire.raw import wait_for
+from tests.support.waiting import until
 
-PATIENCE_SECONDS = 20.0
 TOGETHER = {"group": "east", "default_heartbeat_interval": 0.5}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    wait_for(condition, PATIENCE_SECONDS)
 
 
 @contextmanager

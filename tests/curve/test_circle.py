@@ -5,7 +5,6 @@ Promise: CURVE-12
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ import scale0
 from scale0.io.joining import join_peer, new_join_token
 from scale0.io.key_folder import KeyFolder
 from tests.curve.hands import Lock, locked
-from tests.wire.raw import wait_for
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.processes
-
-PATIENCE_SECONDS = 20.0
 
 
 def key_of(lock: Lock, role: str) -> str:
@@ -33,10 +30,6 @@ def peers_of(lock: Lock) -> dict[str, str]:
 
 def client_of(lock: Lock, **more: Any) -> scale0.Client:
     return scale0.Client(lock.broker.endpoints["frontend"], key=key_of(lock, "frontend"), **more)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    wait_for(condition, PATIENCE_SECONDS)
 
 
 def test_two_brokers_know_each_other_by_their_keys(tmp_path: Path) -> None:

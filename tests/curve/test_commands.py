@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.curve.hands import Lock, locked, new_pair
-from tests.wire.raw import wait_for
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -156,7 +156,7 @@ def test_a_frontend_joins_by_token_and_is_known_from_then_on(tmp_path: Path) -> 
             gone = user.run("call", "--join", place(lock, "frontend"))
             return gone.returncode == 3 and "does not know this key" in gone.stderr
 
-        wait_for(refused_now, COMMAND_SECONDS)
+        until(refused_now, seconds=COMMAND_SECONDS)
 
 
 def test_a_key_file_is_all_that_a_client_needs(tmp_path: Path) -> None:

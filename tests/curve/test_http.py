@@ -13,11 +13,9 @@ import pytest
 from scale0.io.key_folder import KeyFolder
 from tests.curve.hands import Lock, locked
 from tests.support.ports import free_port
-from tests.wire.raw import wait_for
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-
-PATIENCE_SECONDS = 30.0
 
 
 def status(site: str, token: str | None) -> int:
@@ -34,12 +32,12 @@ def test_a_key_of_zeromq_is_no_way_around_a_token_and_a_server_without_its_key_g
     site = f"http://127.0.0.1:{(port := free_port())}"
     with locked(tmp_path, management={"enabled": True, "port": port}, default_heartbeat_interval=1) as lock:
         token = (lock.folder.parent / "token").read_text()
-        wait_for(lambda: status(site, None) != 0, PATIENCE_SECONDS)
+        until(lambda: status(site, None) != 0)
         for nobody in (None, "x", "s0_" + "0" * 64, key_text(lock)):
             assert status(site, nobody) == 401
         assert status(site, token) == 200
         KeyFolder(lock.folder.parent).revoke("frontend", "management")
-        wait_for(lambda: status(site, token) in (502, 503, 504), PATIENCE_SECONDS)
+        until(lambda: status(site, token) in (502, 503, 504))
 
 
 def key_text(lock: Lock) -> str:

@@ -17,8 +17,9 @@ import scale0
 from scale0.io.joining import JoinError
 from scale0.io.key_folder import KeyFolder
 from tests.curve.hands import PUBLISHERS, Lock
-from tests.curve.joined import PATIENCE_SECONDS, client_of, enrolled, network, pair_in, until
+from tests.curve.joined import client_of, enrolled, network, pair_in
 from tests.support.postgres import as_url, postgres_database, postgres_server, postgres_url
+from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.wire.raw import Raw
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]

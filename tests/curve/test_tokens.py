@@ -15,7 +15,8 @@ import zmq
 from scale0.io.joining import JoinToken, new_join_token, read_join_token
 from scale0.io.key_folder import KeyFolder
 from tests.curve.hands import FOLDERS, ROLES, Lock, Pair, new_pair
-from tests.wire.raw import Heard, Raw, unique, wait_for
+from tests.support.waiting import until
+from tests.wire.raw import Heard, Raw, unique
 
 pytestmark = pytest.mark.processes
 
@@ -91,7 +92,7 @@ def test_a_token_whose_time_is_over_is_worth_nothing(lock: Lock) -> None:
     raw.say("REQUEST", {"service": "scale0.ping", "id": 1})
     assert raw.hear().code == 403
     late = lock.raw("frontend", pair_of(token))
-    wait_for(lambda: time.time() > token.expires)
+    until(lambda: time.time() > token.expires)
     for one in (raw, late, lock.raw("frontend", pair_of(token))):
         one.say("ENROL", {"name": unique("late"), "public_key": new_pair().public.decode()})
         heard = one.hear_or_none(MOMENT_SECONDS)

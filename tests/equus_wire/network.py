@@ -14,9 +14,10 @@ from typing import Any
 import scale0
 from scale0.events import journal
 from tests.equus_wire.authority import Authority, Papers, authority_from
-from tests.equus_wire.processes import Process, run, until
+from tests.equus_wire.processes import Process, run
 from tests.equus_wire.raw_agent import RawAgent
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import until
 
 _numbers = itertools.count(1)
 

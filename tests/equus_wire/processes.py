@@ -100,13 +100,3 @@ class Process:
                     return line
         self.close()
         raise AssertionError(f"{self.role} did not say ready; it said {said!r}\n{self.said()[-4_000:]}")
-
-
-def until(true: Any, seconds: float = 8.0, every: float = 0.03) -> Any:
-    """The first true value of `true()`; the test fails when there is none in time."""
-    end = time.monotonic() + seconds
-    while True:
-        if found := true():
-            return found
-        assert time.monotonic() < end, f"{true} did not come true within {seconds} s"
-        time.sleep(every)

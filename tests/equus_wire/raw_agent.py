@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.equus_wire.authority import Papers
+from tests.support.waiting import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 8.0
-"""How long an answer may take before a test gives up: the machine may be busy."""
 MOMENT_SECONDS = 0.3
 """How long silence is listened to."""
 WITH_BLOB = {b"check": 3, b"schedule": 2, b"file": 3, b"enrolled": 1, b"upgrade": 2, b"open": 2, b"data": 2}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.equus_wire.agent_house import house
 from tests.equus_wire.helen_1 import Helen1
-from tests.equus_wire.processes import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -48,7 +48,7 @@ def test_the_next_helen_of_its_file_is_tried_and_the_end_is_in_order() -> None:
         began = time.monotonic()
         assert agent.process.terminate() == 0
         assert time.monotonic() - began < 10
-        until(lambda: not children_of("/bin/sleep 1.234"), 3)
+        until(lambda: not children_of("/bin/sleep 1.234"), seconds=3)
 
 
 def test_nothing_survives_an_agent_that_was_killed() -> None:
@@ -57,5 +57,5 @@ def test_nothing_survives_an_agent_that_was_killed() -> None:
         line.check("sleepy", {"seconds": "54.321"})
         until(lambda: children_of("/bin/sleep 54.321"))
         agent.process.close()  # kill -9
-        until(lambda: not children_of("/bin/sleep 54.321"), 5)
+        until(lambda: not children_of("/bin/sleep 54.321"), seconds=5)
         assert line.rest(5) == b""

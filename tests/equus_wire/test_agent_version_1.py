@@ -11,7 +11,7 @@ import pytest
 
 from tests.equus_wire.agent_house import House, house
 from tests.equus_wire.helen_1 import Helen1, Line
-from tests.equus_wire.processes import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.equus_wire.network import Network, answer, unique
-from tests.equus_wire.processes import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import pytest
 
 import scale0
 from tests.equus_wire.network import Helen, Network, answer, unique
-from tests.equus_wire.processes import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

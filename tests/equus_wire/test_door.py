@@ -17,7 +17,8 @@ from cryptography.x509.oid import NameOID
 from tests.equus_wire.authority import Papers, key_pem, new_authority, new_key, request_pem
 from tests.equus_wire.network import Helen, Network, answer, unique
 from tests.equus_wire.processes import run
-from tests.equus_wire.raw_agent import PATIENCE_SECONDS, RawAgent, client_context
+from tests.equus_wire.raw_agent import RawAgent, client_context
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.equus_wire.network import Helen, Network, answer, unique
-from tests.equus_wire.processes import until
 from tests.equus_wire.raw_agent import RawAgent
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

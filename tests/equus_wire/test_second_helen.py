@@ -11,8 +11,8 @@ import pytest
 
 import scale0
 from tests.equus_wire.network import Helen, Network, answer, unique
-from tests.equus_wire.processes import until
 from tests.equus_wire.raw_agent import RawAgent
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -125,7 +125,7 @@ def test_a_helen_that_does_not_hold_the_agent_forwards(network: Network, second:
     agent = greet(second, name, 2)
     agent.hear("accepted")
     agent.hear("schedule")
-    until(lambda: asked_of_the_first(network, agent, name) == "ok", 15, 0.5)
+    until(lambda: asked_of_the_first(network, agent, name) == "ok", seconds=15, every=0.5)
     network.ask("helen.helen-2.agents")
     network.ask("helen.reload", agent=name)
     agent.hear("reload")

@@ -18,9 +18,9 @@ from scale0.io.files import read_config
 from tests.cli.conftest import shell_of
 from tests.cli.shell import EXAMPLES, Background, Shell, background
 from tests.docs.pages import table_rows, words
-from tests.helen.echo import until
 from tests.helen.helen_process import helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

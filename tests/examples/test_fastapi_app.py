@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from tests.cli.conftest import shell_of
-from tests.cli.shell import EXAMPLES, background, eventually
+from tests.cli.shell import EXAMPLES, background
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -49,7 +50,7 @@ def test_what_it_promises(web, broker, tmp_path):
     assert (away.status_code, away.headers["retry-after"]) == (503, "5")
     assert web.get(first.json()["href"]).status_code == 503
     broker.restart()
-    again = eventually(lambda: post(web, {"Idempotency-Key": "cat"}), "the application finds its broker again")
+    again = until(lambda: post(web, {"Idempotency-Key": "cat"}), "the application finds its broker again")
     assert again.json() == first.json()
     other = web.post("/thumbnails", json=CAT)
     assert other.json()["id"] != first.json()["id"]

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from scale0.client.client import Client
-from tests.helen.helen_process import SOON, HelenProcess, helen_process
+from tests.helen.helen_process import HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,6 @@ def helen(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def client(broker: BrokerProcess, helen: HelenProcess) -> Iterator[Client]:
     """A client that Helen's services answer."""
-    with Client(broker.endpoints["frontend"], timeout=SOON) as made:
+    with Client(broker.endpoints["frontend"], timeout=PATIENCE_SECONDS) as made:
         assert made.call(f"helen.{helen.identity}.status")["identity"] == helen.identity
         yield made

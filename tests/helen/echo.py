@@ -30,9 +30,7 @@ from scale0.io.process import SWITCH_SECONDS
 from scale0.io.runner import Runner
 from scale0.store.memory import MemoryStore
 from tests.helen.certificates import Certificates
-
-SOON = 10.0
-"""Whatever should happen happens within so many seconds, on a busy machine too."""
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Peer:
@@ -120,7 +118,7 @@ class EchoDoor:
 
     def connect(self, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
         """An agent's socket, past its handshake."""
-        raw = socket.create_connection(self.place, timeout=SOON)
+        raw = socket.create_connection(self.place, timeout=PATIENCE_SECONDS)
         try:
             return (context or self.context()).wrap_socket(raw, server_hostname="127.0.0.1")
         except BaseException:
@@ -129,7 +127,7 @@ class EchoDoor:
 
     def plain(self) -> socket.socket:
         """A socket without TLS."""
-        return socket.create_connection(self.place, timeout=SOON)
+        return socket.create_connection(self.place, timeout=PATIENCE_SECONDS)
 
     def says_back(self, data: bytes = b"ping\n") -> float:
         """Come, say something, hear it again, go; how long that took."""
@@ -149,15 +147,6 @@ def read(agent: socket.socket, size: int) -> bytes:
             break
         parts += part
     return bytes(parts)
-
-
-def until(holds: Callable[[], object], seconds: float = SOON) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            raise AssertionError("it did not come about")
-        time.sleep(0.005)
 
 
 @contextlib.contextmanager
@@ -205,13 +194,13 @@ def echo_door(folder: Path, max_connections: int = 10_000) -> Iterator[EchoDoor]
     sys.setswitchinterval(SWITCH_SECONDS)
     thread = threading.Thread(target=run)
     thread.start()
-    up.wait(SOON)
+    up.wait(PATIENCE_SECONDS)
     try:
         yield EchoDoor(certificates, machine, door)
     finally:
         for end in stop:
             end()
-        thread.join(SOON)
+        thread.join(PATIENCE_SECONDS)
         door.close()
         sys.setswitchinterval(interval)
     assert not faults, faults

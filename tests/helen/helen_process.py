@@ -28,9 +28,7 @@ from scale0.io.authority import Authority, create_authority
 from scale0.io.certificates import key_pem, new_key, request_pem
 from tests.support.broker_process import READY_SECONDS, STOP_SECONDS, BrokerProcess
 from tests.support.ports import free_port
-
-SOON = 20.0
-"""Whatever should happen happens within so many seconds, on a busy machine too."""
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Agent:
@@ -191,7 +189,7 @@ class HelenProcess:
         context = ssl.create_default_context(cafile=self.files / "ca.pem")
         if files is not None:
             context.load_cert_chain(*files)
-        raw = socket.create_connection(("127.0.0.1", self.port), timeout=SOON)
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS)
         try:
             return Agent(context.wrap_socket(raw, server_hostname="localhost"))
         except BaseException:

@@ -20,7 +20,8 @@ from scale0.io.commits import Commits
 from scale0.io.helen.process import watch_disk
 from scale0.io.runner import Runner
 from scale0.store.memory import MemoryStore
-from tests.helen.echo import SOON, Echo
+from tests.helen.echo import Echo
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes
 
@@ -38,7 +39,7 @@ class SlowStore:
         self._store.open()
 
     def commit(self, writes: list[Any]) -> None:
-        assert self.goes_on.wait(SOON)
+        assert self.goes_on.wait(PATIENCE_SECONDS)
         self._store.commit(writes)
 
     def free_bytes(self) -> int:
@@ -82,7 +83,7 @@ class EndlessDoor:
 
 async def rests(machine: Teller) -> int:
     """How much was told, once nothing more is for a while."""
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             before = machine.told
             await asyncio.sleep(0.1)
@@ -92,7 +93,7 @@ async def rests(machine: Teller) -> int:
 
 async def goes_on(machine: Teller) -> None:
     before = machine.told
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while machine.told <= before + 10:  # noqa: ASYNC110  # a number of the machine's, which sets no event
             await asyncio.sleep(0.005)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.helen.certificates import Certificates
-from tests.helen.echo import SOON, EchoDoor, echo_door, read, until
+from tests.helen.echo import EchoDoor, echo_door, read
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.processes
 
@@ -186,11 +187,11 @@ def test_who_never_reads_is_heard_no_longer_and_let_go_at_the_limit(helen: EchoD
         for _ in range(20):
             deaf.sendall(b"much 500000")
             with contextlib.suppress(AssertionError):
-                until(lambda: helen.machine.gone, 0.02)
+                until(lambda: helen.machine.gone, seconds=0.02)
         # It asked for ten million bytes and reads none: after those that fit, it is not read any more.
         assert helen.machine.heard < 20 * 11
         assert helen.says_back() < AT_ONCE
-        deaf.settimeout(SOON)
+        deaf.settimeout(PATIENCE_SECONDS)
         assert read(deaf, 500_000) == b"x" * 500_000
 
 
@@ -223,7 +224,7 @@ def test_silent_strangers_are_let_go_after_the_deadline_and_others_come_at_once(
         assert helen.says_back() < AT_ONCE
         while helen.door.connections:
             assert helen.says_back() < AT_ONCE
-            assert time.monotonic() - began < SOON
+            assert time.monotonic() - began < PATIENCE_SECONDS
         assert time.monotonic() - began > 4.0
         assert silent[0].recv(1) == b""
 

@@ -17,7 +17,7 @@ from scale0.io.helen.door import TlsDoor
 from scale0.io.helen.listener import PAUSE_SECONDS
 from scale0.io.helen.tls import server_context
 from tests.helen.certificates import Certificates
-from tests.helen.echo import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

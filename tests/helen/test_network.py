@@ -17,9 +17,9 @@ import pytest
 from scale0.client.client import Client
 from scale0.client.errors import CallError
 from scale0.client.worker import Worker
-from tests.helen.echo import until
-from tests.helen.helen_process import SOON, Agent, HelenProcess, helen_process
+from tests.helen.helen_process import Agent, HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.processes
 
@@ -29,7 +29,7 @@ CHECK = {"name": "disk", "interval": 60, "max_attempts": 1, "args": {"path": "/"
 def configure(broker: BrokerProcess, **sections: Any) -> None:
     """Change the network's document."""
     token = (Path(broker.config["data_dir"]) / "token").read_text()
-    with Client(broker.endpoints["frontend"], timeout=SOON) as client:
+    with Client(broker.endpoints["frontend"], timeout=PATIENCE_SECONDS) as client:
         found = client.manage("get_config", auth_token=token)
         document = {**found["config"], **sections}
         client.manage("set_config", config=document, base=found["version"], auth_token=token)
@@ -97,13 +97,13 @@ def test_problem_goes_out_by_webhook_and_is_tried_again(
         configure(broker, checks=[{**CHECK, "handlers": ["hook"]}], handlers=[handler])
         agent.schedule()
         report(agent, 1, "critical")
-        until(lambda: len(got) == 2, SOON)
+        until(lambda: len(got) == 2)
         assert got[0] == got[1]
         assert (got[1]["agent"], got[1]["check"], got[1]["state"]) == ("hooked", "disk", "critical")
         incidents = client.call("helen.incidents", open=True)["items"]
         assert [(row["agent"], row["check"]) for row in incidents] == [("hooked", "disk")]
         report(agent, 2, "ok")
-        until(lambda: len(got) == 3, SOON)
+        until(lambda: len(got) == 3)
         assert got[2]["state"] == "ok"
 
 
@@ -125,7 +125,7 @@ def test_problem_starts_a_task_and_the_check_runs_again_after_it(
         assert json.loads(agent.blob(int(size))) == {"path": "/"}
         assert [one["agent"] for one in healed] == ["sick"]
         agent.say_blob(b"result %b disk" % number, {"state": "ok", "message": "healed"})
-        until(lambda: client.call("helen.checks", agent="sick")["items"][0]["state"] == "ok", SOON)
+        until(lambda: client.call("helen.checks", agent="sick")["items"][0]["state"] == "ok")
 
 
 # Promise: AGENT-5
@@ -134,19 +134,19 @@ def test_question_for_an_agent_of_another_helen_reaches_it(
     broker: BrokerProcess, helen: HelenProcess, client: Client, tmp_path: Path
 ) -> None:
     with helen_process(tmp_path, broker, "h2", ca=helen) as other:
-        until(lambda: client.call("helen.h1.status")["siblings"] == ["h2"], SOON + 10)
+        until(lambda: client.call("helen.h1.status")["siblings"] == ["h2"], seconds=PATIENCE_SECONDS + 10)
         with other.accepted("theirs") as agent, ThreadPoolExecutor(1) as threads:
             agent.schedule()
             with pytest.raises(CallError, match="404"):
                 client.call("helen.h1.check", agent="theirs", check="load", args={})
             # By the common name either of them may be asked, and each finds it.
-            until(lambda: client.call("helen.h2.status")["siblings"] == ["h1"], SOON + 10)
+            until(lambda: client.call("helen.h2.status")["siblings"] == ["h1"], seconds=PATIENCE_SECONDS + 10)
             for _ in range(4):
                 asked = threads.submit(client.call, "helen.check", agent="theirs", check="load", args={})
                 _, _, number, size = agent.line().split(b" ")
                 agent.blob(int(size))
                 agent.say_blob(b"result %b load" % number, {"state": "ok"})
-                assert asked.result(SOON)["state"] == "ok"
+                assert asked.result(PATIENCE_SECONDS)["state"] == "ok"
 
 
 # Promise: AGENT-22
@@ -154,17 +154,17 @@ def test_question_for_an_agent_of_another_helen_reaches_it(
 def test_full_helen_sends_agents_to_another(broker: BrokerProcess, helen: HelenProcess, tmp_path: Path) -> None:
     with (
         helen_process(tmp_path, broker, "small", ca=helen, max_agents=1) as small,
-        Client(broker.endpoints["frontend"], timeout=SOON) as client,
+        Client(broker.endpoints["frontend"], timeout=PATIENCE_SECONDS) as client,
         small.accepted("first"),
     ):
-        until(lambda: client.call("helen.small.status")["siblings"] == ["h1"], SOON + 10)
+        until(lambda: client.call("helen.small.status")["siblings"] == ["h1"], seconds=PATIENCE_SECONDS + 10)
 
         def turned_away() -> bytes:
             with small.agent("second") as agent:
                 agent.say(b"hello 2 trial\n")
                 return agent.line()
 
-        until(lambda: turned_away() == b"redirect 127.0.0.1:%d" % helen.port, SOON)
+        until(lambda: turned_away() == b"redirect 127.0.0.1:%d" % helen.port)
 
 
 @pytest.mark.slow
@@ -172,16 +172,16 @@ def test_helen_serves_agents_without_a_broker_and_comes_back_to_it(tmp_path: Pat
     with (
         broker_process(tmp_path / "broker", default_heartbeat_interval=0.2) as broker,
         helen_process(tmp_path / "helen", broker) as helen,
-        Client(broker.endpoints["frontend"], timeout=SOON, retry=True) as client,
+        Client(broker.endpoints["frontend"], timeout=PATIENCE_SECONDS, retry=True) as client,
     ):
         assert client.call("helen.h1.status")["agents"] == 0
         broker.kill9()
-        until(lambda: "the network is away" in helen.said(), SOON)
+        until(lambda: "the network is away" in helen.said())
         with helen.accepted("steady") as agent:
             agent.schedule()
             report(agent, 1, "ok", "load")
             broker.restart()
-            until(lambda: helen.said().count("up on the network") == 2, SOON)
+            until(lambda: helen.said().count("up on the network") == 2)
             assert client.call("helen.h1.status")["agents"] == 1
 
 
@@ -202,5 +202,5 @@ def test_many_checks_at_once_are_all_answered(helen: HelenProcess, client: Clien
         bodies = [json.dumps({"agent": "busy", "check": "c", "args": {"n": n}}).encode() for n in range(2_000)]
         answers = client.map("helen.check", bodies, in_flight=500, raw=True)
         found = [json.loads(json.loads(body[0])["message"])["n"] for body in answers]
-        thread.join(SOON)
+        thread.join(PATIENCE_SECONDS)
         assert found == list(range(2_000))

@@ -20,7 +20,7 @@ import pytest
 
 from scale0.config import ClientConfig, HelenConfig, MailServer, NoticeCommand, Reaction
 from scale0.io.helen.notify import Notifier, NotTold, subject_of
-from tests.helen.echo import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

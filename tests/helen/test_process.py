@@ -19,9 +19,9 @@ from scale0.client.client import Client
 from scale0.client.errors import CallError
 from scale0.io.authority import create_authority
 from scale0.io.certificates import key_pem, new_key, request_pem
-from tests.helen.echo import until
-from tests.helen.helen_process import SOON, Agent, HelenProcess, helen_process
+from tests.helen.helen_process import Agent, HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.processes
 
@@ -44,7 +44,7 @@ def test_check_goes_to_the_agent_and_its_result_comes_back(helen: HelenProcess, 
         until(lambda: "one" in [row["agent"] for row in client.call("helen.agents")["items"]])
         asked = threads.submit(client.call, "helen.check", agent="one", check="load", args={"w": 5})
         assert json.loads(answer(agent, OK)) == {"w": 5}
-        assert asked.result(SOON) == OK
+        assert asked.result(PATIENCE_SECONDS) == OK
 
 
 # Promise: AGENT-5
@@ -94,15 +94,15 @@ def test_openssl_typed_by_hand_is_an_agent(helen: HelenProcess, client: Client) 
             body = json.dumps(OK).encode()
             typed.stdin.write(b"result 1 load %d\n%b\n" % (len(body), body))
             typed.stdin.flush()
-            assert asked.result(SOON) == OK
+            assert asked.result(PATIENCE_SECONDS) == OK
             typed.stdin.write(b"nonsense\n")
             typed.stdin.flush()
             assert typed.stdout.readline().startswith(b"error ")
             assert typed.stdout.readline() == b""
-            typed.wait(SOON)
+            typed.wait(PATIENCE_SECONDS)
     finally:
         typed.kill()
-        typed.wait(SOON)
+        typed.wait(PATIENCE_SECONDS)
         typed.stdin.close()
         typed.stdout.close()
 
@@ -173,7 +173,10 @@ def test_sighup_reads_the_certificate_anew(broker: BrokerProcess, tmp_path: Path
 
 # Promise: AGENT-6
 def test_sigterm_ends_her_in_order_and_a_restart_remembers(broker: BrokerProcess, tmp_path: Path) -> None:
-    with helen_process(tmp_path, broker, "h3") as helen, Client(broker.endpoints["frontend"], timeout=SOON) as client:
+    with (
+        helen_process(tmp_path, broker, "h3") as helen,
+        Client(broker.endpoints["frontend"], timeout=PATIENCE_SECONDS) as client,
+    ):
         with helen.accepted("three") as agent:
             report = {**OK, "spool": "s", "n": 1, "labels": {"role": "web"}, "checks": ["load"]}
             agent.say_blob(b"report 1 equus.agent", report)
@@ -192,14 +195,14 @@ def test_helen_that_lost_her_identity_ends_and_says_so(broker: BrokerProcess, tm
     with helen_process(tmp_path / "one", broker, "twin") as first:
         until(lambda: "up on the network" in first.said())
         with helen_process(tmp_path / "two", broker, "twin"):
-            assert first.process.wait(SOON) == 1
+            assert first.process.wait(PATIENCE_SECONDS) == 1
             assert "409" in first.said()
 
 
 def failing(helen: HelenProcess) -> str:
     with pytest.raises(AssertionError, match="not ready"):
         helen.start()
-    assert helen.process.wait(SOON) != 0
+    assert helen.process.wait(PATIENCE_SECONDS) != 0
     return helen.said()
 
 

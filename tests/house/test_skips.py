@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
+ROOT = Path(__file__).resolve().parents[2]
+CONFTEST = ROOT / "tests" / "conftest.py"
 SKIPPED = "import pytest\n\n\ndef test_good(): ...\n\n\n@pytest.mark.skip(reason='later')\ndef test_later(): ...\n"
 EXPECTED = "import pytest\n\n\n@pytest.mark.xfail\ndef test_broken():\n    raise ValueError\n"
 ABSENT = "import pytest\n\npytest.importorskip('a_module_that_nobody_has')\n\n\ndef test_unseen(): ...\n"
@@ -21,12 +22,13 @@ pytestmark = pytest.mark.slow  # each starts a pytest of its own
 
 def run_suite(directory: Path, sources: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(CONFTEST, directory / "conftest.py")
-    (directory / "pytest.ini").write_text("[pytest]\n")
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    processes: real ones\n")
     for name, source in sources.items():
         (directory / f"test_{name}.py").write_text(source)
     # Other plugins take longer to import than all of this takes to run.
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [sys.executable, "-m", "pytest", "-p", "xdist.plugin", "-p", "no:cacheprovider", *options, "."]
+    only = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+    environment = {**os.environ, **only, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, "."]
     return subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=60
     )

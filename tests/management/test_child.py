@@ -16,8 +16,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.client.net import until
 from tests.support.broker_process import PORTS, BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from scale0.management.pages import INDEX, read_pages
-from tests.client.net import WAIT_SECONDS
 from tests.management.site import PASSWORD, Server, served
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes
 
@@ -51,7 +51,7 @@ def test_it_ends_when_whoever_started_it_is_gone(broker, tmp_path):
         server.start()
         assert server.process.stdin is not None
         server.process.stdin.close()
-        assert server.process.wait(WAIT_SECONDS) == 0
+        assert server.process.wait(PATIENCE_SECONDS) == 0
     finally:
         server.close()
 
@@ -62,7 +62,7 @@ def test_a_port_that_is_taken_is_said_in_a_line(broker, tmp_path):
         server = Server(tmp_path, broker, port=taken.getsockname()[1])
         with pytest.raises(AssertionError):
             server.start()
-        assert server.process.wait(WAIT_SECONDS) == 1
+        assert server.process.wait(PATIENCE_SECONDS) == 1
         server.close()
     assert "cannot serve" in server.said()
     assert "Traceback" not in server.said()
@@ -74,7 +74,7 @@ def test_settings_that_are_none_are_refused(line):
         [sys.executable, "-P", "-m", "scale0.management"],
         input=line,
         capture_output=True,
-        timeout=WAIT_SECONDS,
+        timeout=PATIENCE_SECONDS,
         check=False,
         env={"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
     )

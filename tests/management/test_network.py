@@ -12,9 +12,10 @@ import pytest
 
 import scale0
 from scale0.events import journal
-from tests.client.net import client_of, until, working
+from tests.client.net import client_of, working
 from tests.management.site import Site, admins, served
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

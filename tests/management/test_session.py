@@ -10,8 +10,9 @@ from http.cookies import SimpleCookie
 import psutil
 import pytest
 
-from tests.client.net import token_of, until
+from tests.client.net import token_of
 from tests.management.site import NAMES, PASSWORD, ROLES
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

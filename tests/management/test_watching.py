@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.net import until
 from tests.helen.helen_process import HelenProcess, helen_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 

@@ -15,10 +15,9 @@ from scale0.io.segments.writer import Writer
 from scale0.management.feed.feed import Feed
 from scale0.management.feed.listener import Listener, Told
 from tests.segments.folders import Folder
+from tests.support.waiting import PATIENCE_SECONDS
 
 ALL = Choice()
-PATIENCE_SECONDS = 20.0
-"""How long a test waits for what must come."""
 
 
 def folder_at(path: Path, source: str = "east-1") -> Folder:

@@ -16,14 +16,12 @@ import httpx
 import pytest
 
 import scale0
-from tests.client.net import until
 from tests.management.site import Site, admins, served
 from tests.segments.folders import journal_events, segment_files
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.processes
-
-WAIT_SECONDS = 30.0
 
 
 class Item(NamedTuple):
@@ -58,7 +56,7 @@ def items_of(answer: httpx.Response) -> Iterator[Item]:
 def taken(items: Iterator[Item], enough: Any) -> list[Item]:
     """Items up to the first that is enough."""
     found = []
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     for item in items:
         found.append(item)
         if enough(item):
@@ -110,10 +108,10 @@ def test_a_stream_goes_on_over_trims_and_kills_of_the_broker(site, broker):
     broker.restart()
     submitted(broker, 50)
     folder = Path(broker.config["data_dir"])
-    until(lambda: not journal_events(folder), "the journal is trimmed", WAIT_SECONDS)
+    until(lambda: not journal_events(folder), "the journal is trimmed", PATIENCE_SECONDS)
     submitted(broker, 1)
     last = recorded(broker)
-    until(lambda: viewer.get("/session").status_code == 200, "the server has found its broker again", WAIT_SECONDS)
+    until(lambda: viewer.get("/session").status_code == 200, "the server has found its broker again", PATIENCE_SECONDS)
     with streamed(viewer, after=found[-1].id) as items:
         found += taken(items, lambda item: item.data["seq"] >= last)
     assert {item.event for item in found} == {"event"}
@@ -206,7 +204,7 @@ def test_there_are_so_many_streams_and_no_more(site, broker):
                 assert answer.headers["retry-after"]
                 assert "streams of events are open" in json.loads(answer.read())["message"]
         assert refused == 2
-    until(lambda: is_open(viewer), "who left made room", WAIT_SECONDS)
+    until(lambda: is_open(viewer), "who left made room", PATIENCE_SECONDS)
 
 
 def is_open(viewer: httpx.Client) -> bool:

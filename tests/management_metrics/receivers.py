@@ -11,8 +11,7 @@ import json
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
+from tests.support.waiting import PATIENCE_SECONDS, until
+
 CARBON = "/usr/bin/carbon-cache"
-WAIT_SECONDS = 20.0
 
 CARBON_CONF = """
 [cache]
@@ -47,14 +47,6 @@ CARBON_METRIC_INTERVAL = 0
 """
 SCHEMAS = "[all]\npattern = .*\nretentions = 1s:10m\n"
 FETCH = "import json, sys, whisper; print(json.dumps(whisper.fetch(sys.argv[1], 0)[1]))"
-
-
-def until(seen: Callable[[], object], what: str) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not seen():
-        assert time.monotonic() < end, f"never seen: {what}"
-        time.sleep(0.02)
 
 
 def free_port() -> int:
@@ -151,7 +143,7 @@ class Collector:
                     body = gzip.decompress(body)
                 assert self.path == "/v1/metrics"
                 assert self.headers["Content-Type"] == "application/x-protobuf"
-                collector.gate.wait(WAIT_SECONDS)
+                collector.gate.wait(PATIENCE_SECONDS)
                 if collector.status == 200:
                     collector.requests.append(ExportMetricsServiceRequest.FromString(body))
                     collector.headers.append({name.lower(): value for name, value in self.headers.items()})

@@ -15,8 +15,8 @@ from scale0.management.metrics.lookout import Lookout
 from scale0.management.network import Network
 from scale0.management.problem import Problem
 from tests.helen.helen_process import HelenProcess, helen_process
-from tests.management_metrics.receivers import WAIT_SECONDS
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.processes
 
@@ -50,7 +50,7 @@ def test_nobody_is_asked_while_nobody_reads_and_the_first_reader_gets_a_fresh_sa
                 text = await lookout.text(False)
                 assert value(text, "scale0_broker_up") == 1
                 assert (value(text, "scale0_sample_timestamp_seconds") or 0.0) >= before
-                async with asyncio.timeout(WAIT_SECONDS):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     while not lookout.resting:  # noqa: ASYNC110  # it tells nobody that it rests
                         await asyncio.sleep(0.02)
         await network.close()
@@ -83,7 +83,7 @@ def test_agents_are_counted_by_state_as_the_helens_say(tmp_path, monkeypatch):
         lookout = Lookout(network)
 
         async def told(state: str) -> None:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while value(await lookout.text(False), "scale0_agents", state=state) != 1:  # noqa: ASYNC110  # Helen says when
                     await asyncio.sleep(0.1)
 

@@ -22,8 +22,9 @@ from scale0.management.metrics.exports import MAX_EXPORTS, exporting, open_sende
 from scale0.management.metrics.pushing import MAX_BACKOFF_SECONDS, Pace, Pusher
 from scale0.management.metrics.sample import Health, Sample, sample_of
 from scale0.management.metrics.senders import Sender
-from tests.management_metrics.receivers import WAIT_SECONDS, Datagrams, carbon, collector, free_port
+from tests.management_metrics.receivers import Datagrams, carbon, collector, free_port
 from tests.management_metrics.samples import STATUS, rates, whole
+from tests.support import waiting
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +120,7 @@ async def pushing(kind: Any, address: str, **options: Any) -> AsyncIterator[tupl
 
 
 async def seen(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(waiting.PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110  # what others write sets no event
             await asyncio.sleep(0.01)
 

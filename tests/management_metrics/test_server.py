@@ -21,8 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 import scale0
 from tests.management.site import Site, admins, served
 from tests.management_metrics.dashboard import filled_in, queries
-from tests.management_metrics.receivers import Datagrams, collector, free_port, until
+from tests.management_metrics.receivers import Datagrams, collector, free_port
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]  # a broker, a server and a Prometheus
 

@@ -17,13 +17,7 @@ from scale0.io.measures.aside import Aside
 from scale0.io.measures.registry import built_in
 from scale0.io.measures.run import MIN_SECONDS, Deadline, Failed, Kept, Run
 from tests.measures.servers import again, metrics, run
-
-
-def wait_until(condition, seconds=10.0):
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it never came to be"
-        time.sleep(0.01)
+from tests.support.waiting import until
 
 
 def test_load_is_what_the_system_says_by_core():
@@ -174,7 +168,7 @@ def test_a_call_that_hangs_costs_one_thread_however_often_it_is_asked():
     with pytest.raises(TimeoutError, match="hang already"):
         aside.call("other", hang, 0.01)
     free.set()
-    wait_until(lambda: not aside._calls)
+    until(lambda: not aside._calls)
     assert aside.call("other", lambda: 8, 5) == 8
     with pytest.raises(ZeroDivisionError):
         aside.call("fails", lambda: 1 // 0, 5)
@@ -194,7 +188,7 @@ def hung():
 
     yield hang
     free.set()
-    wait_until(lambda: not aside._calls)
+    until(lambda: not aside._calls)
 
 
 # Promise: CHECK-1
@@ -219,7 +213,7 @@ def test_processes_are_found_by_name_command_line_and_user():
     mark = f"mark-{os.getpid()}"
     child = subprocess.Popen([sys.executable, "-c", "input()", mark], stdin=subprocess.PIPE)
     try:
-        wait_until(lambda: run("process", command=mark).state == "ok")
+        until(lambda: run("process", command=mark).state == "ok")
         found = run("process", command=mark, name="python*", user=psutil.Process(child.pid).username(), crit="1:1")
         said = metrics(found)
         assert (found.state, said["count"].value) == ("ok", 1)
@@ -242,9 +236,9 @@ def test_cpu_of_a_process_is_what_it_used_since_the_last_run():
     child = subprocess.Popen([sys.executable, "-c", "while True: pass", mark])
     check = built_in()["process"]
     try:
-        wait_until(lambda: again(check, command=mark).state == "ok")
+        until(lambda: again(check, command=mark).state == "ok")
         spent = psutil.Process(child.pid).cpu_times().user
-        wait_until(lambda: psutil.Process(child.pid).cpu_times().user > spent + MIN_SECONDS)
+        until(lambda: psutil.Process(child.pid).cpu_times().user > spent + MIN_SECONDS)
         assert metrics(again(check, command=mark))["cpu_percent"].value > 10
         assert again(check, command=mark, cpu_crit=5).state == "critical"
     finally:

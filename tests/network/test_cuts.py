@@ -22,10 +22,11 @@ import pytest
 
 import scale0
 from tests.cli.shell import Shell
-from tests.client.net import client_of, started, token_of, until
+from tests.client.net import client_of, started, token_of
 from tests.network.lan import Lan, lan
 from tests.segments.folders import journal_events
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

@@ -21,9 +21,10 @@ import argon2
 import psutil
 import psycopg
 
-from tests.cli.shell import Shell, eventually
+from tests.cli.shell import Shell
 from tests.support.broker_process import PORTS
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 CHEAP: Final = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 GIVEN: Final = {
@@ -170,9 +171,7 @@ class Planted:
                 stderr=out,
             )
         try:
-            eventually(
-                lambda: program.poll() is not None or b"\nready " in b"\n" + log.read_bytes(), f"{name} is ready"
-            )
+            until(lambda: program.poll() is not None or b"\nready " in b"\n" + log.read_bytes(), f"{name} is ready")
             self.look()
             yield
             program.terminate()

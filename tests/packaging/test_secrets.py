@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.shell import eventually
 from tests.packaging.planted import GIVEN, IN_THE_DOCUMENT, WORKER, Planted, mail_server
 from tests.support.postgres import Server
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -113,7 +113,7 @@ def work(planted: Planted) -> None:
 def over_http(planted: Planted) -> None:
     """Log in rightly and wrongly, have a handler fail, and read all that an administrator can."""
     base = f"http://127.0.0.1:{planted.console_port}"
-    eventually(lambda: reached(base), "the console serves")
+    until(lambda: reached(base), "the console serves")
     with httpx.Client(base_url=f"{base}/api/v1", timeout=30, trust_env=False) as ada:
 
         def ask(method: str, path: str, expected: int, **more: Any) -> httpx.Response:
@@ -144,7 +144,7 @@ def over_http(planted: Planted) -> None:
         kept(ask("PATCH", "/config", 200, json={"set": watched(planted)}))
         bad = {"set": {"handlers": [{"name": "x", "type": "webhook", "url": GIVEN["url of a webhook"]}]}}
         ask("PATCH", "/config", 400, json=bad)  # it may name what it refuses: whoever sent it knows it
-        eventually(lambda: noticed(ask("GET", "/tasks?method=helen.notify", 200)), "both handlers were tried")
+        until(lambda: noticed(ask("GET", "/tasks?method=helen.notify", 200)), "both handlers were tried")
         ada.cookies.clear()
         ada.headers["Authorization"] = f"Bearer {issued}"
         for path in readable(ask("GET", "/openapi.json", 200).json()):

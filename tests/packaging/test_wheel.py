@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import background, eventually, processes_with
+from tests.cli.shell import background, processes_with
 from tests.packaging import installed
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -111,7 +112,7 @@ def test_a_network_runs_from_the_wheel_alone(built: tuple[Path, Path], tmp_path:
         up.signal(signal.SIGINT)
         assert up.wait() == 0, up.said
     assert up.said.rstrip().endswith("stopped")
-    eventually(lambda: not processes_with(here), f"all processes gone: {processes_with(here)}")
+    until(lambda: not processes_with(here), f"all processes gone: {processes_with(here)}")
 
 
 def fetch(url: str) -> bytes:

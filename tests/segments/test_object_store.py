@@ -21,12 +21,12 @@ from scale0.io.segments.names import parse
 from scale0.io.segments.writer import Writer
 from tests.segments.folders import Folder, journal_events
 from tests.support.broker_process import broker_process
+from tests.support.waiting import until
 from tests.wire.raw import raws
-from tests.wire.rpc import client, until
+from tests.wire.rpc import client
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-PATIENCE_SECONDS = 60.0
 KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
@@ -52,7 +52,7 @@ class ObjectStore:
     def start(self) -> None:
         words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(self._listens, PATIENCE_SECONDS)
+        until(self._listens)
         self.client.create_bucket(Bucket="bucket")
 
     def _listens(self) -> bool:
@@ -120,10 +120,10 @@ def test_while_the_object_store_is_away_events_stay_in_the_journal(tmp_path, sto
             for number in range(10):
                 owner.submit("m", [number])
         data = tmp_path / "data"
-        until(lambda: "cannot write segments to s3://bucket/east" in broker.log.read_text(), PATIENCE_SECONDS)
+        until(lambda: "cannot write segments to s3://bucket/east" in broker.log.read_text())
         assert len(journal_events(data)) > 10
         store.start()
-        until(lambda: not journal_events(data), PATIENCE_SECONDS)
+        until(lambda: not journal_events(data))
         seqs = store.seqs()
         assert seqs == list(range(1, len(seqs) + 1))
         assert broker.terminate() == 0

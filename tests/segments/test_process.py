@@ -20,12 +20,12 @@ import pytest
 from tests.helen.helen_process import helen_process
 from tests.segments.folders import everything, journal_events, segment_events, segment_files
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.wire.raw import raws
-from tests.wire.rpc import client, until
+from tests.wire.rpc import client
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-PATIENCE_SECONDS = 30.0
 QUICK = {"segments": "", "segment_seconds": 0.2}
 
 
@@ -39,7 +39,7 @@ def children(broker: BrokerProcess) -> list[psutil.Process]:
 
 def writer(broker: BrokerProcess) -> psutil.Process:
     """The writer that runs now."""
-    found: list[psutil.Process] = until(lambda: children(broker), PATIENCE_SECONDS)
+    found: list[psutil.Process] = until(lambda: children(broker))
     return found[0]
 
 
@@ -68,7 +68,7 @@ def check_gapless(broker: BrokerProcess) -> int:
 def test_events_move_from_the_journal_to_segments_and_the_broker_never_loads_pyarrow(tmp_path):
     with broker_process(tmp_path, **QUICK) as broker:
         submit(broker, 20)
-        until(lambda: all_safe(broker), PATIENCE_SECONDS)
+        until(lambda: all_safe(broker))
         assert loads_arrow(writer(broker).pid)
         assert not loads_arrow(broker.pid)
         assert check_gapless(broker) > 20
@@ -95,7 +95,7 @@ def test_kill_9_of_broker_and_writer_at_any_moment_loses_and_doubles_nothing(tmp
     with broker_process(tmp_path, **{**QUICK, "segment_seconds": 0.05}) as broker:
         for turn in range(8):
             submit(broker, 10)
-            until(lambda: children(broker), PATIENCE_SECONDS)
+            until(lambda: children(broker))
             time.sleep(dice.random() * 1.5)  # the moment is the dice's
             if turn % 2:
                 writer(broker).kill()
@@ -103,7 +103,7 @@ def test_kill_9_of_broker_and_writer_at_any_moment_loses_and_doubles_nothing(tmp
             broker.kill9()
             check_gapless(broker)
             broker.start()
-        until(lambda: all_safe(broker), PATIENCE_SECONDS)
+        until(lambda: all_safe(broker))
         assert broker.terminate() == 0
         assert journal_events(data_of(broker)) == []
         assert check_gapless(broker) > 8 * 10
@@ -112,12 +112,12 @@ def test_kill_9_of_broker_and_writer_at_any_moment_loses_and_doubles_nothing(tmp
 
 def test_a_writer_that_is_killed_comes_back_and_it_is_said_once(tmp_path):
     with broker_process(tmp_path, **QUICK) as broker:
-        until(lambda: all_safe(broker), PATIENCE_SECONDS)
+        until(lambda: all_safe(broker))
         old = writer(broker)
         old.kill()
         old.wait(PATIENCE_SECONDS)
         submit(broker, 5)
-        until(lambda: all_safe(broker), PATIENCE_SECONDS)
+        until(lambda: all_safe(broker))
         assert writer(broker).pid != old.pid
         log = broker.log.read_text()
         assert log.count("the writer of segments ended with status -9") == 1
@@ -126,7 +126,7 @@ def test_a_writer_that_is_killed_comes_back_and_it_is_said_once(tmp_path):
 
 def test_a_writer_that_is_stopped_keeps_nobody_waiting_and_dies_with_its_broker(tmp_path):
     with broker_process(tmp_path, **QUICK) as broker:
-        until(lambda: all_safe(broker), PATIENCE_SECONDS)
+        until(lambda: all_safe(broker))
         stopped = writer(broker)
         stopped.send_signal(signal.SIGSTOP)
         with raws(broker.endpoints) as net:
@@ -139,15 +139,15 @@ def test_a_writer_that_is_stopped_keeps_nobody_waiting_and_dies_with_its_broker(
         assert slowest < 2.0
         assert check_gapless(broker) > 200
         broker.kill9()
-        until(lambda: not stopped.is_running() or stopped.status() == psutil.STATUS_ZOMBIE, PATIENCE_SECONDS)
+        until(lambda: not stopped.is_running() or stopped.status() == psutil.STATUS_ZOMBIE)
         broker.start()
-        until(lambda: all_safe(broker), PATIENCE_SECONDS)
+        until(lambda: all_safe(broker))
         check_gapless(broker)
 
 
 def test_an_orderly_stop_does_not_wait_for_a_writer_that_is_stopped(tmp_path):
     with broker_process(tmp_path, **QUICK) as broker:
-        until(lambda: all_safe(broker), PATIENCE_SECONDS)
+        until(lambda: all_safe(broker))
         child = writer(broker)
         child.send_signal(signal.SIGSTOP)
         assert broker.terminate() == 0
@@ -173,12 +173,12 @@ def test_a_full_disk_of_segments_is_said_once_and_they_go_on_once_there_is_room(
     ballast.write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize))
     with broker_process(tmp_path, **{**QUICK, "segments": str(small_disk / "segments")}) as broker:
         submit(broker, 50)
-        until(lambda: "No space left" in broker.log.read_text(), PATIENCE_SECONDS)
+        until(lambda: "No space left" in broker.log.read_text())
         submit(broker, 50)
         assert len(journal_events(data_of(broker))) > 100
         assert segment_files(small_disk / "segments") == []
         ballast.unlink()
-        until(lambda: not journal_events(data_of(broker)), PATIENCE_SECONDS)
+        until(lambda: not journal_events(data_of(broker)))
         assert everything(data_of(broker), small_disk / "segments")[-1] > 100
         log = broker.log.read_text()
         assert log.count("No space left") == 1
@@ -201,7 +201,7 @@ def test_helen_has_segments_of_her_own(tmp_path):
     with broker_process(tmp_path / "broker", segments="off") as broker:
         (tmp_path / "helen").mkdir()
         with helen_process(tmp_path / "helen", broker, segments="", segment_seconds=0.2) as helen:
-            until(lambda: segment_files(tmp_path / "helen" / "segments"), PATIENCE_SECONDS)
+            until(lambda: segment_files(tmp_path / "helen" / "segments"))
             assert not loads_arrow(helen.process.pid)
             assert helen.end() == 0
     assert journal_events(tmp_path / "helen") == []

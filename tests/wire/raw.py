@@ -11,16 +11,16 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 import zmq
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 MAGIC = b"SCALE0/1"
-PATIENCE_SECONDS = 5.0
-"""How long an answer may take before a test gives up: the machine may be busy."""
 MOMENT_SECONDS = 0.3
 """How long silence is listened to."""
 
@@ -216,12 +216,3 @@ def raws(endpoints: dict[str, str]) -> Iterator[Raws]:
         yield made
     finally:
         made.close()
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    """Look again and again, without a pause longer than it takes another process to do something."""
-    end = time.monotonic() + seconds
-    poller = zmq.Poller()
-    while not condition():
-        assert time.monotonic() < end, f"it did not come true within {seconds} s"
-        poller.poll(10)

@@ -10,12 +10,13 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import zmq
 
-from tests.wire.raw import PATIENCE_SECONDS, Heard, Raw, Raws, unique
+from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.wire.raw import Heard, Raw, Raws, unique
 
 BROKER = "zerotask.broker."
 MOMENT_SECONDS = 0.1
@@ -29,15 +30,6 @@ _ids = itertools.count(1)
 def pause() -> None:
     """What it takes another process to do something."""
     zmq.Poller().poll(PAUSE_MS)
-
-
-def until(look: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """The first true value of `look`."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, f"it did not come true within {seconds} s"
-        pause()
-    return found
 
 
 class Refused(Exception):
@@ -186,7 +178,7 @@ class Client:
 
     def until_code(self, task_id: str, code: int, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """Its status, once it has this code."""
-        until(lambda: self.code(task_id) == code, seconds)
+        until(lambda: self.code(task_id) == code, seconds=seconds)
         return self.status(task_id)
 
     def result(self, task_id: str) -> Any:
@@ -218,7 +210,7 @@ class Node:
 
     def next(self, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """The next task for it, as soon as there is one."""
-        task: dict[str, Any] = until(lambda: self.pull(1), seconds)[0]
+        task: dict[str, Any] = until(lambda: self.pull(1), seconds=seconds)[0]
         return task
 
     def take(self, task_id: str) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.wire.conftest import own_broker
-from tests.wire.raw import Raw, Raws, raws, unique, wait_for
+from tests.wire.raw import Raw, Raws, raws, unique
 
 pytestmark = pytest.mark.processes
 
@@ -90,14 +91,14 @@ def test_a_longer_interval_gives_a_longer_life(quick):
     service, me = unique("slow"), unique("worker")
     quick.backend(service, identity=me, heartbeat_interval=0.5)
     start = time.monotonic()
-    wait_for(lambda: not known(quick, me))
+    until(lambda: not known(quick, me))
     assert 1.5 <= time.monotonic() - start <= 2.25 + 0.1
 
 
 def test_a_dead_backend_is_out_of_every_queue_and_must_negotiate(quick):
     service, me = unique("gone"), unique("worker")
     backend = quick.backend(service, identity=me)
-    wait_for(lambda: not known(quick, me))
+    until(lambda: not known(quick, me))
     assert quick.frontend().request(service, timeout=0.1).code == 404
     assert backend.hear_until("DISCONNECTERROR").code == 408
     assert backend.ask("HEARTBEAT").command == "FORCENEGOTIATE"
@@ -166,7 +167,7 @@ def test_an_idle_frontend_is_forgotten(quick):
     me = unique("idle")
     start = time.monotonic()
     quick.frontend().check(me)
-    wait_for(lambda: not known(quick, me))
+    until(lambda: not known(quick, me))
     assert time.monotonic() - start >= 0.5
 
 
@@ -175,7 +176,7 @@ def test_a_frontend_that_sent_a_heartbeat_is_judged_like_a_backend(quick):
     caller.check(me)
     start = time.monotonic()
     caller.ask("HEARTBEAT")
-    wait_for(lambda: not known(quick, me))
+    until(lambda: not known(quick, me))
     assert SOONEST <= time.monotonic() - start <= LATEST + 0.1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,13 @@ import pytest
 import zmq
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import until
 from tests.wire.conftest import own_broker, quiet_broker, token_of
 from tests.wire.raw import MAGIC, Raw, raws, read
 
 pytestmark = pytest.mark.processes
 
 PATIENCE_SECONDS = 20.0
-
-
-def until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """What it gives, once that is something."""
-    end = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.05)
-    return found
 
 
 def hello(identity: str = "foreign", version: int = 0, hash_: str = "", **more: Any) -> dict[str, Any]:

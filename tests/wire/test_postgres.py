@@ -7,9 +7,7 @@ Promise: STORE-9
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -17,20 +15,13 @@ import pytest
 import scale0
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.postgres import as_url, postgres_database, postgres_server, postgres_url
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
 SECONDS = 30.0
-
-
-def wait(what: Any) -> Any:
-    until = time.monotonic() + SECONDS
-    while not (found := what()):
-        assert time.monotonic() < until, "it did not come"
-        time.sleep(0.02)
-    return found
 
 
 def call(broker: BrokerProcess) -> None:
@@ -53,8 +44,8 @@ def test_a_broker_that_was_taken_for_dead_begins_anew_at_the_same_ports(tmp_path
         assert boots() == 1
         connection.execute("UPDATE scale0.brokers SET epoch = epoch + 1, alive_until_us = NULL, gone_us = 0")
         call(broker)
-        wait(lambda: boots() == 2)
-        wait(lambda: "begins anew" in broker.log.read_text())
+        until(lambda: boots() == 2)
+        until(lambda: "begins anew" in broker.log.read_text())
         call(broker)
         assert broker.terminate() == 0
         # It gave up its place, and its events are in segments.

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.support.waiting import until
 from tests.wire.conftest import own_broker
 from tests.wire.raw import Raws, raws, unique
-from tests.wire.rpc import Client, Node, client, node, until
+from tests.wire.rpc import Client, Node, client, node
 
 pytestmark = pytest.mark.processes
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.wire.conftest import own_broker
-from tests.wire.raw import Raws, raws, unique, wait_for
+from tests.wire.raw import Raws, raws, unique
 from tests.wire.rpc import Client, Node, Rpc, client, node, pause
 
 pytestmark = pytest.mark.processes
@@ -267,7 +268,7 @@ def test_a_nodes_id_is_free_after_an_interval_of_silence(quick):
     newcomer = Rpc(quick("backend"))
     beats(old, INTERVAL)
     assert newcomer.code("node_connect", mine, [method]) == -32030
-    wait_for(lambda: newcomer.answer(newcomer.ask("node_connect", mine, [method])).get("result") == mine)
+    until(lambda: newcomer.answer(newcomer.ask("node_connect", mine, [method])).get("result") == mine)
     assert newcomer.call("node_heartbeat", mine) is True
 
 
@@ -275,7 +276,7 @@ def test_a_clients_id_is_free_after_an_interval_of_silence(quick):
     one, newcomer = client(quick), Rpc(quick.frontend())
     task = one.submit("m")
     assert newcomer.code("client_connect", one.id) == -32010
-    wait_for(lambda: newcomer.answer(newcomer.ask("client_connect", one.id)).get("result") == one.id)
+    until(lambda: newcomer.answer(newcomer.ask("client_connect", one.id)).get("result") == one.id)
     assert newcomer.call("client_task_status", one.id, task)["code"] == 1000
 
 

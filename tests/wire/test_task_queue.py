@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.wire.conftest import own_broker, token_of
 from tests.wire.raw import Raws, unique
-from tests.wire.rpc import Client, Node, Refused, Rpc, asked, client, node, told, until
+from tests.wire.rpc import Client, Node, Refused, Rpc, asked, client, node, told
 
 pytestmark = pytest.mark.processes
 
