@@ -172,6 +172,24 @@ def test_the_negotiation_of_one_key_is_bounded_over_all_its_connections() -> Non
     assert world.say("frontend-flood-1", "CHECKCONFIG", {"identity": "flood.1"})
 
 
+def test_the_requests_of_one_key_are_bounded_over_all_its_connections() -> None:
+    world = World(keys=Keys(user_of, STORED), max_requests_per_second=40)
+    world.ready("backend-worker-1", "slow", identity="worker")
+    refused = [told for number in range(20) for told in asked(world, f"frontend-flood-{number}", 5)]
+    assert [(told[0], told[1]["code"]) for told in refused] == [("ERROR", 429)] * 60
+    assert {told[1]["id"].rpartition("/")[2] for told in refused} <= set("01234"), "each is told about its own"
+    assert asked(world, "frontend-honest-1", 3) == [], "another key is not held to it"
+    world.pass_time(1.1)
+    assert asked(world, "frontend-flood-1", 5, start=5) == [], "a second later it may ask again"
+
+
+def test_without_keys_each_connection_has_its_own_rate() -> None:
+    world = World(max_requests_per_second=10)
+    world.ready("backend-1", "slow")
+    assert len(asked(world, "frontend-flood", 15)) == 5
+    assert asked(world, "frontend-honest", 10) == []
+
+
 def test_with_keys_many_connections_of_one_key_are_one_client() -> None:
     world = World(keys=Keys(user_of, STORED))
     world.ready("backend-worker-1", "slow", identity="worker")

@@ -161,3 +161,19 @@ def test_a_long_batch_is_answered_in_several_turns(net):
         turns += 1
     assert ids == [str(n) for n in range(count)]
     assert turns > 4
+
+
+# Promise: CURVE-13
+def test_more_requests_in_a_second_than_one_may_make_are_refused_one_by_one(tmp_path):
+    limit, count = 50, 130
+    with own_broker(tmp_path, max_requests_per_second=limit) as (broker, net):
+        flood = net.frontend()
+        flood.check(batch=True)
+        flood.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}, b""] for n in range(count)))
+        heard = [flood.hear_until("REPLY", "ERROR") for _ in range(count)]
+        assert [one.options["id"] for one in heard] == list(range(count))
+        assert [one.command for one in heard] == ["REPLY"] * limit + ["ERROR"] * (count - limit)
+        assert {one.options["code"] for one in heard[limit:]} == {429}
+        assert net.frontend().request("scale0.ping").command == "REPLY", "another one is not held to it"
+        status = net.frontend().manage("status", token_of(broker)).body
+        assert status["counters"]["requests_flooded"] == count - limit

@@ -53,6 +53,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """All clients together; the interval is lengthened to keep to it."""
     max_control_per_second: int = 200
     """Negotiation and heartbeats of one connection; more is a flood, and counts as bad input."""
+    max_requests_per_second: int = 200_000
+    """REQUESTs of one key, or of one connection without keys; more are refused. More than a core decides: lower it."""
     max_clock_skew: float = 30.0
     """How far a client's clock may be from the broker's."""
     frontend_idle: float = 60.0

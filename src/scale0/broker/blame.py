@@ -17,7 +17,7 @@ from scale0.broker.state import BrokerState
 from scale0.events.clients import ClientRefused
 
 FLOOD_WINDOW_SECONDS: Final = 1.0
-"""The window of `max_control_per_second`."""
+"""The window of `max_control_per_second` and `max_requests_per_second`."""
 KEY_SHARE: Final = 2.0
 """How much negotiation and heartbeats one key may send, against the heartbeats of all clients together."""
 
@@ -53,6 +53,16 @@ class Blame:
             return not connection.user_id or self._key_affords(connection.account, now)
         self._state.count("messages_flooded")
         self.blame(connection, codes.TOO_MANY, "a flood of control messages", now, step)
+        return False
+
+    def may_ask(self, account: Account, now: Now) -> bool:
+        """True for one more request in this second. More is no offence: each is refused, and may be tried again."""
+        if now.mono - account.asked_since > FLOOD_WINDOW_SECONDS:
+            account.asked, account.asked_since = 0, now.mono
+        account.asked += 1
+        if account.asked <= self._state.limits.max_requests_per_second:
+            return True
+        self._state.count("requests_flooded")
         return False
 
     def _key_affords(self, account: Account, now: Now) -> bool:

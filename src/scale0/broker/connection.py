@@ -32,11 +32,13 @@ class Speaker(Protocol):
 
 
 class Account:
-    """How often somebody was wrong. All connections of one key have the same one."""
+    """How often somebody was wrong, and how much was asked for. All connections of one key have the same one."""
 
-    __slots__ = ("bad", "bad_since", "banned_until", "spent", "spent_since")
+    __slots__ = ("asked", "asked_since", "bad", "bad_since", "banned_until", "spent", "spent_since")
 
     def __init__(self) -> None:
+        self.asked = 0
+        self.asked_since = 0.0
         self.spent = 0
         self.spent_since = 0.0
         self.bad = 0

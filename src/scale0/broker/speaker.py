@@ -289,6 +289,10 @@ class Scale0Speaker:
         self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Step
     ) -> None:
         service, state = said.service, self._state
+        if not self._blame.may_ask(connection.account, now):
+            message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+            return
         timeout, retry = said.timeout, said.retry
         if state.policies and service in state.policies:
             policy = state.policies[service]

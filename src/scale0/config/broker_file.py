@@ -154,6 +154,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     error_client_ban: Seconds = _LIMITS.error_client_ban
     max_heartbeats_per_second: Rate = _LIMITS.max_heartbeats_per_second
     max_control_per_second: Count = _LIMITS.max_control_per_second
+    max_requests_per_second: Count = _LIMITS.max_requests_per_second
     frontend_idle: Seconds = _LIMITS.frontend_idle
     min_free_bytes: CountOrNone = _LIMITS.min_free_bytes
     mdp_heartbeat_interval: Seconds = _LIMITS.mdp_heartbeat_interval
