@@ -122,6 +122,18 @@ def test_whatever_an_event_says_it_can_be_told(kind, data):
     assert words_of(event(1, kind, data=data), "client")
 
 
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ('{"previous": "ok", "hard": true, "message": "gone"}', "became critical (hard), was ok: gone"),
+        ('{"previous": "", "hard": true}', "became critical (hard), the first result"),
+    ],
+)
+def test_a_change_says_from_what_unless_there_was_nothing_before(data, told):
+    change = event(3, "check.state_changed", identity="web-1", service="port", state="critical", data=data)
+    assert words_of(change, "check") == told
+
+
 def test_what_came_before_is_not_told_but_what_lasted_until_then_is():
     old = Entry(1 * SECOND, 20 * SECOND, "timeline", "down")
     gone = Entry(1 * SECOND, 5 * SECOND, "timeline", "was down")

@@ -116,7 +116,8 @@ def _check(event: Event) -> str:
         case "check.state_changed":
             hard = "hard" if data.get("hard") else f"soft, attempt {event['attempt']}"
             flapping = ", flapping" if data.get("flapping") else ""
-            return f"became {event['state']} ({hard}{flapping}), was {data.get('previous', 'unknown')}{message}"
+            was = f", was {data['previous']}" if data.get("previous") else ", the first result"
+            return f"became {event['state']} ({hard}{flapping}){was}{message}"
         case "check.removed":
             return "removed: the agent runs it no longer"
         case "incident.opened":

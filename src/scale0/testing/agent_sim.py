@@ -81,11 +81,12 @@ def told_agents(outcome: AgentOutcome, world: AgentWorld, whole: bool, only: Seq
         yield ""
     weather = "calm" if plan.calm else "a storm of restarts" if plan.storm else "under faults"
     yield f"agents, seed {plan.seed}: {outcome.minutes:g} virtual minutes, {weather}"
-    yield f"  network   {plan.helens} Helens, {plan.agents} agents and {plan.old_agents} of version 1"
+    helens = "1 Helen" if plan.helens == 1 else f"{plan.helens} Helens"
+    yield f"  network   {helens}, {plan.agents} agents and {plan.old_agents} of version 1"
     yield f"            {len(plan.checks)} checks, heartbeats every {plan.heartbeat} s"
     counts = ", ".join(f"{name} {count}" for name, count in sorted(world.fault_counts.items()))
     lives = "+".join(str(node.lives) for node in world.helens)
-    yield f"  faults    {counts or 'none'}; the Helens lived {lives} times"
+    yield f"  faults    {counts or 'none'}; lives of each Helen: {lives}"
     yield f"  results   {outcome.results}, recorded {outcome.recorded}, given up {len(world.check.exempt)}"
     yield f"  asked     {outcome.asked}, answered {outcome.answered}"
     seen = ", ".join(f"{name} {count}" for name, count in world.check.counts.items())
