@@ -10,7 +10,7 @@ import pytest
 from scale0.cli.call import arguments_of, parsed
 from scale0.cli.memory import MAX_NETWORKS, client_id, state_folder
 from scale0.cli.output import clean, span
-from scale0.cli.places import backend_endpoint, endpoint_of, host_of
+from scale0.cli.places import backend_endpoints, endpoint_of, host_of
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,12 @@ def test_a_host_stands_without_brackets():
 
 
 def test_a_worker_takes_the_backend_port_wherever_its_host_comes_from():
-    assert backend_endpoint("a", {"SCALE0_JOIN": "b"}) == "tcp://a:5701"
-    assert backend_endpoint(None, {"SCALE0_JOIN": "b:5710", "SCALE0_JOIN_BACKEND": "c:7"}) == "tcp://c:7"
-    assert backend_endpoint(None, {"SCALE0_JOIN": "b:5710"}) == "tcp://b:5701"
-    assert backend_endpoint(None, {"SCALE0_JOIN": "[::1]:5710"}) == "tcp://[::1]:5701"
-    assert backend_endpoint(None, {}) is None
+    assert backend_endpoints(["a"], {"SCALE0_JOIN": "b"}) == ["tcp://a:5701"]
+    assert backend_endpoints(["a", "b:7"], {}) == ["tcp://a:5701", "tcp://b:7"]
+    assert backend_endpoints([], {"SCALE0_JOIN": "b:5710", "SCALE0_JOIN_BACKEND": "c:7"}) == ["tcp://c:7"]
+    assert backend_endpoints([], {"SCALE0_JOIN": "b:5710"}) == ["tcp://b:5701"]
+    assert backend_endpoints([], {"SCALE0_JOIN": "[::1]:5710"}) == ["tcp://[::1]:5701"]
+    assert backend_endpoints([], {}) == []
 
 
 @pytest.mark.parametrize(

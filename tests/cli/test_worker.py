@@ -9,6 +9,7 @@ import pytest
 
 import scale0
 from tests.cli.conftest import WORKERS
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -89,6 +90,15 @@ def test_a_worker_waits_for_its_broker_and_says_so(shell):
         worker.wait_for("no broker answers at tcp://127.0.0.1:9 yet")
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
+
+
+def test_a_worker_with_two_brokers_works_for_whichever_is_there(broker, shell):
+    """The first is down at the start; nobody is told of the second but by the command."""
+    place = broker.endpoints["backend"].removeprefix("tcp://")
+    down = f"127.0.0.1:{free_port()}"
+    with shell.background("worker", WORKERS, "--join", down, "--join", place) as worker:
+        worker.wait_for("ready ")
+        assert shell.run("call", "say", "hello").returncode == 0
 
 
 def test_a_module_is_imported_from_the_current_folder(shell):

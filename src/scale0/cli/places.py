@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -97,14 +97,14 @@ def keyed(command: Command) -> Command:
     return command
 
 
-def backend_endpoint(join: str | None, environment: dict[str, str]) -> str | None:
-    """Where a worker connects to, if anybody says; ValueError if it cannot be."""
-    if join:
-        return endpoint_of(join, BACKEND_PORT)
+def backend_endpoints(joins: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Where a worker connects to, the first one preferred; empty if nobody says; ValueError if it cannot be."""
+    if joins:
+        return [endpoint_of(join, BACKEND_PORT) for join in joins]
     if environment.get(JOIN_BACKEND):
-        return endpoint_of(environment[JOIN_BACKEND], BACKEND_PORT)
+        return [endpoint_of(environment[JOIN_BACKEND], BACKEND_PORT)]
     if environment.get(JOIN):
         # Its port is the frontends'.
         host = host_of(endpoint_of(environment[JOIN], FRONTEND_PORT))
-        return f"tcp://{f'[{host}]' if ':' in host else host}:{BACKEND_PORT}"
-    return None
+        return [f"tcp://{f'[{host}]' if ':' in host else host}:{BACKEND_PORT}"]
+    return []

@@ -20,7 +20,7 @@ from scale0.cli import faults, output
 from scale0.cli.joining import default_name, token_option
 from scale0.cli.joining import join as joined
 from scale0.cli.log_format import log_format
-from scale0.cli.places import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoint, keyed
+from scale0.cli.places import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoints, keyed
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
@@ -37,9 +37,13 @@ MAX_PREFETCH: Final = 10_000
 @click.command()
 @click.argument("target", metavar="MODULE:WORKER")
 @click.option(
-    "--join", metavar="HOST[:PORT]", help=f"The broker, port {BACKEND_PORT} unless named ({JOIN_BACKEND}, {JOIN})."
+    "--join",
+    "joins",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help=f"A broker, port {BACKEND_PORT} unless named ({JOIN_BACKEND}, {JOIN}); may be repeated, the first preferred.",
 )
-@click.option("--endpoint", metavar="tcp://HOST:PORT", help="The same, written out.")
+@click.option("--endpoint", "endpoints", multiple=True, metavar="tcp://HOST:PORT", help="The same, written out.")
 @click.option(
     "--prefetch",
     type=click.IntRange(0, MAX_PREFETCH),
@@ -52,8 +56,8 @@ MAX_PREFETCH: Final = 10_000
 @click.option("--name", help="With --token: what to be called (the host's name).")
 def worker(
     target: str,
-    join: str | None,
-    endpoint: str | None,
+    joins: tuple[str, ...],
+    endpoints: tuple[str, ...],
     prefetch: int | None,
     token_text: str | None,
     name: str | None,
@@ -68,9 +72,10 @@ def worker(
     Examples:
       scale0 worker hello.py:worker
       scale0 worker shop.thumbs:worker --join broker.example.com
+      scale0 worker shop.thumbs:worker --join broker.example.com --join 10.0.0.2
       scale0 worker hello.py --join 10.0.0.1 --token TOKEN
     """
-    if join and endpoint:
+    if joins and endpoints:
         raise click.UsageError("--join and --endpoint say the same: give one of them")
     log_as(NAME)
     found = find_worker(target)
@@ -78,13 +83,13 @@ def worker(
     if not found.handlers:
         raise faults.Trouble(f"{target} offers nothing", 'offer a function with @worker.service("name")', faults.USAGE)
     try:
-        place = endpoint or backend_endpoint(join, dict(os.environ))
+        places = list(endpoints) or backend_endpoints(joins, os.environ)
     except ValueError as error:
         raise click.UsageError(f"--join: {error}") from error
-    if place:
+    for place in places:
         if "://" not in place:
             raise click.UsageError(f"--endpoint looks like tcp://127.0.0.1:{BACKEND_PORT}, not {place}")
-        found.endpoints = [place]
+    found.endpoints = places or found.endpoints
     if token_text:
         joined(found.endpoints[0], "backend", token_text, name or default_name())
     if prefetch is not None:

@@ -2,8 +2,8 @@
 
 Lives here: what every such process has in common. Never here: what is said through the pipes. Invariants: whatever
 becomes of the process, its parent goes on and no turn waits; it ends with its parent, because its standard input closes
-then; nothing that it is told stands in the list of processes; it is started again after a pause that doubles until it
-is found well.
+then; nothing that it is told stands in the list of processes; where both want a core, its parent goes first; it is
+started again after a pause that doubles until it is found well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NICENESS: Final = 5
+"""How far below its parent: a quarter of a core beside a busy broker, all of one that is free."""
 
 
 class Manner(NamedTuple):
@@ -72,6 +75,8 @@ class PipedChild:
             self._trouble(f"{name} cannot be started: {error}")
             return
         self._process = process
+        with contextlib.suppress(OSError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
         self.say(self._greeting())
         if process.stdout is not None:
             with contextlib.suppress(ValueError, ConnectionError):  # a line that is too long; a pipe that broke
