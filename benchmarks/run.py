@@ -25,7 +25,9 @@ THROUGHPUT_REQUESTS = 200_000
 LATENCY_REQUESTS = 5_000
 IDLE_BACKENDS = 10_000
 HEARTBEATS = 500
-CALM_REQUESTS, FLOODED_REQUESTS = 2_000, 300
+CALM_REQUESTS = 2_000
+FLOODED_REQUESTS = {"HEARTBEAT": 2_000, "CHECKCONFIG": 2_000, "ping": 300, "echo": 300}
+"""Beside a flood of control messages as many as when it is calm; beside requests each takes long."""
 
 
 class IdleHerd:
@@ -145,12 +147,12 @@ def forwarded() -> dict[str, Any]:
 def floods() -> dict[str, Any]:
     """A client that asks one thing after another, alone and beside one that floods; a new broker for each flood."""
     found: dict[str, Any] = {}
-    for command in ("HEARTBEAT", "CHECKCONFIG", "ping", "echo"):
+    for command, count in FLOODED_REQUESTS.items():
         for batch in (100, 10_000):
             with scale0_broker() as (front, back, broker), process(*end("scale0-worker", back)):
                 calm = run_client("scale0-client", front, CALM_REQUESTS, 1)
                 with process(*end("flooder", front, command, batch)):
-                    beside = run_client("scale0-client", front, FLOODED_REQUESTS, 1)
+                    beside = run_client("scale0-client", front, count, 1)
                     memory = psutil.Process(broker.pid).memory_info().rss / 1e6
                 name = f"{command} by {batch}"
                 found[name] = {

@@ -71,6 +71,7 @@ def test_events_move_from_the_journal_to_segments_and_the_broker_never_loads_pya
         until(lambda: all_safe(broker))
         assert loads_arrow(writer(broker).pid)
         assert not loads_arrow(broker.pid)
+        assert writer(broker).nice() > psutil.Process(broker.pid).nice(), "the broker goes first"
         assert check_gapless(broker) > 20
         kinds = [event["kind"] for event in segment_events(data_of(broker) / "segments")]
         assert kinds[0] == "broker.started"

@@ -13,10 +13,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
-
-NICENESS: Final = 5
-"""How far below its parent: a quarter of a core beside a busy broker, all of one that is free."""
+from typing import NamedTuple
 
 
 class Manner(NamedTuple):
@@ -28,6 +25,8 @@ class Manner(NamedTuple):
     max_line_bytes: int
     first_backoff_seconds: float
     max_backoff_seconds: float
+    niceness: int
+    """How far behind its parent it stands; at 5 a quarter of a core beside a busy parent, all of one that is free."""
 
 
 class PipedChild:
@@ -76,7 +75,7 @@ class PipedChild:
             return
         self._process = process
         with contextlib.suppress(OSError):  # it has ended already
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self._manner.niceness)
         self.say(self._greeting())
         if process.stdout is not None:
             with contextlib.suppress(ValueError, ConnectionError):  # a line that is too long; a pipe that broke
