@@ -26,7 +26,7 @@ from scale0.io.runnable import ClosingDoor, DialingDoor, Door, Machine
 
 log = logging.getLogger("scale0.runner")
 
-TURN_SECONDS: Final = 0.004
+TURN_SECONDS: Final = 0.002
 """How long a turn takes in messages: while it does, whoever speaks at another door waits, and nothing is sent."""
 TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
@@ -135,10 +135,10 @@ class Runner:
             self._soon(door)
 
     def _soon(self, door: Door) -> None:
-        """There may be more at this door: another turn for it."""
+        """There may be more at this door: another turn for it, after those whom the loop finds waiting at others."""
         if door not in self._again and not self._stopped:
             self._again.add(door)
-            self._loop.call_soon(self._turn, door)
+            self._loop.call_soon(self._loop.call_soon, self._turn, door)
 
     def _turn(self, door: Door) -> None:
         """Drain, decide; `_finish` commits and sends."""
