@@ -20,7 +20,7 @@ from tests.broker.world import TOKEN, Told, World
 HELEN = "backend-helen"
 RESULT = {"state": "ok", "message": "fine", "metrics": []}
 SECRET = "hunter2"
-ON = {"agent": "web-1", "check": "load"}
+ON: dict[str, Any] = {"agent": "web-1", "check": "load"}
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ class Exchange(RuleBasedStateMachine):
         for name in FRONTENDS:
             connection = broker.connections.find("frontend", name.encode())
             outstanding = set(connection.outstanding if connection else ())
-            commands = {id_ for id_ in outstanding if id_ > FIRST_ID}
+            commands = {id_ for id_ in outstanding if isinstance(id_, int) and id_ > FIRST_ID}
             assert self.open[name] == outstanding - commands
             assert len(self.commands[name]) == len(commands)
         for service in SERVICES:
