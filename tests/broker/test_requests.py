@@ -7,20 +7,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scale0.base.step import Step
+from scale0.broker.check_commands import FIRST_ID, GRACE_SECONDS
 from scale0.broker.requests import ABANDONED_SLOT_SECONDS
-from tests.broker.world import World
+from tests.broker.world import TOKEN, World
 from tests.support.examples import examples
 
 FRONTENDS = ("frontend-1", "frontend-2", "frontend-3")
 BACKENDS = ("backend-1", "backend-2", "backend-3")
-SERVICES = ("a", "b")
+SERVICES = ("a", "b", "helen.check")
 LONGEST_SECONDS = 50.0
 
 frontends = st.sampled_from(FRONTENDS)
 backends = st.sampled_from(BACKENDS)
 
 
-# Promise: REQ-1, REQ-4
+# Promise: REQ-1, REQ-4, MGMT-6
 class Exchange(RuleBasedStateMachine):
     """Frontends, backends and time do what they like; the broker must keep its books."""
 
@@ -28,6 +29,9 @@ class Exchange(RuleBasedStateMachine):
         super().__init__()
         self.world = World(default_heartbeat_interval=100_000.0, request_queue_limit=4, frontend_idle=100_000.0)
         self.open: dict[str, set[int]] = {name: set() for name in FRONTENDS}
+        self.commands: dict[str, set[int]] = {name: set() for name in FRONTENDS}
+        """Those that became requests."""
+        self.given = 0
         self.held: dict[str, dict[str, bool]] = {name: {} for name in BACKENDS}
         """What each backend was asked and has not answered; True if it may not be asked again."""
 
@@ -39,6 +43,9 @@ class Exchange(RuleBasedStateMachine):
                     self.open[name].discard(options["id"])
                 elif command == "PARTIAL":
                     assert options["id"] in self.open[name], f"{name} got a part after the end"
+                elif command == "MANAGEMENTREP":
+                    assert options["id"] in self.commands[name], f"{name} was answered twice: {options}"
+                    self.commands[name].discard(options["id"])
         for name in BACKENDS:
             for command, options, _ in self.world.hear(name):
                 if command == "REQUEST":
@@ -53,19 +60,29 @@ class Exchange(RuleBasedStateMachine):
         self.open[who].add(id_)
         self.listen()
 
+    @rule(who=frontends, recheck=st.sampled_from([None, True, False]), seconds=st.sampled_from([0.5, 45.0]))
+    def command(self, who: str, recheck: bool | None, seconds: float) -> None:
+        self.given += 1
+        assert seconds + GRACE_SECONDS <= LONGEST_SECONDS
+        said = {"command": "run_check", "id": self.given, "auth_token": TOKEN, "agent": "x", "check": "y"}
+        self.commands[who].add(self.given)
+        told = self.world.say(who, "MANAGEMENTREQ", {**said, "timeout": seconds, "recheck": recheck})
+        self.world.told.setdefault(who.encode(), []).extend(told)
+        self.listen()
+
     @rule(who=backends, names=st.sets(st.sampled_from(SERVICES)), slots=st.integers(1, 3))
     def ready(self, who: str, names: set[str], slots: int) -> None:
         self.world.ready(who, *names, slots=slots)
         self.listen()
 
     @precondition(lambda self: any(self.held.values()))
-    @rule(how=st.sampled_from(["REPLY", "PARTIAL", "ERROR"]), data=st.data())
-    def answer(self, how: str, data: st.DataObject) -> None:
+    @rule(how=st.sampled_from(["REPLY", "PARTIAL", "ERROR"]), code=st.sampled_from([404, 500]), data=st.data())
+    def answer(self, how: str, code: int, data: st.DataObject) -> None:
         who = data.draw(st.sampled_from([name for name in BACKENDS if self.held[name]]))
         id_ = data.draw(st.sampled_from(sorted(self.held[who])))
         if how != "PARTIAL":
             del self.held[who][id_]
-        told = self.world.say(who, how, {"id": id_}, b"y")
+        told = self.world.say(who, how, {"id": id_, "code": code}, b"1")
         self.world.told.setdefault(who.encode(), []).extend(told)
         self.listen()
 
@@ -81,6 +98,7 @@ class Exchange(RuleBasedStateMachine):
             self.world.say(who, "CHECKCONFIG", {"identity": who})
         self.world.say(who, "DISCONNECT")
         self.open[who].clear()
+        self.commands[who].clear()
         self.listen()
 
     @rule(who=st.sampled_from(FRONTENDS + BACKENDS))
@@ -91,6 +109,7 @@ class Exchange(RuleBasedStateMachine):
             self.world.broker.overflow(connection, self.world.now, step)
             self.world._end(step)
             self.open.get(who, set()).clear()
+            self.commands.get(who, set()).clear()
             self.held.get(who, {}).clear()
             self.listen()
 
@@ -120,7 +139,10 @@ class Exchange(RuleBasedStateMachine):
         assert set(broker.requests.under_way) == {id_ for b in broker.roster.backends for id_ in b.held}
         for name in FRONTENDS:
             connection = broker.connections.find("frontend", name.encode())
-            assert self.open[name] == set(connection.outstanding if connection else ())
+            outstanding = set(connection.outstanding if connection else ())
+            commands = {id_ for id_ in outstanding if isinstance(id_, int) and id_ > FIRST_ID}
+            assert self.open[name] == outstanding - commands
+            assert len(self.commands[name]) == len(commands)
         for service in SERVICES:
             assert (
                 len(broker.requests.queues.get(service, ()))
@@ -132,6 +154,7 @@ class Exchange(RuleBasedStateMachine):
         self.world.pass_time(LONGEST_SECONDS + 1)
         self.listen()
         assert not any(self.open.values()), self.open
+        assert not any(self.commands.values()), self.commands
         self.world.pass_time(ABANDONED_SLOT_SECONDS + 1)
         broker = self.world.broker
         assert not broker.requests.under_way

@@ -132,6 +132,40 @@ def test_a_check_runs_now_as_it_is_defined_or_as_it_is_asked(net):
     assert set(net.shell.json("check", "run", "vm")) > FIRST
 
 
+def audited(typed: Callable[[str], Said], net: Network) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(typed(f"audit --command run_check --json --data-dir {net.folder}").out)
+    return found
+
+
+def test_who_ran_a_check_is_known_if_it_was_by_a_right_and_nobody_needs_one(typed, net, tmp_path, monkeypatch):
+    # Promise: MGMT-6
+    before = len(audited(typed, net))
+    assert typed("check run vm uptime --arg warn=0.0123:").status == 0
+    [one] = audited(typed, net)[before:]
+    assert (one["who"], one["code"]) == ("local", 200)
+    assert one["after"] == {"agent": "vm", "check": "uptime", "args": ["warn"]}
+    assert one["origin"].startswith("frontend/")
+    assert "0.0123" not in json.dumps(one["after"]), "a value may be a secret"
+    token = json.loads(typed("access issue eve --role viewer --json").out)["token"]
+    monkeypatch.chdir(tmp_path)
+    assert typed("check run vm uptime").status == 0
+    (tmp_path / ".scale0").mkdir(mode=0o700)
+    (tmp_path / ".scale0" / "token").write_text("s0_of-another-broker")
+    (tmp_path / ".scale0" / "token").chmod(0o600)
+    assert typed("check run vm uptime").status == 0, "a token that lies there by chance is passed over"
+    assert len(audited(typed, net)) == before + 1
+    refused = typed(f"check run vm uptime --token {token}")
+    assert (refused.status, refused.out) == (1, "")
+    assert "run_check needs the role operator" in refused.err
+    monkeypatch.setenv("SCALE0_DATA_DIR", str(tmp_path / ".scale0"))
+    named = typed("check run vm uptime")
+    assert named.status == 1
+    assert "the token is unknown or has expired" in named.err
+    monkeypatch.setenv("SCALE0_DATA_DIR", str(net.folder))
+    assert typed("check run vm uptime").status == 0
+    assert [one["after"] for one in audited(typed, net)[before + 1 :]] == [{"agent": "vm", "check": "uptime"}]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [

@@ -68,10 +68,11 @@ def test_another_boot_means_502_at_once_for_what_the_old_one_had() -> None:
     for tag, retry in (("once", False), ("again", True), ("spoke", True)):
         ask(bench, tag, retry=retry)
     ids = {said[2].decode(): said[1]["id"] for said in bench.hush()}
+    bench.act("manage", {"command": "run_check"}, b"", 30.0, "command")
     bench.hear("PARTIAL", b"part", id=ids["spoke"])
     begin = bench.mono
     back(bench, "b2")
-    assert {(one.tag, one.code) for one in bench.take(Failed)} == {("once", 502), ("spoke", 502)}
+    assert {(one.tag, one.code) for one in bench.take(Failed)} == {("once", 502), ("spoke", 502), ("command", 502)}
     assert bench.mono - begin <= 1.0
     assert requests(bench) == ["again"]
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 import scale0
-from scale0.events import journal
 from tests.client.net import client_of, working
 from tests.management.site import Site, admins, served
-from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.broker_process import broker_process
+from tests.support.journals import recorded
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -33,19 +31,6 @@ def busy(site):
     """The network, with a worker of two services."""
     with working(site.broker, echo, broken, slots=4):
         yield site
-
-
-def recorded(broker: BrokerProcess, command: str) -> list[dict]:
-    """What the broker's journal has of a management command."""
-    path = Path(broker.config["data_dir"]) / "scale0.db"
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        rows = database.execute("SELECT * FROM journal").fetchall()
-    finally:
-        database.close()
-    events = (event for row in rows for event in journal.read(next(one for one in reversed(row) if type(one) is bytes)))
-    told = ({**one, **json.loads(one["data"])} for one in events if one["kind"] == "management.commanded")
-    return [one for one in told if one["command"] == command]
 
 
 def test_services_carry_rates_and_the_ring_shows_them(busy):

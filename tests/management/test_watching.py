@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helen.helen_process import HelenProcess, helen_process
+from tests.support.journals import recorded
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -70,9 +71,34 @@ def test_a_check_runs_when_it_is_asked_for_and_is_watched_when_it_is_defined(sit
         assert (row["agent"], row["check"], row["state"]) == ("by-hand", "age", "ok")
         assert operator.get("/checks", params={"problems": "true"}).json()["items"] == []
         assert operator.get("/overview").json()["counts"]["checks"]["ok"] == 1
+        who_ran_it(site, operator)
     finally:
         agent.kill()
         agent.wait()
+
+
+def who_ran_it(site, operator) -> None:
+    """Promise: HTTP-7, MGMT-6"""
+    robot = site.by_token("operator", name="robot")
+    said = robot.post("/checks/by-hand/age/run", json={"timeout": 10, "args": {"password": "hunter2"}})
+    assert (said.status_code, said.json()["state"]) == (200, "ok")
+    assert site.by_token("viewer").post("/checks/by-hand/age/run", json={"timeout": 10}).status_code == 403
+    assert robot.post("/checks/nobody/age/run", json={"timeout": 2}).status_code == 404
+    events = [one for one in recorded(site.broker, "run_check") if one["identity"] == "robot"]
+    assert [(one["code"], one["after"]) for one in events] == [
+        (200, {"agent": "by-hand", "check": "age", "args": ["password"]}),
+        (200, {"agent": "nobody", "check": "age"}),
+        (404, {"agent": "nobody", "check": "age"}),
+    ]
+    assert all(one["origin"].endswith(" for http/127.0.0.1") for one in events)
+    assert "hunter2" not in str(events)
+    seen = until(lambda: audited(operator, "robot"), "the audit shows it")
+    assert {one["data"]["command"] for one in seen} == {"run_check"}
+
+
+def audited(operator, who: str) -> list[dict]:
+    rows = operator.get("/audit", params={"limit": 100}).json()["items"]
+    return [one for one in rows if one["identity"] == who]
 
 
 def ran(operator) -> dict | None:

@@ -11,6 +11,7 @@ import pytest
 import zmq
 
 from scale0.broker.access import DECOY_HASH
+from tests.support.journals import recorded
 from tests.wire.conftest import HASHER, own_broker, token_of
 from tests.wire.raw import Raw, Raws, unique
 
@@ -28,7 +29,7 @@ READING = (
     "list_queues",
     "whoami",
 )
-OPERATING = ("forgive", "patch_config", "reload_config", "drain", "enable", "disable")
+OPERATING = ("forgive", "patch_config", "reload_config", "drain", "enable", "disable", "run_check")
 ADMINISTERING = ("set_config", "rollback_config", "issue_token", "list_tokens", "revoke_token")
 
 
@@ -377,3 +378,44 @@ def test_rates_and_queues_tell_what_was_done_and_who_is_next(net, local):
     assert (queue["waiting"], queue["backends"]) == (1, 1)
     assert queue["oldest_seconds"] >= 0
     assert [(one["slots"], one["busy"]) for one in queue["lru"]] == [(2, 2)]
+
+
+# Promise: MGMT-6
+@pytest.mark.parametrize("kind", [zmq.REQ, zmq.DEALER])
+def test_a_check_is_run_by_a_helen_and_its_result_is_the_commands_answer(broker, net, kind):
+    helen, client = net.backend("helen.check", slots=2), net("frontend", kind)
+    otto, agent = token(client, "operator"), unique("web")
+    said = {"command": "run_check", "id": 1, **otto, "agent": agent, "check": "tcp", "args": {"password": "hunter2"}}
+    client.say("MANAGEMENTREQ", {**said, "timeout": 5, "origin": "http/10.0.0.9"})
+    asked = helen.hear_until("REQUEST")
+    assert (asked.options["service"], asked.options["timeout"]) == ("helen.check", 10)
+    assert asked.body == {"agent": agent, "check": "tcp", "timeout": 5, "args": {"password": "hunter2"}}
+    helen.say("REPLY", {"id": asked.options["id"]}, b'{"state": "ok"}')
+    heard = client.hear()
+    assert (heard.command, heard.options) == ("MANAGEMENTREP", {"id": 1, "code": 200, "message": "done"})
+    assert heard.bodies == [b'{"state": "ok"}']
+    [event] = [one for one in recorded(broker, "run_check") if one["after"]["agent"] == agent]
+    assert (event["identity"], event["code"]) == ("operator", 200)
+    assert event["after"] == {"agent": agent, "check": "tcp", "args": ["password"]}
+    assert event["origin"].endswith(" for http/10.0.0.9")
+    assert "hunter2" not in str(event)
+    helen.say("DISCONNECT")
+
+
+# Promise: MGMT-6
+def test_a_check_that_is_not_run_is_answered_with_the_reason_and_recorded_so(broker, net):
+    helen, client = net.backend("helen.check", slots=2), net.frontend()
+    otto, agent = token(client, "operator"), unique("web")
+    client.say(
+        "MANAGEMENTREQ", {"command": "run_check", "id": 1, **otto}, b'{"agent": "%b", "check": "x"}' % agent.encode()
+    )
+    for code in (404, 429):
+        asked = helen.hear_until("REQUEST")
+        helen.say("ERROR", {"id": asked.options["id"], "code": code, "message": "so it is"})
+    assert client.hear().options == {"id": 1, "code": 429, "message": "so it is"}
+    client.say("MANAGEMENTREQ", {"command": "run_check", "id": 2, **otto, "agent": agent, "check": "x"})
+    helen.hear_until("REQUEST")
+    helen.say("DISCONNECT")
+    assert client.hear().code == 502
+    codes = [one["code"] for one in recorded(broker, "run_check") if one["after"]["agent"] == agent]
+    assert codes == [200, 429, 200, 502]

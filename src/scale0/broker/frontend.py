@@ -350,11 +350,12 @@ class FrontendSession:
             self._rider.meet(book.owner, book.is_shared)
         if known is None or known == pong:
             return
-        for call in list(self._calls.values()):
-            if 0 < call.sent < self._connection and (not call.retry or call.spoke):
-                self._close(self._calls, call.id)
-                message = "the broker died or was restarted: it may or may not have been done"
-                out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
+        message = "the broker died or was restarted: it may or may not have been done"
+        for table in (self._calls, self._commands):
+            for call in list(table.values()):
+                if 0 < call.sent < self._connection and (not call.retry or call.spoke):
+                    self._close(table, call.id)
+                    out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
 
     def _send_held(self, now: Now, out: LineStep) -> None:
         for call in self._calls.values():

@@ -1,7 +1,7 @@
 """Management: every command of MANAGEMENTREQ (PROTOCOL 4).
 
 Lives here: an explicit table of command, role and function, to which other files add their rows (`config_commands`,
-`token_commands`), and what the commands about a broker do. Never here: HTTP, or a way around the
+`token_commands`, `check_commands`), and what the commands about a broker do. Never here: HTTP, or a way around the
 table. Invariants: whatever changes anything is recorded with who, what, before and after; an answer that speaks of a
 change leaves after the change is on disk.
 """
@@ -184,17 +184,30 @@ class Management:
     def finish(self, call: Call, done: Done) -> None:
         """Answer; a change is recorded first."""
         if done.changed:
-            call.step.record(
-                ManagementCommanded(
-                    identity=call.admin.name,
-                    command=call.said.command,
-                    code=codes.OK,
-                    origin=asked_from(call.connection, call.said),
-                    before=done.before,
-                    after=done.after,
-                )
-            )
+            self.record(call, done)
         self._answer(call.connection, call.said, codes.OK, "done", done.result, call.step, durable=done.changed)
+
+    def tell(self, call: Call, result: Any) -> None:
+        """Answer what was recorded when it was taken."""
+        self._answer(call.connection, call.said, codes.OK, "done", result, call.step, durable=True)
+
+    def fail(self, call: Call, code: int, message: str, done: Done) -> None:
+        """Something that was recorded when it was taken came to nothing: record that, too, and say so."""
+        self.record(call, done, code)
+        self._answer(call.connection, call.said, code, message, None, call.step, durable=True)
+
+    def record(self, call: Call, done: Done, code: int = codes.OK) -> None:
+        """Who commanded what, and from where."""
+        call.step.record(
+            ManagementCommanded(
+                identity=call.admin.name,
+                command=call.said.command,
+                code=code,
+                origin=asked_from(call.connection, call.said),
+                before=done.before,
+                after=done.after,
+            )
+        )
 
     def _answer(
         self,

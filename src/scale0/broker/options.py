@@ -266,6 +266,11 @@ class ManagementReq(msgspec.Struct, frozen=True):
     ttl: float | None = None
     token: str | None = None
     token_id: str | None = None
+    agent: str | None = None
+    check: str | None = None
+    args: dict[str, Any] = {}
+    timeout: float | None = None
+    recheck: bool | None = None
     origin: str = ""
     """For whom the sender asks: an HTTP server says its own client's address. It is recorded, never believed."""
     limit: int = 100

@@ -6,11 +6,16 @@ Lives here: the record. Never here: what becomes of it (`requests`). Invariant: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from scale0.base.now import Now
+from scale0.base.step import Step
 from scale0.broker.connection import Connection
 from scale0.broker.roster import Backend
+
+Then = Callable[[Connection, int, str, Sequence[bytes], Now, Step], None]
+"""Who hears of a request's end in place of its origin: the origin as it is then, code, message and bodies."""
 
 
 class Request:
@@ -33,6 +38,7 @@ class Request:
         "service",
         "size",
         "spoke",
+        "then",
     )
 
     def __init__(
@@ -47,6 +53,7 @@ class Request:
         deadline: float,
         retry: bool,
         hops: int,
+        then: Then | None = None,
     ) -> None:
         self.hops = hops
         """Brokers that it has passed before this one."""
@@ -67,5 +74,7 @@ class Request:
         """A PARTIAL was passed on: it cannot be tried elsewhere any more."""
         self.ended = False
         """Answered, or its origin is gone; the backend may still be at it."""
+        self.then = then
+        """None: its origin gets REPLY or ERROR. Else it was a command, and its answer is that command's."""
         self.size = len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies))
         self.bucket = 0

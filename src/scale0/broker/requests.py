@@ -2,8 +2,8 @@
 
 Lives here: the queue of each service, what is under way, and what is answered when nobody can. Never here: slots (the
 roster's), frames, or who may ask. Invariants: every request in `outstanding` of its origin ends in exactly one REPLY or
-ERROR, or with its origin; every request has a timer until its slot is free; a slot taken for a request is given back
-exactly once.
+ERROR (one word to its `then`, if it has one), or with its origin; every request has a timer until its slot is free; a
+slot taken for a request is given back exactly once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scale0.base.now import Now
 from scale0.base.step import Step
 from scale0.base.wheel import LazyWheel
 from scale0.broker.connection import Connection
-from scale0.broker.request import Request
+from scale0.broker.request import Request, Then
 from scale0.broker.roster import Backend, Roster
 from scale0.broker.state import BrokerState
 from scale0.broker.tally import Tally
@@ -72,6 +72,7 @@ class Requests:
         now: Now,
         step: Step,
         hops: int = 0,
+        then: Then | None = None,
     ) -> None:
         """Accept a request: hand it to a backend, or let it wait, or refuse it."""
         outstanding = origin.outstanding
@@ -81,7 +82,7 @@ class Requests:
         self._next = number = self._next + 1
         mono = now.mono
         id_ = f"{self._prefix}{number:x}"
-        request = Request(id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry, hops)
+        request = Request(id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry, hops, then)
         outstanding[origin_id] = request
         self._timers.add(request, mono)
         backend = self._take(request)
@@ -130,7 +131,7 @@ class Requests:
             return
         request.spoke = True
         origin = request.origin
-        if origin.takes_pushes:
+        if origin.takes_pushes and request.then is None:
             step.send(origin, ("PARTIAL", {"id": request.origin_id}, *bodies))
         elif not origin.keep_part(request.origin_id, bodies, self._state.limits):
             self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, step)
@@ -145,11 +146,14 @@ class Requests:
             origin = request.origin
             if origin.parts:
                 bodies = [*origin.parts.pop(request.origin_id, ()), *bodies]
-            step.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
+            if request.then is None:
+                step.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
             if not backend.remote:  # an answer counts where its backend is
                 size = request.size + (len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies)))
                 self.tally.answered(request.service, backend.identity, now.mono - request.accepted, size)
             self._end(request)
+            if request.then is not None:
+                request.then(origin, codes.OK, "done", bodies, now, step)
         self.feed(backend, now, step)
 
     def error(
@@ -353,12 +357,15 @@ class Requests:
         backend: Backend | None = None,
         unrun: bool = False,
     ) -> None:
-        error: dict[str, Any] = {"id": request.origin_id, "code": code, "message": message}
-        step.send(request.origin, ("ERROR", {**error, "unrun": True} if unrun else error))
+        if request.then is None:
+            error: dict[str, Any] = {"id": request.origin_id, "code": code, "message": message}
+            step.send(request.origin, ("ERROR", {**error, "unrun": True} if unrun else error))
         if request.origin.peer is None:  # a failure counts where its frontend is
             name = backend.identity if backend else ""
             self.tally.failed(request, name, self.is_known(request.service), code, now, step)
         self._end(request)
+        if request.then is not None:
+            request.then(request.origin, code, message, (), now, step)
 
     def _abandon(self, request: Request, now: Now) -> None:
         self._end(request)

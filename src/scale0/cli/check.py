@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from scale0.cli import authority, complete, entries, faults, findings, helens, output
+from scale0.cli import authority, complete, entries, faults, findings, helens, output, seeing
 from scale0.cli.again import json_option, watched
 from scale0.cli.check_test import test
 from scale0.cli.network import connect
@@ -22,8 +22,8 @@ from scale0.cli.places import joins
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
-GRACE_SECONDS: Final = 5.0
-"""How much longer we wait than Helen does."""
+GRACE_SECONDS: Final = 10.0
+"""How much longer we wait than Helen does; the broker waits half of it longer."""
 KEY: Final = "checks"
 WHO_IS_THERE: Final = "`scale0 agents` shows who is there"
 HINT: Final = "`scale0 check list` and `scale0 handler list` show what is there; docs/configuration.md has every key"
@@ -57,12 +57,24 @@ arg_option = click.option("--arg", "args", multiple=True, metavar="KEY=VALUE", h
     "--timeout", type=click.FloatRange(0, 3_600, min_open=True), default=30.0, metavar="SECONDS", help="At most (30)."
 )
 @json_option
-def run(agent: str, name: str | None, join: str, args: tuple[str, ...], timeout: float, wants_json: bool) -> None:
+@authority.commands
+def run(
+    agent: str,
+    name: str | None,
+    join: str,
+    args: tuple[str, ...],
+    timeout: float,
+    wants_json: bool,
+    authority: authority.Authority,
+) -> None:
     """Have AGENT run the check NAME now; without NAME, show what it can run. Exits with 0 if it is ok, with 1 if not.
 
     A check that is defined for the agent (`scale0 check list`) runs as it is defined there, and its result counts: who
     has mended something need not wait for the next run. With --arg, and for any other check that the agent knows, it
     is a mere question: no state changes.
+
+    With a token or a password it is a command: it needs the role operator, and `scale0 audit` shows who gave it.
+    Without, it is a request like any other of a client that the broker lets in.
 
     \b
     With --json, the result: state, message, metrics, started, seconds
@@ -73,30 +85,39 @@ def run(agent: str, name: str | None, join: str, args: tuple[str, ...], timeout:
       scale0 check run web-1 load
       scale0 check run web-1 tcp --arg host=127.0.0.1 --arg port=80
     """
-    from scale0.base import codes
-    from scale0.client.errors import CallError
-
-    said = {"agent": agent, "check": name, "timeout": timeout}
     given = entries.pairs(args, "--arg")
     with connect(join, timeout + GRACE_SECONDS) as client:
         if name is None:
             show_names(client, agent, wants_json)
             return
         helens.need_helens(client)
-        try:
-            found = None if given else as_defined(client, said)
-            found = found or asked(client, {**said, "args": given})
-        except CallError as error:
-            if error.code == codes.NO_SUCH_SERVICE:
-                raise faults.Trouble(error.message, WHO_IS_THERE) from error
-            if error.code == codes.NO_ANSWER:
-                raise faults.Trouble(f"{agent} did not answer within {timeout:g} s", "allow more: --timeout") from error
-            raise
+        said = {"agent": agent, "check": name, "timeout": timeout, **({"args": given} if given else {})}
+        found = result_of(client, seeing.Right(authority, join), said)
     if wants_json:
         output.say(output.as_json(found))
     else:
         findings.show(found)
     sys.exit(0 if found["state"] == "ok" else faults.NO)
+
+
+def result_of(client: Client, right: seeing.Right, said: dict[str, Any]) -> dict[str, Any]:
+    """By the command, whose giver is recorded; for whoever has no right, or a broker that does not know it, by a plain
+    request."""
+    from scale0.base import codes
+    from scale0.client.errors import CallError
+
+    try:
+        found: dict[str, Any] | None = right.manage(client, "run_check", body=said)
+        if found is None and "args" not in said:
+            found = as_defined(client, said)
+        return found or asked(client, said)
+    except CallError as error:
+        if error.code == codes.NO_SUCH_SERVICE:
+            raise faults.Trouble(error.message, WHO_IS_THERE) from error
+        if error.code == codes.NO_ANSWER:
+            message = f"{said['agent']} did not answer within {said['timeout']:g} s"
+            raise faults.Trouble(message, "allow more: --timeout") from error
+        raise
 
 
 def show_names(client: Client, agent: str, wants_json: bool) -> None:

@@ -7,7 +7,6 @@ the loop leaves as one BATCH.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -178,10 +177,9 @@ class AsyncClient:
         return answer
 
     async def manage(self, command: str, *, timeout: float | None = None, **arguments: Any) -> Any:
-        """A management command (PROTOCOL 4)."""
+        """A management command (PROTOCOL 4). `config`, or `body`, goes as the message's body."""
         reply = _Reply(self._running(), command, raw=False)
-        config = arguments.pop("config", None)
-        body = json.dumps(config).encode() if config is not None else b""
+        body = payload.body_of(arguments)
         said = {"command": command, **arguments}
         check_command(said)
         wait = self._timeout if timeout is None else check_timeout(timeout)

@@ -8,7 +8,6 @@ answer has come. So a call from one thread costs no switch at all.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import threading
@@ -203,10 +202,12 @@ class Client:
         return answer
 
     def manage(self, command: str, *, timeout: float | None = None, **arguments: Any) -> Any:
-        """A management command (PROTOCOL 4). Give `auth_token`, or `auth_id` and `auth_password`."""
+        """A management command (PROTOCOL 4). Give `auth_token`, or `auth_id` and `auth_password`.
+
+        `config`, or `body`, goes as the message's body: it may be large.
+        """
         pending = Pending(self, command, raw=False)
-        config = arguments.pop("config", None)
-        body = json.dumps(config).encode() if config is not None else b""
+        body = payload.body_of(arguments)
         said = {"command": command, **arguments}
         check_command(said)
         wait = self._wait_for(timeout)

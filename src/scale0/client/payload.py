@@ -7,6 +7,7 @@ holds the array. No arguments: an empty body. A result is one JSON value. Never 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_type_hints
 
@@ -36,6 +37,13 @@ def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 def encode(value: Any) -> bytes:
     """A result."""
     return _encode(value)
+
+
+def body_of(arguments: dict[str, Any]) -> bytes:
+    """What of a management command's arguments is its body: `config` or `body`, taken out of them."""
+    given = [arguments.pop(name) for name in ("config", "body") if name in arguments]
+    # By the plain library: NaN stays what it is, and the broker refuses it.
+    return json.dumps(given[0]).encode() if given and given[0] is not None else b""
 
 
 def decode(body: bytes) -> Any:

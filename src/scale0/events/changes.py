@@ -46,7 +46,7 @@ class ConfigConflict(msgspec.Struct, frozen=True):
 
 
 class ManagementCommanded(msgspec.Struct, frozen=True):
-    """An admin's command was answered."""
+    """An admin's command was answered; or taken, if it takes its time. Should that fail, it is another event."""
 
     kind: ClassVar[str] = "management.commanded"
     identity: str

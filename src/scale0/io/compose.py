@@ -16,6 +16,7 @@ from scale0.base.step import Step
 from scale0.broker.access import Access
 from scale0.broker.blame import Blame
 from scale0.broker.broker import Broker
+from scale0.broker.check_commands import CheckCommands
 from scale0.broker.config_commands import ConfigCommands
 from scale0.broker.connection import Connections
 from scale0.broker.directory import Directory
@@ -83,6 +84,7 @@ def compose_broker(
     management = Management(state, connections, members, peers, requests, views, access, blame, moves, __version__)
     TokenCommands(management, access)
     ConfigCommands(management, state, documents, members)
+    CheckCommands(management, state, requests)
     discovery = Discovery(views)
     tables = Tables(state, documents, members, peers, directory)
     forwarding = Forwarding(state, documents, peers, requests, directory)

@@ -1,7 +1,8 @@
 """Agents, checks and incidents, as every Helen tells them.
 
-Lives here: rows of the commands `scale0 agents`, `checks` and `incidents`, and running a check now. Never here: what a
-state means. Each list says which Helens were asked (`helens`) and who did not answer (`silent`).
+Lives here: rows of the commands `scale0 agents`, `checks` and `incidents`, and running a check now, which is a command
+of the broker's like every change. Never here: what a state means. Each list says which Helens were asked (`helens`) and
+who did not answer (`silent`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from typing_extensions import TypedDict
 
-from scale0.base import codes
 from scale0.broker.access import OPERATOR, VIEWER
 from scale0.client.shown import WORST_FIRST, known_agents, known_checks, known_incidents
 from scale0.management import helens
 from scale0.management.access.guard import ROLE
-from scale0.management.desk import DEFAULT_ROWS, After, At, Desk, Limit, Page, Row, Text, paged
+from scale0.management.desk import DEFAULT_ROWS, After, At, Limit, Page, Row, Text, paged
 from scale0.management.helens import Heard
 from scale0.management.problem import Problem
 
@@ -27,8 +27,8 @@ CHECKS: Final = "/api/v1/checks"
 RUN_SECONDS: Final = 30.0
 """How long a check may run that is asked for."""
 MAX_RUN_SECONDS: Final = 120.0
-GRACE_SECONDS: Final = 5.0
-"""How much longer we wait than Helen does."""
+GRACE_SECONDS: Final = 10.0
+"""How much longer we wait than Helen does: the broker waits for her, and we for the broker."""
 MAX_INCIDENTS: Final = 10_000
 """That are read of one Helen: pages beyond are not shown."""
 MAX_ARGS: Final = 100
@@ -97,22 +97,12 @@ async def run(
 ) -> dict[str, Any]:
     """The result: state, message, metrics, started, seconds."""
     data = data or Run()
-    said: Row = {"agent": agent, "check": check, "timeout": data.timeout}
     if not await helens.connected(desk.network, desk.caller.token):
         raise Problem(404, "no Helen is connected", "`scale0 up` starts one; else: scale0 helen --config FILE")
-    if not data.args:
-        try:
-            return await asked(desk, {**said, "recheck": True})
-        except Problem as problem:
-            if problem.code != codes.NO_SUCH_SERVICE:
-                raise
-    return await asked(desk, {**said, "args": data.args})
-
-
-async def asked(desk: Desk, body: Row) -> dict[str, Any]:
-    """What a Helen answers; she ends the wait before we do."""
-    found: dict[str, Any] = await desk.network.request("helen.check", body, timeout=body["timeout"] + GRACE_SECONDS)
-    return found
+    said: Row = {"agent": agent, "check": check, "timeout": data.timeout}
+    if data.args:
+        said["args"] = data.args
+    return await desk.change("run_check", body=said, timeout=data.timeout + GRACE_SECONDS)
 
 
 @get("/api/v1/incidents", opt={ROLE: VIEWER}, summary="What is wrong now, or was: the newest first")
