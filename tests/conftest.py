@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 # Tests start hundreds of processes. Where a machine forbids to write bytecode, each of them compiles the package anew,
 # which doubles the time that a broker takes to import it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A shell that starts us in the background has us ignore Ctrl-C, and processes that tests start would, too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `fixed` tries the same examples every time, so that a red build is red again on the next machine.
 # `search` looks for new ones: HYPOTHESIS_PROFILE=search make test
