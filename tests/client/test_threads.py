@@ -16,6 +16,11 @@ from tests.client.net import Together, client_of, raises, started
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import until
 
+LATE_SECONDS = 0.3
+"""Less than the half second after which a client looks by itself."""
+MOST_LATE = 3
+"""The machine may be busy. If nobody is told, most runs have ten."""
+
 pytestmark = pytest.mark.processes
 
 THREADS = 50
@@ -80,28 +85,25 @@ def test_whoever_leads_and_leaves_hands_over_at_once(net: scale0.Client) -> None
 
 
 def test_the_leader_hears_of_an_answer_that_another_thread_took_in(net: scale0.Client) -> None:
-    """Threads that only send take in what came: whoever sleeps at the socket must be told."""
+    """Threads that send take in what came: whoever sleeps at the socket must be told, or sleeps until a heartbeat."""
     net.ping()
     stop = threading.Event()
-    started_calls = []
 
-    def send_on() -> None:
+    def take_in() -> None:
         while not stop.is_set():
-            started_calls.append(net.start("echo", 1))
-            if len(started_calls) % 50 == 0:
-                stop.wait(0.001)
+            net._link.pump()
 
     together = Together()
-    together.start(send_on)
-    worst = 0.0
-    for _ in range(150):
+    together.start(take_in)
+    took = []
+    for _ in range(400):
         begin = time.monotonic()
         assert net.call("waits", 0.002) == 0.002
-        worst = max(worst, time.monotonic() - begin)
+        took.append(time.monotonic() - begin)
     stop.set()
     together.join()
-    assert all(pending.result() == 1 for pending in started_calls)
-    assert worst < 0.9, f"an answer was overlooked for {worst:.3f} s"
+    late = [round(seconds, 3) for seconds in took if seconds > LATE_SECONDS]
+    assert len(late) <= MOST_LATE, f"answers were overlooked for {late} s"
 
 
 def test_parts_stay_in_order_while_others_send(net: scale0.Client) -> None:
