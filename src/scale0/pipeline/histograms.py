@@ -144,11 +144,12 @@ def _entries(rows: DataFrame, name: str) -> Column:
 def merged_many(
     rows: DataFrame, keys: Sequence[str], sums: Sequence[str], maxima: Sequence[str], counts: Mapping[str, Bounds]
 ) -> DataFrame:
-    """What `merged` gives, for many rows of each key, whose entries are mostly the same: those of hours as days.
+    """What `merged` gives, where a key has many rows with mostly the same entries: an hour's minutes, a day's hours.
 
-    Then there are few groups of entries, and to count them is compiled code, where `merged` has lambdas.
+    Then there are few groups of entries, and counting them is compiled code, where `merged` has lambdas.
     """
     added = rows.groupBy(*keys).agg(
+        f.count(f.lit(1)).alias("rows"),
         *(f.sum(f.col(name).cast("bigint")).alias(name) for name in sums),
         *(f.max(f.col(name).cast("bigint")).alias(name) for name in maxima),
     )
