@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -64,7 +64,8 @@ def test_only_durations_become_microseconds(spark: SparkSession, seconds: float 
     assert rows.select(histograms.micros(f.col("seconds"))).collect()[0][0] == us
 
 
-def test_merging_and_quantiles_are_the_same(spark: SparkSession):
+@pytest.mark.parametrize("merging", [histograms.merged, histograms.merged_many])
+def test_merging_and_quantiles_are_the_same(spark: SparkSession, merging: Any):
     chance = random.Random(6)
     made = [
         (
@@ -80,7 +81,7 @@ def test_merging_and_quantiles_are_the_same(spark: SparkSession):
     from pyspark.sql import functions as f
 
     rows = spark.createDataFrame(made, "key int, histogram array<struct<bucket:int,count:bigint>>").repartition(3)
-    merged = histograms.merged(rows, ("key",), (), (), {"histogram": histograms.BUCKETS})
+    merged = merging(rows, ("key",), (), (), {"histogram": histograms.BUCKETS})
     counted = merged.select("*", histograms.total(f.col("histogram")).alias("total"))
     ranked = counted.select("*", histograms.quantiles(f.col("histogram"), f.col("total")).alias("ranks"))
     found = {row.key: row for row in ranked.collect()}
@@ -92,10 +93,11 @@ def test_merging_and_quantiles_are_the_same(spark: SparkSession):
             assert row.ranks[name] == pytest.approx(plain.quantile(wanted, share), rel=1e-12)
 
 
-def test_counts_that_cannot_be_are_not_believed(spark: SparkSession):
+@pytest.mark.parametrize("merging", [histograms.merged, histograms.merged_many])
+def test_counts_that_cannot_be_are_not_believed(spark: SparkSession, merging: Any):
     rows = spark.createDataFrame(
         [(1, [(2**31 - 1, 3), (-(2**31), 4), (5, 0), (6, -1), (7, 2**63 - 1), (8, None)])],
         "key int, histogram array<struct<bucket:int,count:bigint>>",
     )
-    merged = histograms.merged(rows, ("key",), (), (), {"histogram": histograms.BUCKETS}).collect()
+    merged = merging(rows, ("key",), (), (), {"histogram": histograms.BUCKETS}).collect()
     assert [tuple(x) for x in merged[0].histogram] == [(plain.ZERO_BUCKET, 4), (histograms.MAX_BUCKET, 3)]

@@ -8,6 +8,7 @@ equal arrays; nothing depends on the order of rows.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
@@ -104,19 +105,6 @@ def run_begin(ends: Column, index: Column) -> Column:
     return f.coalesce(f.get(ends, index - 1), f.lit(0))
 
 
-def of_sorted(buckets: Column, ends: Column) -> Column:
-    """The histogram of a sorted array of buckets, whose runs end there (`run_ends`).
-
-    Both must be columns of a frame: an expression would be computed again for every entry.
-    """
-
-    def entry(end: Column, index: Column) -> Column:
-        before = run_begin(ends, index)
-        return f.struct(f.get(buckets, end - 1).alias("bucket"), (end - before).cast("bigint").alias("count"))
-
-    return f.transform(ends, entry).cast(HISTOGRAM)
-
-
 def merged(
     rows: DataFrame, keys: Sequence[str], sums: Sequence[str], maxima: Sequence[str], counts: Mapping[str, Bounds]
 ) -> DataFrame:
@@ -151,6 +139,37 @@ def _entries(rows: DataFrame, name: str) -> Column:
     if isinstance(rows.schema[name].dataType, t.MapType):
         column = f.map_entries(column)
     return column.cast(HISTOGRAM)
+
+
+def merged_many(
+    rows: DataFrame, keys: Sequence[str], sums: Sequence[str], maxima: Sequence[str], counts: Mapping[str, Bounds]
+) -> DataFrame:
+    """What `merged` gives, where a key has many rows with mostly the same entries: an hour's minutes, a day's hours.
+
+    Then there are few groups of entries, and counting them is compiled code, where `merged` has lambdas.
+    """
+    added = rows.groupBy(*keys).agg(
+        f.count(f.lit(1)).alias("rows"),
+        *(f.sum(f.col(name).cast("bigint")).alias(name) for name in sums),
+        *(f.max(f.col(name).cast("bigint")).alias(name) for name in maxima),
+    )
+    entries = [
+        rows.select(*keys, f.lit(number).alias("of"), f.inline(_entries(rows, name))).withColumn(
+            "bucket", f.least(f.greatest("bucket", f.lit(low)), f.lit(high))
+        )
+        for number, (name, (low, high)) in enumerate(counts.items())
+    ]
+    believed = reduce(lambda one, other: one.unionAll(other), entries).filter(f.col("count").between(1, MAX_COUNT))
+    counted = believed.groupBy(*keys, "of", "bucket").agg(f.sum("count").alias("count"))
+    entry = f.struct("bucket", "count")
+    gathered = counted.groupBy(*keys).agg(
+        *(
+            f.sort_array(f.collect_list(f.when(f.col("of") == number, entry))).alias(name)
+            for number, name in enumerate(counts)
+        )
+    )
+    known = (f.coalesce(name, f.array()).cast(HISTOGRAM).alias(name) for name in counts)
+    return added.join(gathered, list(keys), "left").select(*keys, *sums, *maxima, *known)
 
 
 class _Packing:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.families import request_stats, task_stats
-from scale0.pipeline.histograms import BUCKETS, SHARES, merged, micros_of, quantiles, seconds_of, total
+from scale0.pipeline.histograms import BUCKETS, SHARES, merged_many, micros_of, quantiles, seconds_of, total
 from scale0.pipeline.hours import DAY_HOURS, DAY_US, day_of
 from scale0.pipeline.slab import PART, Slab
 
@@ -87,7 +87,7 @@ def task_days(hours: DataFrame) -> DataFrame:
         *(micros_of(f.col(f"{measure}_max")).alias(f"{measure}_max") for measure in task_stats.MEASURES),
         *(f"{measure}_histogram" for measure in task_stats.MEASURES),
     )
-    days = merged(
+    days = merged_many(
         rows,
         ("service", "day"),
         (*task_stats.COUNTS, "busy_us"),
@@ -124,7 +124,7 @@ def request_days(hours: DataFrame) -> DataFrame:
     rows = hours.select(
         "service", _day(), "answered", "bytes", micros_of(f.col("max")).alias("max_us"), "histogram", "failed"
     )
-    days = merged(rows, ("service", "day"), request_stats.SUMS, request_stats.MAXIMA, request_stats.COUNTS)
+    days = merged_many(rows, ("service", "day"), request_stats.SUMS, request_stats.MAXIMA, request_stats.COUNTS)
     return request_stats.shown(days, "day", f.col("day"), DAY_US, f.col("day"))
 
 

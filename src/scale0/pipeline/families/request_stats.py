@@ -13,7 +13,17 @@ from pyspark.sql import types as t
 
 from scale0.events.columns import MAX_INT
 from scale0.events.requests import RequestFailed, RequestSummed
-from scale0.pipeline.histograms import BUCKETS, HISTOGRAM, SHARES, merged, micros, quantiles, seconds_of, total
+from scale0.pipeline.histograms import (
+    BUCKETS,
+    HISTOGRAM,
+    SHARES,
+    merged,
+    merged_many,
+    micros,
+    quantiles,
+    seconds_of,
+    total,
+)
 from scale0.pipeline.holding import hold
 from scale0.pipeline.hours import HOUR_US, MINUTE_US, part_column
 from scale0.pipeline.slab import PART, Slab, fields
@@ -73,7 +83,7 @@ class RequestStats:
         del carry, stretch, parameters
         minutes = hold(merged(told(rows[EVENTS_NAME]), ("service", "minute"), SUMS, MAXIMA, COUNTS))
         hour = f.call_function("div", f.col("minute"), f.lit(HOUR_US // MINUTE_US)).cast("int")
-        hours = merged(minutes.withColumn("hour", hour), ("service", "hour"), SUMS, MAXIMA, COUNTS)
+        hours = merged_many(minutes.withColumn("hour", hour), ("service", "hour"), SUMS, MAXIMA, COUNTS)
         return {
             MINUTE.name: shown(minutes, "minute", f.col("minute"), MINUTE_US, hour),
             HOUR.name: shown(hours, "hour", f.col("hour"), HOUR_US, f.col("hour")),

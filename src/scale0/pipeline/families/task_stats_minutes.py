@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.histograms import DURATION_BITS, MAX_US, SHARES, rank, run_begin, run_ends
+from scale0.pipeline.histograms import DURATION_BITS, MAX_US, SHARES, rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import Column, DataFrame
 
 SUBMITTED: Final = 0
@@ -33,7 +31,8 @@ WAIT: Final = 7
 
 _GROUP_BITS: Final = 3
 _MINUTES: Final = 60
-_KEY: Final = ("service", "hour")
+KEY: Final = ("service", "hour")
+"""Of the rows that hold arrays of them."""
 
 
 def packed(minute: Column, group: Column | int, us: Column | int = 0) -> Column:
@@ -49,73 +48,59 @@ def duration_of(number: Column) -> Column:
     return number.bitwiseAND(f.lit(MAX_US))
 
 
-def _key_of(number: Column) -> Column:
-    return f.shiftright(number, DURATION_BITS)
+def minutes_of(hours: DataFrame) -> DataFrame:
+    """From rows of (service, hour, sorted packed numbers): rows of (service, hour, minute, counts, ranks).
 
-
-def minutes_of(hours: DataFrame, arrays: Sequence[str]) -> DataFrame:
-    """From rows of (service, hour, arrays of packed numbers): rows of (service, hour, minute, counts, ranks)."""
-    sorted_ = hours.select(*_KEY, f.sort_array(f.concat(*arrays)).alias("numbers"))
-    ended = sorted_.select(*_KEY, "numbers", run_ends(f.col("numbers"), _key_of).alias("ends"))
-    bounded = ended.select(*_KEY, "numbers", _bounds(f.col("ends")).alias("bounds"))
-    runs = bounded.select(*_KEY, f.inline(_runs(f.col("numbers"), f.col("bounds"))))
-    keyed = runs.select(
-        *_KEY,
-        (f.col("hour") * _MINUTES + f.shiftright(f.col("key"), _GROUP_BITS)).cast("int").alias("minute"),
-        f.col("key").bitwiseAND(f.lit((1 << _GROUP_BITS) - 1)).alias("group"),
-        "*",
+    Ranks are looked up in the array, beside which the minutes are put back: to keep it beside each of its numbers while
+    these are grouped would copy it as often.
+    """
+    sorted_ = hours.select(*KEY, "numbers")
+    each = sorted_.select(*KEY, f.posexplode("numbers").alias("place", "number"))
+    keyed = each.select(*KEY, "place", duration_of(f.col("number")).alias("us"), *_minute_and_group(f.col("number")))
+    rows = keyed.groupBy(*KEY, "minute").agg(*_counts(), _begin("wait", WAIT), _begin("run", RUN))
+    return rows.join(sorted_, list(KEY)).select(
+        *KEY,
+        (f.col("hour") * _MINUTES + f.col("minute")).alias("minute"),
+        "submitted",
+        (f.col("runs") - f.col("at_work")).alias("finished"),
+        *("failed", "cancelled", "retried", "busy_us"),
+        *(column for measure in ("wait", "run") for column in _ranks(measure)),
     )
-    return keyed.groupBy(*_KEY, "minute").agg(*_counts(), *_ranks("wait", WAIT), *_ranks("run", RUN))
 
 
-def _bounds(ends: Column) -> Column:
-    """Of each run: before which place it begins, and where it ends."""
-    return f.transform(ends, lambda end, index: f.struct(run_begin(ends, index).alias("begin"), end.alias("end")))
-
-
-def _runs(numbers: Column, bounds: Column) -> Column:
-    """Of each run: its key, how many there are, their sum, and the ranks that are asked for."""
-
-    def one(bound: Column) -> Column:
-        begin, end = bound["begin"], bound["end"]
-        count = end - begin
-        key = _key_of(f.get(numbers, begin))
-        group = key.bitwiseAND(f.lit((1 << _GROUP_BITS) - 1))
-        worked = (group == RUN) | (group == RETRIED)
-        sum_ = f.aggregate(
-            f.slice(numbers, begin + 1, count), f.lit(0).cast("bigint"), lambda sum_, each: sum_ + duration_of(each)
-        )
-        ranks = (duration_of(f.get(numbers, begin + rank(count, share) - 1)).alias(name) for name, share in SHARES)
-        return f.struct(
-            key.cast("int").alias("key"),
-            count.alias("count"),
-            f.when(worked, sum_).alias("busy_us"),
-            *ranks,
-            duration_of(f.get(numbers, end - 1)).alias("max"),
-        )
-
-    return f.transform(bounds, one)
+def _minute_and_group(number: Column) -> list[Column]:
+    key = f.shiftright(number, DURATION_BITS).cast("int")
+    group = key.bitwiseAND(f.lit((1 << _GROUP_BITS) - 1))
+    return [f.shiftright(key, _GROUP_BITS).alias("minute"), group.alias("group")]
 
 
 def _counts() -> list[Column]:
-    def count(*groups: int, without: tuple[int, ...] = ()) -> Column:
-        group, one = f.col("group"), f.col("count").cast("bigint")
-        return f.sum(f.when(group.isin(*groups), one).when(group.isin(*without), -one).otherwise(0))
+    group, none = f.col("group"), f.lit(0).cast("bigint")
 
-    at_work = (FAILED_AT_WORK, CANCELLED_AT_WORK)
+    def count(*groups: int) -> Column:
+        return f.sum(f.when(group.isin(*groups), f.lit(1).cast("bigint")).otherwise(none))
+
     return [
         count(SUBMITTED).alias("submitted"),
-        count(RUN, without=at_work).alias("finished"),
         count(FAILED_AT_WORK, FAILED_ELSE).alias("failed"),
         count(CANCELLED_AT_WORK, CANCELLED_ELSE).alias("cancelled"),
+        count(FAILED_AT_WORK, CANCELLED_AT_WORK).alias("at_work"),
         count(RETRIED).alias("retried"),
-        f.coalesce(f.sum("busy_us"), f.lit(0)).alias("busy_us"),
+        f.sum(f.when(group.isin(RUN, RETRIED), f.col("us")).otherwise(none)).alias("busy_us"),
+        count(RUN).alias("runs"),
+        count(WAIT).alias("waits"),
     ]
 
 
-def _ranks(name: str, group: int) -> list[Column]:
-    """There is one run of a group in a minute: its largest is it."""
+def _begin(measure: str, group: int) -> Column:
+    """Where the numbers of a group begin, from 0; null if there are none."""
+    return f.min(f.when(f.col("group") == group, f.col("place"))).alias(f"{measure}_begin")
+
+
+def _ranks(measure: str) -> list[Column]:
+    begin, count = f.col(f"{measure}_begin"), f.col(f"{measure}s").cast("int")
+    places = [(name, rank(count, share)) for name, share in SHARES]
     return [
-        f.max(f.when(f.col("group") == group, f.col(each))).alias(f"{name}_{each}")
-        for each in (*(share for share, _ in SHARES), "max")
+        duration_of(f.get("numbers", begin + place - 1)).alias(f"{measure}_{name}")
+        for name, place in (*places, ("max", count))
     ]
