@@ -47,6 +47,8 @@ class SecondTry:
         reporter: TerminalReporter | None = session.config.pluginmanager.get_plugin("terminalreporter")
         if session.exitstatus != pytest.ExitCode.TESTS_FAILED or reporter is None:
             return
+        if session.shouldfail or session.shouldstop:
+            return  # -x: nobody knows about the rest
         if any(reporter.stats.get(outcome) for outcome in NOT_RUN):
             return  # it fails all the same
         failed = [report for outcome in FAILED for report in reporter.stats.get(outcome, ())]

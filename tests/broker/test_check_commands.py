@@ -169,7 +169,7 @@ def test_what_helen_refuses_is_refused_with_her_own_words(watched):
     assert (said, bodies) == ({"id": "r", "code": 429, "message": "too many checks"}, [b"{}"])
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"{", b"{} {}"], ids=repr)
+@pytest.mark.parametrize("body", [b"", b"\xff", b"{", b"{} {}", b'"\xff"', b"1e999"], ids=repr)
 def test_an_answer_that_is_no_json_is_not_passed_on(watched, body):
     run(watched, **ON)
     answer(watched, asked(watched)[0], body)

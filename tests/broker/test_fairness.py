@@ -190,6 +190,14 @@ def test_without_keys_each_connection_has_its_own_rate() -> None:
     assert asked(world, "frontend-honest", 10) == []
 
 
+def test_what_is_sent_again_beyond_the_rate_is_still_answered_once() -> None:
+    world = World(max_requests_per_second=1)
+    world.ready("backend-1", "slow")
+    assert asked(world, "frontend-1", 1) == asked(world, "frontend-1", 1) == []
+    assert order(world, "backend-1", 1) == ["frontend-1"]
+    assert [told[0] for told in world.hear("frontend-1")] == ["REPLY"]
+
+
 def test_with_keys_many_connections_of_one_key_are_one_client() -> None:
     world = World(keys=Keys(user_of, STORED))
     world.ready("backend-worker-1", "slow", identity="worker")

@@ -64,5 +64,14 @@ def test_everything_else_fails_as_it_would_without(tmp_path: Path, name: str):
     assert "passed only alone" not in said
 
 
+# Promise: HOUSE-7
+@pytest.mark.parametrize("options", [("-x", "-n", "1"), ("-x", "-n", "0")], ids=str)
+def test_a_run_that_stopped_early_proves_nothing_of_the_rest(tmp_path: Path, options: tuple[str, ...]):
+    source = HEAD + MARK + ONCE + "\n\n" + ALWAYS
+    done = run_suite(tmp_path, {"stopped": source}, "--second-try", *options)
+    assert done.returncode != 0, done.stdout
+    assert "passed only alone" not in done.stdout
+
+
 def test_nobody_gets_a_second_try_without_asking(tmp_path: Path):
     assert run_suite(tmp_path, {"once": HEAD + MARK + ONCE}, "-n", "1").returncode == 1

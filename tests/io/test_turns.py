@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -90,25 +91,51 @@ async def answers(_: object) -> None:
     """Nobody asks."""
 
 
-# Promise: CURVE-18
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_who_comes_to_another_door_is_next(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    flood, other, machine = Pipe("frontend", [f"f{n}" for n in range(9)]), Pipe("backend", []), Slow()
-    done = asyncio.Event()
-    machine.then = {"f3": lambda: other.come("reply"), "f8": done.set}
+def take_turns(
+    loop: Callable[[], asyncio.AbstractEventLoop], machine: Slow, doors: Sequence[Pipe], last: str
+) -> list[str]:
+    """What the machine hears at these doors, until the last word."""
 
     async def turns() -> None:
+        done = asyncio.Event()
+        machine.then[last] = done.set
         commits = Commits(MemoryStore(), asyncio.get_running_loop(), lambda error: None)
         runner = Runner(
-            machine, [flood, other], [], commits, Journal("b", 1, 1, 0), machine.now, answers, max_client_bytes=1_000
+            machine, doors, [], commits, Journal("b", 1, 1, 0), machine.now, answers, max_client_bytes=1_000
         )
         runner.start(Step(), machine.now())
         async with asyncio.timeout(20):
             await done.wait()
         runner.stop(Step(), machine.now())
 
-    with asyncio.Runner(loop_factory=loop) as runs:
-        runs.run(turns())
-    flood.close()
-    other.close()
-    assert machine.heard == ["f0", "f1", "f2", "f3", "reply", "f4", "f5", "f6", "f7", "f8"]
+    try:
+        with asyncio.Runner(loop_factory=loop) as runs:
+            runs.run(turns())
+    finally:
+        for door in doors:
+            door.close()
+    return machine.heard
+
+
+LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+# Promise: CURVE-18
+@LOOPS
+def test_who_comes_to_another_door_is_next(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    flood, other, machine = Pipe("frontend", [f"f{n}" for n in range(9)]), Pipe("backend", []), Slow()
+    machine.then = {"f3": lambda: other.come("reply")}
+    heard = take_turns(loop, machine, [flood, other], "f8")
+    assert heard == ["f0", "f1", "f2", "f3", "reply", "f4", "f5", "f6", "f7", "f8"]
+
+
+# Promise: CURVE-18
+@LOOPS
+def test_a_door_that_is_never_empty_has_one_turn_at_a_time(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    flood, other, machine = Pipe("frontend", []), Pipe("backend", []), Slow()
+    flood.come("f0")  # and from then on its socket says that somebody is there, beside the turn that is due
+    flood.waiting += [f"f{n}" for n in range(1, 500)]
+    machine.then = {f"f{n}": functools.partial(other.come, f"r{n}") for n in range(50, 450, 50)}
+    heard = take_turns(loop, machine, [flood, other], "f499")
+    waited = [heard.index(f"r{n}") - heard.index(f"f{n}") for n in range(50, 450, 50)]
+    assert max(waited) <= 2, waited

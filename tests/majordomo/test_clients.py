@@ -19,6 +19,7 @@ from tests.majordomo.town import (
     PARTIAL_02,
     READY,
     REPLY_01,
+    REQUEST,
     W01,
     W02,
     Town,
@@ -171,6 +172,21 @@ def test_a_client_may_have_several_requests_under_way(form):
     for who in ("w2", "w1"):
         town.says(who, W02, FINAL_02, given(town, who), EMPTY, who.encode())
     assert town.hears("client") == [form.reply(b"echo", b"w2"), form.reply(b"echo", b"w1")]
+
+
+# Promise: CURVE-13
+@every_form
+def test_more_requests_in_a_second_than_one_may_make_are_silence(form):
+    town = Town(max_requests_per_second=3)
+    for number in range(5):
+        form.ask(town, "client", b"mmi.service" if number < 2 else b"echo", b"echo")
+    assert len(town.hears("client")) == 2
+    town.says("w1", W02, READY, b"echo")
+    town.says("w2", W02, READY, b"echo")
+    assert [who for who in ("w1", "w2") if any(frames[1] == REQUEST for frames in town.hears(who))] == ["w1"]
+    town.passes(1.5)
+    form.ask(town, "client", b"mmi.service", b"echo")
+    assert town.hears("client") == [form.reply(b"mmi.service", b"200")]
 
 
 # Promise: MDP-2

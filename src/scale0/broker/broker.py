@@ -281,6 +281,10 @@ class Broker:
         """Count bad input; at the limit its sender becomes an error client."""
         self._blame.blame(connection, code, message, now, step)
 
+    def may_ask(self, connection: Connection, now: Now) -> bool:
+        """True for one more request in this second."""
+        return self._blame.may_ask(connection.account, now)
+
     def _too_big(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
         limits = self.state.limits
         if connection.speaker is self.scale0 and len(frames) > 2 and len(frames[2]) <= limits.max_options_bytes:

@@ -290,8 +290,9 @@ class Scale0Speaker:
     ) -> None:
         service, state = said.service, self._state
         if not self._blame.may_ask(connection.account, now):
-            message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
-            step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+            if said.id not in connection.outstanding:  # sent again: the first one is answered, and once
+                message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
+                step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
             return
         timeout, retry = said.timeout, said.retry
         if state.policies and service in state.policies:

@@ -47,6 +47,10 @@ class BrokerDesk:
         """The broker's own."""
         return self._broker.state.timers
 
+    def may_ask(self, connection: Connection, now: Now) -> bool:
+        """The rate of one key is one, whatever it speaks."""
+        return self._broker.may_ask(connection, now)
+
     def submit(
         self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Step
     ) -> None:

@@ -138,11 +138,12 @@ class Runner:
         """There may be more at this door: another turn for it, after those whom the loop finds waiting at others."""
         if door not in self._again and not self._stopped:
             self._again.add(door)
-            self._loop.call_soon(self._loop.call_soon, self._turn, door)
+            self._loop.call_soon(self._loop.call_soon, self._turn, door, True)
 
-    def _turn(self, door: Door) -> None:
-        """Drain, decide; `_finish` commits and sends."""
-        if self._stopped:
+    def _turn(self, door: Door, due: bool = False) -> None:
+        """Drain, decide; `_finish` commits and sends. A door whose turn is due has none before it: each would lead to
+        one more, and who comes to another door would wait for all of them."""
+        if self._stopped or (door in self._again and not due):
             return
         self._again.discard(door)
         if (self._paused or self._unstored_bytes > MAX_UNSTORED_BYTES) and door.name in self._closing:

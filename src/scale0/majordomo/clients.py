@@ -57,6 +57,8 @@ class Clients(Generic[L]):
         except Refusal as refusal:
             desk.blame(connection, refusal.code, refusal.message, now, step)
             return
+        if not desk.may_ask(connection, now):
+            return  # an error, so silence: it sends again later
         self._next += 1
         id_ = f"{self._form.header.decode()}.{self._next:x} {service}"
         if service.startswith(MMI_PREFIX):

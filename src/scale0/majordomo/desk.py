@@ -67,6 +67,10 @@ class Desk(Protocol[L_contra]):
         """Entries are (what to call with subject, now and step; the subject)."""
         ...
 
+    def may_ask(self, connection: L_contra, now: Now) -> bool:
+        """True for one more request in this second."""
+        ...
+
     def submit(
         self, connection: L_contra, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Step
     ) -> None:
