@@ -83,7 +83,7 @@ def worker(
     if not found.handlers:
         raise faults.Trouble(f"{target} offers nothing", 'offer a function with @worker.service("name")', faults.USAGE)
     try:
-        places = list(endpoints) or backend_endpoints(joins, os.environ)
+        places = list(endpoints) or backend_endpoints([join for join in joins if join], os.environ)
     except ValueError as error:
         raise click.UsageError(f"--join: {error}") from error
     for place in places:
