@@ -55,7 +55,6 @@ def test_a_server_that_dies_is_started_again_and_the_broker_does_not_notice(tmp_
         assert second == first, "an open console finds it again, though any port was good"
         assert httpx.get(f"{second}/healthz").status_code == 200
         assert server_of(broker).pid != old.pid
-        assert server_of(broker).nice() > psutil.Process(broker.pid).nice(), "the broker goes first"
         assert broker.running
 
 

@@ -20,7 +20,7 @@ from scale0.io.piped import Manner, PipedChild
 
 log = logging.getLogger("scale0.management")
 
-MANNER: Final = Manner("scale0.management", "the management server", 65_536, 0.5, 30.0, 2)
+MANNER: Final = Manner("scale0.management", "the management server", 65_536, 0.5, 30.0)
 READY: Final = b"ready "
 FINISH_SECONDS: Final = 5.0
 """How long it may take to say goodbye to browsers."""

@@ -2,8 +2,8 @@
 
 Lives here: what every such process has in common. Never here: what is said through the pipes. Invariants: whatever
 becomes of the process, its parent goes on and no turn waits; it ends with its parent, because its standard input closes
-then; nothing that it is told stands in the list of processes; where both want a core, its parent goes first; it is
-started again after a pause that doubles until it is found well.
+then; nothing that it is told stands in the list of processes; it is started again after a pause that doubles until it
+is found well.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ class Manner(NamedTuple):
     max_line_bytes: int
     first_backoff_seconds: float
     max_backoff_seconds: float
-    niceness: int
-    """How far behind its parent it stands; at 5 a quarter of a core beside a busy parent, all of one that is free."""
 
 
 class PipedChild:
@@ -74,8 +72,6 @@ class PipedChild:
             self._trouble(f"{name} cannot be started: {error}")
             return
         self._process = process
-        with contextlib.suppress(OSError):  # it has ended already
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self._manner.niceness)
         self.say(self._greeting())
         if process.stdout is not None:
             with contextlib.suppress(ValueError, ConnectionError):  # a line that is too long; a pipe that broke

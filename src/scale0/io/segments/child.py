@@ -34,6 +34,8 @@ LEFT_SECONDS: Final = 30.0
 FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 60.0
 DAMAGED_BACKOFF_SECONDS: Final = 600.0
+NICENESS: Final = 5
+"""The broker goes first."""
 SET_PARENT_DEATH_SIGNAL: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
@@ -131,6 +133,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop is the parent's business
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent()
+    os.nice(NICENESS)
     mouth = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is for the log
     # A segment is a million small objects without a cycle: the collector would walk through them for nothing.

@@ -23,7 +23,7 @@ from scale0.io.segments.words import FINISH, MAX_LINE_BYTES, Failed, Removed, Wr
 
 log = logging.getLogger("scale0.segments")
 
-MANNER: Final = Manner("scale0.io.segments.child", "the writer of segments", MAX_LINE_BYTES, 1.0, 60.0, 5)
+MANNER: Final = Manner("scale0.io.segments.child", "the writer of segments", MAX_LINE_BYTES, 1.0, 60.0)
 FINISH_SECONDS: Final = 6.0
 """How long the rest may take to be written when its parent stops; then it stays in the journal."""
 TRIM_EVENTS: Final = 4_000
