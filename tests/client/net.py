@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 import scale0
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import PATIENCE_SECONDS
-
-LOOK_SECONDS: Final = 0.005
 
 Condition = Callable[[], Any]
 

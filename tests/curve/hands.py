@@ -6,7 +6,6 @@ test opens is closed at its end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.wire.conftest import quiet_broker
 from tests.wire.raw import Raw
 
@@ -72,15 +71,11 @@ class Lock:
 
     def admitted(self, role: str, pair: Pair) -> None:
         """Wait until the broker has looked at its folder: libzmq does not try a key again that was refused once."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not self._shakes(role, pair):
-            assert time.monotonic() < end, "the key was never let in"
+        until(lambda: self._shakes(role, pair), "the key is let in")
 
     def refused(self, role: str, pair: Pair) -> None:
         """Wait until a key that was taken away is let in no more."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while self._shakes(role, pair):
-            assert time.monotonic() < end, "the key is still let in"
+        until(lambda: not self._shakes(role, pair), "the key is let in no more")
 
     def _shakes(self, role: str, pair: Pair) -> bool:
         socket = self.suited(zmq.DEALER, pair)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import scale0
-from scale0.events import journal
 from tests.equus_wire.authority import Authority, Papers, authority_from
 from tests.equus_wire.processes import Process, run
 from tests.equus_wire.raw_agent import RawAgent
 from tests.support.broker_process import BrokerProcess
+from tests.support.journals import journal_events
 from tests.support.waiting import until
 
 _numbers = itertools.count(1)
@@ -76,17 +75,7 @@ class Helen:
 
     def events(self, kind: str, identity: str) -> list[Any]:
         """What her journal has of this kind about this agent."""
-        database = sqlite3.connect(f"file:{self.folder / 'scale0.db'}?mode=ro", uri=True)
-        try:
-            rows = database.execute("SELECT * FROM journal").fetchall()
-        finally:
-            database.close()
-        found = []
-        for row in rows:
-            for event in journal.read(next(cell for cell in reversed(row) if isinstance(cell, bytes))):
-                if event["kind"] == kind and event["identity"] == identity:
-                    found.append(event)
-        return found
+        return [one for one in journal_events(self.folder) if one["kind"] == kind and one["identity"] == identity]
 
 
 class Network:

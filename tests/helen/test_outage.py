@@ -10,20 +10,20 @@ import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from scale0.client.client import Client
-from scale0.events import journal
 from scale0.io.secret_files import TOKEN_FILE
 from tests.helen.helen_process import HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.journals import journal_events
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,22 +33,12 @@ INTERVAL = 1.0
 LOOK_SECONDS = 0.25
 
 
-def until(holds: Callable[[], object], seconds: float) -> None:
-    """Wait for a condition that costs something to look at."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(LOOK_SECONDS)
-
-
 def answered(helen: HelenProcess) -> collections.Counter[tuple[str, int]]:
     """How often each run of each agent stands in her journal."""
     found: collections.Counter[tuple[str, int]] = collections.Counter()
-    with contextlib.closing(sqlite3.connect(f"file:{helen.folder}/scale0.db?mode=ro", uri=True)) as store:
-        for (body,) in store.execute("SELECT body FROM journal"):
-            for event in journal.read(body):
-                if event["kind"] == "check.answered":
-                    found[event["identity"], int(event["metrics"][0]["value"])] += 1
+    for event in journal_events(Path(helen.folder)):
+        if event["kind"] == "check.answered":
+            found[event["identity"], int(event["metrics"][0]["value"])] += 1
     return found
 
 
@@ -93,14 +83,18 @@ def test_every_result_of_an_outage_arrives_exactly_once(tmp_path: Path) -> None:
         for name in names:
             helen.certificate(name)
         with crowd(helen, names) as child:
-            until(lambda: len({agent for agent, _ in answered(helen)}) == AGENTS, seconds=60)
+            until(lambda: len({agent for agent, _ in answered(helen)}) == AGENTS, seconds=60, every=LOOK_SECONDS)
             helen.end(signal.SIGKILL)
             time.sleep(SECONDS)  # the outage itself is what is tested: it has a length
             before = answered(helen)
             helen.start()
             least = int(SECONDS / INTERVAL) - 1
             wanted = {name: newest(before)[name] + least for name in names}
-            until(lambda: all(newest(answered(helen))[name] >= wanted[name] for name in names), seconds=120)
+            until(
+                lambda: all(newest(answered(helen))[name] >= wanted[name] for name in names),
+                seconds=120,
+                every=LOOK_SECONDS,
+            )
             child.send_signal(signal.SIGTERM)
             assert child.stdout is not None
             ran: dict[str, int] = json.loads(child.stdout.readline())

@@ -17,8 +17,9 @@ import pytest
 
 import scale0
 from tests.management.site import Site, admins, served
-from tests.segments.folders import journal_events, segment_files
+from tests.segments.folders import segment_files
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.journals import journal_events
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.processes

@@ -24,8 +24,8 @@ import scale0
 from tests.cli.shell import Shell
 from tests.client.net import client_of, started, token_of
 from tests.network.lan import Lan, lan
-from tests.segments.folders import journal_events
 from tests.support.broker_process import BrokerProcess
+from tests.support.journals import journal_events
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]

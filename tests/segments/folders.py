@@ -6,7 +6,6 @@ itself, not with the code that it is to judge.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ import pyarrow.parquet as pq
 
 from scale0.base.now import Now
 from scale0.events.event import Event
-from scale0.events.journal import Journal, read
+from scale0.events.journal import Journal
 from scale0.events.sources import SourceAlive
 from scale0.events.tasks import TaskSubmitted
 from scale0.io.segments.settings import Settings
 from scale0.store.sqlite import SqliteStore
+from tests.support.journals import journal_events
 
 NOON = 1_777_636_800.0
 """2026-05-01 12:00 UTC."""
@@ -74,14 +74,6 @@ class Folder:
     @property
     def last_seq(self) -> int:
         return self.journal.next_seq - 1
-
-
-def journal_events(data: Path) -> list[dict[str, Any]]:
-    """What the journal still has."""
-    with sqlite3.connect(f"file:{data / 'scale0.db'}?mode=ro", uri=True) as database:
-        bodies = database.execute("SELECT body FROM journal ORDER BY first_seq").fetchall()
-    database.close()
-    return [event for (body,) in bodies for event in read(body)]
 
 
 def segment_files(place: Path) -> list[Path]:

@@ -15,7 +15,8 @@ import pytest
 
 from scale0.io.segments.writer import FAILPOINTS
 from tests.segments import doomed
-from tests.segments.folders import Folder, everything, journal_events, segment_events
+from tests.segments.folders import Folder, everything, segment_events
+from tests.support.journals import journal_events
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

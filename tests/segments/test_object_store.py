@@ -19,8 +19,9 @@ from botocore.config import Config
 
 from scale0.io.segments.names import parse
 from scale0.io.segments.writer import Writer
-from tests.segments.folders import Folder, journal_events
+from tests.segments.folders import Folder
 from tests.support.broker_process import broker_process
+from tests.support.journals import journal_events
 from tests.support.waiting import until
 from tests.wire.raw import raws
 from tests.wire.rpc import client

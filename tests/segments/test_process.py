@@ -18,8 +18,9 @@ import psutil
 import pytest
 
 from tests.helen.helen_process import helen_process
-from tests.segments.folders import everything, journal_events, segment_events, segment_files
+from tests.segments.folders import everything, segment_events, segment_files
 from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.journals import journal_events
 from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.wire.raw import raws
 from tests.wire.rpc import client

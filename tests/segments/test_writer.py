@@ -17,7 +17,8 @@ from scale0.io.segments.names import parse
 from scale0.io.segments.place import Conflict, LocalFolder
 from scale0.io.segments.settings import NOTE_FILE, read_note
 from scale0.io.segments.writer import Exported, Writer
-from tests.segments.folders import NOON, Folder, everything, journal_events, segment_events, segment_files
+from tests.segments.folders import NOON, Folder, everything, segment_events, segment_files
+from tests.support.journals import journal_events
 
 
 class Clock:

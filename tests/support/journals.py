@@ -1,27 +1,29 @@
-"""What a broker has recorded, read from its store while it runs.
+"""What a broker or a Helen has recorded, read from its store while it runs.
 
 Lives here: the journal of a SQLite store, its events as plain objects. Never here: an expectation.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-from scale0.events import journal
+from scale0.events.journal import read
 from tests.support.broker_process import BrokerProcess
+
+
+def journal_events(data: Path) -> list[dict[str, Any]]:
+    """What the journal still has."""
+    with contextlib.closing(sqlite3.connect(f"file:{data / 'scale0.db'}?mode=ro", uri=True)) as database:
+        bodies = database.execute("SELECT body FROM journal ORDER BY first_seq").fetchall()
+    return [event for (body,) in bodies for event in read(body)]
 
 
 def recorded(broker: BrokerProcess, command: str) -> list[dict[str, Any]]:
     """What the broker's journal has of a management command, the columns of its `data` among the others."""
-    path = Path(broker.config["data_dir"]) / "scale0.db"
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        rows = database.execute("SELECT * FROM journal").fetchall()
-    finally:
-        database.close()
-    events = (event for row in rows for event in journal.read(next(one for one in reversed(row) if type(one) is bytes)))
+    events = journal_events(Path(broker.config["data_dir"]))
     told = ({**one, **json.loads(one["data"])} for one in events if one["kind"] == "management.commanded")
     return [one for one in told if one["command"] == command]

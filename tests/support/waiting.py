@@ -16,32 +16,34 @@ PATIENCE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.02
 """Between two looks at what costs little."""
 
+Look = Callable[[], Any]
 
-def until(
-    look: Callable[[], Any], what: str = "", seconds: float = PATIENCE_SECONDS, every: float = LOOK_SECONDS
-) -> Any:
+
+def until(look: Look, what: str = "", seconds: float = PATIENCE_SECONDS, every: float = LOOK_SECONDS) -> Any:
     """The first true value of `look`."""
-    end = time.monotonic() + seconds
+    go_on = _patience(look, what, seconds)
     while not (found := look()):
-        if time.monotonic() > end:
-            raise AssertionError(too_late(look, what, seconds))
+        go_on()
         time.sleep(every)
     return found
 
 
-async def eventually(
-    look: Callable[[], Any], what: str = "", seconds: float = PATIENCE_SECONDS, every: float = LOOK_SECONDS
-) -> Any:
+async def eventually(look: Look, what: str = "", seconds: float = PATIENCE_SECONDS, every: float = LOOK_SECONDS) -> Any:
     """The same, in a loop that goes on meanwhile."""
-    end = time.monotonic() + seconds
+    go_on = _patience(look, what, seconds)
     while not (found := look()):
-        if time.monotonic() > end:
-            raise AssertionError(too_late(look, what, seconds))
+        go_on()
         await asyncio.sleep(every)
     return found
 
 
-def too_late(look: Callable[[], object], what: str, seconds: float) -> str:
+def _patience(look: Look, what: str, seconds: float) -> Callable[[], None]:
+    """What fails the test when the time is over."""
+    end = time.monotonic() + seconds
     code = getattr(look, "__code__", None)
     where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-    return f"it did not come true within {seconds:g} s: {what or look}{where}"
+
+    def go_on() -> None:
+        assert time.monotonic() <= end, f"it did not come true within {seconds:g} s: {what or look}{where}"
+
+    return go_on

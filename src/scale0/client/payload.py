@@ -41,9 +41,10 @@ def encode(value: Any) -> bytes:
 
 def body_of(arguments: dict[str, Any]) -> bytes:
     """What of a management command's arguments is its body: `config` or `body`, taken out of them."""
-    given = [arguments.pop(name) for name in ("config", "body") if name in arguments]
+    config, body = arguments.pop("config", None), arguments.pop("body", None)
+    given = body if config is None else config
     # By the plain library: NaN stays what it is, and the broker refuses it.
-    return json.dumps(given[0]).encode() if given and given[0] is not None else b""
+    return json.dumps(given).encode() if given is not None else b""
 
 
 def decode(body: bytes) -> Any:
