@@ -103,9 +103,9 @@ bench-pipeline: setup ## Measure the pipeline beside DuckDB's SQL for the same t
 
 sim: setup ## Simulate whole networks under faults: SEED=n replays one, else SEEDS of them
 ifdef SEED
-	@$(BIN)/python -m scale0.testing.sim --kind all --seed $(SEED)
+	@$(BIN)/python -m simulator.main --kind all --seed $(SEED)
 else
-	@$(BIN)/python -m scale0.testing.sim --kind all --seeds $(SEEDS)
+	@$(BIN)/python -m simulator.main --kind all --seeds $(SEEDS)
 	@NETWORK_SEEDS=$(SEEDS) $(PYTEST) -q tests/broker/test_weather.py tests/zerotask/test_shared_storms.py
 endif
 
@@ -125,5 +125,5 @@ lock: ## Choose the newest allowed versions again, and write both lock files
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 
 clean: ## Remove .venv, and all that the tools made
-	@rm -rf .venv .venv-bench .venv-node build dist console/node_modules examples/node_js/node_modules src/scale0/management/pages .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-bench .venv-node build dist console/node_modules examples/node_js/node_modules src/scale0/http/pages .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -25,8 +25,8 @@ import psutil
 
 from benchmarks.certificates import Ca
 from benchmarks.networks import ROOT, free_port, scale0_broker
-from scale0.io.segments.filters import Choice
-from scale0.io.segments.history import open_history
+from scale0.history.segments.filters import Choice
+from scale0.history.segments.reader import open_history
 
 AGENTS = int(os.environ.get("SCALE0_BENCH_AGENTS", "10000"))
 RATE = int(os.environ.get("SCALE0_BENCH_RATE", "10000"))
@@ -129,7 +129,7 @@ def fleet_process(folder: Path, port: int, count: int) -> Iterator[Any]:
 def define(front: str, data: Path, definitions: list[dict[str, Any]]) -> None:
     """Have the network watch these."""
     import scale0
-    from scale0.io.secret_files import TOKEN_FILE
+    from scale0.kernel.edge.secret_files import TOKEN_FILE
 
     with scale0.Client(front) as net:
         token = (data / TOKEN_FILE).read_text().strip()

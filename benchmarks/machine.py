@@ -20,8 +20,8 @@ import zmq
 from benchmarks import postgres
 from benchmarks.task_peers import servers
 from benchmarks.tasks import probe
-from scale0.cli.bench import filesystem_of
-from scale0.cli.bench_measure import Bounds, core
+from scale0.cli.bench.command import filesystem_of
+from scale0.cli.bench.measurements import Bounds, core
 from tests.support.postgres import Server
 
 PROBES = 500

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import httpx
 
-from scale0.management.metrics.current import Current
+from scale0.http.metrics.current import Current
 from tests.management.site import served
 from tests.management_metrics.samples import big
 from tests.support.broker_process import broker_process

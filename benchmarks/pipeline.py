@@ -29,7 +29,7 @@ from benchmarks.networks import ROOT
 from benchmarks.pipeline_duckdb.compare import compare, compare_folder
 from benchmarks.pipeline_duckdb.compute import TABLES
 from benchmarks.pipeline_history import History, cut, history, known
-from scale0.cli.pipeline import MEMORY
+from scale0.cli.pipeline.pipeline import MEMORY
 
 MILLION = 1_000_000
 NEWEST_SHARE = 0.01
@@ -285,8 +285,8 @@ def unequal_tables(one: Path, other: Path) -> list[str]:
 
 def report(bench: Bench) -> dict[str, Any]:
     """Every report of the last 30 days: made from the warehouse in a process that has made one before."""
-    from scale0.pipeline.reports.catalogue import MAKERS, make
-    from scale0.pipeline.reports.desk import Question
+    from scale0.pipeline.reports.catalog import MAKERS, make
+    from scale0.pipeline.reports.query import Question
 
     warehouse = bench.warehouse()
     milliseconds: dict[str, float] = {}

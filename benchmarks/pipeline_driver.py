@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scale0.pipeline.derived.stat_days import TASK_DAY, TaskDays
+from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, TaskStats
+from scale0.pipeline.data_file import PART
 from scale0.pipeline.engine import runs
-from scale0.pipeline.families.task_stats import HOUR, MINUTE, TaskStats
-from scale0.pipeline.hours import Stretch, hour_of
+from scale0.pipeline.event_schema import EVENTS
+from scale0.pipeline.marts.stat_days import TASK_DAY, TaskDays
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.schema import EVENTS
-from scale0.pipeline.session import start
-from scale0.pipeline.slab import PART
+from scale0.pipeline.spark_session import start
+from scale0.pipeline.time_ranges import Stretch, hour_of
 
 
 class Stages:

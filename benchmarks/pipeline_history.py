@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scale0.io.segments import arrow
-from scale0.io.segments.names import name_of, parse
-from scale0.pipeline.synth import synth
+from scale0.history.segments import arrow
+from scale0.history.segments.names import name_of, parse
+from simulator.history import synth
 
 SEED = 1
 TRUTHS = "truths.json"

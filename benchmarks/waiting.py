@@ -16,10 +16,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from scale0.base.now import Now
-from scale0.broker.connection import Connection
-from scale0.broker.request import Request
-from scale0.broker.waiting import Waiting
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.request import Request
+from scale0.broker.core.request_queues import Waiting
+from scale0.kernel.clock import Now
 
 SERVICE = "bench.slow"
 OFFERED = frozenset((SERVICE,))

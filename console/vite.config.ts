@@ -9,7 +9,7 @@ export default defineConfig({
   base: "./",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
-    outDir: "../src/scale0/management/pages",
+    outDir: "../src/scale0/http/pages",
     emptyOutDir: true,
     assetsInlineLimit: 0,
     target: "es2022",

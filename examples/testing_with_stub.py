@@ -3,7 +3,7 @@
 import pytest
 
 import scale0
-from scale0.client.errors import BackendDied
+from scale0.errors import BackendDied
 from scale0.testing.stub import StubNetwork
 
 worker = scale0.Worker()

@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PAGES = Path("src/scale0/management/pages")
+PAGES = Path("src/scale0/http/pages")
 _USED = re.compile(r"""(?:src|href)="\.?/?([^":#]+)\"""")
 
 

@@ -11,7 +11,7 @@ import { gzipSync } from "node:zlib";
 import * as fixtures from "./fixtures.mjs";
 import { report } from "./fixture_reports.mjs";
 
-const PAGES = fileURLToPath(new URL("../../src/scale0/management/pages/", import.meta.url));
+const PAGES = fileURLToPath(new URL("../../src/scale0/http/pages/", import.meta.url));
 const POLICY = "default-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'";
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 const ROLES = { ada: "admin", bob: "operator", vic: "viewer" };

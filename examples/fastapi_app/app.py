@@ -21,7 +21,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, Field, HttpUrl
 
 import scale0
-from scale0.client.errors import NoSuchTask, TaskTooBig
+from scale0.errors import NoSuchTask, TaskTooBig
 
 BROKER = os.environ.get("SCALE0_BROKER", "tcp://127.0.0.1:5700")
 ANSWER_SECONDS = 2.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 import scale0
-from scale0.client.errors import AfterFailed
+from scale0.errors import AfterFailed
 
 LOOK_SECONDS = 0.1
 

@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING, Any, Final
 __version__: Final = "0.1.0"
 
 if TYPE_CHECKING:
+    from scale0.client.async_client import AsyncClient
     from scale0.client.async_task import AsyncTask
-    from scale0.client.asynchronous import AsyncClient
     from scale0.client.client import Client
-    from scale0.client.errors import CallError, TaskCancelled, TaskError, TaskFailed
     from scale0.client.pending import Pending
-    from scale0.client.progress import GiveUp, Retry, attempt, cancelled, progress
     from scale0.client.results import TaskStatus
     from scale0.client.task import Task
+    from scale0.client.task_context import GiveUp, Retry, attempt, cancelled, progress
     from scale0.client.worker import Worker
+    from scale0.errors import CallError, TaskCancelled, TaskError, TaskFailed
 
 _HOMES: Final = {
-    "AsyncClient": "scale0.client.asynchronous",
+    "AsyncClient": "scale0.client.async_client",
     "AsyncTask": "scale0.client.async_task",
-    "CallError": "scale0.client.errors",
+    "CallError": "scale0.errors",
     "Client": "scale0.client.client",
-    "GiveUp": "scale0.client.progress",
+    "GiveUp": "scale0.client.task_context",
     "Pending": "scale0.client.pending",
-    "Retry": "scale0.client.progress",
+    "Retry": "scale0.client.task_context",
     "Task": "scale0.client.task",
-    "TaskCancelled": "scale0.client.errors",
-    "TaskError": "scale0.client.errors",
-    "TaskFailed": "scale0.client.errors",
+    "TaskCancelled": "scale0.errors",
+    "TaskError": "scale0.errors",
+    "TaskFailed": "scale0.errors",
     "TaskStatus": "scale0.client.results",
     "Worker": "scale0.client.worker",
-    "attempt": "scale0.client.progress",
-    "cancelled": "scale0.client.progress",
-    "progress": "scale0.client.progress",
+    "attempt": "scale0.client.task_context",
+    "cancelled": "scale0.client.task_context",
+    "progress": "scale0.client.task_context",
 }
 
 __all__ = [

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from scale0.equus.agent_line import MAX_UNACKED_BYTES
-from scale0.equus.results import OK, Finding, read_result
-from scale0.events.columns import Metric
-from scale0.io.agent.agent import written
-from scale0.io.agent.clock import read_boot_id, read_instant
-from scale0.io.agent.process import SPOOL_FOLDER
-from scale0.io.agent.spool import Spool
+from scale0.history.events.columns import Metric
+from scale0.monitoring.agent.core.session import MAX_UNACKED_BYTES
+from scale0.monitoring.agent.edge.agent import written
+from scale0.monitoring.agent.edge.clock import read_boot_id, read_instant
+from scale0.monitoring.agent.edge.process import SPOOL_FOLDER
+from scale0.monitoring.agent.edge.spool import Spool
+from scale0.monitoring.protocol.results import OK, Finding, read_result
 from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_version_2 import Helen2
@@ -27,7 +27,7 @@ def test_a_result_that_is_no_json_is_unknown_and_no_end_of_the_agent(caplog):
 
 
 def test_a_boot_that_has_no_name_is_like_no_other(monkeypatch, tmp_path):
-    monkeypatch.setattr("scale0.io.agent.clock.BOOT_ID_FILE", tmp_path / "none")
+    monkeypatch.setattr("scale0.monitoring.agent.edge.clock.BOOT_ID_FILE", tmp_path / "none")
     assert read_boot_id() != read_boot_id()
 
 

@@ -10,8 +10,8 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import ConfigError
-from scale0.io.agent.certificate import parse, read_certificate
+from scale0.kernel.errors import ConfigError
+from scale0.monitoring.agent.edge.certificate import parse, read_certificate
 from tests.agent.credentials import Credentials
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from scale0.io.agent import link as link_module
-from scale0.io.agent.link import Link, client_context
-from scale0.io.agent.threads import Threads
+from scale0.monitoring.agent.edge import tls_client as link_module
+from scale0.monitoring.agent.edge.thread_pool import Threads
+from scale0.monitoring.agent.edge.tls_client import Link, client_context
 from tests.agent.credentials import Credentials
 from tests.support.waiting import eventually
 

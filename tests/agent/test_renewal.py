@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.base.errors import Refusal
-from scale0.io import certificates
-from scale0.io.agent.certificate import read_certificate
-from scale0.io.agent.renewal import renew
-from scale0.io.authority import CA_FILE, HELEN_FILE, HELEN_KEY_FILE, Authority, create_authority
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.agent.edge.certificate import read_certificate
+from scale0.monitoring.agent.edge.certificate_renewal import renew
+from scale0.monitoring.pki import certificates
+from scale0.monitoring.pki.authority import CA_FILE, HELEN_FILE, HELEN_KEY_FILE, Authority, create_authority
 from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_the_note import Helen

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from scale0.equus.plugin_words import MAX_ARGS_BYTES
-from scale0.equus.results import OK, Finding
-from scale0.io.agent import runs as runs_module
-from scale0.io.agent.runs import LEAST_CHECKS, Elsewhere, Inline, InThread, Run, Runs
-from scale0.io.agent.threads import Threads
+from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
+from scale0.monitoring.agent.edge import running_checks as runs_module
+from scale0.monitoring.agent.edge.running_checks import LEAST_CHECKS, Elsewhere, Inline, InThread, Run, Runs
+from scale0.monitoring.agent.edge.thread_pool import Threads
+from scale0.monitoring.protocol.results import OK, Finding
 from tests.support.waiting import eventually
 
 FINE = Finding(OK, "fine")

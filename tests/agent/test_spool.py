@@ -15,8 +15,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.io.agent.part import Instant
-from scale0.io.agent.spool import DISK_AGAIN_SECONDS, MAX_DAMAGED, MAX_PARTS, Offer, Spool
+from scale0.monitoring.agent.edge.log_segment import Instant
+from scale0.monitoring.agent.edge.spool import DISK_AGAIN_SECONDS, MAX_DAMAGED, MAX_PARTS, Offer, Spool
 from tests.support.examples import examples
 
 NOON = Instant(1_000.0, 1_700_000_000.0)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from scale0.io.agent import stage0
-from scale0.io.agent.stage0 import FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS, wait_before
+from scale0.monitoring.agent.edge import stage0
+from scale0.monitoring.agent.edge.stage0 import FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS, wait_before
 
 
 def test_waits_grow_and_end_somewhere():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.io.agent.cgroup import find_pids_folder
+from scale0.monitoring.agent.edge.cgroup import find_pids_folder
 
 V1 = "36 30 0:31 / /sys/fs/cgroup/pids rw,relatime shared:17 - cgroup cgroup rw,pids"
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"

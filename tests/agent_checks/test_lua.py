@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from scale0.base.errors import Refusal
-from scale0.events.columns import Metric
-from scale0.io.agent.lua_files import MAX_SOURCE_BYTES, LuaFiles
-from scale0.io.agent.lua_pool import LuaChecks
+from scale0.history.events.columns import Metric
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.agent.edge.lua_files import MAX_SOURCE_BYTES, LuaFiles
+from scale0.monitoring.agent.edge.lua_pool import LuaChecks
 from tests.agent_checks.world import (
     FINE,
     open_folder,

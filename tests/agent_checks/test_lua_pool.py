@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from scale0.io.agent.lua_pool import LONG_SECONDS, LuaChecks
-from scale0.io.agent.nursery import Nursery
+from scale0.monitoring.agent.edge.lua_pool import LONG_SECONDS, LuaChecks
+from scale0.monitoring.agent.edge.process_launcher import Nursery
 from tests.agent_checks.world import (
     HOSTILE_SECONDS,
     LUA,
@@ -165,7 +165,7 @@ def test_nothing_outlives_an_agent_that_is_killed():
         write_lua(folder)
         script = f"""
 import asyncio
-from scale0.io.agent.lua_pool import LuaChecks
+from scale0.monitoring.agent.edge.lua_pool import LuaChecks
 asyncio.run(LuaChecks({str(folder)!r}).run("spin", b"", 60))
 """
         agent = subprocess.Popen([sys.executable, "-c", script])

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.equus.perfdata import read_perfdata, read_plugin, split_output, upper_end
-from scale0.equus.results import MAX_MESSAGE_CHARS, MAX_METRICS
-from scale0.events.columns import Metric
+from scale0.history.events.columns import Metric
+from scale0.monitoring.checks.perfdata import read_perfdata, read_plugin, split_output, upper_end
+from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, MAX_METRICS
 
 
 # Promise: CHECK-5

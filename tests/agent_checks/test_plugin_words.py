@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import ConfigError, Refusal
-from scale0.equus.plugin_words import PluginCommand
+from scale0.kernel.errors import ConfigError, Refusal
+from scale0.monitoring.agent.core.plugin_command import PluginCommand
 
 LOAD = PluginCommand("load", ["/bin/check_load", "-w", "{w}", "--crit={c=9,8,7}", "{x=}literal{ }"])
 

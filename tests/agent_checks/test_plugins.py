@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from scale0.base.errors import ConfigError
 from scale0.config.schema import Plugin
-from scale0.io.agent import keeper
-from scale0.io.agent.cgroup import ROOM_PREFIX, PidsRooms, Refusals, enter
-from scale0.io.agent.keeper_words import MAX_OUTPUT_BYTES
-from scale0.io.agent.nursery import Nursery
-from scale0.io.agent.plugins import Plugins
+from scale0.kernel.errors import ConfigError
+from scale0.monitoring.agent.edge import plugin_runner
+from scale0.monitoring.agent.edge.cgroup import ROOM_PREFIX, PidsRooms, Refusals, enter
+from scale0.monitoring.agent.edge.plugin_runner_messages import MAX_OUTPUT_BYTES
+from scale0.monitoring.agent.edge.plugins import Plugins
+from scale0.monitoring.agent.edge.process_launcher import Nursery
 from tests.agent_checks.world import (
     HOSTILE_SECONDS,
     ON_TIME_SECONDS,
@@ -248,8 +248,8 @@ def test_nothing_outlives_an_agent_that_is_killed():
     script = f"""
 import asyncio
 from scale0.config.schema import Plugin
-from scale0.io.agent.nursery import Nursery
-from scale0.io.agent.plugins import Plugins
+from scale0.monitoring.agent.edge.process_launcher import Nursery
+from scale0.monitoring.agent.edge.plugins import Plugins
 async def main():
     checks = Plugins([Plugin(name="a", command=("sh", "-c", "setsid sleep {mark} & sleep {mark}"))])
     await checks.run("a", b"", 60)
@@ -326,8 +326,8 @@ def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
 @pytest.mark.slow
 def test_a_keeper_that_stands_still_is_killed_and_its_plugin_with_it(monkeypatch):
     """While it starts a plugin it has the user of plugins, and another of these may stop it."""
-    monkeypatch.setattr("scale0.io.agent.plugins.KILL_SECONDS", 0.2)
-    monkeypatch.setattr("scale0.io.agent.plugins.SPARE_SECONDS", 0.2)
+    monkeypatch.setattr("scale0.monitoring.agent.edge.plugins.KILL_SECONDS", 0.2)
+    monkeypatch.setattr("scale0.monitoring.agent.edge.plugins.SPARE_SECONDS", 0.2)
     mark = secrets.token_hex(8)
 
     async def story():
@@ -350,10 +350,10 @@ def test_what_a_keeper_has_spent_is_not_taken_from_the_next_plugin(monkeypatch):
     """The limit of what it starts is its own as well: one that has worked for long would be killed."""
     limits: list[int] = []
     monkeypatch.setattr(time, "process_time", lambda: 100.5)
-    monkeypatch.setattr(keeper, "limit_cpu", limits.append)
+    monkeypatch.setattr(plugin_runner, "limit_cpu", limits.append)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        one = keeper.Keeper(theirs, None, "")
+        one = plugin_runner.Keeper(theirs, None, "")
         try:
             one._run(["/nowhere/at/all"], 3.0)
         finally:

@@ -109,7 +109,7 @@ def children(pid: int) -> list[int]:
 
 def launchers(pid: int | None = None) -> list[int]:
     """Launchers among a process' children; ours, if it is not said whose."""
-    mark = b"scale0.io.agent.launcher"
+    mark = b"scale0.monitoring.agent.edge.launcher_process"
     return [one for one in children(pid or os.getpid()) if mark in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 

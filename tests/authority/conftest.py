@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scale0.io.authority import Authority, create_authority
+from scale0.monitoring.pki.authority import Authority, create_authority
 from tests.authority.small_helen import SmallHelen
 
 

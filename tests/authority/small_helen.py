@@ -9,16 +9,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from scale0.base.errors import Refusal
-from scale0.equus import words
-from scale0.equus.encoder import encode, in_one_line
-from scale0.equus.parser import Fault, Parser
-from scale0.io.enrolment import Place
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.pki.enrolment import Place
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.encoder import encode, in_one_line
+from scale0.monitoring.protocol.parser import Fault, Parser
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scale0.io.authority import Authority
+    from scale0.monitoring.pki.authority import Authority
 
 
 class SmallHelen:
@@ -78,12 +78,12 @@ class SmallHelen:
 
     def _reply(self, word: object, name: str | None, serial: str | None) -> bytes:
         match word:
-            case words.Enrol(body):
+            case messages.Enrol(body):
                 found = self.authority.enrol(body, name, time.time(), serial or "")
             case Fault(reason):
                 found = Refusal(400, reason)
             case _:
                 found = Refusal(400, "without a certificate there is nothing but one enrol")
         if isinstance(found, Refusal):
-            return encode(words.Error(in_one_line(found.message)))
-        return encode(words.Enrolled(found))
+            return encode(messages.Error(in_one_line(found.message)))
+        return encode(messages.Enrolled(found))

@@ -14,10 +14,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from scale0.base.errors import Refusal
-from scale0.io import certificates, revocations
-from scale0.io.authority import MAX_ENROL_BYTES, MAX_LIVE_CERTIFICATES, Authority, AuthorityError, create_authority
-from scale0.io.tokens import read_token
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.pki import certificates, revocations
+from scale0.monitoring.pki.authority import (
+    MAX_ENROL_BYTES,
+    MAX_LIVE_CERTIFICATES,
+    Authority,
+    AuthorityError,
+    create_authority,
+)
+from scale0.monitoring.pki.tokens import read_token
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

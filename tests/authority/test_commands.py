@@ -9,13 +9,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from scale0.cli import faults
-from scale0.cli.agent_enrol import enrol, renew, revoke
-from scale0.cli.helen_init import init, token
+from scale0.cli.common import errors
+from scale0.cli.monitoring.agent_enrol import enrol, renew, revoke
+from scale0.cli.monitoring.helen_init import init, token
 from scale0.config import AgentConfig, HelenConfig
-from scale0.io.authority import Authority
-from scale0.io.files import read_config
-from scale0.io.tokens import read_token
+from scale0.kernel.edge.config_files import read_config
+from scale0.monitoring.pki.authority import Authority
+from scale0.monitoring.pki.tokens import read_token
 from tests.authority.small_helen import SmallHelen
 
 
@@ -23,7 +23,7 @@ def run(command, *words, stdin=None):
     """Output, errors and next step, as `scale0` shows them, and the exit code."""
     found = CliRunner().invoke(command, [str(word) for word in words], input=stdin, standalone_mode=False)
     error = found.exception
-    if isinstance(error, faults.Trouble):
+    if isinstance(error, errors.Trouble):
         return found.output + f"scale0: {error.message}\n  next: {error.next_step}\n", error.status
     if isinstance(error, click.ClickException):
         return found.output + error.format_message(), error.exit_code

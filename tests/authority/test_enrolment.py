@@ -16,12 +16,12 @@ import pytest
 from cryptography import x509
 
 from scale0.config import AgentConfig
-from scale0.equus import words
-from scale0.equus.encoder import encode
-from scale0.io import certificates, enrolment
-from scale0.io.authority import Authority, create_authority
-from scale0.io.enrolment import EnrolError, Place, enrol, renew, renew_if_due, renewal_at
-from scale0.io.files import read_config
+from scale0.kernel.edge.config_files import read_config
+from scale0.monitoring.pki import certificates, enrolment
+from scale0.monitoring.pki.authority import Authority, create_authority
+from scale0.monitoring.pki.enrolment import EnrolError, Place, enrol, renew, renew_if_due, renewal_at
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.encoder import encode
 from tests.authority.small_helen import SmallHelen
 
 pytestmark = pytest.mark.processes
@@ -193,9 +193,9 @@ def test_an_answer_that_does_not_fit_is_not_taken(helen, token, authority, tmp_p
     key = certificates.new_key()
     other = create_authority(tmp_path / "other", ["localhost"], time.time())
     helen.answer = {
-        "another key": encode(words.Enrolled(chain_for("web-1", key, authority))),
-        "another authority": encode(words.Enrolled(chain_for("web-1", key, other))),
-        "no PEM": encode(words.Enrolled(b"hello")),
+        "another key": encode(messages.Enrolled(chain_for("web-1", key, authority))),
+        "another authority": encode(messages.Enrolled(chain_for("web-1", key, other))),
+        "no PEM": encode(messages.Enrolled(b"hello")),
         "endless": b"pong 1\n" * 20_000,
         "strange": b"who are you\n",
         "fault": b"enrolled 99999999999\n",
@@ -265,7 +265,7 @@ def test_files_that_are_gone_or_do_not_fit_are_named(helen, files):
 @pytest.mark.slow
 def test_renewal_runs_in_a_process_of_its_own(helen, files):
     def run() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "scale0.io.enrolment", str(files.config)]
+        command = [sys.executable, "-m", "scale0.monitoring.pki.enrolment", str(files.config)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     done = run()
@@ -285,7 +285,7 @@ def test_a_new_certificate_that_ends_sooner_does_not_take_the_place_of_the_old(h
     serial = f"{x509.load_pem_x509_certificate(before).serial_number:X}"
     chain = Authority(folder).enrol(body, "web-1", time.time() - 40 * 86_400, serial)
     assert isinstance(chain, bytes)
-    helen.answer = encode(words.Enrolled(chain))
+    helen.answer = encode(messages.Enrolled(chain))
     with pytest.raises(EnrolError, match="ends sooner"):
         renew(config)
     assert files.certificate.read_bytes() == before

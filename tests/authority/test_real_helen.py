@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scale0.cli import helen_init
+from scale0.cli.monitoring import helen_init
 from scale0.config import AgentConfig
-from scale0.io.authority import Authority
-from scale0.io.enrolment import EnrolError, Place, enrol, renew
-from scale0.io.files import read_config
+from scale0.kernel.edge.config_files import read_config
+from scale0.monitoring.pki.authority import Authority
+from scale0.monitoring.pki.enrolment import EnrolError, Place, enrol, renew
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,21 +12,21 @@ from typing import Any
 
 import msgspec
 
-from scale0.base.now import Now
-from scale0.base.step import Question, Step
-from scale0.broker.access import digest_of
-from scale0.broker.broker import Broker
-from scale0.broker.connection import Connection
-from scale0.broker.keys import Keys
-from scale0.broker.line import UP
-from scale0.broker.line_step import LineStep
-from scale0.broker.management import ReadHistory
-from scale0.broker.state import CLIENT_DOORS, DIALED, FRONTEND, PEER
-from scale0.broker.wire import encode
+from scale0.broker.admin.access import digest_of
+from scale0.broker.admin.commands import ReadHistory
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.keys import Keys
+from scale0.broker.core.state import CLIENT_DOORS, DIALED, FRONTEND, PEER
+from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
-from scale0.events.journal import Journal
-from scale0.io.compose import compose_broker, start_broker
-from scale0.store.memory import MemoryStore
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Question, Step
+from scale0.storage.memory.store import MemoryStore
+from scale0.transport.core.codec import encode
+from scale0.transport.core.session import UP
+from scale0.transport.core.session_effects import LineStep
 
 TOKEN = "s0_test"
 WALL = 1_700_000_000.0

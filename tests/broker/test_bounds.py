@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from scale0.base.wheel import MAX_EMPTY, Wheel
-from scale0.broker.roster import MAX_IDLE_SERVICES
+from scale0.broker.core.scheduler import MAX_IDLE_SERVICES
+from scale0.kernel.timers import MAX_EMPTY, Wheel
 from tests.broker.world import MAGIC, World
 
 

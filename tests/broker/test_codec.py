@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import Refusal
-from scale0.base.limits import Limits
-from scale0.broker import options, wire
-from scale0.broker.dispatch import COMMANDS, RULES, TOLD, TOLD_HOT
-from scale0.broker.state import PEER_DOORS
+from scale0.broker.core.command_table import COMMANDS, RULES, TOLD, TOLD_HOT
+from scale0.broker.core.state import PEER_DOORS
+from scale0.kernel.errors import Refusal
+from scale0.kernel.limits import Limits
+from scale0.transport.core import codec as wire
+from scale0.transport.core import messages as options
 from tests.support.examples import examples
 
 LIMITS = Limits()

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scale0.broker.access import RANKS
+from scale0.broker.admin.access import RANKS
 from tests.broker.world import TOKEN, World
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.circle import are_near, neighbours_of
-from scale0.broker.directory import Directory, Offered
-from scale0.broker.state import BrokerState
+from scale0.broker.cluster.catalog import Directory, Offered
+from scale0.broker.cluster.topology import are_near, neighbours_of
+from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig, BrokerEntry, Endpoints, GroupConfig, NetworkDocument
 from tests.broker.network import Network, Node, place_of
 from tests.broker.test_forwarding import answer, heard, worker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from scale0.base.step import Step
-from scale0.broker.documents import PUSH_CHUNK
+from scale0.broker.core.config_document import PUSH_CHUNK
+from scale0.kernel.effects import Step
 from tests.broker.world import MAGIC, TOKEN, World
 
 

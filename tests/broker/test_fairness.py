@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.now import Now
-from scale0.broker.connection import Connection
-from scale0.broker.keys import Key, Keys, KeyTable
-from scale0.broker.request import Request
-from scale0.broker.waiting import Waiting
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.keys import Key, Keys, KeyTable
+from scale0.broker.core.request import Request
+from scale0.broker.core.request_queues import Waiting
+from scale0.kernel.clock import Now
 from tests.broker.world import World
 
 FLOOD = 500

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.now import Now
-from scale0.broker import key_share, told_keys
-from scale0.broker.key_share import KeyShare, places_of
-from scale0.broker.keys import Key, KeyTable
-from scale0.broker.state import BrokerState
-from scale0.broker.told_keys import KeyNews, KeyRow, Teller, clash, let_in
+from scale0.broker.cluster import key_replication, replicated_keys
+from scale0.broker.cluster.key_replication import KeyShare, places_of
+from scale0.broker.cluster.replicated_keys import KeyNews, KeyRow, Teller, clash, let_in
+from scale0.broker.core.keys import Key, KeyTable
+from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig
+from scale0.kernel.clock import Now
 from tests.support.examples import examples
 
 WALL = 1_900_000_000.0
@@ -65,7 +65,7 @@ class Desk:
     def table(self) -> KeyTable:
         return KeyTable(one.key for one in self.stored())
 
-    def stored(self) -> list[told_keys.Stored]:
+    def stored(self) -> list[replicated_keys.Stored]:
         return let_in(sorted(self.files), self.share.tellers, self.name, public(self.name))
 
     def lets_in(self, role: str, name: str) -> bool:
@@ -275,7 +275,7 @@ def test_nobody_lets_in_for_another_and_nobody_takes_from_our_own_files() -> Non
 
 
 def test_a_part_that_got_lost_takes_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_share, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(key_replication, "CHUNK_ROWS", 2)
     a, b = town("a", "b")
     names = [f"w{number}" for number in range(7)]
     b.let(*(key("backend", name) for name in names))
@@ -291,9 +291,9 @@ def test_a_part_that_got_lost_takes_nothing_away(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(told_keys, "MAX_TOLD", 10)
-    monkeypatch.setattr(told_keys, "MAX_GONE", 5)
-    monkeypatch.setattr(key_share, "MAX_TELLERS", 1)
+    monkeypatch.setattr(replicated_keys, "MAX_TOLD", 10)
+    monkeypatch.setattr(replicated_keys, "MAX_GONE", 5)
+    monkeypatch.setattr(key_replication, "MAX_TELLERS", 1)
     a, b, c = town("a", "b", "c")
     rows = tuple(KeyRow(role="backend", name=f"w{n}", version=BOOT + n, public_key=public(f"w{n}")) for n in range(50))
     a.hear(b, [KeyNews(rows=rows)])
@@ -403,7 +403,7 @@ def test_what_comes_late_or_twice_changes_nothing(monkeypatch: pytest.MonkeyPatc
     for late in (old, newer, old_all, newer_all):
         a.hear(b, late)
         assert not a.table().names["backend"]
-    monkeypatch.setattr(told_keys, "MAX_GONE", 0)  # even if nobody remembers it by name
+    monkeypatch.setattr(replicated_keys, "MAX_GONE", 0)  # even if nobody remembers it by name
     a.hear(b, gone_all)
     a.share.tellers["b"].gone.clear()
     for late in (old_all, old, newer, gone_all):

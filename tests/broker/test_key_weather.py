@@ -12,12 +12,12 @@ import random
 import msgspec
 import pytest
 
-from scale0.base.step import Step
-from scale0.broker.key_share import KeyShare, places_of
-from scale0.broker.keys import Key, Keys, KeyTable
-from scale0.broker.state import PEER, PEER_DOORS
-from scale0.broker.told_keys import Stored, Teller, let_in
+from scale0.broker.cluster.key_replication import KeyShare, places_of
+from scale0.broker.cluster.replicated_keys import Stored, Teller, let_in
+from scale0.broker.core.keys import Key, Keys, KeyTable
+from scale0.broker.core.state import PEER, PEER_DOORS
 from scale0.config import BrokerConfig
+from scale0.kernel.effects import Step
 from tests.broker.network import Network, Node, place_of
 from tests.support.examples import seeds
 
@@ -65,7 +65,7 @@ class KeyedNode(Node):
         return let_in(sorted(self.files), self.share.tellers, self.name, public(self.name))
 
     def look(self) -> None:
-        """As `io.curve` does."""
+        """As `transport.edge.curve` does."""
         newer, step = KeyTable(one.key for one in self.stored()), Step()
         lost, self.table = self.table.lost_users(newer), newer
         assert self.keys is not None

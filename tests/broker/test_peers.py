@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.broker import peers
-from scale0.broker.speaker import Act
+from scale0.broker.cluster import peers
+from scale0.broker.core.protocol_handler import Act
 from tests.broker.network import Network, Node, place_of
 
 FIRST = place_of("a")

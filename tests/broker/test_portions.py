@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.limits import Limits
-from scale0.broker.portions import PORTION_MESSAGES, portions_of
-from scale0.io.intake import Intake
-from scale0.io.runner import TURN_MESSAGES
+from scale0.kernel.edge.inbox import Intake
+from scale0.kernel.edge.runner import TURN_MESSAGES
+from scale0.kernel.limits import Limits
+from scale0.transport.core.chunking import PORTION_MESSAGES, portions_of
 
 LIMIT = 10_000
 IGNORED = b"ignored"

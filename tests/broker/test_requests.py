@@ -6,9 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scale0.base.step import Step
-from scale0.broker.check_commands import FIRST_ID, GRACE_SECONDS
-from scale0.broker.requests import ABANDONED_SLOT_SECONDS
+from scale0.broker.admin.check_commands import FIRST_ID, GRACE_SECONDS
+from scale0.broker.core.requests import ABANDONED_SLOT_SECONDS
+from scale0.kernel.effects import Step
 from tests.broker.world import TOKEN, World
 from tests.support.examples import examples
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from scale0.broker.roster import Backend, Roster
+from scale0.broker.core.scheduler import Backend, Roster
 from tests.support.examples import examples
 
 SERVICES = ("a", "b", "c", "d")

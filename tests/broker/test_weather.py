@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.documents import Documents
-from scale0.broker.peer_table import PeerTable, Row
-from scale0.broker.spread import Spread
+from scale0.broker.cluster.config_replication import Spread
+from scale0.broker.cluster.peer_catalog import PeerTable, Row
+from scale0.broker.core.config_document import Documents
 from tests.broker.weather import Broken, Weather
 
 pytestmark = pytest.mark.slow

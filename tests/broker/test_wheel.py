@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.wheel import Wheel
+from scale0.kernel.timers import Wheel
 
 times = st.floats(0, 1_000)
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from scale0.base.now import Now
-from scale0.base.step import Step
-from scale0.broker.access import digest_of
-from scale0.broker.broker import Broker
-from scale0.broker.keys import Keys
+from scale0.broker.admin.access import digest_of
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.keys import Keys
+from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
-from scale0.events.journal import Journal
-from scale0.io.compose import compose_broker, start_broker
-from scale0.store.memory import MemoryStore
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.storage.memory.store import MemoryStore
 
 MAGIC = b"SCALE0/1"
 TOKEN = "s0_test"

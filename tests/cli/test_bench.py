@@ -15,19 +15,19 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from scale0.cli import bench_show
-from scale0.cli.bench_measure import RESULT_TTL_SECONDS, Bounds, Figure, spread
-from scale0.cli.bench_show import Bench, Effort, Machine
+from scale0.cli.bench import output
+from scale0.cli.bench.measurements import RESULT_TTL_SECONDS, Bounds, Figure, spread
+from scale0.cli.bench.output import Bench, Effort, Machine
 from tests.cli.shell import Shell
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-FIGURES = {*bench_show.NAMES}
+FIGURES = {*output.NAMES}
 MACHINE = Machine("0.1.0", "3.11.7", "4.3.5", "Linux 6 x86_64", 2, 0.1, "/tmp", "ext4", 2e7)
 
 
 def found(machine: Machine = MACHINE, fsync_us: float = 100.0, own: bool = True, **efforts: Effort) -> Bench:
-    figures = {name: Figure(1234567.0, 9999.4, 123456.0, 5) for name in bench_show.NAMES}
+    figures = {name: Figure(1234567.0, 9999.4, 123456.0, 5) for name in output.NAMES}
     figures["fsync"] = Figure(1e6 / fsync_us, fsync_us, fsync_us)
     figures["tasks_single"] = Figure(500.0, 2000.0, 3000.0)
     return Bench("b", "tcp://127.0.0.1:5700", own, 12.0, machine, figures, efforts)
@@ -47,21 +47,21 @@ def found(machine: Machine = MACHINE, fsync_us: float = 100.0, own: bool = True,
     ],
 )
 def test_what_limits_it_follows_from_the_figures(bench, said):
-    assert [line for line in bench_show.limits(bench) if said in line]
+    assert [line for line in output.limits(bench) if said in line]
 
 
 def test_a_busy_machine_is_told_of_and_nothing_is_said_of_its_processor():
-    told = list(bench_show.limits(found(MACHINE._replace(load=4.0), tasks_completed=Effort(0.2, 0.4))))
+    told = list(output.limits(found(MACHINE._replace(load=4.0), tasks_completed=Effort(0.2, 0.4))))
     assert not [line for line in told if line.startswith("tasks:")]
 
 
 def test_a_broker_of_others_is_not_judged_by_our_disk():
-    told = list(bench_show.limits(found(own=False, fsync_us=8000.0)))
+    told = list(output.limits(found(own=False, fsync_us=8000.0)))
     assert not [line for line in told if "your disk" in line]
 
 
 def test_the_table_fits_80_columns(capsys):
-    bench_show.show(found(requests_batched=Effort(0.9, 1.9), tasks_completed=Effort(0.2, 0.4)))
+    output.show(found(requests_batched=Effort(0.9, 1.9), tasks_completed=Effort(0.2, 0.4)))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line for line in lines if line.startswith("fsync of 4 KiB")]

@@ -11,7 +11,7 @@ import sqlite3
 import argon2
 import pytest
 
-from scale0.store.schema import APPLICATION_ID, STORE_VERSION
+from scale0.storage.sqlite.schema import APPLICATION_ID, STORE_VERSION
 from tests.cli.conftest import shell_of
 from tests.cli.shell import Shell
 from tests.support.broker_process import broker_process

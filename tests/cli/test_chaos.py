@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from scale0.cli.chaos_audit import Entry, Recorded, Report, Runs, Told, judge, spread
-from scale0.cli.chaos_plan import BROKER, FEW, SORTS, kills, kinds
+from scale0.cli.demo.chaos_audit import Entry, Recorded, Report, Runs, Told, judge, spread
+from scale0.cli.demo.chaos_plan import BROKER, FEW, SORTS, kills, kinds
 from tests.cli.shell import Shell
 from tests.support.waiting import until
 

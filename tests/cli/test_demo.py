@@ -12,8 +12,8 @@ import threading
 import psutil
 import pytest
 
-from scale0.cli.demo_report import missing
-from scale0.cli.demo_work import Work
+from scale0.cli.demo.load import Work
+from scale0.cli.demo.report import missing
 from tests.cli.shell import Background, Shell, processes_with
 from tests.support.waiting import until
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from scale0.cli.demo_count import Entry, Ledger, Twice, longest_gap, ran_twice
-from scale0.cli.demo_judge import Incident, Marks, Seen, judged, notes, spark_is_right, spark_notes
-from scale0.cli.demo_report import Computed, count
-from scale0.cli.demo_screen import Promise, last_screen
+from scale0.cli.demo.counts import Entry, Ledger, Twice, longest_gap, ran_twice
+from scale0.cli.demo.judge import Incident, Marks, Seen, judged, notes, spark_is_right, spark_notes
+from scale0.cli.demo.output import Promise, last_screen
+from scale0.cli.demo.report import Computed, count
 
 MARKS = Marks(
     10.0, 15.0, broker_killed=15.0, broker_back=20.0, home=22.0, broker_killed_wall=1_015.0, broker_back_wall=1_020.0

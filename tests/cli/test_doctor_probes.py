@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from scale0.cli import doctor_probes as probes
-from scale0.cli.doctor import lines_of, verdict
-from scale0.cli.doctor_probes import FAIL, GIB, MIB, OK, WARN, Finding
-from scale0.io.host import Clock, Disk, Java, Port, Zmq, file_system_of
+from scale0.cli.network import doctor_findings as probes
+from scale0.cli.network.doctor import lines_of, verdict
+from scale0.cli.network.doctor_findings import FAIL, GIB, MIB, OK, WARN, Finding
+from scale0.cli.network.host_readings import Clock, Disk, Java, Port, Zmq, file_system_of
 
 JAVA_8 = Java("/usr/bin/java", 'java version "1.8.0_392"\n')
 JAVA_17 = Java("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15\n')

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scale0.cli.child import Broken
-from scale0.cli.demo_network import DemoNetwork
+from scale0.cli.common.child_process import Broken
+from scale0.cli.demo.network import DemoNetwork
 from tests.cli.shell import Background, Shell, background, processes_with
 from tests.support.waiting import until
 
@@ -88,7 +88,7 @@ def test_a_demo_is_ended_while_its_monitoring_starts(shell):
 
 STUCK = """
 import threading
-from scale0.cli.ending import told_to_end
+from scale0.cli.common.signals import told_to_end
 with told_to_end() as ending:
     try:
         ending.run(lambda: print("begun", flush=True) or threading.Event().wait())
@@ -117,7 +117,7 @@ def again(running: Background, number: signal.Signals) -> bool:
 
 def test_a_story_that_fails_says_why_and_one_that_ends_returns(shell):
     code = (
-        "from scale0.cli.ending import told_to_end\n"
+        "from scale0.cli.common.signals import told_to_end\n"
         "with told_to_end() as ending:\n"
         "    print(ending.run(lambda: 42))\n"
         "    ending.run(lambda: {}['missing'])\n"

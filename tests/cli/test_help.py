@@ -68,7 +68,10 @@ HEAVY = ("zmq", "uvloop", "rich", "asyncio", "argon2", "sqlite3", "msgspec")
     ("imports", "absent"),
     [
         ("from scale0.cli.main import cli; list(cli.commands.values())", HEAVY),
-        ("from scale0.cli.main import cli; cli.commands['status']", (*HEAVY, "scale0.cli.task", "scale0.cli.demo")),
+        (
+            "from scale0.cli.main import cli; cli.commands['status']",
+            (*HEAVY, "scale0.cli.tasks.task", "scale0.cli.demo.command"),
+        ),
         ("import scale0; scale0.Client", ("asyncio", "ssl", "sqlite3", "xml", "scale0.config", "scale0.cli")),
     ],
     ids=["help", "one command", "a client"],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scale0.cli.configuration import losers
+from scale0.cli.network.config import losers
 
 
 def row(version: int, hash_: str, parent: str, current: bool = False) -> dict[str, Any]:

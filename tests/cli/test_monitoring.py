@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from scale0.cli.main import main
-from scale0.io.segments.scribe import MANNER
+from scale0.history.segments.exporter import MANNER
 from tests.cli.shell import VARIABLES, Background, Shell
 from tests.support.waiting import until
 

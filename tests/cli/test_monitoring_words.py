@@ -8,9 +8,11 @@ from typing import Any
 import click
 import pytest
 
-from scale0.cli import entries, faults, findings, helens, output, quiet, watching
-from scale0.client.errors import NoAnswer
-from scale0.client.shown import entry_path, is_over, known_agents
+from scale0.cli.common import errors, output
+from scale0.cli.monitoring import check_output, helens, listing, silences
+from scale0.cli.network import document_entries
+from scale0.client.admin.rows import entry_path, is_over, known_agents
+from scale0.errors import NoAnswer
 
 NOW = 1_800_000_000.0
 
@@ -51,9 +53,9 @@ def test_every_page_of_every_helen_is_asked_for():
 def test_a_silent_helen_is_named_and_does_not_hide_the_others():
     heard = helens.ask(Asked(one=["a"], two=None), "agents", {})
     assert ([row["agent"] for row in heard.rows], heard.silent) == (["a"], ["two"])
-    with pytest.raises(faults.Trouble, match="two does not answer"):
+    with pytest.raises(errors.Trouble, match="two does not answer"):
         helens.ask(Asked(two=None), "agents", {})
-    with pytest.raises(faults.Trouble, match="no Helen is connected"):
+    with pytest.raises(errors.Trouble, match="no Helen is connected"):
         helens.ask(Asked(), "agents", {})
 
 
@@ -84,7 +86,7 @@ def test_an_agent_that_two_helens_know_is_shown_once():
 def test_a_state_says_what_there_is_to_know_of_it(more, shown):
     base = {"agent": "a", "check": "c", "state": "ok", "hard": True, "attempt": 0, "max_attempts": 3}
     row = {**base, "flapping": False, "suppressed": [], "stale": False, **more}
-    assert watching.named(row) == ("a", "c", shown)
+    assert listing.named(row) == ("a", "c", shown)
 
 
 @pytest.mark.parametrize(
@@ -97,27 +99,27 @@ def test_a_state_says_what_there_is_to_know_of_it(more, shown):
     ],
 )
 def test_an_entry_says_how_long_it_holds(row, shown, over):
-    assert (quiet.state_of(row, NOW), is_over(row, NOW)) == (shown, over)
+    assert (silences.state_of(row, NOW), is_over(row, NOW)) == (shown, over)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])
 def test_a_length_of_time_as_it_is_typed(text, seconds):
-    assert quiet.Span().convert(text, None, None) == seconds
+    assert silences.Span().convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "٣", "1_0", "1.5h", "h", "367d", "2y"])
 def test_what_is_no_length_of_time_is_refused(text):
     with pytest.raises(click.BadParameter, match="is not a time"):
-        quiet.Span().convert(text, None, None)
+        silences.Span().convert(text, None, None)
 
 
 def test_a_moment_is_this_machines_unless_it_says_another():
-    assert quiet.Moment().convert("2026-05-01T22:00+00:00", None, None) == 1_777_672_800
+    assert silences.Moment().convert("2026-05-01T22:00+00:00", None, None) == 1_777_672_800
     local = time.mktime((2026, 5, 1, 22, 0, 0, 0, 0, -1))
-    assert quiet.Moment().convert("2026-05-01T22:00", None, None) == local
+    assert silences.Moment().convert("2026-05-01T22:00", None, None) == local
     for text in ("yesterday", "", "2026-13-01"):
         with pytest.raises(click.BadParameter, match="is not a time"):
-            quiet.Moment().convert(text, None, None)
+            silences.Moment().convert(text, None, None)
 
 
 def test_a_path_holds_any_name():
@@ -126,11 +128,11 @@ def test_a_path_holds_any_name():
 
 
 def test_a_glob_stays_text_and_an_argument_is_json_if_it_can_be():
-    assert entries.texts(["a=5", "b=x=y"], "--label") == {"a": "5", "b": "x=y"}
-    assert entries.pairs(["a=5", "b=x=y"], "--arg") == {"a": 5, "b": "x=y"}
+    assert document_entries.texts(["a=5", "b=x=y"], "--label") == {"a": "5", "b": "x=y"}
+    assert document_entries.pairs(["a=5", "b=x=y"], "--arg") == {"a": 5, "b": "x=y"}
     for words in (["a"], ["=1"], ["a=1", "a=2"]):
         with pytest.raises(click.UsageError):
-            entries.texts(words, "--label")
+            document_entries.texts(words, "--label")
 
 
 def test_a_table_that_is_no_terminals_fits_80_columns(capsys):
@@ -144,7 +146,7 @@ def test_a_table_that_is_no_terminals_fits_80_columns(capsys):
 
 def test_a_result_shows_only_columns_that_somebody_fills(capsys):
     metrics = [{"name": "a", "value": 12_345_678_901.0, "warn": None}, {"name": "b", "value": 0.5, "unit": "s"}]
-    findings.show({"state": "ok", "message": "fine\x1b[2J", "metrics": metrics, "seconds": 0.5})
+    check_output.show({"state": "ok", "message": "fine\x1b[2J", "metrics": metrics, "seconds": 0.5})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "ok: fine\\x1b[2J  (0.500 s)"
     assert [line.split() for line in lines[2:]] == [

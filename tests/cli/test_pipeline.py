@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scale0.cli.faults import Trouble
+from scale0.cli.common.errors import Trouble
 from scale0.cli.main import cli
-from scale0.cli.pipeline import saying_first
-from scale0.cli.pipeline_places import local_segments, segments_of
-from scale0.io.segments.settings import Note, write_note
+from scale0.cli.pipeline.locations import local_segments, segments_of
+from scale0.cli.pipeline.pipeline import saying_first
+from scale0.history.segments.settings import Note, write_note
 from tests.pipeline.idle_runs import DAMAGED, FOREIGN, Place
 
 URL = "s3://KEY:hush@bucket/segments"

@@ -12,13 +12,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from scale0.cli.faults import Trouble
+from scale0.cli.common.errors import Trouble
 from scale0.cli.main import cli
-from scale0.cli.report import FILTERS, REPORTS
-from scale0.cli.report_show import as_csv
-from scale0.pipeline.reports.catalogue import MAKERS, TAKES
+from scale0.cli.pipeline.report import FILTERS, REPORTS
+from scale0.cli.pipeline.report_output import as_csv
+from scale0.pipeline.reports.catalog import MAKERS, TAKES
+from scale0.pipeline.reports.model import Column, Report, Table
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.shape import Column, Report, Table
 from tests.pipeline import reports_made as world
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scale0.cli.explain import holes_between
 from scale0.cli.main import cli
-from scale0.events.tasks import TaskSubmitted
-from scale0.io.segments.names import Segment
+from scale0.cli.network.explain import holes_between
+from scale0.history.events.tasks import TaskSubmitted
+from scale0.history.segments.names import Segment
 from tests.pipeline import reports_made as world
 from tests.segments.folders import Folder
 

@@ -22,10 +22,10 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 import scale0
-from scale0.cli import seeing
-from scale0.cli.authority import Authority
-from scale0.cli.top_screen import Page, TopApp
-from scale0.cli.top_views import VIEWS
+from scale0.cli.common.authentication import Authority
+from scale0.cli.network import snapshot
+from scale0.cli.top.screen import Page, TopApp
+from scale0.cli.top.views import VIEWS
 from tests.cli.conftest import shell_of
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.waiting import PATIENCE_SECONDS
@@ -40,7 +40,7 @@ QUIT_SECONDS = 5.0
 def app_of(broker: BrokerProcess, *, right: bool = True) -> TopApp:
     place = broker.endpoints["frontend"]
     given = Authority(None, None, broker.config["data_dir"] if right else None)
-    return TopApp(place, seeing.Right(given, place), 0.2, VIEWS[0])
+    return TopApp(place, snapshot.Right(given, place), 0.2, VIEWS[0])
 
 
 async def until(pilot: Pilot[None], true: Callable[[], Any], what: str) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from scale0.cli.seeing import Look
-from scale0.cli.top_frame import Frame, as_data, frame_of
-from scale0.cli.top_text import head_of, wrong_of
-from scale0.cli.top_views import BROKERS, CHECKS, SERVICES, VIEWS, Choice, cells, chosen, detail, fitted
-from scale0.client.health import Seen
-from scale0.client.rates import done_between, rates_between, total_between
-from scale0.events.histogram import bucket_of
+from scale0.cli.network.snapshot import Look
+from scale0.cli.top.frame import Frame, as_data, frame_of
+from scale0.cli.top.text import head_of, wrong_of
+from scale0.cli.top.views import BROKERS, CHECKS, SERVICES, VIEWS, Choice, cells, chosen, detail, fitted
+from scale0.client.admin.health import Seen
+from scale0.client.admin.rates import done_between, rates_between, total_between
+from scale0.history.events.histogram import bucket_of
 
 STATUS: dict[str, Any] = {
     "broker": "b1",

@@ -7,10 +7,10 @@ import json
 import click
 import pytest
 
-from scale0.cli.call import arguments_of, parsed
-from scale0.cli.memory import MAX_NETWORKS, client_id, state_folder
-from scale0.cli.output import clean, span
-from scale0.cli.places import backend_endpoints, endpoint_of, host_of
+from scale0.cli.common.endpoints import backend_endpoints, endpoint_of, host_of
+from scale0.cli.common.output import clean, span
+from scale0.cli.common.state_file import MAX_NETWORKS, client_id, state_folder
+from scale0.cli.network.call import arguments_of, parsed
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_prefetch_that_cannot_be_is_wrong_usage(shell, wrong):
 
 
 def test_the_command_line_and_the_worker_agree_about_prefetch():
-    from scale0.cli import worker as command
+    from scale0.cli.tasks import worker as command
     from scale0.client import worker
 
     assert command.MAX_PREFETCH == worker.MAX_PREFETCH

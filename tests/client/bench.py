@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from scale0.base.now import Now
-from scale0.broker.backend import BackendSession
-from scale0.broker.frontend import FrontendSession
-from scale0.broker.line_step import LineStep
-from scale0.broker.wire import encode
+from scale0.kernel.clock import Now
+from scale0.transport.core.backend_session import BackendSession
+from scale0.transport.core.codec import encode
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session_effects import LineStep
 
 WALL = 1_900_000_000.0
 HASH = "a" * 64

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import scale0
-from scale0.client.errors import CallError
+from scale0.errors import CallError
 
 ONCE_TIMEOUT: Final = 3.0
 AGAIN_TIMEOUT: Final = 20.0

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scale0.client.errors import NoAnswer, NotServing, Unreachable
+from scale0.errors import NoAnswer, NotServing, Unreachable
 from tests.client.net import client_of
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.waiting import until

@@ -18,7 +18,7 @@ import msgspec
 import zmq
 
 import scale0
-from scale0.broker.wire import encode
+from scale0.transport.core.codec import encode
 from tests.client.net import started
 from tests.support.waiting import until
 

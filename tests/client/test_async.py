@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.client import errors
+from scale0 import errors
 from tests.client.net import client_of, started, token_of
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.waiting import PATIENCE_SECONDS, eventually

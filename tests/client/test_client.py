@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.base.errors import Refusal
-from scale0.client import errors
+from scale0 import errors
+from scale0.kernel.errors import Refusal
 from tests.client.net import Concurrency, Together, client_of, offered, started, token_of
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.waiting import until

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import scale0
-from scale0.client.errors import NotStored
+from scale0.errors import NotStored
 from tests.client.net import client_of, started
 from tests.client.several import brokers, is_there
 from tests.support.broker_process import BrokerProcess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scale0.client.health import LOOK_TASKS, MAX_OF_A_KIND, Finding, Seen, findings, found_in, parts, worst
+from scale0.client.admin.health import LOOK_TASKS, MAX_OF_A_KIND, Finding, Seen, findings, found_in, parts, worst
 
 WELL: dict[str, Any] = {
     "broker": "b1",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import scale0
-from scale0.broker.calls import GRACE_SECONDS
+from scale0.transport.core.calls import GRACE_SECONDS
 from tests.client import callers, town
 from tests.client.callers import AGAIN_TIMEOUT, ONCE_TIMEOUT, Caller
 from tests.client.net import client_of, offered

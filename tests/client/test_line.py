@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.backend import BackendSession
-from scale0.broker.calls import Failed
-from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import WAITED_SECONDS
-from scale0.broker.line_step import Ended, LineStep, Lost, Up
+from scale0.transport.core.backend_session import BackendSession
+from scale0.transport.core.calls import Failed
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session import WAITED_SECONDS
+from scale0.transport.core.session_effects import Ended, LineStep, Lost, Up
 from tests.client.bench import HASH, WALL, Bench
 from tests.support.examples import seeds
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import scale0
-from scale0.client import children, errors
+from scale0 import errors
+from scale0.client import process_pool
 from tests.client import town
 from tests.client.net import client_of, offered, started
 from tests.client.programs import Program, programs
@@ -116,7 +117,7 @@ def test_a_process_handler_added_while_running_runs_in_a_process(net: scale0.Cli
 
 def test_nothing_pickled_ever_crosses_to_a_child() -> None:
     for module in ("children", "child"):
-        source = Path(children.__file__).with_name(f"{module}.py").read_text()
+        source = Path(process_pool.__file__).with_name(f"{module}.py").read_text()
         assert "import pickle" not in source
 
 

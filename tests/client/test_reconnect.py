@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.client import errors
+from scale0 import errors
 from scale0.client.client import SEE_OFF_SECONDS
 from tests.client.net import Together, client_of, raises, started, working
 from tests.support.broker_process import BrokerProcess, broker_process

@@ -13,20 +13,20 @@ import msgspec
 import pytest
 
 import scale0
-from scale0.base import codes
-from scale0.base.errors import Refusal
-from scale0.base.limits import Limits
-from scale0.base.now import Now
-from scale0.broker.backend import MAX_MESSAGE_CHARS, BackendSession, Work
-from scale0.broker.calls import Failed
-from scale0.broker.frontend import FrontendSession
-from scale0.broker.line_step import LineStep, Lost
-from scale0.client import crew as crews
-from scale0.client import errors
-from scale0.client.crew import Crew
+from scale0 import errors
+from scale0.client import executor as crews
+from scale0.client.executor import Crew
+from scale0.client.handler import Offer, perform
 from scale0.client.pending import Pending
-from scale0.client.perform import Offer, perform
-from scale0.io.link import Link
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.errors import Refusal
+from scale0.kernel.limits import Limits
+from scale0.transport.core.backend_session import MAX_MESSAGE_CHARS, BackendSession, Work
+from scale0.transport.core.calls import Failed
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session_effects import LineStep, Lost
+from scale0.transport.edge.client_socket import Link
 from tests.client.bench import Bench
 from tests.client.net import Together, client_of, started, working
 from tests.support.broker_process import BrokerProcess

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scale0.broker.backend import BackendSession, Work
-from scale0.broker.calls import GRACE_SECONDS, Answered, Failed, Managed, Partial
-from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import DOWN, ENDED, UP
+from scale0.transport.core.backend_session import BackendSession, Work
+from scale0.transport.core.calls import GRACE_SECONDS, Answered, Failed, Managed, Partial
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session import DOWN, ENDED, UP
 from tests.client.bench import Bench
 from tests.support.examples import examples
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.base.step import Message
 from scale0.client import results
-from scale0.client.checks import check_service
-from scale0.client.errors import BadArguments, TaskTooBig, submit_error, task_error, task_failed
+from scale0.client.argument_checks import check_service
 from scale0.client.results import MAX_PARAMS_BYTES, TaskStatus
 from scale0.client.task_options import TaskOptions
-from scale0.io.link import runs
-from scale0.zerotask import words
-from scale0.zerotask.arguments import TaskOptions as Taken
+from scale0.errors import BadArguments, TaskTooBig, submit_error, task_error, task_failed
+from scale0.kernel.effects import Message
+from scale0.tasks.jsonrpc import messages
+from scale0.tasks.jsonrpc.arguments import TaskOptions as Taken
+from scale0.transport.edge.client_socket import runs
 
 
 def test_what_is_not_said_is_the_brokers_choice() -> None:
@@ -106,13 +106,13 @@ def test_arguments_that_would_spoil_the_message_are_refused() -> None:
         check_service(7)
 
 
-@pytest.mark.parametrize("code", [code for code in words.MEANINGS if code not in (words.CANCELLED_ERROR,)])
+@pytest.mark.parametrize("code", [code for code in messages.MEANINGS if code not in (messages.CANCELLED_ERROR,)])
 def test_every_error_says_what_happened_and_to_what(code: int) -> None:
     for make in (task_error, submit_error, task_failed):
         error = make(code, "because", "thumbs.make", "t.1", {"attempts": [1]})
         assert isinstance(error, scale0.TaskError)
         assert isinstance(error, scale0.CallError)
-        for part in ("because", "thumbs.make", "t.1", str(code), words.MEANINGS[code]):
+        for part in ("because", "thumbs.make", "t.1", str(code), messages.MEANINGS[code]):
             assert part in str(error)
     assert task_failed(code, "", "", "", {"attempts": [1]}).history == [1]
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.client.errors import (
+from scale0.client.task_context import progress
+from scale0.errors import (
     AfterFailed,
     NoAnswer,
     NoSuchTask,
@@ -24,7 +25,6 @@ from scale0.client.errors import (
     Unknown,
     Unreachable,
 )
-from scale0.client.progress import progress
 from tests.client import task_worker, town
 from tests.client.net import Together, client_of, raises, started
 from tests.client.programs import Program

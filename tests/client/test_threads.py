@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import scale0
-from scale0.client import errors
+from scale0 import errors
 from tests.client.net import Together, client_of, raises, started
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import until

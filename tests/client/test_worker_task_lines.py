@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.client import stints
-from scale0.zerotask import node
+from scale0.client import batches
+from scale0.tasks.node import assigned_tasks
 from tests.client.task_desk import TaskDesk, at_work, task_desk
 from tests.support.waiting import until
 
@@ -97,7 +97,7 @@ def test_beyond_the_bytes_that_may_be_kept_nothing_begins(desk: TaskDesk) -> Non
         return "x" * 3_000
 
     worker = worker_of(desk, fills)
-    worker._tasks = node.TasksInHand(10_000)
+    worker._tasks = assigned_tasks.TasksInHand(10_000)
     with at_work(worker):
         tasks = [desk.task("fills", [number]) for number in range(20)]
         desk.hand(*tasks)
@@ -141,7 +141,7 @@ def test_a_stop_finishes_what_runs_and_waits_until_it_is_taken(desk: TaskDesk) -
 
 
 def test_the_word_of_a_third_attempt_has_time_to_leave(desk: TaskDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stints, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(batches, "SETTLE_SECONDS", 0.05)
     began: list[float] = []
 
     def when() -> None:

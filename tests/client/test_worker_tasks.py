@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import scale0
-from scale0.base.errors import Refusal
+from scale0.kernel.errors import Refusal
 from tests.client.net import Concurrency
 from tests.client.task_desk import TaskDesk, at_work, task_desk
 from tests.support.waiting import until

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from scale0.base.limits import Limits
 from scale0.config import (
     Admin,
     AgentConfig,
@@ -35,6 +34,7 @@ from scale0.config import (
     Silence,
     check_document,
 )
+from scale0.kernel.limits import Limits
 
 LETTERS = "abcXYZ019"
 identities = st.text(LETTERS + "._:-", min_size=1, max_size=12)

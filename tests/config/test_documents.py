@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from scale0.base.errors import ConfigError
 from scale0.config import (
     BrokerConfig,
     BrokerEntry,
@@ -27,6 +26,7 @@ from scale0.config import (
     parse,
     same_part,
 )
+from scale0.kernel.errors import ConfigError
 from tests.config import strategies
 
 EAST = GroupConfig(name="east", fallback_groups=("west", "north"), brokers=(BrokerEntry(identity="e1"),))

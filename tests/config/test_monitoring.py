@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from scale0.base.errors import ConfigError
 from scale0.config import (
     FORMS,
     CheckDefinition,
@@ -23,6 +22,7 @@ from scale0.config import (
     patch,
     render,
 )
+from scale0.kernel.errors import ConfigError
 
 PAGER = Reaction(name="pager", type="webhook", url="https://h.example/x")
 DISK = CheckDefinition(name="disk")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import ConfigError
 from scale0.config import (
     BrokerEntry,
     CheckDefinition,
@@ -22,6 +21,7 @@ from scale0.config import (
     document_bytes,
     patch,
 )
+from scale0.kernel.errors import ConfigError
 from tests.config import strategies
 
 E1 = BrokerEntry(identity="e1.example", services=("a",))

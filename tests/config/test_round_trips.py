@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scale0.base.errors import ConfigError
 from scale0.config import (
     FORMS,
     AgentConfig,
@@ -18,10 +17,11 @@ from scale0.config import (
     Plugin,
     parse,
     render,
-    xml_form,
-    zpl_form,
+    xml_format,
+    zpl_format,
 )
 from scale0.config.tree import Item
+from scale0.kernel.errors import ConfigError
 from tests.config import strategies
 from tests.config.zconfig import czmq_reader, tree_of
 
@@ -91,7 +91,7 @@ def test_zpl_carries_every_document_without_both_quotes_and_czmq_reads_the_same_
             assert all("both kinds of quotes" in reason for reason in refused)
         else:
             assert parse(data, "zpl", type(document)) == document
-            assert czmq(data) == tree_of(zpl_form.read(data.decode()))
+            assert czmq(data) == tree_of(zpl_format.read(data.decode()))
 
     check()
 
@@ -169,5 +169,5 @@ _xml_texts = st.text(
 @example("a\rb\r\nc\t]]>&amp;")
 def test_xml_text_is_read_back_exactly(text):
     root = Item("config", items=(Item("a", text),))
-    (item,) = xml_form.read(xml_form.write(root)).items
+    (item,) = xml_format.read(xml_format.write(root)).items
     assert item.text == text

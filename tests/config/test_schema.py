@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scale0.base.limits import Limits
 from scale0.config import (
     Admin,
     BrokerConfig,
@@ -17,6 +16,7 @@ from scale0.config import (
     is_loopback,
     parse,
 )
+from scale0.kernel.limits import Limits
 
 EXAMPLE = b"""\
 identity = east-1

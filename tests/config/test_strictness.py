@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import ConfigError, Refusal
 from scale0.config import (
     FORMS,
     MAX_DOCUMENT_BYTES,
@@ -18,8 +17,9 @@ from scale0.config import (
     form_of,
     parse,
 )
-from scale0.config.places import MAX_REASONS
-from scale0.config.values import RULES
+from scale0.config.locations import MAX_REASONS
+from scale0.config.value_types import RULES
+from scale0.kernel.errors import ConfigError, Refusal
 
 
 def reasons(data: bytes | str, form: str, schema: type = BrokerConfig) -> list[str]:

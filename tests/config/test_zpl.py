@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scale0.base.errors import ConfigError
-from scale0.config import zpl_form
+from scale0.config import zpl_format
 from scale0.config.tree import Item
+from scale0.kernel.errors import ConfigError
 from tests.config.zconfig import czmq_reader, tree_of
 
 REFUSED = None
@@ -80,7 +80,7 @@ STRICTER = [
 
 def ours(text: str) -> object:
     try:
-        return tree_of(zpl_form.read(text))
+        return tree_of(zpl_format.read(text))
     except ConfigError:
         return REFUSED
 
@@ -99,14 +99,14 @@ def test_czmq_accepts_and_we_refuse(text, czmq_tree):
 
 def test_more_than_czmq_can_be_shown_is_refused():
     with pytest.raises(ConfigError, match=r"line 1: control character U\+0000"):
-        zpl_form.read("a = \0\n")
+        zpl_format.read("a = \0\n")
     with pytest.raises(ConfigError, match="line 2: longer than 1024 bytes"):
-        zpl_form.read("\na = " + "x" * 1021)
+        zpl_format.read("\na = " + "x" * 1021)
 
 
 def test_every_faulty_line_is_told():
     with pytest.raises(ConfigError) as caught:
-        zpl_form.read("a = 'b\nc = 1\n  d = 2\n= 3\n")
+        zpl_format.read("a = 'b\nc = 1\n  d = 2\n= 3\n")
     assert caught.value.reasons == [
         "line 1: no closing '",
         "line 3: indented by 2 spaces: indent by 4 at a time",
@@ -131,9 +131,9 @@ def test_whatever_we_accept_czmq_reads_to_the_same_tree(text):
         assert czmq_reader()(text.encode()) == tree
 
 
-_names = st.text("abZ09$-_@.&+/", min_size=1, max_size=8).filter(zpl_form.is_name)
+_names = st.text("abZ09$-_@.&+/", min_size=1, max_size=8).filter(zpl_format.is_name)
 _values = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=30).filter(
-    lambda text: zpl_form.quoted(text) is not None
+    lambda text: zpl_format.quoted(text) is not None
 )
 
 
@@ -150,7 +150,7 @@ def _leaves():
 @given(st.lists(st.recursive(_leaves(), _items, max_leaves=10), max_size=4))
 def test_what_we_write_both_read_to_the_tree_it_was_written_from(items):
     root = Item("", items=tuple(items))
-    text = zpl_form.write(root)
+    text = zpl_format.write(root)
     assert ours(text) == tree_of(root)
     assert czmq_reader()(text.encode()) == tree_of(root)
 

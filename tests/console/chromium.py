@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright, expect
 
-from scale0.management.pages import FOLDER, INDEX
+from scale0.http.console_pages import FOLDER, INDEX
 
 CHROMIUM: Final = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]

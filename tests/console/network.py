@@ -96,7 +96,7 @@ class Network:
         """None: it is between two lives."""
         for child in psutil.Process(self.up.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if "scale0.management" in child.cmdline():
+                if "scale0.http" in child.cmdline():
                     return child
         return None
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from scale0.events.journal import JournalRow, read
-from scale0.store.sqlite import SqliteStore
-from scale0.store.writes import ReadJournal
+from scale0.history.events.journal import JournalRow, read
+from scale0.storage.rows import ReadJournal
+from scale0.storage.sqlite.store import SqliteStore
 from tests.crash import doomed
 
 PORTS = ("frontend", "backend", "peer", "config_pub", "task_pub")

@@ -7,13 +7,13 @@ import signal
 import sys
 from pathlib import Path
 
-from scale0.cli.broker import say_ready
+from scale0.broker.main import process
+from scale0.cli.broker.command import say_ready
 from scale0.config import BrokerConfig
-from scale0.io import process
-from scale0.io.files import read_config
-from scale0.io.logs import log_to_stderr
-from scale0.store.interface import Store
-from scale0.store.sqlite import SqliteStore
+from scale0.kernel.edge.config_files import read_config
+from scale0.kernel.edge.log_setup import log_to_stderr
+from scale0.storage.interface import Store
+from scale0.storage.sqlite.store import SqliteStore
 
 
 def main(file: str, point: str, nth: int) -> int:

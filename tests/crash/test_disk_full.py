@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scale0.io.process import DISK_LOOK_SECONDS
+from scale0.broker.main.process import DISK_LOOK_SECONDS
 from tests.crash.brokers import mortal
 from tests.support.waiting import until
 from tests.wire.raw import raws

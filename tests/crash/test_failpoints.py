@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scale0.store.interface import FAILPOINTS
+from scale0.storage.interface import FAILPOINTS
 from tests.crash.brokers import Mortal, dies_at, journal, mortal
 from tests.crash.hands import CLIENT, Hands
 from tests.support.waiting import PATIENCE_SECONDS

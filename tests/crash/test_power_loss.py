@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from scale0.base.errors import StoreError
-from scale0.store.sqlite import SqliteStore
-from scale0.store.task_asks import FindTasks
-from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED
+from scale0.kernel.errors import StoreError
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.storage.task_queries import FindTasks
+from scale0.storage.task_rows import ASSIGNED, FINISHED, QUEUED
 from tests.crash import written
 from tests.crash.disk import FOLDER, Op, crash_states, read_trace, strace
 

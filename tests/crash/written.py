@@ -10,12 +10,12 @@ import os
 import sys
 from pathlib import Path
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal
-from scale0.events.sources import SourceAlive
-from scale0.store.sqlite import SqliteStore
-from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED, EndTask, LeaseTask, PutTask
-from scale0.store.writes import PutSetting
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.storage.rows import PutSetting
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.storage.task_rows import ASSIGNED, FINISHED, QUEUED, EndTask, LeaseTask, PutTask
 
 CHECKPOINT_PAGES = 60
 """Of the log: small, so that a short run has several checkpoints."""

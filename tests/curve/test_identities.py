@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scale0.io.helen.asks import Asks
+from scale0.monitoring.helen.edge.network_client import Asks
 from tests.curve.hands import Lock, locked
 from tests.wire.raw import Raw, unique
 

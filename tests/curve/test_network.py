@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 import scale0
-from scale0.io.joining import JoinError
-from scale0.io.key_folder import KeyFolder
+from scale0.transport.edge.joining import JoinError
+from scale0.transport.edge.key_folder import KeyFolder
 from tests.curve.hands import PUBLISHERS, Lock
 from tests.curve.joined import client_of, enrolled, network, pair_in
 from tests.support.postgres import as_url, postgres_database, postgres_server, postgres_url
@@ -85,7 +85,7 @@ def check_where(lock: Lock, name: str, broker: str) -> None:
     """As the command shows it, from files alone."""
     from click.testing import CliRunner
 
-    from scale0.cli.keys import keys
+    from scale0.cli.keys.keys import keys
 
     words = ["list", "--json", "--data-dir", str(lock.folder.parent)]
     rows = json.loads(CliRunner().invoke(keys, words, catch_exceptions=False).stdout)

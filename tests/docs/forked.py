@@ -34,7 +34,7 @@ HEAD: Final = struct.Struct("=i")
 STREAMS: Final = 3
 FIRST: Final = ("scale0.cli", "scale0.client", "scale0.config", "scale0.io")
 """Imported with all that is in them."""
-BESIDE: Final = ("scale0.management.server", "scale0.pipeline.reading", "duckdb", "rich.live", "rich.table", "pandas")
+BESIDE: Final = ("scale0.http.server", "scale0.pipeline.reading", "duckdb", "rich.live", "rich.table", "pandas")
 """And what a command imports by itself, or pyarrow for it."""
 
 ASKS: Final = """#!{python} -IS

@@ -14,8 +14,8 @@ from typing import Any, Final
 import click
 
 import scale0
+from scale0 import errors
 from scale0.cli.main import cli
-from scale0.client import errors
 from scale0.client.task_options import TaskOptions
 from scale0.testing.stub import StubNetwork
 

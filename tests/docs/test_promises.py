@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scale0.testing.promises import PROMISES
+from simulator.promises import PROMISES
 from tests.docs import pages
 
 REPOSITORY = Path(__file__).resolve().parents[2]

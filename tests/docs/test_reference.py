@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 import scale0
-from scale0.base import codes
-from scale0.base.limits import Limits
-from scale0.broker.access import RANKS
-from scale0.broker.dispatch import RULES, TOLD
-from scale0.events.columns import COLUMNS
-from scale0.events.kinds import KINDS
+from scale0.broker.admin.access import RANKS
+from scale0.broker.core.command_table import RULES, TOLD
+from scale0.history.events.columns import COLUMNS
+from scale0.history.events.kinds import KINDS
+from scale0.kernel import codes
+from scale0.kernel.limits import Limits
 from scale0.testing.stub import StubNetwork
 from tests.broker.world import World
 from tests.docs import pages

@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from scale0.base.now import Now
-from scale0.equus import words
-from scale0.equus.agent_line import ACCEPTED, DOWN, OPENING, AgentSession
-from scale0.equus.agent_news import Accepted, AgentStep, Place
-from scale0.equus.encoder import encode
-from scale0.equus.parser import Fault, Parser
-from scale0.equus.words import Word
+from scale0.kernel.clock import Now
+from scale0.monitoring.agent.core.effects import Accepted, AgentStep, Place
+from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, OPENING, AgentSession
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.encoder import encode
+from scale0.monitoring.protocol.messages import Word
+from scale0.monitoring.protocol.parser import Fault, Parser
 
 HERE: Final = ("helen.example", 4166)
 THERE: Final = ("helen-2.example", 4166)
@@ -94,7 +94,7 @@ class Story:
 
     def is_accepted(self, heartbeat_seconds: int = 30) -> None:
         self.connects()
-        assert Accepted(heartbeat_seconds) in self.says(words.Accepted(heartbeat_seconds))
+        assert Accepted(heartbeat_seconds) in self.says(messages.Accepted(heartbeat_seconds))
         assert self.session.state == ACCEPTED
 
     def is_lost(self, reason: str = "gone") -> list[Any]:

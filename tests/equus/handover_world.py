@@ -15,20 +15,20 @@ from typing import Any
 
 import msgspec
 
-from scale0.base.errors import Refusal
-from scale0.base.now import Now
-from scale0.base.step import Question, Step
 from scale0.config import ClientConfig
-from scale0.equus.agent_line import AgentSession
-from scale0.equus.agent_news import Accepted, AgentStep, Delivered, TakeSchedule
-from scale0.equus.asked import Forward
-from scale0.equus.helen import Helen
-from scale0.equus.helen_state import HelenSettings
-from scale0.equus.notices import Submit
-from scale0.equus.watch import Watch
-from scale0.events.journal import Journal, JournalRow, read
-from scale0.io.helen.compose import read_agents, read_spools, read_watch
-from scale0.store.memory import MemoryStore
+from scale0.history.events.journal import Journal, JournalRow, read
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Question, Step
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.agent.core.effects import Accepted, AgentStep, Delivered, TakeSchedule
+from scale0.monitoring.agent.core.session import AgentSession
+from scale0.monitoring.helen.core.evaluation import Watch
+from scale0.monitoring.helen.core.helen import Helen
+from scale0.monitoring.helen.core.notifications import Submit
+from scale0.monitoring.helen.core.pending_requests import Forward
+from scale0.monitoring.helen.core.state import HelenSettings
+from scale0.monitoring.helen.edge.composition import read_agents, read_spools, read_watch
+from scale0.storage.memory.store import MemoryStore
 
 WALL = 1_900_000_000.0
 LEARN_SECONDS = 10.0

@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 
-from scale0.base.now import Now
-from scale0.base.step import Step
-from scale0.equus.encoder import encode
-from scale0.equus.helen import Helen
-from scale0.equus.helen_line import ORDERLY
-from scale0.equus.helen_state import HelenSettings
-from scale0.equus.parser import Parser
-from scale0.equus.watch import Watch
-from scale0.equus.words import Accepted, Hello, Report, Schedule, ToHelen
-from scale0.events.journal import Journal
-from scale0.store.checks import AgentRow, PutAgent, PutSpool, ReadAgents, ReadSpools, SpoolRow
-from scale0.store.memory import MemoryStore
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.monitoring.helen.core.agent_connection import ORDERLY
+from scale0.monitoring.helen.core.evaluation import Watch
+from scale0.monitoring.helen.core.helen import Helen
+from scale0.monitoring.helen.core.state import HelenSettings
+from scale0.monitoring.protocol.encoder import encode
+from scale0.monitoring.protocol.messages import Accepted, Hello, Report, Schedule, ToHelen
+from scale0.monitoring.protocol.parser import Parser
+from scale0.storage.check_rows import AgentRow, PutAgent, PutSpool, ReadAgents, ReadSpools, SpoolRow
+from scale0.storage.memory.store import MemoryStore
 
 WALL = 1_900_000_000.0
 

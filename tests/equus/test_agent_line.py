@@ -6,9 +6,20 @@ import random
 
 import pytest
 
-from scale0.base.now import Now
-from scale0.equus import words
-from scale0.equus.agent_line import (
+from scale0.kernel.clock import Now
+from scale0.monitoring.agent.core.effects import (
+    AgentStep,
+    Delivered,
+    Logged,
+    Lost,
+    Redirected,
+    Refused,
+    ReloadNow,
+    RunCheck,
+    TakeSchedule,
+    Undelivered,
+)
+from scale0.monitoring.agent.core.session import (
     ACCEPTED,
     DOWN,
     ENDED,
@@ -24,21 +35,10 @@ from scale0.equus.agent_line import (
     AgentSession,
     read_place,
 )
-from scale0.equus.agent_news import (
-    AgentStep,
-    Delivered,
-    Logged,
-    Lost,
-    Redirected,
-    Refused,
-    ReloadNow,
-    RunCheck,
-    TakeSchedule,
-    Undelivered,
-)
-from scale0.equus.encoder import encode
-from scale0.equus.results import read_result
-from scale0.equus.words import MAX_BLOB_BYTES, MAX_INT, Word
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.encoder import encode
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, Word
+from scale0.monitoring.protocol.results import read_result
 from tests.equus.agent_story import HERE, THERE, WALL, Story, story
 
 
@@ -47,7 +47,7 @@ def test_an_agent_connects_and_says_hello_of_version_2():
     assert agent.opens == []
     agent.connects()
     assert agent.opens[0][1] == HERE
-    assert agent.heard == [words.Hello(2, "1.0")]
+    assert agent.heard == [messages.Hello(2, "1.0")]
     assert agent.session.state == GREETED
     assert agent.session.deadline() is None
 
@@ -100,7 +100,7 @@ def test_a_steady_connection_makes_the_next_backoff_short_again():
     agent = Story()
     fail_often(agent, 8)
     agent.is_accepted()
-    agent.says(words.Ping(1))
+    agent.says(messages.Ping(1))
     agent.passes(STEADY_SECONDS)
     agent.is_lost()
     begin = agent.mono
@@ -116,7 +116,7 @@ def test_short_connections_lengthen_the_backoff():
         begin = agent.mono
         agent.is_accepted()
         waits.append(agent.opens[-1][0] - begin)
-        agent.says(words.Error("somebody else has your name"))
+        agent.says(messages.Error("somebody else has your name"))
     assert sum(waits[10:]) / 190 > MAX_BACKOFF_SECONDS / 3
     assert max(waits) <= MAX_BACKOFF_SECONDS
 
@@ -143,7 +143,7 @@ def test_a_redirect_is_followed_soon_however_long_it_was_refused_before():
     fail_often(agent, 12)
     agent.connects()
     begin = agent.mono
-    agent.says(words.Redirect("helen-2.example:4166"))
+    agent.says(messages.Redirect("helen-2.example:4166"))
     agent.connects()
     assert agent.opens[-1][0] - begin <= FIRST_BACKOFF_SECONDS
 
@@ -158,35 +158,36 @@ def test_a_helen_of_version_1_gets_answers_and_nothing_else():
     agent = Story()
     agent.connects()
     agent.passes(10_000)
-    (run,) = agent.says(words.Check("load", 7, b'{"a": 1}'))
+    (run,) = agent.says(messages.Check("load", 7, b'{"a": 1}'))
     assert isinstance(run, RunCheck)
     assert (run.name, run.args) == ("load", b'{"a": 1}')
     agent.does("finished", run.ticket, b'{"state": "ok"}')
     assert agent.session.room == 0
     assert agent.does("offer", "load", b"{}", "token") == [Undelivered(("token",))]
-    assert agent.says(words.Reload()) == [ReloadNow()]
+    assert agent.says(messages.Reload()) == [ReloadNow()]
     agent.passes(10_000)
-    assert agent.heard == [words.Hello(2, "1.0"), words.Result(7, "load", b'{"state": "ok"}')]
+    assert agent.heard == [messages.Hello(2, "1.0"), messages.Result(7, "load", b'{"state": "ok"}')]
     assert agent.closes == 0
 
 
 # Promise: AGENT-3
 @pytest.mark.parametrize(
-    "word", [words.Ping(1), words.Pong(1), words.Schedule(1, b"{}"), words.Ack(0), words.File(1, "a", b"")]
+    "word",
+    [messages.Ping(1), messages.Pong(1), messages.Schedule(1, b"{}"), messages.Ack(0), messages.File(1, "a", b"")],
 )
 def test_version_2_before_accepted_is_noted_and_not_answered(word):
     agent = Story()
     agent.connects()
     (news,) = agent.says(word)
     assert isinstance(news, Logged)
-    assert agent.heard == [words.Hello(2, "1.0")]
+    assert agent.heard == [messages.Hello(2, "1.0")]
     assert agent.session.state == GREETED
 
 
 # Promise: AGENT-4
 def test_results_come_in_any_order():
     agent = story()
-    runs = agent.says(*(words.Check("load", number, b"") for number in range(1, 11)))
+    runs = agent.says(*(messages.Check("load", number, b"") for number in range(1, 11)))
     for run in reversed(runs):
         agent.does("finished", run.ticket, b"%d" % run.ticket)
     assert [word.message_id for word in agent.heard[1:]] == list(range(10, 0, -1))
@@ -195,29 +196,29 @@ def test_results_come_in_any_order():
 # Promise: AGENT-4
 def test_one_message_id_is_run_once_and_answered_once():
     agent = story()
-    (run,) = agent.says(words.Check("load", 1, b""))
-    assert isinstance(agent.says(words.Check("load", 1, b""))[0], Logged)
+    (run,) = agent.says(messages.Check("load", 1, b""))
+    assert isinstance(agent.says(messages.Check("load", 1, b""))[0], Logged)
     agent.does("finished", run.ticket, b"{}")
     agent.does("finished", run.ticket, b"{}")
-    assert isinstance(agent.says(words.Check("load", 1, b""))[0], Logged)
-    assert agent.heard[1:] == [words.Result(1, "load", b"{}")]
+    assert isinstance(agent.says(messages.Check("load", 1, b""))[0], Logged)
+    assert agent.heard[1:] == [messages.Result(1, "load", b"{}")]
 
 
 def test_message_ids_begin_anew_with_each_connection():
     agent = story()
-    (run,) = agent.says(words.Check("load", 1, b""))
+    (run,) = agent.says(messages.Check("load", 1, b""))
     agent.does("finished", run.ticket, b"{}")
     agent.is_lost()
     agent.is_accepted()
-    (again,) = agent.says(words.Check("load", 1, b""))
+    (again,) = agent.says(messages.Check("load", 1, b""))
     agent.does("finished", again.ticket, b"{}")
-    assert agent.heard[1:] == [words.Result(1, "load", b"{}")]
+    assert agent.heard[1:] == [messages.Result(1, "load", b"{}")]
 
 
 def test_what_is_remembered_of_answered_checks_is_bounded():
     agent = story()
     for number in range(1, MAX_ANSWERED + 100):
-        (run,) = agent.says(words.Check("load", number, b""))
+        (run,) = agent.says(messages.Check("load", number, b""))
         agent.does("finished", run.ticket, b"{}")
     assert len(agent.session._answered) == MAX_ANSWERED
     assert not agent.session._runs
@@ -227,20 +228,20 @@ def test_what_is_remembered_of_answered_checks_is_bounded():
 # Promise: AGENT-4
 def test_an_answer_never_goes_out_on_another_connection():
     agent = story()
-    (old,) = agent.says(words.Check("slow", 1, b""))
+    (old,) = agent.says(messages.Check("slow", 1, b""))
     agent.is_lost()
     agent.does("finished", old.ticket, b"old")
     agent.is_accepted()
-    (new,) = agent.says(words.Check("slow", 1, b""))
+    (new,) = agent.says(messages.Check("slow", 1, b""))
     agent.does("finished", old.ticket, b"old")
-    assert agent.heard == [words.Hello(2, "1.0")]
+    assert agent.heard == [messages.Hello(2, "1.0")]
     agent.does("finished", new.ticket, b"new")
-    assert agent.heard[1:] == [words.Result(1, "slow", b"new")]
+    assert agent.heard[1:] == [messages.Result(1, "slow", b"new")]
 
 
 def test_a_result_that_is_too_big_is_answered_with_the_reason():
     agent = story()
-    (run,) = agent.says(words.Check("load", 1, b""))
+    (run,) = agent.says(messages.Check("load", 1, b""))
     agent.does("finished", run.ticket, b"x" * (MAX_BLOB_BYTES + 1))
     result = agent.heard[-1]
     assert result.message_id == 1
@@ -251,9 +252,9 @@ def test_a_result_that_is_too_big_is_answered_with_the_reason():
 
 def test_a_check_whose_answer_could_not_be_written_is_noted():
     agent = story()
-    (news,) = agent.says(words.Check("x" * 8_150, 1, b""))
+    (news,) = agent.says(messages.Check("x" * 8_150, 1, b""))
     assert isinstance(news, Logged)
-    (run,) = agent.says(words.Check("x" * 8_128, MAX_INT, b""))
+    (run,) = agent.says(messages.Check("x" * 8_128, MAX_INT, b""))
     agent.does("finished", run.ticket, b"x" * MAX_BLOB_BYTES)
     assert agent.heard[-1].message_id == MAX_INT
 
@@ -261,30 +262,35 @@ def test_a_check_whose_answer_could_not_be_written_is_noted():
 def test_odd_names_are_given_back_as_they_came():
     agent = story()
     for number, name in enumerate(["größe", "a\rb", "\x00", "\u2028", "𝄞", "\r"]):
-        (run,) = agent.says(words.Check(name, number, b""))
+        (run,) = agent.says(messages.Check(name, number, b""))
         agent.does("finished", run.ticket, b"")
-        assert agent.heard[-1] == words.Result(number, name, b"")
+        assert agent.heard[-1] == messages.Result(number, name, b"")
 
 
 def test_a_schedule_is_handed_on():
-    assert story().says(words.Schedule(1, b'{"checks": []}')) == [TakeSchedule(b'{"checks": []}')]
+    assert story().says(messages.Schedule(1, b'{"checks": []}')) == [TakeSchedule(b'{"checks": []}')]
 
 
 def test_what_comes_later_is_noted_and_ignored():
     agent = story()
-    later: list[Word] = [words.File(1, "a", b""), words.Upgrade(1, b"{}"), words.Open(1, b"{}"), words.Data(1, b"x")]
-    later += [words.Resize(1, 80, 25), words.Close(1, 0), words.Enrolled(b"PEM")]
+    later: list[Word] = [
+        messages.File(1, "a", b""),
+        messages.Upgrade(1, b"{}"),
+        messages.Open(1, b"{}"),
+        messages.Data(1, b"x"),
+    ]
+    later += [messages.Resize(1, 80, 25), messages.Close(1, 0), messages.Enrolled(b"PEM")]
     news = agent.says(*later)
     assert [type(one) for one in news] == 7 * [Logged]
     assert isinstance(agent.does("received", b"dance 1 2\n")[0], Logged)
     assert agent.session.state == ACCEPTED
-    assert agent.heard == [words.Hello(2, "1.0")]
+    assert agent.heard == [messages.Hello(2, "1.0")]
 
 
 # Promise: AGENT-13
 def test_an_error_is_told_and_ends_the_connection():
     agent = story()
-    news = agent.says(words.Ping(1), words.Error("you did wrong"), words.Check("load", 1, b""))
+    news = agent.says(messages.Ping(1), messages.Error("you did wrong"), messages.Check("load", 1, b""))
     assert news[0] == Refused("you did wrong")
     assert isinstance(news[1], Lost)
     assert len(news) == 2
@@ -307,21 +313,21 @@ def test_bytes_of_a_broken_connection_are_not_mixed_with_the_next():
     agent.does("received", b"check load 1 100\nhalf a blob")
     agent.is_lost()
     agent.is_accepted()
-    assert agent.says(words.Schedule(1, b"{}")) == [TakeSchedule(b"{}")]
+    assert agent.says(messages.Schedule(1, b"{}")) == [TakeSchedule(b"{}")]
 
 
 def test_words_cut_into_bytes_mean_the_same():
     agent = story()
-    for number in encode(words.Check("load", 5, b"{}")) + encode(words.Ping(3)):
+    for number in encode(messages.Check("load", 5, b"{}")) + encode(messages.Ping(3)):
         agent.does("received", bytes([number]))
     assert agent.news[-1] == RunCheck(1, "load", b"{}")
-    assert agent.heard[1:] == [words.Pong(3)]
+    assert agent.heard[1:] == [messages.Pong(3)]
 
 
 def test_a_ping_is_answered():
     agent = story()
-    agent.says(words.Ping(MAX_INT), words.Pong(4))
-    assert agent.heard[1:] == [words.Pong(MAX_INT)]
+    agent.says(messages.Ping(MAX_INT), messages.Pong(4))
+    assert agent.heard[1:] == [messages.Pong(MAX_INT)]
 
 
 def test_an_agent_that_says_nothing_pings_after_each_heartbeat():
@@ -331,8 +337,8 @@ def test_an_agent_that_says_nothing_pings_after_each_heartbeat():
         agent.passes(9.99)
         assert len(agent.heard) == number
         agent.passes(0.011)
-        assert agent.heard[-1] == words.Ping(number)
-        agent.says(words.Pong(number))
+        assert agent.heard[-1] == messages.Ping(number)
+        agent.says(messages.Pong(number))
     assert agent.closes == 0
 
 
@@ -342,8 +348,8 @@ def test_an_agent_that_speaks_needs_no_ping():
     for token in range(20):
         agent.passes(9)
         agent.does("offer", "load", b"{}", token)
-        agent.says(words.Ack(token + 1))
-    assert not any(isinstance(word, words.Ping) for word in agent.heard)
+        agent.says(messages.Ack(token + 1))
+    assert not any(isinstance(word, messages.Ping) for word in agent.heard)
 
 
 # Promise: AGENT-12
@@ -374,7 +380,7 @@ def test_an_agent_that_slept_gives_helen_her_time():
     agent.mono += 3_600
     agent.does("tick")
     assert agent.closes == 0
-    assert isinstance(agent.heard[-1], words.Ping)
+    assert isinstance(agent.heard[-1], messages.Ping)
     agent.passes(29.9)
     assert agent.closes == 0
     agent.passes(0.2)
@@ -407,12 +413,12 @@ def test_reports_are_numbered_and_delivered_by_cumulative_acks():
     for token in "abcde":
         assert agent.does("offer", f"check-{token}", token.encode(), token) == []
     assert agent.heard[1:] == [
-        words.Report(number, f"check-{token}", token.encode()) for number, token in enumerate("abcde", 1)
+        messages.Report(number, f"check-{token}", token.encode()) for number, token in enumerate("abcde", 1)
     ]
-    assert agent.says(words.Ack(0)) == []
-    assert agent.says(words.Ack(3)) == [Delivered(("a", "b", "c"))]
-    assert agent.says(words.Ack(3), words.Ack(1)) == []
-    assert agent.says(words.Ack(5)) == [Delivered(("d", "e"))]
+    assert agent.says(messages.Ack(0)) == []
+    assert agent.says(messages.Ack(3)) == [Delivered(("a", "b", "c"))]
+    assert agent.says(messages.Ack(3), messages.Ack(1)) == []
+    assert agent.says(messages.Ack(5)) == [Delivered(("d", "e"))]
     assert agent.session.room == REPORT_WINDOW
 
 
@@ -421,14 +427,14 @@ def test_what_was_not_acknowledged_comes_back_and_is_numbered_anew():
     agent = story()
     for token in range(5):
         agent.does("offer", "load", b"%d" % token, token)
-    agent.says(words.Ack(2))
+    agent.says(messages.Ack(2))
     assert agent.is_lost()[0] == Undelivered((2, 3, 4))
     assert agent.session.room == 0
     assert agent.does("offer", "load", b"2", 2) == [Undelivered((2,))]
     agent.is_accepted()
     agent.does("offer", "load", b"2", 2)
-    assert agent.heard[-1] == words.Report(1, "load", b"2")
-    assert agent.says(words.Ack(1)) == [Delivered((2,))]
+    assert agent.heard[-1] == messages.Report(1, "load", b"2")
+    assert agent.says(messages.Ack(1)) == [Delivered((2,))]
 
 
 def test_the_window_is_bounded_by_reports():
@@ -439,7 +445,7 @@ def test_the_window_is_bounded_by_reports():
     assert agent.session.room == 0
     assert agent.does("offer", "load", b"{}", "one more") == [Undelivered(("one more",))]
     assert len(agent.heard) == REPORT_WINDOW + 1
-    agent.says(words.Ack(400))
+    agent.says(messages.Ack(400))
     assert agent.session.room == 400
     agent.does("offer", "load", b"{}", "one more")
     assert agent.heard[-1].sequence == REPORT_WINDOW + 1
@@ -456,7 +462,7 @@ def test_the_window_is_bounded_by_bytes():
     # Who did not look is not turned away: the token would be back, and offered again, without end.
     assert agent.does("offer", "load", b"{}", sent) == []
     sent += 1
-    agent.says(words.Ack(sent))
+    agent.says(messages.Ack(sent))
     assert agent.session.room == REPORT_WINDOW
     for token in range(sent):
         agent.does("offer", "load", big, token)
@@ -472,14 +478,14 @@ def test_a_report_that_can_never_be_sent_is_a_mistake_of_ours(bad):
     with pytest.raises(ValueError):
         agent.does("offer", *bad, "token")
     assert agent.does("offer", "load", b"{}", "next") == []
-    assert agent.heard[-1] == words.Report(1, "load", b"{}")
-    assert agent.says(words.Ack(1)) == [Delivered(("next",))]
+    assert agent.heard[-1] == messages.Report(1, "load", b"{}")
+    assert agent.says(messages.Ack(1)) == [Delivered(("next",))]
 
 
 def test_an_ack_for_what_was_never_sent_ends_the_connection():
     agent = story()
     agent.does("offer", "load", b"{}", "a")
-    news = agent.says(words.Ack(2))
+    news = agent.says(messages.Ack(2))
     assert news[0] == Undelivered(("a",))
     assert isinstance(news[1], Lost)
     assert agent.closes == 1
@@ -501,7 +507,7 @@ def test_numbers_that_are_used_up_begin_anew_with_a_connection():
 def test_a_redirect_is_followed():
     agent = Story()
     agent.connects()
-    assert agent.says(words.Redirect("helen-2.example:4166")) == [Redirected(THERE)]
+    assert agent.says(messages.Redirect("helen-2.example:4166")) == [Redirected(THERE)]
     assert agent.closes == 1
     begin = agent.mono
     agent.is_accepted()
@@ -512,7 +518,7 @@ def test_a_redirect_is_followed():
     agent.is_lost()
     agent.connects()
     assert agent.opens[-1][1] == HERE
-    agent.says(words.Redirect("helen-2.example:4166"))
+    agent.says(messages.Redirect("helen-2.example:4166"))
     agent.connects()
     assert agent.opens[-1][1] == THERE
 
@@ -520,7 +526,7 @@ def test_a_redirect_is_followed():
 def test_a_redirect_that_leads_nowhere_leads_back_to_the_list():
     agent = Story(HERE, ("helen-3.example", 1))
     agent.connects()
-    agent.says(words.Redirect("helen-2.example:4166"))
+    agent.says(messages.Redirect("helen-2.example:4166"))
     agent.opens_next()
     assert agent.opens[-1][1] == THERE
     agent.is_lost("refused")
@@ -535,7 +541,7 @@ def test_a_second_redirect_is_not_followed_and_no_storm():
     for _ in range(40):
         agent.connects()
         there = agent.opens[-1][1]
-        agent.says(words.Redirect("helen-2.example:4166" if there == HERE else "helen.example:4166"))
+        agent.says(messages.Redirect("helen-2.example:4166" if there == HERE else "helen.example:4166"))
     assert [place for _, place in agent.opens] == 20 * [HERE, THERE]
     assert agent.mono - begin > 5 * MAX_BACKOFF_SECONDS
 
@@ -543,7 +549,7 @@ def test_a_second_redirect_is_not_followed_and_no_storm():
 def test_reports_come_back_when_helen_sends_the_agent_away():
     agent = story()
     agent.does("offer", "load", b"{}", "a")
-    assert agent.says(words.Redirect("helen-2.example:4166")) == [Redirected(THERE), Undelivered(("a",))]
+    assert agent.says(messages.Redirect("helen-2.example:4166")) == [Redirected(THERE), Undelivered(("a",))]
 
 
 @pytest.mark.parametrize(

@@ -10,27 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.equus import words
-from scale0.equus.agent_line import ACCEPTED, DOWN, GREETED, MAX_BACKOFF_SECONDS, OPENING, REPORT_WINDOW
-from scale0.equus.agent_news import Accepted, Delivered, Lost, Place, RunCheck, Undelivered
-from scale0.equus.words import MAX_INT, Word
+from scale0.monitoring.agent.core.effects import Accepted, Delivered, Lost, Place, RunCheck, Undelivered
+from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, GREETED, MAX_BACKOFF_SECONDS, OPENING, REPORT_WINDOW
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.messages import MAX_INT, Word
 from tests.equus.agent_story import HERE, THERE, Story
 from tests.support.examples import examples, seeds
 
 pytestmark = pytest.mark.slow
 
 words_of_helen = st.one_of(
-    st.builds(words.Check, st.sampled_from(["load", "disk", "é"]), st.integers(0, 5), st.binary(max_size=5)),
-    st.just(words.Reload()),
-    st.builds(words.Error, st.sampled_from(["", "no"])),
-    st.builds(words.Accepted, st.sampled_from([0, 1, 30, MAX_INT])),
-    st.builds(words.Accepted, st.just(30)),
-    st.builds(words.Redirect, st.sampled_from(["a:1", "b:2", "x", "[::1]:5"])),
-    st.builds(words.Ping, st.integers(0, 3)),
-    st.builds(words.Schedule, st.integers(0, 3), st.binary(max_size=5)),
-    st.builds(words.Ack, st.integers(0, 12)),
-    st.builds(words.Ack, st.integers(0, 3)),
-    st.builds(words.File, st.just(1), st.just("a"), st.just(b"")),
+    st.builds(messages.Check, st.sampled_from(["load", "disk", "é"]), st.integers(0, 5), st.binary(max_size=5)),
+    st.just(messages.Reload()),
+    st.builds(messages.Error, st.sampled_from(["", "no"])),
+    st.builds(messages.Accepted, st.sampled_from([0, 1, 30, MAX_INT])),
+    st.builds(messages.Accepted, st.just(30)),
+    st.builds(messages.Redirect, st.sampled_from(["a:1", "b:2", "x", "[::1]:5"])),
+    st.builds(messages.Ping, st.integers(0, 3)),
+    st.builds(messages.Schedule, st.integers(0, 3), st.binary(max_size=5)),
+    st.builds(messages.Ack, st.integers(0, 12)),
+    st.builds(messages.Ack, st.integers(0, 3)),
+    st.builds(messages.File, st.just(1), st.just("a"), st.just(b"")),
 )
 inputs = st.one_of(
     st.tuples(st.just("says"), st.lists(words_of_helen, max_size=4)),
@@ -50,7 +50,7 @@ inputs = st.one_of(
     st.tuples(st.just("ack"), st.integers(0, 8)),
     st.tuples(st.just("check"), st.integers(1, 9)),
 )
-VERSION_1 = (words.Hello, words.Result)
+VERSION_1 = (messages.Hello, messages.Result)
 
 
 class Promises(Story):
@@ -75,7 +75,7 @@ class Promises(Story):
             assert self.mono == begin
         for word in self.heard[known:]:
             assert isinstance(word, VERSION_1) or self.may_speak_2
-            if isinstance(word, words.Result):
+            if isinstance(word, messages.Result):
                 assert word.message_id in self.asked
                 self.asked.remove(word.message_id)
                 self.answers += 1
@@ -116,7 +116,7 @@ class Promises(Story):
             for one in super().says(word):
                 if isinstance(one, RunCheck):
                     assert connected
-                    assert isinstance(word, words.Check)
+                    assert isinstance(word, messages.Check)
                     self.asked.add(word.message_id)
             if self.session.state not in (GREETED, ACCEPTED):
                 self.asked.clear()
@@ -150,11 +150,11 @@ def perform(agent: Promises, what: str, value: Any) -> None:
             if agent.session.state == DOWN:
                 agent.opens_next()
             agent.does("opened")
-            agent.says(words.Accepted(30))
+            agent.says(messages.Accepted(30))
         case "ack":
-            agent.says(words.Ack(min(value, agent.session._sequence)))
+            agent.says(messages.Ack(min(value, agent.session._sequence)))
         case "check":
-            agent.says(words.Check("load", value, b"{}"))
+            agent.says(messages.Check("load", value, b"{}"))
         case _:
             agent.does("opened")
     if not agent.open:
@@ -195,7 +195,11 @@ def test_a_long_life_keeps_every_promise(seed):
             "finish": chance.randrange(1, 20),
             "passes": chance.random() * 20,
             "bytes": chance.choice([b"ack 99999\n", b"check a 1 5\nab", b"\xff\n"]),
-            "says": [chance.choice([words.Error("no"), words.Redirect("c:3"), words.Ping(1), words.Schedule(1, b"")])],
+            "says": [
+                chance.choice(
+                    [messages.Error("no"), messages.Redirect("c:3"), messages.Ping(1), messages.Schedule(1, b"")]
+                )
+            ],
         }.get(what)
         before = len(agent.news)
         perform(agent, what, value)

@@ -1,4 +1,4 @@
-"""`equus.alive`: an agent that goes silent is a problem, and Helen's own absence is none."""
+"""`monitoring.helen.core.keepalive`: an agent that goes silent is a problem, and Helen's own absence is none."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.base.now import Now
-from scale0.base.step import Step
 from scale0.config import CheckDefinition, ClientConfig, Reaction, Silence
-from scale0.equus.agents import Agent
-from scale0.equus.alive import GRACE_SECONDS, SETTLE_SECONDS, Alive
-from scale0.equus.helen_line import HelenLine
-from scale0.equus.helen_state import HelenSettings, HelenState
-from scale0.equus.watch import Watch, WatchRows
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.monitoring.helen.core.agent_connection import HelenLine
+from scale0.monitoring.helen.core.agents import Agent
+from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.keepalive import GRACE_SECONDS, SETTLE_SECONDS, Alive
+from scale0.monitoring.helen.core.state import HelenSettings, HelenState
 from tests.equus.handover_world import TOKEN, World
 from tests.equus.helen_world import HelenWorld
 

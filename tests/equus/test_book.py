@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scale0.config import CheckDefinition, Downtime, Silence
-from scale0.config.values import is_range
-from scale0.equus.book import Book
-from scale0.equus.results import MAX_MESSAGE_CHARS, MAX_UNIT_CHARS, Finding, read_result
-from scale0.equus.thresholds import Range
-from scale0.events.columns import Metric
+from scale0.config.value_types import is_range
+from scale0.history.events.columns import Metric
+from scale0.monitoring.checks.thresholds import Range
+from scale0.monitoring.helen.core.check_rules import Book
+from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, MAX_UNIT_CHARS, Finding, read_result
 
 
 def selected(given: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.config import Flapping
-from scale0.equus.flapping import DEFAULTS, TRANSITIONS, FlapRule, rule_of
+from scale0.monitoring.helen.core.flapping import DEFAULTS, TRANSITIONS, FlapRule, rule_of
 
 ICINGA_WEIGHTS = [Fraction(80 + 2 * i, 100) for i in range(20)]
 NAGIOS_WEIGHTS = [Fraction(75, 100) + Fraction(50, 100) * i / 19 for i in range(20)]

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.base.errors import Refusal
-from scale0.base.step import Step
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Reaction
-from scale0.equus.helen_handover import HANDOVER_SECONDS
-from scale0.equus.helen_siblings import SILENT_AFTER
-from scale0.equus.moved import KEPT_SECONDS, RETURN_SECONDS, Bundle, open_bundle
-from scale0.equus.words import Accepted, Hello, Redirect, Report, Schedule
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.helen.core.migrated_agents import KEPT_SECONDS, RETURN_SECONDS, Bundle, open_bundle
+from scale0.monitoring.helen.core.migration import HANDOVER_SECONDS
+from scale0.monitoring.helen.core.replicas import SILENT_AFTER
+from scale0.monitoring.protocol.messages import Accepted, Hello, Redirect, Report, Schedule
 from tests.equus.handover_world import World
 from tests.equus.helen_world import HelenWorld
 from tests.support.examples import seeds

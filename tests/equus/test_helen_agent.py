@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.base.now import Now
-from scale0.equus.agent_line import ACCEPTED, AgentSession
-from scale0.equus.agent_news import AgentStep, Delivered, RunCheck, TakeSchedule, Undelivered
-from scale0.equus.watch import Watch, WatchRows
+from scale0.kernel.clock import Now
+from scale0.monitoring.agent.core.effects import AgentStep, Delivered, RunCheck, TakeSchedule, Undelivered
+from scale0.monitoring.agent.core.session import ACCEPTED, AgentSession
+from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
 from tests.equus.helen_world import HelenWorld
 from tests.support.examples import seeds
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scale0.equus.agents import TAKEOVER_SECONDS, TAKEOVERS, host_of, is_older
-from scale0.equus.asked import Forward
-from scale0.equus.helen import MAX_GREETING_BYTES
-from scale0.equus.helen_greeting import HELLO_SECONDS, MAX_CROWD, MAX_NEWCOMERS, MAX_STRANGERS
-from scale0.equus.words import Accepted, Error, Hello, Redirect, Reload, Schedule
+from scale0.monitoring.helen.core.agents import TAKEOVER_SECONDS, TAKEOVERS, host_of, is_older
+from scale0.monitoring.helen.core.handshake import HELLO_SECONDS, MAX_CROWD, MAX_NEWCOMERS, MAX_STRANGERS
+from scale0.monitoring.helen.core.helen import MAX_GREETING_BYTES
+from scale0.monitoring.helen.core.pending_requests import Forward
+from scale0.monitoring.protocol.messages import Accepted, Error, Hello, Redirect, Reload, Schedule
 from tests.equus.helen_world import HelenWorld, report
 
 PLAN = {"name": "load", "check": "load", "args": {}, "interval": 60, "timeout": 10}

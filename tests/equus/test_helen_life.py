@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from scale0.base.errors import Refusal, StoreError
-from scale0.base.step import Step
-from scale0.equus.helen_greeting import MAX_SIGNING, SIGN_SECONDS
-from scale0.equus.helen_line import SignCertificate
-from scale0.equus.watch import Watch, WatchRows
-from scale0.equus.words import Enrol, Enrolled, Error, Ping
-from scale0.store.checks import AgentRow, IncidentRow, NoticeRow, SpoolRow
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal, StoreError
+from scale0.monitoring.helen.core.agent_connection import SignCertificate
+from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.handshake import MAX_SIGNING, SIGN_SECONDS
+from scale0.monitoring.protocol.messages import Enrol, Enrolled, Error, Ping
+from scale0.storage.check_rows import AgentRow, IncidentRow, NoticeRow, SpoolRow
 from tests.equus.helen_world import HelenWorld, report
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.now import Now
-from scale0.equus.asked import Asked, Asker
-from scale0.equus.encoder import encode
-from scale0.equus.helen_line import MAX_GIVEN_UP, HelenLine
-from scale0.equus.words import MAX_INT, Check, Data, Error, File, Hello, Pong, Result
+from scale0.kernel.clock import Now
+from scale0.monitoring.helen.core.agent_connection import MAX_GIVEN_UP, HelenLine
+from scale0.monitoring.helen.core.pending_requests import Asked, Asker
+from scale0.monitoring.protocol.encoder import encode
+from scale0.monitoring.protocol.messages import MAX_INT, Check, Data, Error, File, Hello, Pong, Result
 from tests.equus.helen_world import HelenWorld, report
 from tests.support.examples import examples
 

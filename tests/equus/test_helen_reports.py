@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.equus.agents import MAX_ALL_NAMES_CHARS, MAX_LABELS
-from scale0.equus.helen_reports import MAX_AGE_SECONDS
-from scale0.equus.helen_schedules import MAX_PUSHES
-from scale0.equus.results import AGENT_REPORT
-from scale0.equus.words import Ack, Error, Report, Schedule
-from scale0.store.checks import PutAgent, PutSpool
+from scale0.monitoring.helen.core.agents import MAX_ALL_NAMES_CHARS, MAX_LABELS
+from scale0.monitoring.helen.core.reports import MAX_AGE_SECONDS
+from scale0.monitoring.helen.core.schedules import MAX_PUSHES
+from scale0.monitoring.protocol.messages import Ack, Error, Report, Schedule
+from scale0.monitoring.protocol.results import AGENT_REPORT
+from scale0.storage.check_rows import PutAgent, PutSpool
 from tests.equus.helen_world import WALL, HelenWorld, report
 
 PLAN = {"name": "load", "check": "load", "args": {}, "interval": 60, "timeout": 10}

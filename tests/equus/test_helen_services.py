@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.base.errors import Refusal
-from scale0.base.limits import Limits
-from scale0.equus.asked import MAX_OPEN, Forward
-from scale0.equus.helen_handover import WINDOW
-from scale0.equus.helen_line import MAX_ASKED, MAX_ASKED_BYTES
-from scale0.equus.helen_services import service_names
-from scale0.equus.results import AGENT_REPORT
-from scale0.equus.words import Check, Error, Reload, Result
+from scale0.kernel.errors import Refusal
+from scale0.kernel.limits import Limits
+from scale0.monitoring.helen.core.agent_connection import MAX_ASKED, MAX_ASKED_BYTES
+from scale0.monitoring.helen.core.migration import WINDOW
+from scale0.monitoring.helen.core.pending_requests import MAX_OPEN, Forward
+from scale0.monitoring.helen.core.services import service_names
+from scale0.monitoring.protocol.messages import Check, Error, Reload, Result
+from scale0.monitoring.protocol.results import AGENT_REPORT
 from tests.equus.helen_world import HelenWorld, report
 
 PLAN = {"name": "root-disk", "check": "disk", "args": {"path": "/"}, "interval": 60, "timeout": 10}

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from scale0.equus.watch import Watch, WatchRows
-from scale0.equus.words import Ack, Hello, Result
+from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.protocol.messages import Ack, Hello, Result
 from tests.equus.helen_world import HelenWorld, report
 
 PART = {

@@ -6,50 +6,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.equus import words
-from scale0.equus.parser import FORMS_OF_BOTH, FORMS_TO_AGENT, FORMS_TO_HELEN, NO_BLOB, Fault, Heard, Parser
-from scale0.equus.words import MAX_BLOB_BYTES, MAX_DATA_BYTES, MAX_INT, MAX_LINE_BYTES
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_DATA_BYTES, MAX_INT, MAX_LINE_BYTES
+from scale0.monitoring.protocol.parser import (
+    FORMS_OF_BOTH,
+    FORMS_TO_AGENT,
+    FORMS_TO_HELEN,
+    NO_BLOB,
+    Fault,
+    Heard,
+    Parser,
+)
 from tests.support.examples import examples
 
 TO_HELEN = {
-    b"hello 2 1.0\n": words.Hello(2, "1.0"),
-    b"hello 1 1.0\r\n": words.Hello(1, "1.0"),
-    b"result 5 load 2\n{}\n": words.Result(5, "load", b"{}"),
-    b"result 5 load 2\r\n{}\r\n": words.Result(5, "load", b"{}"),
-    b"result 0 load 0\n\n": words.Result(0, "load", b""),
-    b"result 1 load 1\n\n\n": words.Result(1, "load", b"\n"),
-    b"result 1 load 1\n\r\r\n": words.Result(1, "load", b"\r"),
-    "report 1 größe 3\nabc\n".encode(): words.Report(1, "größe", b"abc"),
-    b"fetch 2147483647 a/b\n": words.Fetch(MAX_INT, "a/b"),
-    b"enrol 4\n\x00\xff\n \n": words.Enrol(b"\x00\xff\n "),
-    b"ping 0\n": words.Ping(0),
-    b"pong 7\n": words.Pong(7),
-    b"open 1 2\n{}\n": words.Open(1, b"{}"),
-    b"data 1 1\n\xff\n": words.Data(1, b"\xff"),
-    b"resize 1 80 25\n": words.Resize(1, 80, 25),
-    b"close 1 0\n": words.Close(1, 0),
+    b"hello 2 1.0\n": messages.Hello(2, "1.0"),
+    b"hello 1 1.0\r\n": messages.Hello(1, "1.0"),
+    b"result 5 load 2\n{}\n": messages.Result(5, "load", b"{}"),
+    b"result 5 load 2\r\n{}\r\n": messages.Result(5, "load", b"{}"),
+    b"result 0 load 0\n\n": messages.Result(0, "load", b""),
+    b"result 1 load 1\n\n\n": messages.Result(1, "load", b"\n"),
+    b"result 1 load 1\n\r\r\n": messages.Result(1, "load", b"\r"),
+    "report 1 größe 3\nabc\n".encode(): messages.Report(1, "größe", b"abc"),
+    b"fetch 2147483647 a/b\n": messages.Fetch(MAX_INT, "a/b"),
+    b"enrol 4\n\x00\xff\n \n": messages.Enrol(b"\x00\xff\n "),
+    b"ping 0\n": messages.Ping(0),
+    b"pong 7\n": messages.Pong(7),
+    b"open 1 2\n{}\n": messages.Open(1, b"{}"),
+    b"data 1 1\n\xff\n": messages.Data(1, b"\xff"),
+    b"resize 1 80 25\n": messages.Resize(1, 80, 25),
+    b"close 1 0\n": messages.Close(1, 0),
 }
 TO_AGENT = {
-    b"check load 3 2\n{}\n": words.Check("load", 3, b"{}"),
-    b"reload\n": words.Reload(),
-    b"reload\r\n": words.Reload(),
-    b"error you did wrong,  twice \n": words.Error("you did wrong,  twice "),
-    b"error\n": words.Error(""),
-    b"error \n": words.Error(""),
-    b"accepted 30\n": words.Accepted(30),
-    b"redirect host:4166\n": words.Redirect("host:4166"),
-    b"redirect [::1]:4166\n": words.Redirect("[::1]:4166"),
-    b"schedule 1 2\n{}\n": words.Schedule(1, b"{}"),
-    b"ack 1000\n": words.Ack(1_000),
-    b"file 1 x 0\n\n": words.File(1, "x", b""),
-    b"upgrade 1 2\n{}\n": words.Upgrade(1, b"{}"),
-    b"enrolled 3\nPEM\n": words.Enrolled(b"PEM"),
-    b"ping 1\n": words.Ping(1),
-    b"dance with me\n": words.Strange("dance with me"),
-    b"hello 2 1.0\n": words.Strange("hello 2 1.0"),
-    b"\n": words.Strange(""),
-    b"Reload\n": words.Strange("Reload"),
-    b" reload\n": words.Strange(" reload"),
+    b"check load 3 2\n{}\n": messages.Check("load", 3, b"{}"),
+    b"reload\n": messages.Reload(),
+    b"reload\r\n": messages.Reload(),
+    b"error you did wrong,  twice \n": messages.Error("you did wrong,  twice "),
+    b"error\n": messages.Error(""),
+    b"error \n": messages.Error(""),
+    b"accepted 30\n": messages.Accepted(30),
+    b"redirect host:4166\n": messages.Redirect("host:4166"),
+    b"redirect [::1]:4166\n": messages.Redirect("[::1]:4166"),
+    b"schedule 1 2\n{}\n": messages.Schedule(1, b"{}"),
+    b"ack 1000\n": messages.Ack(1_000),
+    b"file 1 x 0\n\n": messages.File(1, "x", b""),
+    b"upgrade 1 2\n{}\n": messages.Upgrade(1, b"{}"),
+    b"enrolled 3\nPEM\n": messages.Enrolled(b"PEM"),
+    b"ping 1\n": messages.Ping(1),
+    b"dance with me\n": messages.Strange("dance with me"),
+    b"hello 2 1.0\n": messages.Strange("hello 2 1.0"),
+    b"\n": messages.Strange(""),
+    b"Reload\n": messages.Strange("Reload"),
+    b" reload\n": messages.Strange(" reload"),
 }
 
 BAD_NUMBERS = [
@@ -112,7 +120,7 @@ def test_an_agent_is_as_strict_with_numbers(line):
 
 @pytest.mark.parametrize("number", [0, 1, 9, 10, 2_147_483_646, MAX_INT])
 def test_every_int32_without_a_sign_is_a_number(number):
-    assert Parser(to_helen=True).feed(b"ping %d\n" % number) == [words.Ping(number)]
+    assert Parser(to_helen=True).feed(b"ping %d\n" % number) == [messages.Ping(number)]
 
 
 # Promise: AGENT-2
@@ -172,7 +180,7 @@ def test_invalid_utf8_is_refused(bad):
 
 def test_an_agent_goes_on_after_a_command_that_it_does_not_know():
     parser = Parser(to_helen=False)
-    assert parser.feed(b"sing 1 2\nreload\n") == [words.Strange("sing 1 2"), words.Reload()]
+    assert parser.feed(b"sing 1 2\nreload\n") == [messages.Strange("sing 1 2"), messages.Reload()]
 
 
 # Promise: AGENT-1
@@ -181,7 +189,7 @@ def test_a_line_of_exactly_the_limit_passes_and_one_more_byte_does_not(end):
     software = "x" * (MAX_LINE_BYTES - len("hello 2 "))
     line = f"hello 2 {software}".encode()
     assert len(line) == MAX_LINE_BYTES == 8_192
-    assert Parser(to_helen=True).feed(line + end) == [words.Hello(2, software)]
+    assert Parser(to_helen=True).feed(line + end) == [messages.Hello(2, software)]
     assert "8192" in faults(line + b"x" + end)
 
 
@@ -200,7 +208,10 @@ def test_a_blob_of_exactly_the_limit_passes_and_one_more_byte_does_not():
     body = bytes(range(256)) * (MAX_BLOB_BYTES // 256)
     assert len(body) == MAX_BLOB_BYTES == 1_048_576
     parser = Parser(to_helen=True)
-    assert parser.feed(b"result 1 a 1048576\n" + body + b"\nping 1\n") == [words.Result(1, "a", body), words.Ping(1)]
+    assert parser.feed(b"result 1 a 1048576\n" + body + b"\nping 1\n") == [
+        messages.Result(1, "a", body),
+        messages.Ping(1),
+    ]
     # The header alone is enough: not a byte of such a blob is read.
     assert "1048577" in faults(b"result 1 a 1048577\n")
     assert "1048577" in faults(b"check a 1 1048577\n", to_helen=False)
@@ -208,7 +219,7 @@ def test_a_blob_of_exactly_the_limit_passes_and_one_more_byte_does_not():
 
 def test_data_of_a_terminal_has_a_smaller_limit():
     body = b"\n" * MAX_DATA_BYTES
-    assert Parser(to_helen=True).feed(b"data 1 16384\n" + body + b"\n") == [words.Data(1, body)]
+    assert Parser(to_helen=True).feed(b"data 1 16384\n" + body + b"\n") == [messages.Data(1, body)]
     assert "16385" in faults(b"data 1 16385\n")
 
 
@@ -225,7 +236,7 @@ def test_a_blob_without_its_end_of_line_is_refused_as_soon_as_that_is_known(tail
 def test_after_a_fault_all_is_dropped():
     parser = Parser(to_helen=True)
     heard = parser.feed(b"ping 1\nping x\nping 2\n")
-    assert heard[0] == words.Ping(1)
+    assert heard[0] == messages.Ping(1)
     assert "bad number" in reason(heard[1])
     assert len(heard) == 2
     assert parser.feed(b"ping 3\n") == []
@@ -239,16 +250,16 @@ def test_a_big_blob_in_single_bytes_costs_no_more_than_its_bytes():
     for count in range(200_000):
         assert parser.feed(b"x") == []
         assert parser.held_bytes == count + 1
-    assert parser.feed(b"\n") == [words.Result(1, "a", b"x" * 200_000)]
+    assert parser.feed(b"\n") == [messages.Result(1, "a", b"x" * 200_000)]
     assert parser.held_bytes == 0
 
 
 def test_a_line_after_a_blob_is_read_as_soon_as_it_is_whole():
     parser = Parser(to_helen=True)
     assert parser.feed(b"result 1 a 1000\n" + b"x" * 500) == []
-    assert parser.feed(b"x" * 500 + b"\npi") == [words.Result(1, "a", b"x" * 1_000)]
-    assert parser.feed(b"ng 1\npin") == [words.Ping(1)]
-    assert parser.feed(b"g 2\n") == [words.Ping(2)]
+    assert parser.feed(b"x" * 500 + b"\npi") == [messages.Result(1, "a", b"x" * 1_000)]
+    assert parser.feed(b"ng 1\npin") == [messages.Ping(1)]
+    assert parser.feed(b"g 2\n") == [messages.Ping(2)]
 
 
 def in_pieces(data: bytes, cuts: list[int]) -> list[bytes]:

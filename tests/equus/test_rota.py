@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.now import Now
-from scale0.equus.rota import (
+from scale0.kernel.clock import Now
+from scale0.monitoring.agent.core.check_schedule import (
     FIRST_RUN_SECONDS,
     LATE_SECONDS,
     MAX_SCHEDULED,

@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.now import Now
-from scale0.base.step import Step
-from scale0.equus.seen import FORGET_SECONDS, MAX_FOREIGN_BYTES, MAX_RANGES, MAX_SPOOLS, Seen, Spools, is_spool
-from scale0.store.checks import DropSpool, PutSpool, SpoolRow
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.monitoring.helen.core.deduplication import (
+    FORGET_SECONDS,
+    MAX_FOREIGN_BYTES,
+    MAX_RANGES,
+    MAX_SPOOLS,
+    Seen,
+    Spools,
+    is_spool,
+)
+from scale0.storage.check_rows import DropSpool, PutSpool, SpoolRow
 
 NOW = Now(1_000.0, 1_900_000_000.0)
 

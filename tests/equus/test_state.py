@@ -8,8 +8,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.equus.flapping import FlapRule
-from scale0.equus.state import CheckState, from_row, to_row
+from scale0.monitoring.helen.core.check_state import CheckState, from_row, to_row
+from scale0.monitoring.helen.core.flapping import FlapRule
 from tests.equus.test_flapping import naive_flaps, naive_percent
 
 STATES = ["ok", "warning", "critical", "unknown"]

@@ -8,9 +8,9 @@ from hypothesis import given as given_by
 from hypothesis import strategies as st
 
 from scale0.config import CheckDefinition, Downtime, Flapping, Silence
-from scale0.equus.book import Book
-from scale0.equus.state import CheckState
-from scale0.equus.suppression import causes, covered
+from scale0.monitoring.helen.core.check_rules import Book
+from scale0.monitoring.helen.core.check_state import CheckState
+from scale0.monitoring.helen.core.suppression import causes, covered
 
 DOWN = CheckState(state="critical", hard=True)
 WARNING = CheckState(state="warning", hard=True)

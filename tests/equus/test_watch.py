@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import Refusal, StoreError
-from scale0.base.limits import Limits
-from scale0.base.step import Step
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Flapping
-from scale0.equus.book import MATCHES
-from scale0.equus.incidents import RECENT, SWEEP_LIMIT
-from scale0.equus.looks import SLICE
-from scale0.equus.results import MAX_MESSAGE_CHARS
-from scale0.equus.watch import Watch, WatchRows
-from scale0.events.columns import Metric
-from scale0.store.checks import CheckStateRow, DropCheckState, PutCheckState, ReadCheckStates, ReadIncidents
+from scale0.history.events.columns import Metric
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal, StoreError
+from scale0.kernel.limits import Limits
+from scale0.monitoring.helen.core.check_rules import MATCHES
+from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.incidents import RECENT, SWEEP_LIMIT
+from scale0.monitoring.helen.core.reevaluation import SLICE
+from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS
+from scale0.storage.check_rows import CheckStateRow, DropCheckState, PutCheckState, ReadCheckStates, ReadIncidents
 from tests.equus.test_state import Oracle
 from tests.equus.watch_world import START, World
 

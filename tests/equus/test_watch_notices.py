@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from scale0.base.step import Question, Step
 from scale0.config import CheckDefinition, Downtime, Flapping, Reaction, Silence
-from scale0.equus.notices import GIVE_UP_SECONDS, MAX_NOTICES, MAX_SUBMITS, Notice, Outbox
-from scale0.equus.watched import BOOK_ROW
-from scale0.store.checks import PutCheckState, PutNotice, ReadNotices
+from scale0.kernel.effects import Question, Step
+from scale0.monitoring.helen.core.monitored_agent import BOOK_ROW
+from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS, MAX_NOTICES, MAX_SUBMITS, Notice, Outbox
+from scale0.storage.check_rows import PutCheckState, PutNotice, ReadNotices
 from tests.equus.watch_world import START, World
 
 PAGER = Reaction(name="pager", type="webhook", url="http://h/")

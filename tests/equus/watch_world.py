@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scale0.base.errors import Refusal
-from scale0.base.now import Now
-from scale0.base.step import Question, Step
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Reaction, Silence
-from scale0.equus.notices import Submit
-from scale0.equus.results import Finding
-from scale0.equus.watch import Answered, Watch, WatchRows
-from scale0.events.columns import Metric
-from scale0.events.journal import Journal, read
-from scale0.store.checks import ReadCheckStates, ReadIncidents, ReadNotices
-from scale0.store.memory import MemoryStore
+from scale0.history.events.columns import Metric
+from scale0.history.events.journal import Journal, read
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Question, Step
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.helen.core.evaluation import Answered, Watch, WatchRows
+from scale0.monitoring.helen.core.notifications import Submit
+from scale0.monitoring.protocol.results import Finding
+from scale0.storage.check_rows import ReadCheckStates, ReadIncidents, ReadNotices
+from scale0.storage.memory.store import MemoryStore
 
 START = 1_000_000_000.0
 PAGE = 7

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.events.changes import ConfigChanged, ConfigConflict, ManagementCommanded
-from scale0.events.checks import (
+from scale0.history.events.changes import ConfigChanged, ConfigConflict, ManagementCommanded
+from scale0.history.events.checks import (
     AgentDoubled,
     AgentLate,
     AgentMoved,
@@ -20,7 +20,7 @@ from scale0.events.checks import (
     NoticeDropped,
     NoticeSent,
 )
-from scale0.events.clients import (
+from scale0.history.events.clients import (
     ClientChanged,
     ClientJoined,
     ClientLeft,
@@ -29,9 +29,9 @@ from scale0.events.clients import (
     ClientReplaced,
     ClientSeen,
 )
-from scale0.events.columns import Metric
-from scale0.events.requests import RequestFailed, RequestSummed
-from scale0.events.sources import (
+from scale0.history.events.columns import Metric
+from scale0.history.events.requests import RequestFailed, RequestSummed
+from scale0.history.events.sources import (
     BrokerClockSuspect,
     BrokerStarted,
     BrokerStateChanged,
@@ -41,10 +41,10 @@ from scale0.events.sources import (
     SourceAlive,
     SourceClockStepped,
 )
-from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskRefused, TaskReopened, TaskSubmitted
+from scale0.history.events.tasks import TaskAttemptEnded, TaskCompleted, TaskRefused, TaskReopened, TaskSubmitted
 
 if TYPE_CHECKING:
-    from scale0.events.event import Event
+    from scale0.history.events.event import Event
 
 OFFER: Final = '{"role":"backend","services":["echo","thumbs"],"slots":4}'
 

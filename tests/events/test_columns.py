@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scale0.events.columns import COLUMN_NAMES, COLUMNS, METRIC_FIELDS, SCHEMA_VERSION, Metric, Row, clip_int
+from scale0.history.events.columns import COLUMN_NAMES, COLUMNS, METRIC_FIELDS, SCHEMA_VERSION, Metric, Row, clip_int
 
 PROMISED = [
     ("source", "string"),

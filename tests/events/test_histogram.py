@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.events.histogram import MIN_SECONDS, ZERO_BUCKET, bucket_of, from_counts, merge, quantile, value_of
+from scale0.history.events.histogram import MIN_SECONDS, ZERO_BUCKET, bucket_of, from_counts, merge, quantile, value_of
 
 seconds = st.floats(min_value=MIN_SECONDS, max_value=1e9)
 histograms = st.dictionaries(st.integers(-900, 900), st.integers(1, 10**9)).map(from_counts)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import StoreError
-from scale0.base.now import Now
-from scale0.events.clients import ClientLost, ClientRefused, ClientSeen
-from scale0.events.columns import Metric, Row
-from scale0.events.journal import STEP_TOLERANCE_US, Journal, read
-from scale0.events.sources import SourceAlive
+from scale0.history.events.clients import ClientLost, ClientRefused, ClientSeen
+from scale0.history.events.columns import Metric, Row
+from scale0.history.events.journal import STEP_TOLERANCE_US, Journal, read
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.kernel.errors import StoreError
 from tests.events.samples import SAMPLES
 
 

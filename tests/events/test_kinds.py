@@ -7,14 +7,14 @@ import re
 import msgspec
 import pytest
 
-from scale0.base.now import Now
-from scale0.base.step import Step
-from scale0.events.changes import ConfigChanged
-from scale0.events.clients import ClientJoined
-from scale0.events.columns import COLUMN_NAMES
-from scale0.events.journal import Journal, read
-from scale0.events.kinds import KINDS, NOUNS, by_kind
-from scale0.events.requests import RequestFailed, RequestSummed
+from scale0.history.events.changes import ConfigChanged
+from scale0.history.events.clients import ClientJoined
+from scale0.history.events.columns import COLUMN_NAMES
+from scale0.history.events.journal import Journal, read
+from scale0.history.events.kinds import KINDS, NOUNS, by_kind
+from scale0.history.events.requests import RequestFailed, RequestSummed
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
 from tests.events.samples import SAMPLES
 
 PROMISED = {

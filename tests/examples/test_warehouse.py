@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scale0.pipeline.hours import DAY_US, HOUR_US, to_time
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 from tests.cli.shell import EXAMPLES
 from tests.docs.blocks import read_page
 from tests.docs.machines import machines

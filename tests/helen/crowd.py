@@ -16,17 +16,17 @@ import signal
 import sys
 from pathlib import Path
 
-from scale0.equus.agent_line import AgentSession
-from scale0.equus.results import OK, Finding
-from scale0.equus.rota import Rota
-from scale0.events.columns import Metric
-from scale0.io.agent.agent import Agent, Facts
-from scale0.io.agent.clock import read_boot_id
-from scale0.io.agent.link import Link, client_context
-from scale0.io.agent.plan import Plan
-from scale0.io.agent.runs import Inline, Runs
-from scale0.io.agent.spool import Spool
-from scale0.io.agent.threads import Threads
+from scale0.history.events.columns import Metric
+from scale0.monitoring.agent.core.check_schedule import Rota
+from scale0.monitoring.agent.core.session import AgentSession
+from scale0.monitoring.agent.edge.agent import Agent, Facts
+from scale0.monitoring.agent.edge.clock import read_boot_id
+from scale0.monitoring.agent.edge.running_checks import Inline, Runs
+from scale0.monitoring.agent.edge.schedule_file import Plan
+from scale0.monitoring.agent.edge.spool import Spool
+from scale0.monitoring.agent.edge.thread_pool import Threads
+from scale0.monitoring.agent.edge.tls_client import Link, client_context
+from scale0.monitoring.protocol.results import OK, Finding
 
 SPOOL_BYTES = 16 * 1024 * 1024
 

@@ -18,17 +18,17 @@ from typing import Any
 
 import uvloop
 
-from scale0.base.now import Now
-from scale0.base.step import Message, Step
-from scale0.events.journal import Journal
-from scale0.io.clock import read_now
-from scale0.io.commits import Commits
-from scale0.io.helen.door import TlsDoor
-from scale0.io.helen.process import sweep_often
-from scale0.io.helen.tls import server_context
-from scale0.io.process import SWITCH_SECONDS
-from scale0.io.runner import Runner
-from scale0.store.memory import MemoryStore
+from scale0.broker.main.process import SWITCH_SECONDS
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.runner import Runner
+from scale0.kernel.effects import Message, Step
+from scale0.monitoring.helen.edge.process import sweep_often
+from scale0.monitoring.helen.edge.tls import server_context
+from scale0.monitoring.helen.edge.tls_server import TlsDoor
+from scale0.storage.memory.store import MemoryStore
 from tests.helen.certificates import Certificates
 from tests.support.waiting import PATIENCE_SECONDS
 

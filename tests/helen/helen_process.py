@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scale0.io.authority import Authority, create_authority
-from scale0.io.certificates import key_pem, new_key, request_pem
+from scale0.monitoring.pki.authority import Authority, create_authority
+from scale0.monitoring.pki.certificates import key_pem, new_key, request_pem
 from tests.support.broker_process import READY_SECONDS, STOP_SECONDS, BrokerProcess
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS

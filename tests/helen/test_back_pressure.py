@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from scale0.base.now import Now
-from scale0.base.step import Step
-from scale0.events.checks import AgentRefused
-from scale0.events.journal import Journal
-from scale0.io import runner as runners
-from scale0.io.clock import read_now
-from scale0.io.commits import Commits
-from scale0.io.helen.process import watch_disk
-from scale0.io.runner import Runner
-from scale0.store.memory import MemoryStore
+from scale0.history.events.checks import AgentRefused
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.edge import runner as runners
+from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.runner import Runner
+from scale0.kernel.effects import Step
+from scale0.monitoring.helen.edge.process import watch_disk
+from scale0.storage.memory.store import MemoryStore
 from tests.helen.echo import Echo
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from scale0.io.helen import door as rules
-from scale0.io.helen.door import TlsDoor
-from scale0.io.helen.listener import PAUSE_SECONDS
-from scale0.io.helen.tls import server_context
+from scale0.monitoring.helen.edge import tls_server as rules
+from scale0.monitoring.helen.edge.listener import PAUSE_SECONDS
+from scale0.monitoring.helen.edge.tls import server_context
+from scale0.monitoring.helen.edge.tls_server import TlsDoor
 from tests.helen.certificates import Certificates
 from tests.support.waiting import until
 

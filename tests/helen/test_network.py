@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from scale0.client.client import Client
-from scale0.client.errors import CallError
 from scale0.client.worker import Worker
+from scale0.errors import CallError
 from tests.helen.helen_process import Agent, HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from scale0.config import ClientConfig, HelenConfig, MailServer, NoticeCommand, Reaction
-from scale0.io.helen.notify import Notifier, NotTold, subject_of
+from scale0.monitoring.helen.edge.notifier import Notifier, NotTold, subject_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from scale0.client.client import Client
-from scale0.io.secret_files import TOKEN_FILE
+from scale0.kernel.edge.secret_files import TOKEN_FILE
 from tests.helen.helen_process import HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.journals import journal_events

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from scale0.io.authority import create_authority
-from scale0.io.helen.process import OwnCertificate
+from scale0.monitoring.helen.edge.process import OwnCertificate
+from scale0.monitoring.pki.authority import create_authority
 
 
 def nameless(path: Path) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from scale0.client.client import Client
-from scale0.client.errors import CallError
-from scale0.io.authority import create_authority
-from scale0.io.certificates import key_pem, new_key, request_pem
+from scale0.errors import CallError
+from scale0.monitoring.pki.authority import create_authority
+from scale0.monitoring.pki.certificates import key_pem, new_key, request_pem
 from tests.helen.helen_process import Agent, HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import PATIENCE_SECONDS, until

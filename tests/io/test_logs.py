@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.about import about
-from scale0.io import logs
-from scale0.io.agent import stage0
+from scale0.kernel.edge import log_setup
+from scale0.kernel.log_context import about
+from scale0.monitoring.agent.edge import stage0
 from tests.support.broker_process import broker_process
 
-SOURCES = Path(logs.__file__).resolve().parents[1]
+SOURCES = Path(log_setup.__file__).resolve().parents[1]
 TOKEN = "s0_" + "0123456789abcdef" * 4
 ENROLMENT = f"s1.{'A' * 43}.{'b' * 43}/web-1@helen.example"
 TEXT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<level>[A-Z]+) (?P<who>\S+) (?P<logger>\S+) (?P<text>.*)")
@@ -51,7 +51,7 @@ def logged(form: Any, do: Any, who: str = "east-1", stream: io.StringIO | None =
     target = stream or io.StringIO()
     root = logging.getLogger()
     others = list(root.handlers)
-    logs.log_to_stderr(who, form=form, stream=target)
+    log_setup.log_to_stderr(who, form=form, stream=target)
     mine = [one for one in root.handlers if one not in others]
     try:
         # Ours alone: what a test says may be no text that the test's own report could carry.
@@ -59,7 +59,7 @@ def logged(form: Any, do: Any, who: str = "east-1", stream: io.StringIO | None =
         do(logging.getLogger("scale0.test"))
     finally:
         root.handlers[:] = [
-            *(one for one in others if not isinstance(one.formatter, logs.TextForm | logs.JsonForm)),
+            *(one for one in others if not isinstance(one.formatter, log_setup.TextForm | log_setup.JsonForm)),
             *mine,
         ]
     return target.getvalue()
@@ -148,7 +148,7 @@ def test_any_text_is_one_line_of_json(text, id_):
 
 def test_a_line_has_an_end():
     line = logged("text", lambda log: log.info("x" * 1_000_000))
-    assert len(line) < logs.MAX_TEXT_CHARS + 200
+    assert len(line) < log_setup.MAX_TEXT_CHARS + 200
     assert "900000 characters more" in line
 
 
@@ -203,22 +203,22 @@ def test_a_secret_that_somebody_logs_does_not_leave(secret, form):
     ],
 )
 def test_what_is_no_secret_is_left_as_it_is(innocent):
-    assert logs.redacted(innocent) == innocent
+    assert log_setup.redacted(innocent) == innocent
 
 
 def test_a_process_that_learns_its_name_has_it_from_then_on():
     target = io.StringIO()
-    logs.log_to_stderr("worker", form="json", stream=target)
+    log_setup.log_to_stderr("worker", form="json", stream=target)
     logging.getLogger("scale0.a").info("one")
-    logs.now_called("backend-1")
+    log_setup.now_called("backend-1")
     logging.getLogger("scale0.a").info("two")
     assert [json.loads(line)["who"] for line in target.getvalue().splitlines()] == ["worker", "backend-1"]
 
 
 def test_a_second_call_replaces_the_first():
     first, second = io.StringIO(), io.StringIO()
-    logs.log_to_stderr("a", form="text", stream=first)
-    logs.log_to_stderr("b", level="ERROR", form="text", stream=second)
+    log_setup.log_to_stderr("a", form="text", stream=first)
+    log_setup.log_to_stderr("b", level="ERROR", form="text", stream=second)
     logging.getLogger("scale0.a").warning("quiet")
     logging.getLogger("scale0.a").error("loud")
     assert first.getvalue() == ""
@@ -227,31 +227,31 @@ def test_a_second_call_replaces_the_first():
 
 @pytest.mark.parametrize(("value", "form"), [("json", "json"), ("text", "text"), ("JSON5", "text"), (None, "text")])
 def test_the_environment_chooses_the_form(value, form):
-    assert logs.chosen_form({} if value is None else {logs.FORM_VARIABLE: value}) == form
+    assert log_setup.chosen_form({} if value is None else {log_setup.FORM_VARIABLE: value}) == form
 
 
 @pytest.mark.parametrize(
     ("value", "level"), [("debug", "DEBUG"), ("WARNING", "WARNING"), ("loud", "INFO"), ("", "INFO"), (None, "INFO")]
 )
 def test_the_environment_chooses_the_level_where_nobody_says(value, level, monkeypatch):
-    monkeypatch.delenv(logs.LEVEL_VARIABLE, raising=False)
+    monkeypatch.delenv(log_setup.LEVEL_VARIABLE, raising=False)
     if value is not None:
-        monkeypatch.setenv(logs.LEVEL_VARIABLE, value)
-    logs.log_to_stderr("a", stream=io.StringIO())
+        monkeypatch.setenv(log_setup.LEVEL_VARIABLE, value)
+    log_setup.log_to_stderr("a", stream=io.StringIO())
     assert logging.getLogger().level == getattr(logging, level)
-    logs.log_to_stderr("a", level="ERROR", stream=io.StringIO())
+    log_setup.log_to_stderr("a", level="ERROR", stream=io.StringIO())
     assert logging.getLogger().level == logging.ERROR
 
 
 def test_a_handlers_process_logs_as_its_worker_does_and_others_are_left_alone(monkeypatch):
     before = list(logging.getLogger().handlers)
-    monkeypatch.delenv(logs.WHO_VARIABLE, raising=False)
-    logs.log_as_told()
+    monkeypatch.delenv(log_setup.WHO_VARIABLE, raising=False)
+    log_setup.log_as_told()
     assert logging.getLogger().handlers == before
-    monkeypatch.setenv(logs.WHO_VARIABLE, "backend-1")
-    logs.log_as_told()
+    monkeypatch.setenv(log_setup.WHO_VARIABLE, "backend-1")
+    log_setup.log_as_told()
     formatter = logging.getLogger().handlers[-1].formatter
-    assert isinstance(formatter, logs.TextForm)
+    assert isinstance(formatter, log_setup.TextForm)
     assert formatter.who == "backend-1"
 
 
@@ -281,7 +281,7 @@ def test_every_line_of_ours_says_what_it_is_about():
         if extra is None:
             silent.append(place)
         elif isinstance(extra, ast.Call):
-            reserved += [place for keyword in extra.keywords if keyword.arg in logs.RESERVED]
+            reserved += [place for keyword in extra.keywords if keyword.arg in log_setup.RESERVED]
     assert found > 70
     assert silent == [], "give them extra=about(…); about() alone for what is about the process itself"
     assert reserved == []
@@ -297,7 +297,7 @@ def test_nothing_of_ours_sets_logging_up_in_another_way():
 # Promise: LOG-1
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_stage0_writes_lines_like_the_agents(form, monkeypatch, capfd):
-    monkeypatch.setenv(logs.FORM_VARIABLE, form)
+    monkeypatch.setenv(log_setup.FORM_VARIABLE, form)
     stage0.say('the agent "ended"', "web-1")
     line = capfd.readouterr().err.rstrip("\n")
     if form == "json":
@@ -320,7 +320,7 @@ def test_a_broker_and_a_worker_and_its_children_log_as_json_under_their_names(tm
         "import scale0\n\nworker = scale0.Worker(identity='thumbs-1')\n\n\n"
         "@worker.service('fails', mode='process')\ndef fails():\n    raise ValueError('as it does')\n"
     )
-    monkeypatch.setenv(logs.FORM_VARIABLE, "json")
+    monkeypatch.setenv(log_setup.FORM_VARIABLE, "json")
     with broker_process(tmp_path) as broker:
         command = [sys.executable, "-m", "scale0", "worker", str(tmp_path / "work.py")]
         log = tmp_path / "worker.log"

@@ -14,13 +14,13 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from scale0.base.errors import ConfigError
-from scale0.broker.broker import Broker
+from scale0.broker.core.broker import Broker
+from scale0.broker.main.process import run_broker, serve
 from scale0.config import BrokerConfig
-from scale0.io.process import run_broker, serve
-from scale0.io.secret_files import TOKEN_FILE
-from scale0.store.interface import StoreFailed
-from scale0.store.memory import MemoryStore
+from scale0.kernel.edge.secret_files import TOKEN_FILE
+from scale0.kernel.errors import ConfigError
+from scale0.storage.interface import StoreFailed
+from scale0.storage.memory.store import MemoryStore
 
 pytestmark = pytest.mark.slow
 

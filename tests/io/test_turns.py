@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from scale0.base.now import Now
-from scale0.base.step import Message, Step
-from scale0.events.journal import Journal
-from scale0.io.commits import Commits
-from scale0.io.door import Sent
-from scale0.io.runner import TURN_SECONDS, Runner
-from scale0.store.memory import MemoryStore
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.runner import TURN_SECONDS, Runner
+from scale0.kernel.effects import Message, Step
+from scale0.storage.memory.store import MemoryStore
+from scale0.transport.edge.broker_sockets import Sent
 
 EACH_SECONDS = 0.6 * TURN_SECONDS
 """Two messages are a turn."""

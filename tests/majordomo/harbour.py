@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from scale0.base.step import Question, Step
-from scale0.broker.broker import Broker
+from scale0.broker.core.broker import Broker
+from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
-from scale0.io.compose import compose_broker, start_broker
-from scale0.store.interface import Store
-from scale0.store.memory import MemoryStore
+from scale0.kernel.effects import Question, Step
+from scale0.storage.interface import Store
+from scale0.storage.memory.store import MemoryStore
 from tests.majordomo.town import C02, CLIENT_FINAL_02, CLIENT_REQUEST_02, EMPTY, FINAL_02, READY, REQUEST, W02, Town
 
 SOCKETS = {"frontend", "backend", "peer"}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from scale0.compat.majordomo.frames import CLIENT_DIALECT
 from scale0.config import ServicePolicy
-from scale0.majordomo.frames import CLIENT_DIALECT
 from tests.majordomo.town import (
     C01,
     C02,

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from scale0.majordomo.titanic import pack_frames, read_frames
-from scale0.store.sqlite import SqliteStore
-from scale0.store.task_asks import ListTasks, TaskPage
+from scale0.compat.titanic.services import pack_frames, read_frames
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.storage.task_queries import ListTasks, TaskPage
 from tests.majordomo.harbour import Harbour
 from tests.majordomo.town import C01, C02, CLIENT_FINAL_02, CLIENT_REQUEST_02, DISCONNECT_02, EMPTY, PARTIAL_02, W02
 from tests.majordomo.worker import INTERVAL

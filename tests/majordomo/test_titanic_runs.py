@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from scale0.io.titanic_runs import MAX_UNDER_WAY, METHOD_PREFIX
-from scale0.zerotask.arguments import DEFAULT_RESULT_SECONDS
+from scale0.compat.titanic.request_runs import MAX_UNDER_WAY, METHOD_PREFIX
+from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS
 from tests.majordomo.harbour import Harbour
 from tests.majordomo.town import C02, CLIENT_REQUEST_02, DISCONNECT_02, W02
 from tests.majordomo.worker import INTERVAL

@@ -71,7 +71,7 @@ class Server:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "scale0.management"],
+                [sys.executable, "-P", "-m", "scale0.http"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -35,13 +35,13 @@ def served_at(broker: BrokerProcess, times: int = 1) -> str:
 
 def server_of(broker: BrokerProcess) -> psutil.Process:
     children = psutil.Process(broker.pid).children()
-    return next(one for one in children if "scale0.management" in one.cmdline())
+    return next(one for one in children if "scale0.http" in one.cmdline())
 
 
 # Promise: HTTP-9
 def test_it_is_off_unless_the_file_says_so(tmp_path: Path) -> None:
     with broker_process(tmp_path) as broker:
-        assert not [one for one in psutil.Process(broker.pid).children() if "scale0.management" in one.cmdline()]
+        assert not [one for one in psutil.Process(broker.pid).children() if "scale0.http" in one.cmdline()]
 
 
 # Promise: HTTP-9

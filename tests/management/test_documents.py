@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scale0.io.management_settings import Settings
-from scale0.management.app import create_core, table
-from scale0.management.network import Network
+from scale0.broker.main.http_settings import Settings
+from scale0.http.app import create_core, table
+from scale0.http.network import Network
 from tests.docs import pages
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"

@@ -7,9 +7,9 @@ import json
 import httpx
 import pytest
 
-from scale0.management.access import gate
-from scale0.management.access.gate import MAX_BODY_BYTES, MAX_TARGET_BYTES
-from scale0.management.door import MAX_HEAD_BYTES
+from scale0.http.auth import middleware
+from scale0.http.auth.middleware import MAX_BODY_BYTES, MAX_TARGET_BYTES
+from scale0.http.listener import MAX_HEAD_BYTES
 from tests.management.site import served
 
 pytestmark = pytest.mark.processes
@@ -253,7 +253,7 @@ def test_a_body_that_is_too_large_is_refused(site, chunked, unchanged):
 # Promise: HTTP-5
 def test_a_stranger_may_send_less_than_an_admin(site):
     headers = {"Content-Type": "application/json"}
-    for path, size in (("/session", gate.MAX_LOGIN_BYTES), ("/silences", gate.MAX_SMALL_BODY_BYTES)):
+    for path, size in (("/session", middleware.MAX_LOGIN_BYTES), ("/silences", middleware.MAX_SMALL_BODY_BYTES)):
         said = site.by_token("operator").post(path, content=b" " * (size + 1), headers=headers)
         assert (said.status_code, said.json()["status"]) == (413, 413)
 
@@ -311,12 +311,12 @@ def test_a_query_that_is_not_what_the_route_takes_is_refused(site, query):
 
 
 def test_names_are_compared_in_one_spelling():
-    assert gate.host_name("LocalHost:80") == "localhost"
-    assert gate.host_name("[0:0::1]:80") == gate.host_name("[::1]") == "::1"
-    assert gate.host_name("a:b:c") is None
-    assert gate.host_name("[localhost]") is None
-    assert gate.host_name("") is None
-    assert gate.host_name("localhost:\u0663") is None
+    assert middleware.host_name("LocalHost:80") == "localhost"
+    assert middleware.host_name("[0:0::1]:80") == middleware.host_name("[::1]") == "::1"
+    assert middleware.host_name("a:b:c") is None
+    assert middleware.host_name("[localhost]") is None
+    assert middleware.host_name("") is None
+    assert middleware.host_name("localhost:\u0663") is None
 
 
 # Promise: HTTP-2

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scale0.management.pages import INDEX, read_pages
+from scale0.http.console_pages import INDEX, read_pages
 from tests.management.site import PASSWORD, Server, served
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -71,7 +71,7 @@ def test_a_port_that_is_taken_is_said_in_a_line(broker, tmp_path):
 @pytest.mark.parametrize("line", [b"", b"{", b"[]\n", b'{"nothing": 1}\n', b'{"port": "x"}\n'])
 def test_settings_that_are_none_are_refused(line):
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "scale0.management"],
+        [sys.executable, "-P", "-m", "scale0.http"],
         input=line,
         capture_output=True,
         timeout=PATIENCE_SECONDS,

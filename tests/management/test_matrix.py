@@ -9,11 +9,11 @@ import pytest
 from litestar import get
 from litestar.exceptions import ImproperlyConfiguredException
 
-from scale0.broker.access import RANKS
-from scale0.io.management_settings import Settings
-from scale0.management.app import Route, create_core, table
-from scale0.management.network import Network
-from scale0.management.routes import ROUTES
+from scale0.broker.admin.access import RANKS
+from scale0.broker.main.http_settings import Settings
+from scale0.http.app import Route, create_core, table
+from scale0.http.network import Network
+from scale0.http.routes import ROUTES
 from tests.management.site import ROLES, Site
 
 pytestmark = pytest.mark.processes

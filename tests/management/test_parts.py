@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from scale0.events.histogram import bucket_of
-from scale0.management.desk import matching, paged
-from scale0.management.problem import Problem
-from scale0.management.rings import MAX_SERVICES, NO_RATES, RATE_SAMPLES, RING_SAMPLES, Rings
-from scale0.management.snapshots import MAX_SNAPSHOTS, Snapshots
+from scale0.history.events.histogram import bucket_of
+from scale0.http.cache import MAX_SNAPSHOTS, Snapshots
+from scale0.http.problem import Problem
+from scale0.http.request_context import matching, paged
+from scale0.http.ring_buffers import MAX_SERVICES, NO_RATES, RATE_SAMPLES, RING_SAMPLES, Rings
 
 Row = dict[str, Any]
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 import scale0
-from scale0.management.access.attempts import ADDRESS_BURST, ADDRESS_SECONDS, NAME_BURST, Attempts
-from scale0.management.access.buckets import MAX_KEYS, Buckets
-from scale0.management.problem import Problem
+from scale0.http.auth.login_limits import ADDRESS_BURST, ADDRESS_SECONDS, NAME_BURST, Attempts
+from scale0.http.auth.token_buckets import MAX_KEYS, Buckets
+from scale0.http.problem import Problem
 from tests.client.net import working
 from tests.management.site import API, PASSWORD, Site, served
 from tests.support.waiting import until

@@ -10,9 +10,9 @@ import time
 import psutil
 import pytest
 
-from scale0.management.access.gate import BODY_SECONDS
-from scale0.management.door import HEAD_SECONDS, MAX_ADDRESS_CONNECTIONS, MAX_HEAD_BYTES, SEND_SECONDS
-from scale0.management.server import KEEP_ALIVE_SECONDS
+from scale0.http.auth.middleware import BODY_SECONDS
+from scale0.http.listener import HEAD_SECONDS, MAX_ADDRESS_CONNECTIONS, MAX_HEAD_BYTES, SEND_SECONDS
+from scale0.http.server import KEEP_ALIVE_SECONDS
 from tests.management.site import Site, received
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scale0.io.segments.filters import Choice
-from scale0.io.segments.writer import Writer
-from scale0.management.feed.feed import Feed
-from scale0.management.feed.listener import Listener, Told
+from scale0.history.segments.filters import Choice
+from scale0.history.segments.writer import Writer
+from scale0.http.events.stream import Feed
+from scale0.http.events.subscriber import Listener, Told
 from tests.segments.folders import Folder
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal
-from scale0.events.tasks import TaskSubmitted
-from scale0.io.segments.history import events_of, open_history
-from scale0.io.segments.settings import NOTE_FILE, Settings
-from scale0.io.segments.writer import Writer
-from scale0.management.feed.feed import Feed
-from scale0.store.postgres import PostgresStore
+from scale0.history.events.journal import Journal
+from scale0.history.events.tasks import TaskSubmitted
+from scale0.history.segments.reader import events_of, open_history
+from scale0.history.segments.settings import NOTE_FILE, Settings
+from scale0.history.segments.writer import Writer
+from scale0.http.events.stream import Feed
+from scale0.kernel.clock import Now
+from scale0.storage.postgres.store import PostgresStore
 from tests.management_feed.folders import ALL, seqs, taken
 from tests.management_feed.test_pages import Shown, keys
 from tests.support.postgres import postgres_database, postgres_server, postgres_url

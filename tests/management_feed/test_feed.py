@@ -13,11 +13,11 @@ from unittest.mock import patch
 
 import pytest
 
-from scale0.events.changes import ConfigChanged
-from scale0.io.segments.filters import Choice
-from scale0.management.feed import feed as feeds
-from scale0.management.feed import library, listener, vector
-from scale0.management.feed.feed import Feed, TooMany
+from scale0.history.events.changes import ConfigChanged
+from scale0.history.segments.filters import Choice
+from scale0.http.events import cursor, event_index, subscriber
+from scale0.http.events import stream as feeds
+from scale0.http.events.stream import Feed, TooMany
 from tests.management_feed.folders import ALL, export, folder_at, rest_of, seqs, taken
 from tests.segments.folders import Folder, segment_files
 from tests.support.examples import seeds
@@ -65,7 +65,7 @@ def test_who_comes_back_is_told_all_that_came_after(folder, trim):
         async with feeding(folder.path) as feed:
             export(folder, trim)
             folder.fill(5)
-            back = await feed.listen(ALL, vector.read("east-1:10"))
+            back = await feed.listen(ALL, cursor.read("east-1:10"))
             folder.fill(1)
             told = await rest_of(feed, back, [folder])
             assert seqs(told) == list(range(11, 97))
@@ -97,20 +97,20 @@ def test_whatever_moves_meanwhile_each_event_is_told_once_and_in_order(tmp_path,
         async with feeding(east.path, helen.path) as feed:
             at = ""
             for _ in range(4):
-                one = await feed.listen(ALL, vector.read(at))
+                one = await feed.listen(ALL, cursor.read(at))
                 for _ in range(dice.randrange(1, 6)):
                     move()
                     told += await one.take(0.02)
                 feed.leave(one)
                 at = told[-1].id if told else ""
                 move()
-            one = await feed.listen(ALL, vector.read(at))
+            one = await feed.listen(ALL, cursor.read(at))
             told += await rest_of(feed, one, [east, helen])
         assert not [item for item in told if item.sort != "event"]
         for folder in (east, helen):
             assert seqs(told, folder.source) == list(range(1, folder.last_seq + 1))
 
-    with patch.object(library, "PAGE_EVENTS", 7):
+    with patch.object(event_index, "PAGE_EVENTS", 7):
         asyncio.run(story())
     east.store.close()
     helen.store.close()
@@ -146,7 +146,7 @@ def test_who_was_away_for_too_long_is_told_of_the_newest_only(folder):
             assert json.loads(told[0].data) == {"source": "east-1", "first": 8, "last": 70, "reason": "limit"}
             assert seqs(told) == list(range(71, 101))
 
-    with patch.object(library, "MAX_RESUME_EVENTS", 30):
+    with patch.object(event_index, "MAX_RESUME_EVENTS", 30):
         asyncio.run(story())
 
 
@@ -206,10 +206,10 @@ def test_one_who_does_not_read_is_let_go_and_nobody_waits_for_it(folder):
             assert json.loads(last.data)["reason"] == "slow"
             assert last.id == "east-1:4", "it can come back from what it had"
             assert slow.is_over
-            back = await feed.listen(ALL, vector.read(last.id))
+            back = await feed.listen(ALL, cursor.read(last.id))
             assert seqs(await rest_of(feed, back, [folder])) == list(range(5, 205))
 
-    with patch.object(listener, "MAX_WAITING_EVENTS", 100):
+    with patch.object(subscriber, "MAX_WAITING_EVENTS", 100):
         asyncio.run(story())
 
 
@@ -224,7 +224,7 @@ def test_one_who_reads_on_slowly_is_not_let_go(folder):
             got += await rest_of(feed, back, [folder])
             assert seqs(got) == list(range(1, 601))
 
-    with patch.object(listener, "MAX_WAITING_EVENTS", 100), patch.object(library, "PAGE_EVENTS", 50):
+    with patch.object(subscriber, "MAX_WAITING_EVENTS", 100), patch.object(event_index, "PAGE_EVENTS", 50):
         asyncio.run(story())
 
 

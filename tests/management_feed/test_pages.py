@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 import pytest
 
-from scale0.events.changes import ConfigChanged, ManagementCommanded
-from scale0.io.segments.filters import Choice
-from scale0.io.segments.shelf import Shelf
-from scale0.management.feed import pages, vector
-from scale0.management.feed.library import Library
-from scale0.management.feed.pages import AUDIT_KINDS, page_of
+from scale0.history.events.changes import ConfigChanged, ManagementCommanded
+from scale0.history.segments.catalog import Shelf
+from scale0.history.segments.filters import Choice
+from scale0.http.events import cursor, pages
+from scale0.http.events.event_index import Library
+from scale0.http.events.pages import AUDIT_KINDS, page_of
 from tests.management_feed.folders import ALL, export, folder_at
 from tests.segments.folders import Folder, segment_files
 from tests.support.examples import seeds
@@ -42,7 +42,7 @@ class Shown:
             found.append([json.loads(line.text) for line in page.lines])
             if page.next is None:
                 return found
-            at = vector.read(page.next)
+            at = cursor.read(page.next)
 
 
 def keys(found: list[list[dict[str, Any]]]) -> list[tuple[str, int]]:
@@ -91,7 +91,7 @@ def test_two_sources_are_merged_by_time_and_what_comes_meanwhile_disturbs_nothin
                 export(dice.choice(folders))
             if dice.random() < 0.3:
                 dice.choice(folders).fill(1)
-            page = page_of(shown.library, ALL, vector.read(at), 5)
+            page = page_of(shown.library, ALL, cursor.read(at), 5)
             found.append([json.loads(line.text) for line in page.lines])
             at = page.next
     got = keys(found)

@@ -6,12 +6,12 @@ from unittest.mock import patch
 
 import pytest
 
-from scale0.events.checks import CheckAnswered
-from scale0.events.columns import Metric
-from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
-from scale0.management.feed import pages
-from scale0.management.feed.series import MAX_POINTS, series_of
-from scale0.management.feed.story import story_of
+from scale0.history.events.checks import CheckAnswered
+from scale0.history.events.columns import Metric
+from scale0.history.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
+from scale0.http.events import pages
+from scale0.http.events.check_series import MAX_POINTS, series_of
+from scale0.http.events.task_timeline import story_of
 from tests.management_feed.folders import export, folder_at
 from tests.management_feed.test_pages import Shown
 

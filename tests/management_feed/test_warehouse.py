@@ -13,14 +13,14 @@ from unittest.mock import patch
 
 import pytest
 
-from scale0.cli.report import REPORTS
-from scale0.cli.report_show import as_json
-from scale0.management import warehouse
-from scale0.management.offloop import Busy, OffLoop, TooLate
-from scale0.management.warehouse import Asked, Stock, Unavailable, reports
-from scale0.pipeline.hours import DAY_US
-from scale0.pipeline.reports.catalogue import MAKERS, make
-from scale0.pipeline.reports.desk import Question
+from scale0.cli.pipeline.report import REPORTS
+from scale0.cli.pipeline.report_output import as_json
+from scale0.http import warehouse
+from scale0.http.thread_pool import Busy, OffLoop, TooLate
+from scale0.http.warehouse import Asked, Stock, Unavailable, reports
+from scale0.pipeline.reports.catalog import MAKERS, make
+from scale0.pipeline.reports.query import Question
+from scale0.pipeline.time_ranges import DAY_US
 from tests.pipeline import reports_made as world
 
 EVER = Asked()

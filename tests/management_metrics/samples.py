@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from scale0.events.histogram import bucket_of, from_counts
-from scale0.management.metrics.sample import Health, Sample, Watched, sample_of
+from scale0.history.events.histogram import bucket_of, from_counts
+from scale0.http.metrics.sample import Health, Sample, Watched, sample_of
 
 STATUS: dict[str, Any] = {
     "broker": "east-1",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scale0.management.metrics.catalogue import CATALOGUE
+from scale0.http.metrics.catalog import CATALOGUE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "exports.md"
 BEGIN = "<!-- metrics: made by tests/management_metrics/table.py -->\n"

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from scale0.config import BrokerConfig, Export, parse
-from scale0.management.metrics.catalogue import CATALOGUE
+from scale0.http.metrics.catalog import CATALOGUE
 from tests.management_metrics import table
 from tests.management_metrics.dashboard import DASHBOARD, queries, variables
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scale0.io.secret_files import TOKEN_FILE
-from scale0.management.metrics import lookout as module
-from scale0.management.metrics.lookout import Lookout
-from scale0.management.network import Network
-from scale0.management.problem import Problem
+from scale0.http.metrics import sampler as module
+from scale0.http.metrics.sampler import Lookout
+from scale0.http.network import Network
+from scale0.http.problem import Problem
+from scale0.kernel.edge.secret_files import TOKEN_FILE
 from tests.helen.helen_process import HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.waiting import PATIENCE_SECONDS

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.events.histogram import Histogram, bucket_of, from_counts, merge
-from scale0.management.metrics.buckets import BOUNDS, since, spread
-from scale0.management.metrics.catalogue import CATALOGUE
-from scale0.management.metrics.fold import MAX_SERVICES, OTHER, Fold
-from scale0.management.metrics.model import Metric, metrics_of
-from scale0.management.metrics.sample import Sample, counted, sample_of
+from scale0.history.events.histogram import Histogram, bucket_of, from_counts, merge
+from scale0.http.metrics.buckets import BOUNDS, since, spread
+from scale0.http.metrics.cardinality import MAX_SERVICES, OTHER, Fold
+from scale0.http.metrics.catalog import CATALOGUE
+from scale0.http.metrics.model import Metric, metrics_of
+from scale0.http.metrics.sample import Sample, counted, sample_of
 from tests.management_metrics.samples import STATUS, big, queue, rates, whole
 
 

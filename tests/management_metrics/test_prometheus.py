@@ -11,11 +11,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from scale0.management.metrics.current import Current
-from scale0.management.metrics.fold import Fold
-from scale0.management.metrics.model import metrics_of
-from scale0.management.metrics.prometheus import wants_openmetrics, written
-from scale0.management.metrics.sample import sample_of
+from scale0.http.metrics.cardinality import Fold
+from scale0.http.metrics.current import Current
+from scale0.http.metrics.model import metrics_of
+from scale0.http.metrics.prometheus import wants_openmetrics, written
+from scale0.http.metrics.sample import sample_of
 from tests.management_metrics.samples import STATUS, big, rates, whole
 
 NASTY = 'a "quoted" \\ name,\nwith=lines{} and ünïcode'

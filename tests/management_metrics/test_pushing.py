@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from scale0.config import Export
-from scale0.management.metrics import graphite
-from scale0.management.metrics.changes import Before
-from scale0.management.metrics.current import Current
-from scale0.management.metrics.exports import MAX_EXPORTS, exporting, open_sender
-from scale0.management.metrics.pushing import MAX_BACKOFF_SECONDS, Pace, Pusher
-from scale0.management.metrics.sample import Health, Sample, sample_of
-from scale0.management.metrics.senders import Sender
+from scale0.http.metrics import graphite
+from scale0.http.metrics.current import Current
+from scale0.http.metrics.deltas import Before
+from scale0.http.metrics.exports import MAX_EXPORTS, exporting, open_sender
+from scale0.http.metrics.push import MAX_BACKOFF_SECONDS, Pace, Pusher
+from scale0.http.metrics.sample import Health, Sample, sample_of
+from scale0.http.metrics.senders import Sender
 from tests.management_metrics.receivers import Datagrams, carbon, collector, free_port
 from tests.management_metrics.samples import STATUS, rates, whole
 from tests.support import waiting

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.errors import ConfigError
-from scale0.management.metrics import graphite, otlp, places, statsd
-from scale0.management.metrics.changes import Before, remembered
-from scale0.management.metrics.fold import Fold
-from scale0.management.metrics.model import Metric, metrics_of
-from scale0.management.metrics.sample import Sample, sample_of
+from scale0.http.metrics import destinations, graphite, otlp, statsd
+from scale0.http.metrics.cardinality import Fold
+from scale0.http.metrics.deltas import Before, remembered
+from scale0.http.metrics.model import Metric, metrics_of
+from scale0.http.metrics.sample import Sample, sample_of
+from scale0.kernel.errors import ConfigError
 from tests.management_metrics.samples import STATUS, big, queue, rates, whole
 
 GRAPHITE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+ -?\d+(\.\d+)? \d+")
@@ -138,13 +138,13 @@ def test_a_batch_for_otlp_holds_every_metric_but_information():
     ],
 )
 def test_an_address_is_taken_apart(address, place):
-    assert places.host_and_port("graphite", address) == place
+    assert destinations.host_and_port("graphite", address) == place
 
 
 @pytest.mark.parametrize("address", ["", ":2003", "host:", "host:0", "host:70000", "host:٣", "a b:1", "http://h:1"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigError):
-        places.host_and_port("graphite", address)
+        destinations.host_and_port("graphite", address)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_an_address_that_is_none_is_refused(address):
     ],
 )
 def test_an_otlp_address_becomes_a_url(address, url):
-    assert places.otlp_url(address) == url
+    assert destinations.otlp_url(address) == url
 
 
 def test_an_address_is_shown_without_what_is_secret_in_it():
-    assert places.shown("https://me:secret@otel.example/v1?key=secret") == "https://otel.example/v1"
-    assert places.shown("me:secret@otel.example:4318") == "otel.example:4318"
+    assert destinations.shown("https://me:secret@otel.example/v1?key=secret") == "https://otel.example/v1"
+    assert destinations.shown("me:secret@otel.example:4318") == "otel.example:4318"
     with pytest.raises(ConfigError) as caught:
-        places.otlp_url("ftp://me:secret@otel.example")
+        destinations.otlp_url("ftp://me:secret@otel.example")
     assert "secret" not in str(caught.value)
 
 
@@ -171,19 +171,19 @@ def test_an_address_is_shown_without_what_is_secret_in_it():
 def test_headers_come_from_a_file_and_are_never_said(tmp_path):
     file = tmp_path / "headers"
     file.write_text("# for the collector\n\nAuthorization: Bearer abc: def\nX-Scope-OrgID: 1\n")
-    assert places.read_headers(str(file)) == {"Authorization": "Bearer abc: def", "X-Scope-OrgID": "1"}
-    assert places.read_headers("") == {}
+    assert destinations.read_headers(str(file)) == {"Authorization": "Bearer abc: def", "X-Scope-OrgID": "1"}
+    assert destinations.read_headers("") == {}
     for bad in ("no-colon-secret", "Bad Name: secret", "A: secret\x07"):
         file.write_text(f"{bad}\n")
         with pytest.raises(ConfigError) as caught:
-            places.read_headers(str(file))
+            destinations.read_headers(str(file))
         assert "line 1" in str(caught.value)
         assert "secret" not in str(caught.value)
     with pytest.raises(ConfigError, match="No such file"):
-        places.read_headers(str(tmp_path / "absent"))
+        destinations.read_headers(str(tmp_path / "absent"))
     file.write_bytes(b"A: " + b"x" * 100_000)
     with pytest.raises(ConfigError, match="more than"):
-        places.read_headers(str(file))
+        destinations.read_headers(str(file))
 
 
 def test_without_opentelemetry_it_is_said_what_to_install(monkeypatch):

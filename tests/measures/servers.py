@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from scale0.equus.results import Finding
-from scale0.events.columns import Metric
-from scale0.io.measures.registry import BuiltIn, built_in
+from scale0.history.events.columns import Metric
+from scale0.monitoring.checks.registry import BuiltIn, built_in
+from scale0.monitoring.protocol.results import Finding
 
 OVER = b"this server ends"
 

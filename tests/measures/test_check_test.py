@@ -8,8 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from scale0.cli import check_test, faults
-from scale0.io.measures.registry import BUILT_IN
+from scale0.cli.common import errors
+from scale0.cli.monitoring import check_test
+from scale0.monitoring.checks.registry import BUILT_IN
 
 
 def typed(*words):
@@ -76,7 +77,7 @@ def test_without_a_name_it_says_which_there_are():
 def test_a_name_that_is_none_is_told_the_nearest():
     done = typed("dsk")
     assert done.exit_code != 0
-    assert isinstance(done.exception, SystemExit | faults.Trouble)
+    assert isinstance(done.exception, SystemExit | errors.Trouble)
     assert "there is no built-in check dsk" in done.output
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.io.measures import dns_message
+from scale0.monitoring.checks import dns_message
 from tests.measures.servers import metrics, run, tcp_server, udp_server
 
 POINTER = b"\xc0\x0c"
@@ -179,7 +179,7 @@ def test_a_name_that_points_in_a_circle_or_nowhere_ends(name):
 
 
 def test_the_servers_of_this_machine_are_read(tmp_path, monkeypatch):
-    from scale0.io.measures import dns
+    from scale0.monitoring.checks import dns
 
     file = tmp_path / "resolv.conf"
     file.write_text("# any\nsearch x\nnameserver 127.0.0.1\nnameserver\nnameserver ::1 # more\n")

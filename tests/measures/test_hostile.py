@@ -10,13 +10,13 @@ from typing import Any
 import psutil
 import pytest
 
-from scale0.equus.plugin_words import MAX_ARGS_BYTES
-from scale0.equus.results import write_result
-from scale0.io.measures import certificates, disk
-from scale0.io.measures.aside import Aside
-from scale0.io.measures.file_age import matching
-from scale0.io.measures.registry import built_in
-from scale0.io.measures.run import Deadline, Failed, Kept, Run
+from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
+from scale0.monitoring.checks import certificates, disk
+from scale0.monitoring.checks.blocking_calls import Aside
+from scale0.monitoring.checks.check_run import Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.file_age import matching
+from scale0.monitoring.checks.registry import built_in
+from scale0.monitoring.protocol.results import write_result
 from tests.measures.servers import certificate, metrics, run, tcp_server
 
 

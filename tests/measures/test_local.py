@@ -12,10 +12,10 @@ import time
 import psutil
 import pytest
 
-from scale0.io.measures import disk, memory, tcp
-from scale0.io.measures.aside import Aside
-from scale0.io.measures.registry import built_in
-from scale0.io.measures.run import MIN_SECONDS, Deadline, Failed, Kept, Run
+from scale0.monitoring.checks import disk, memory, tcp
+from scale0.monitoring.checks.blocking_calls import Aside
+from scale0.monitoring.checks.check_run import MIN_SECONDS, Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.registry import built_in
 from tests.measures.servers import again, metrics, run
 from tests.support.waiting import until
 
@@ -281,7 +281,7 @@ def test_a_file_from_the_future_is_new(tmp_path):
 
 
 def test_names_that_are_no_unicode_can_still_be_told(tmp_path):
-    from scale0.equus.results import write_result
+    from scale0.monitoring.protocol.results import write_result
 
     with open(os.fsencode(tmp_path) + b"/\xff.log", "wb"):
         pass

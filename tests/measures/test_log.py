@@ -8,8 +8,8 @@ import time
 import msgspec
 import pytest
 
-from scale0.io.measures import log, log_position
-from scale0.io.measures.registry import built_in
+from scale0.monitoring.checks import log, log_position
+from scale0.monitoring.checks.registry import built_in
 from tests.measures.servers import again, metrics, run
 
 

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from scale0.equus.results import UNKNOWN
-from scale0.io.measures import ntp, ping
-from scale0.io.measures.aside import Aside
-from scale0.io.measures.run import Deadline, Failed, Kept, Run
-from scale0.io.measures.sockets import Address
+from scale0.monitoring.checks import ntp, ping
+from scale0.monitoring.checks.blocking_calls import Aside
+from scale0.monitoring.checks.check_run import Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.sockets import Address
+from scale0.monitoring.protocol.results import UNKNOWN
 from tests.measures.servers import metrics, run, udp_server
 
 pytestmark = pytest.mark.processes

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.equus.results import read_result, write_result
-from scale0.io.measures.registry import BUILT_IN, TABLE, args_of, built_in
-from scale0.io.measures.run import MAX_KEPT, Kept
+from scale0.monitoring.checks.check_run import MAX_KEPT, Kept
+from scale0.monitoring.checks.registry import BUILT_IN, TABLE, args_of, built_in
+from scale0.monitoring.protocol.results import read_result, write_result
 from tests.measures.servers import run
 
 CHECKS = {
@@ -120,7 +120,7 @@ def test_what_is_kept_between_runs_is_bounded():
 @pytest.mark.processes
 def test_an_agent_imports_only_what_it_uses():
     code = (
-        "import sys; from scale0.io.measures.registry import BUILT_IN; BUILT_IN['load'].run(b'', 1);"
+        "import sys; from scale0.monitoring.checks.registry import BUILT_IN; BUILT_IN['load'].run(b'', 1);"
         "print([m for m in ('http.client', 'psutil', 'ssl', 'zmq', 'click') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

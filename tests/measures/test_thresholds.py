@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.equus.thresholds import MAX_RANGE_CHARS, Range, judge
+from scale0.monitoring.checks.thresholds import MAX_RANGE_CHARS, Range, judge
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 

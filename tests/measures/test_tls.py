@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.io.measures.certificates import read_certificate
+from scale0.monitoring.checks.certificates import read_certificate
 from tests.measures.servers import certificate, hold, metrics, run, tcp_server, tls_server
 
 

@@ -31,7 +31,7 @@ worker = scale0.Worker()
 def hello(name: str = "world") -> str:
     return f"Hello, {name}!"
 """
-PAGES = "scale0/management/pages"
+PAGES = "scale0/http/pages"
 ANSWER_SECONDS = 10
 
 

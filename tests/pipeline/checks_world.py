@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.families.checks import Checks
-from scale0.pipeline.families.checks_carry import CARRY as CARRY_SLAB
-from scale0.pipeline.hours import Stretch, hour_of, to_us
+from scale0.pipeline.aggregations.checks import Checks
+from scale0.pipeline.aggregations.checks_state import CARRY as CARRY_SLAB
 from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.time_ranges import Stretch, hour_of, to_us
 from tests.pipeline import oracle_checks as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
 

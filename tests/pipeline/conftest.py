@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """As a run starts it for few events, with a core and two gigabytes."""
-    from scale0.pipeline.session import start
+    from scale0.pipeline.spark_session import start
 
     session = start("local[1]", {"spark.driver.memory": "2g"}, events=0)
     yield session

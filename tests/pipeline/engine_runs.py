@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scale0.pipeline import reading
 from scale0.pipeline.engine import runs
-from scale0.pipeline.session import COMPILED, INTERPRETED
+from scale0.pipeline.spark_session import COMPILED, INTERPRETED
 
 if TYPE_CHECKING:
     import threading

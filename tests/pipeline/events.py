@@ -6,8 +6,8 @@ import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
-from scale0.pipeline.hours import to_time
-from scale0.pipeline.schema import EVENTS
+from scale0.pipeline.event_schema import EVENTS
+from scale0.pipeline.time_ranges import to_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from scale0.pipeline.engine import runs
-from scale0.pipeline.engine.queue import QUEUE
-from scale0.pipeline.hours import HOUR_US
+from scale0.pipeline.engine.backfill_queue import QUEUE
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.registry import table_infos
 from scale0.pipeline.status import Status, status_of
-from scale0.pipeline.warehouse.adoption import Taken, take_in
-from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.time_ranges import HOUR_US
+from scale0.pipeline.warehouse.ingestion import Taken, take_in
 from scale0.pipeline.warehouse.records import Manifest
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.engine_runs import ignore
 from tests.pipeline.warehouse_made import NOW_US, put, rows

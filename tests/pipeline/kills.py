@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from scale0.pipeline import reading, registry
 from scale0.pipeline.engine import advance
-from scale0.pipeline.session import start
+from scale0.pipeline.spark_session import start
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline import naive_history
 from tests.pipeline.engine_runs import Bench, differences

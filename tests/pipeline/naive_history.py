@@ -1,7 +1,8 @@
 """A second, naive generator of histories: plain loops, second by second, with a few truths in them.
 
-Lives here: event dicts (the keys of `scale0.events.journal.read`), and their segments by a schema literal of its own.
-Never here: anything of `src/scale0`: what two programs written apart agree on is less likely to be wrong in both.
+Lives here: event dicts (the keys of `scale0.history.events.journal.read`), and their segments by a schema literal of
+its own. Never here: anything of `src/scale0`: what two programs written apart agree on is less likely to be wrong in
+both.
 
 A history is a small network: two brokers and a Helen; three services, each with one backend; two agents with two checks
 each; tasks now and then. Truths are chosen by name, or by chance.

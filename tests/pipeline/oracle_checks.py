@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from scale0.pipeline.hours import to_us
+from scale0.pipeline.time_ranges import to_us
 
 HOUR = 3_600_000_000
 STATES = ("ok", "warning", "critical", "unknown")

@@ -10,8 +10,8 @@ import random
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from scale0.pipeline.families.incidents_together import LOOKED_AT, NAMED
-from scale0.pipeline.hours import HOUR_US, SECOND_US, day_of, month_of, to_time
+from scale0.pipeline.aggregations.incidents_correlation import LOOKED_AT, NAMED
+from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, day_of, month_of, to_time
 from tests.pipeline.events import START_HOUR, START_US
 
 Subject = tuple[str, str]

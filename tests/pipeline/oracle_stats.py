@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
-from scale0.events import histogram
-from scale0.pipeline.hours import to_time, to_us
+from scale0.history.events import histogram
+from scale0.pipeline.time_ranges import to_time, to_us
 from tests.pipeline.oracle_tasks import closes, micros
 
 Event = dict[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scale0.pipeline.hours import HOUR_US, to_time, to_us
+from scale0.pipeline.time_ranges import HOUR_US, to_time, to_us
 
 Event = dict[str, Any]
 Life = dict[str, Any]

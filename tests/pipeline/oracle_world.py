@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from scale0.pipeline.hours import HOUR_US, SECOND_US, to_us
+from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, to_us
 
 Row = dict[str, Any]
 SILENCE = 150 * SECOND_US

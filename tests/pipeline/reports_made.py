@@ -12,11 +12,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scale0.events.histogram import bucket_of, from_counts, merge, quantile
-from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, Period, month_of, to_time
-from scale0.pipeline.warehouse.attempt import Attempt
-from scale0.pipeline.warehouse.draft import Draft
+from scale0.history.events.histogram import bucket_of, from_counts, merge, quantile
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, Period, month_of, to_time
 from scale0.pipeline.warehouse.records import LEDGER, FileEntry, SlabInfo, TableInfo
+from scale0.pipeline.warehouse.staging import Attempt
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.types import arrow_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.reports_tables import LEDGER_COLUMNS, TABLES
@@ -311,7 +311,7 @@ def slabs() -> dict[str, Rows]:
 
 def write(root: Path, rows: dict[str, Rows], segments: Path | None = None, restated: bool = True) -> Warehouse:
     """A warehouse with these rows; with the events of `segments`, if there are any."""
-    from scale0.pipeline.warehouse.adoption import take_in
+    from scale0.pipeline.warehouse.ingestion import take_in
 
     warehouse = Warehouse(root)
     infos = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scale0.pipeline.hours import Period
+from scale0.pipeline.time_ranges import Period
 
 HISTOGRAM: Final = "array<struct<bucket:int,count:bigint>>"
 AVAILABILITY: Final = {

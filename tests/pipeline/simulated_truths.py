@@ -11,20 +11,20 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from scale0.io.segments.settings import Settings
-from scale0.io.segments.writer import Writer
-from scale0.store.sqlite import SqliteStore
-from scale0.store.tasks import STATUS_NAMES, EndedTask, OpenTask
-from scale0.testing.broker_node import EPOCH_WALL, BrokerNode, Watch
-from scale0.testing.faults import Faults
-from scale0.testing.plan import make_plan
-from scale0.testing.world import World
+from scale0.history.segments.settings import Settings
+from scale0.history.segments.writer import Writer
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.storage.task_rows import STATUS_NAMES, EndedTask, OpenTask
+from simulator.network.broker import EPOCH_WALL, BrokerNode, Watch
+from simulator.network.faults import Faults
+from simulator.network.world import World
+from simulator.plan import make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from scale0.events.journal import JournalRow
+    from scale0.history.events.journal import JournalRow
 
 FAULTS: Final = (
     *("broker_killed", "broker_killed_before_commit", "broker_killed_after_commit", "broker_loses_power"),

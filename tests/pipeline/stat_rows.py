@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.slab import Slab
+    from scale0.pipeline.data_file import Slab
 
 Row = dict[str, Any]
 

@@ -15,16 +15,16 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
-from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.synth import truths
-from scale0.pipeline.warehouse.adoption import take_in
-from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.time_ranges import HOUR_US
 from scale0.pipeline.warehouse.horizon import horizon
+from scale0.pipeline.warehouse.ingestion import take_in
 from scale0.pipeline.warehouse.inspection import inspect_segments
 from scale0.pipeline.warehouse.listing import list_segments
-from scale0.pipeline.warehouse.places import LocalPlace, RemotePlace
+from scale0.pipeline.warehouse.segment_sources import LocalPlace, RemotePlace
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
+from simulator.history import truths
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, SECOND, START_US, put, rows, run, seqs, table
 
 
@@ -119,7 +119,7 @@ def test_where_no_link_can_be_had_it_is_a_copy(warehouse, segments, monkeypatch)
         raise OSError(18, "Invalid cross-device link")
 
     with monkeypatch.context() as patch:
-        patch.setattr("scale0.pipeline.warehouse.places.os.link", other_disk)
+        patch.setattr("scale0.pipeline.warehouse.segment_sources.os.link", other_disk)
         with warehouse.begin() as attempt:
             draft = Draft(None, warehouse, attempt)
             assert take_in(draft, str(segments), NOW_US).events == 10
@@ -243,7 +243,7 @@ def test_a_foreign_file_is_named_once_and_let_be(warehouse, segments):
     (segments / "written=2026-05-10" / ".seg-unfinished").write_text("not said: a writer is at work")
     (segments / "written=2026-05-10" / "seg-broker-1-7-6-05.parquet").write_text("numbers are written in one way")
     (segments / "lost+found").mkdir()
-    (segments / truths.FILE).write_text("not said: `scale0 pipeline synth` puts it there")
+    (segments / truths.FILE).write_text("not said: `python -m simulator.history` puts it there")
     taken, manifest = run(warehouse, segments)
     assert not taken.failed
     assert [problem.name.removeprefix(f"{segments}/") for problem in taken.problems] == [
@@ -295,7 +295,7 @@ def test_any_file_system_of_pyarrow_can_hold_segments(warehouse, segments, monke
         put(segments, rows(first, first + 9), day=day)
     remote = RemotePlace(pyarrow.fs.LocalFileSystem(), str(segments))
     assert remote.folders() == {"written=2026-05-01": 1, "written=2026-05-09": 0, "written=2026-05-10": 0}
-    monkeypatch.setattr("scale0.pipeline.warehouse.adoption.place_of", lambda *_: remote)
+    monkeypatch.setattr("scale0.pipeline.warehouse.ingestion.place_of", lambda *_: remote)
     taken, manifest = run(warehouse, "s3://bucket/segments")
     assert taken.events == 30
     assert manifest.listings == {"s3://bucket/segments": remote.folders()}

@@ -12,8 +12,8 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
-from scale0.io.segments.arrow import MARK, MARKED, SCHEMA, VERSION_KEY
-from scale0.io.segments.names import parse
+from scale0.history.segments.arrow import MARK, MARKED, SCHEMA, VERSION_KEY
+from scale0.history.segments.names import parse
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.inspection import inspect
 from scale0.pipeline.warehouse.listing import Found

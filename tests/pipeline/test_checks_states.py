@@ -12,16 +12,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from scale0.config.monitoring import Flapping
-from scale0.equus.flapping import HISTORY, rule_of
-from scale0.equus.state import CheckState
-from scale0.pipeline.families.checks_flapping import percent, rule_from, starts_or_stops
+from scale0.monitoring.helen.core.check_state import CheckState
+from scale0.monitoring.helen.core.flapping import HISTORY, rule_of
+from scale0.pipeline.aggregations.checks_flapping import percent, rule_from, starts_or_stops
 from scale0.pipeline.parameters import Parameters
 from tests.pipeline.checks_world import CARRY, STATES, Rows, Steps, result, us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scale0.equus.flapping import FlapRule
+    from scale0.monitoring.helen.core.flapping import FlapRule
 
 STEADY = st.tuples(st.sampled_from(["ok", "warning", "critical", "unknown"]), st.integers(1, 4), st.integers(1, 4))
 """A state, the attempts that are wanted, and how many such results follow each other."""

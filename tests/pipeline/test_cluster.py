@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from scale0.pipeline import reading
-from scale0.pipeline.synth import synth
+from simulator.history import synth
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "spark-cluster"
 LOOPBACK = "127.0.0.1"

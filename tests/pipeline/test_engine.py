@@ -13,11 +13,11 @@ import pytest
 
 from scale0.pipeline import registry
 from scale0.pipeline.engine import advance
-from scale0.pipeline.engine.queue import Wanted, enqueue
+from scale0.pipeline.engine.backfill_queue import Wanted, enqueue
 from scale0.pipeline.engine.runs import Outcome, PipelineError
-from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.warehouse.faults import Busy
+from scale0.pipeline.time_ranges import HOUR_US
+from scale0.pipeline.warehouse.errors import Busy
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline import naive_history
 from tests.pipeline.engine_runs import Bench, compiled, differences, rows_of

@@ -1,4 +1,4 @@
-"""Histograms as columns are those of `events/histogram.py`.
+"""Histograms as columns are those of `history/events/histogram.py`.
 
 Promise: PIPE-8
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.events import histogram as plain
+from scale0.history.events import histogram as plain
 from scale0.pipeline import histograms
 
 if TYPE_CHECKING:

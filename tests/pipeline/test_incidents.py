@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.pipeline.families.incidents import CARRY_SLAB, EDGES, INCIDENTS_SLAB, OPEN_SLAB, Incidents
-from scale0.pipeline.hours import HOUR_US, SECOND_US, Stretch, hour_of
+from scale0.pipeline.aggregations.incidents import CARRY_SLAB, EDGES, INCIDENTS_SLAB, OPEN_SLAB, Incidents
+from scale0.pipeline.data_file import PART, Slab, fields
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.slab import PART, Slab, fields
 from scale0.pipeline.tables import TIMELINE
+from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, Stretch, hour_of
 from tests.pipeline import oracle_incidents as oracle
 from tests.pipeline.events import START_HOUR
 from tests.pipeline.oracle_incidents import Piece, piece, us

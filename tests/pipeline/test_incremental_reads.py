@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from scale0.io.segments import arrow, names
+from scale0.history.segments import arrow, names
+from scale0.pipeline.aggregations.presence import World
 from scale0.pipeline.engine import advance, runs
-from scale0.pipeline.families.world import World
-from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, day_of, hour_of, month_of
-from scale0.pipeline.synth import synth
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, day_of, hour_of, month_of
 from scale0.pipeline.warehouse.warehouse import Warehouse
+from simulator.history import synth
 from tests.pipeline.engine_runs import Bench
 from tests.pipeline.reads_counted import Meter, Scan
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
-from scale0.pipeline.derived.metric_days import MetricDays
-from scale0.pipeline.derived.series import SERIES, Series
-from scale0.pipeline.families.beats import BEATS, Beats
-from scale0.pipeline.families.metrics import CODE_OFFSET, HOURS, MAX_VALUE, Metrics, code_of, value_of
-from scale0.pipeline.hours import HOUR_US, Stretch, day_of
+from scale0.pipeline.aggregations.heartbeats import BEATS, Beats
+from scale0.pipeline.aggregations.metrics import CODE_OFFSET, HOURS, MAX_VALUE, Metrics, code_of, value_of
+from scale0.pipeline.marts.metric_days import MetricDays
+from scale0.pipeline.marts.series import SERIES, Series
 from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.time_ranges import HOUR_US, Stretch, day_of
 from tests.pipeline.events import START_HOUR, START_US, event, frame, numbered
 
 if TYPE_CHECKING:

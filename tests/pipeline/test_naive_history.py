@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from scale0.events.columns import COLUMN_NAMES
-from scale0.io.segments import arrow, names
+from scale0.history.events.columns import COLUMN_NAMES
+from scale0.history.segments import arrow, names
 from tests.pipeline import naive_history
 from tests.pipeline.naive_history import START, History, Planted, history
 

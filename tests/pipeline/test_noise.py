@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
-from scale0.pipeline.derived.availability import MONTH_SLAB
-from scale0.pipeline.derived.noise import NOISE_SLAB, Noise
-from scale0.pipeline.families.incidents import EDGES
-from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, day_of, days_of_month, hour_of, month_of, to_time, to_us
+from scale0.pipeline.aggregations.incidents import EDGES
+from scale0.pipeline.data_file import PART, fields
+from scale0.pipeline.marts.availability import MONTH_SLAB
+from scale0.pipeline.marts.noise import NOISE_SLAB, Noise
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.slab import PART, fields
+from scale0.pipeline.time_ranges import (
+    DAY_HOURS,
+    DAY_US,
+    HOUR_US,
+    day_of,
+    days_of_month,
+    hour_of,
+    month_of,
+    to_time,
+    to_us,
+)
 from tests.pipeline import oracle_incidents as oracle
 from tests.pipeline.events import START_HOUR
 from tests.pipeline.oracle_incidents import Piece, piece, us

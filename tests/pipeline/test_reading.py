@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from scale0.io.segments.arrow import MARK, MARKED, VERSION_KEY
-from scale0.pipeline.hours import DAY_US, HOUR_US, Period, to_time
+from scale0.history.segments.arrow import MARK, MARKED, VERSION_KEY
 from scale0.pipeline.reading import ask, open_arrow, open_duckdb, read, tables
-from scale0.pipeline.warehouse.draft import Draft
-from scale0.pipeline.warehouse.faults import Broken, WarehouseError
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US, Period, to_time
+from scale0.pipeline.warehouse.errors import Broken, WarehouseError
 from scale0.pipeline.warehouse.records import LEDGER, FileEntry, SlabInfo, TableInfo
 from scale0.pipeline.warehouse.selection import Span, span_of
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.types import arrow_type, duck_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, TALLY, add, commit, put, rows, run, seqs, table

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scale0.events.histogram import merge, quantile
-from scale0.pipeline.hours import DAY_US, HOUR_US
-from scale0.pipeline.reports import availability, latency, notes
-from scale0.pipeline.reports.catalogue import MAKERS, TAKES, make
-from scale0.pipeline.reports.desk import Filters, NoTables, Question, at_desk
+from scale0.history.events.histogram import merge, quantile
+from scale0.pipeline.reports import availability, data_quality, latency
+from scale0.pipeline.reports.catalog import MAKERS, TAKES, make
 from scale0.pipeline.reports.intervals import Interval, joined
+from scale0.pipeline.reports.model import Report, Strips, Table
 from scale0.pipeline.reports.period import NothingThen, period_of
-from scale0.pipeline.reports.shape import Report, Strips, Table
-from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.reports.query import Filters, NoTables, Question, at_desk
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline import reports_made as world
 from tests.pipeline.reports_made import HORIZON_US, START_US
@@ -375,7 +375,7 @@ def test_a_report_is_of_one_manifest_and_begins_again_if_there_is_a_newer_one(tm
                 draft = Draft(warehouse.latest(), warehouse, attempt)
                 tables = desk.manifest.tables
                 draft.commit(HORIZON_US, now_us=NOW_US, parameters={}, code_version="1", tables=tables)
-        return notes.belief_of(desk, ("tasks",))
+        return data_quality.belief_of(desk, ("tasks",))
 
     assert at_desk(root, Question(), work).holes
     assert looks == [1, 2]

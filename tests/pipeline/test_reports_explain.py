@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from scale0.events.columns import COLUMN_NAMES
+from scale0.history.events.columns import COLUMN_NAMES
 from scale0.pipeline.explain import Entry, Known, is_about, known_of, story_of
-from scale0.pipeline.explain_words import words_of
-from scale0.pipeline.hours import DAY_US, HOUR_US, to_time
-from scale0.pipeline.reports.desk import Question, at_desk
+from scale0.pipeline.explain_sentences import words_of
+from scale0.pipeline.reports.query import Question, at_desk
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 from tests.pipeline import reports_made as world
 from tests.pipeline.warehouse_made import put
 

@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from scale0.pipeline.hours import DAY_US, HOUR_US
-from scale0.pipeline.reports import axes, words
-from scale0.pipeline.reports.catalogue import MAKERS, make
-from scale0.pipeline.reports.desk import Question
-from scale0.pipeline.reports.drawing import LEAST, STRIP_HEIGHT, draw, heights
-from scale0.pipeline.reports.page import page
-from scale0.pipeline.reports.shape import Bars, Cone, Line, Lines, Stacks
+from scale0.pipeline.reports import axes, formatting
+from scale0.pipeline.reports.catalog import MAKERS, make
+from scale0.pipeline.reports.html import page
+from scale0.pipeline.reports.model import Bars, Cone, Line, Lines, Stacks
+from scale0.pipeline.reports.plots import LEAST, STRIP_HEIGHT, draw, heights
+from scale0.pipeline.reports.query import Question
 from scale0.pipeline.reports.style import STYLE
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 from tests.pipeline import reports_made as world
 
 VOID = {"meta", "br", "line", "rect", "circle", "path", "polygon"}
@@ -242,4 +242,4 @@ def test_a_name_that_is_too_long_loses_its_middle():
     ],
 )
 def test_values_are_short_and_never_rounded_to_whole(value, unit, text):
-    assert words.text(value, unit) == text
+    assert formatting.text(value, unit) == text

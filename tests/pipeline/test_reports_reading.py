@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from scale0.pipeline.hours import DAY_US, HOUR_US
-from scale0.pipeline.reports.catalogue import make
-from scale0.pipeline.reports.desk import Desk, Question
+from scale0.pipeline.reports.catalog import make
 from scale0.pipeline.reports.period import period_of
+from scale0.pipeline.reports.query import Desk, Question
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 from scale0.pipeline.warehouse.selection import select, span_of
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline import reports_made as world
@@ -61,8 +61,8 @@ def test_a_report_waits_neither_for_pyarrow_nor_for_spark(root):
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from scale0.pipeline.reports.catalogue import MAKERS, make\n"
-        "from scale0.pipeline.reports.desk import Question\n"
+        "from scale0.pipeline.reports.catalog import MAKERS, make\n"
+        "from scale0.pipeline.reports.query import Question\n"
         "print(len(make(tuple(MAKERS), Path(sys.argv[1]), Question())))\n"
         "print(sorted({'numpy', 'pandas', 'pyarrow', 'pyspark'} & set(sys.modules)))\n"
     )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.derived.stat_days import REQUEST_DAY, RequestDays
-from scale0.pipeline.families.request_stats import HOUR, MINUTE, RequestStats
-from scale0.pipeline.hours import HOUR_US, Stretch, to_time
+from scale0.pipeline.aggregations.request_stats import HOUR, MINUTE, RequestStats
+from scale0.pipeline.marts.stat_days import REQUEST_DAY, RequestDays
 from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.time_ranges import HOUR_US, Stretch, to_time
 from tests.pipeline import oracle_stats
 from tests.pipeline.events import START_HOUR, event, frame, numbered
 from tests.pipeline.stat_rows import collected, same

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from scale0.pipeline.engine import runs
-from scale0.pipeline.engine.queue import QUEUE, REFUSED, Wanted, enqueue
-from scale0.pipeline.hours import HOUR_US
+from scale0.pipeline.engine.backfill_queue import QUEUE, REFUSED, Wanted, enqueue
 from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.time_ranges import HOUR_US
 from scale0.pipeline.warehouse.retention import TooFewDays
 from tests.pipeline.engine_runs import ignore
 from tests.pipeline.idle_runs import DAMAGED, FOREIGN, Place, never

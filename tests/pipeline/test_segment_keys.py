@@ -12,10 +12,10 @@ import pyarrow.fs
 import pytest
 
 from scale0.pipeline.status import Pending, status_of
-from scale0.pipeline.warehouse.draft import Draft
-from scale0.pipeline.warehouse.faults import WarehouseError
-from scale0.pipeline.warehouse.places import RemotePlace, known_as, place_of, without_key
+from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.records import Problem
+from scale0.pipeline.warehouse.segment_sources import RemotePlace, known_as, place_of, without_key
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.idle_runs import commit, take
 from tests.pipeline.warehouse_made import NOW_US, put, rows

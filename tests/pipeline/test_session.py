@@ -8,8 +8,8 @@ import psutil
 import pytest
 from pyspark.sql import functions as f
 
-from scale0.pipeline.lookups import NAMES, Known
-from scale0.pipeline.session import (
+from scale0.pipeline.java_lookups import NAMES, Known
+from scale0.pipeline.spark_session import (
     ADAPTIVE,
     COMPILED,
     FEW_EVENTS,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scale0.pipeline import reading
-from scale0.pipeline.hours import to_us
-from scale0.store.tasks import STATUS_NAMES
+from scale0.pipeline.time_ranges import to_us
+from scale0.storage.task_rows import STATUS_NAMES
 from tests.pipeline.engine_runs import Bench
 from tests.pipeline.simulated_truths import Truths, simulated, wall_us, write_segments
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scale0.pipeline import registry
-from scale0.pipeline.derived.availability import DAY_SLAB, MONTH_SLAB
 from scale0.pipeline.engine import advance, runs
-from scale0.pipeline.engine.queue import QUEUE, Wanted, enqueue
-from scale0.pipeline.hours import HOUR_US, days_of_month, month_of
+from scale0.pipeline.engine.backfill_queue import QUEUE, Wanted, enqueue
+from scale0.pipeline.marts.availability import DAY_SLAB, MONTH_SLAB
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.time_ranges import HOUR_US, days_of_month, month_of
 from scale0.pipeline.warehouse.retention import drop_before
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.engine_runs import Bench, ignore
 from tests.pipeline.idle_runs import commit

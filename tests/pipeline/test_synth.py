@@ -1,4 +1,4 @@
-"""The form of a synthetic history: what `scale0 pipeline synth` writes are segments like any other."""
+"""The form of a synthetic history: what `python -m simulator.history` writes are segments like any other."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from scale0.events.histogram import bucket_of
-from scale0.events.kinds import KINDS
-from scale0.io.segments import arrow, names
-from scale0.pipeline.synth import Counts, NotEmpty, TooSmall, Truths, read, synth
-from scale0.pipeline.synth import truths as words
-from scale0.pipeline.synth.plan import make_plan
-from scale0.pipeline.synth.plant import plant
+from scale0.history.events.histogram import bucket_of
+from scale0.history.events.kinds import KINDS
+from scale0.history.segments import arrow, names
+from simulator.history import Counts, NotEmpty, TooSmall, Truths, read, synth
+from simulator.history import truths as words
+from simulator.history.plan import make_plan
+from simulator.history.script_builder import plant
 
 pytestmark = pytest.mark.slow
 
@@ -322,7 +322,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Pat
 
 
 def test_slices_of_hours_make_as_sound_a_history_as_whole_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("scale0.pipeline.synth.plan.SLICE_EVENTS", 1_500)
+    monkeypatch.setattr("simulator.history.plan.SLICE_EVENTS", 1_500)
     found = synth(events=20_000, days=2, seed=1, out=tmp_path)
     table = whole(tmp_path)
     assert abs(found.events - 20_000) < 1_000

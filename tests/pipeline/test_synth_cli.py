@@ -1,4 +1,4 @@
-"""`scale0 pipeline synth`: numbers as people write them, a table of what was planted, errors that say what to do."""
+"""`python -m simulator.history`: numbers as people write them, a table of what was planted, errors that say what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from scale0.cli.pipeline_synth import Amount, Day, synth
+from simulator.history.command import Amount, Day, synth
 
 SMALL = ("--events", "20k", "--days", "2")
 

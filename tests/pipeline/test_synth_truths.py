@@ -11,8 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from scale0.pipeline.synth import Truth, Truths, synth
-from scale0.pipeline.synth import truths as words
+from simulator.history import Truth, Truths, synth
+from simulator.history import truths as words
 
 pytestmark = pytest.mark.slow
 

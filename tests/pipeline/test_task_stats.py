@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.derived.node_stats import SLAB, NodeStats
-from scale0.pipeline.derived.stat_days import TASK_DAY, TaskDays
-from scale0.pipeline.families.task_stats import HOUR, MINUTE, NODE_WORK, TaskStats
-from scale0.pipeline.hours import HOUR_US, Stretch, to_time
+from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, NODE_WORK, TaskStats
+from scale0.pipeline.marts.node_stats import SLAB, NodeStats
+from scale0.pipeline.marts.stat_days import TASK_DAY, TaskDays
 from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.time_ranges import HOUR_US, Stretch, to_time
 from tests.pipeline import oracle_stats
 from tests.pipeline.events import START_HOUR, event, frame, numbered
 from tests.pipeline.stat_rows import collected, same

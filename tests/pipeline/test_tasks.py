@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.families.tasks import LONG_HOURS, Tasks
-from scale0.pipeline.families.tasks_table import CARRY, OPEN_SLAB, TASKS_SLAB
-from scale0.pipeline.hours import HOUR_US, Stretch, to_time
+from scale0.pipeline.aggregations.tasks import LONG_HOURS, Tasks
+from scale0.pipeline.aggregations.tasks_table import CARRY, OPEN_SLAB, TASKS_SLAB
 from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.time_ranges import HOUR_US, Stretch, to_time
 from tests.pipeline.events import START_HOUR, event, frame, numbered
 from tests.pipeline.oracle_tasks import LOST_ALL, Oracle, shown
 

@@ -1,6 +1,6 @@
 """The truths of a history are found in the tables, exact where their meaning is exact; and what nobody planted is not.
 
-One history of `scale0 pipeline synth`, and one of a generator that shares no code with the pipeline; the engine runs
+One history of `python -m simulator.history`, and one of a generator that shares no code with the pipeline; the engine runs
 once over each, and the tables are read as users read them.
 
 Promise: PIPE-10
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scale0.pipeline.synth import Truth, synth
-from scale0.pipeline.synth import truths as words
+from simulator.history import Truth, synth
+from simulator.history import truths as words
 from tests.pipeline import naive_history
 from tests.pipeline.engine_runs import Bench
 from tests.pipeline.truths_found import HOUR_US, SECOND_US, Interval, Span, Tables, unexplained

@@ -19,9 +19,9 @@ import msgspec
 import pytest
 
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse.adoption import take_in
-from scale0.pipeline.warehouse.draft import Draft
-from scale0.pipeline.warehouse.faults import Broken, Busy, Fenced, WarehouseError
+from scale0.pipeline.warehouse.errors import Broken, Busy, Fenced, WarehouseError
+from scale0.pipeline.warehouse.ingestion import take_in
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US, drive
 from tests.pipeline.warehouse_made import (
@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_the_old_manifest_and_no_attempt(warehouse, segments,
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"scale0.pipeline.warehouse.disk.{step}", full)
+        patch.setattr(f"scale0.pipeline.warehouse.durable_files.{step}", full)
         with pytest.raises(OSError, match="No space left"):
             run(warehouse, segments)
     assert files(warehouse.root) == before
@@ -178,7 +178,7 @@ def test_a_full_disk_while_segments_are_fetched_says_so(warehouse, segments, mon
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("scale0.pipeline.warehouse.places.os.link", full)
+    monkeypatch.setattr("scale0.pipeline.warehouse.segment_sources.os.link", full)
     with pytest.raises(WarehouseError, match=r"cannot fetch .*seg-broker-1-7-1-10.*No space left"):
         run(warehouse, segments)
     assert warehouse.latest() is None

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from scale0.pipeline.hours import days_of_month, month_of
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse.draft import Draft
-from scale0.pipeline.warehouse.faults import Broken, Busy
+from scale0.pipeline.time_ranges import days_of_month, month_of
+from scale0.pipeline.warehouse.errors import Broken, Busy
 from scale0.pipeline.warehouse.retention import LEAST_KEEP_DAYS, TooFewDays, drop_before, retention, whole_parts
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US
 from tests.pipeline.warehouse_made import (

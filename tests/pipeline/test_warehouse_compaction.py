@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scale0.pipeline.hours import HOUR_US
 from scale0.pipeline.reading import open_arrow
+from scale0.pipeline.time_ranges import HOUR_US
 from scale0.pipeline.warehouse import compaction
 from scale0.pipeline.warehouse.compaction import compact, compact_events
-from scale0.pipeline.warehouse.draft import Draft
-from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.merging import compact_ledger, compact_pulses, compact_slabs
 from scale0.pipeline.warehouse.records import LEDGER
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, slab_file
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.coverage import Coverage
-from scale0.pipeline.warehouse.draft import Draft
 from scale0.pipeline.warehouse.entries import keep, kept, sums
 from scale0.pipeline.warehouse.records import FileEntry
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import (
     DAY,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.families.world import World
+from scale0.pipeline.aggregations.presence import World
 from tests.pipeline.events import START_HOUR, START_US
 from tests.pipeline.world_histories import History, Row, Source, differences, expected
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from scale0.pipeline.families.world import World
+from scale0.pipeline.aggregations.presence import World
 from tests.pipeline.events import START_US
 from tests.pipeline.world_histories import History, Row, Source, differences, expected
 

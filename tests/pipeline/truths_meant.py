@@ -1,6 +1,6 @@
 """What each planted truth means for the tables: where it is found, and how exactly.
 
-Lives here: a function for each kind of truth of `scale0 pipeline synth`, which fails where it is not found. Never here:
+Lives here: a function for each kind of truth of `python -m simulator.history`, which fails where it is not found. Never here:
 false alarms, or how tables are read (`truths_found.py`). Invariant: times are compared exactly, unless a line says why
 not.
 """
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scale0.pipeline.synth import truths as words
+from simulator.history import truths as words
 from tests.pipeline.truths_found import DAY_US, HOUR_US, SECOND_US, Span, Tables, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scale0.pipeline.synth import Truth, Truths
+    from simulator.history import Truth, Truths
 
 REJOIN_US = 5 * SECOND_US
 """The clients of a source that restarts are down until they are there again: synth lets them need up to so long."""

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from scale0.pipeline.warehouse.adoption import take_in
-from scale0.pipeline.warehouse.draft import Draft
+from scale0.pipeline.warehouse.ingestion import take_in
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse, pass_by
 from tests.pipeline.warehouse_made import HOUR, NOW_US, add, commit
 

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scale0.io.segments.arrow import SCHEMA, write
-from scale0.io.segments.names import Segment, name_of
-from scale0.pipeline.hours import HOUR_US
-from scale0.pipeline.warehouse.adoption import Taken, take_in
-from scale0.pipeline.warehouse.attempt import Attempt
-from scale0.pipeline.warehouse.draft import Draft
+from scale0.history.segments.arrow import SCHEMA, write
+from scale0.history.segments.names import Segment, name_of
+from scale0.pipeline.time_ranges import HOUR_US
+from scale0.pipeline.warehouse.ingestion import Taken, take_in
 from scale0.pipeline.warehouse.records import FileEntry, Manifest, SlabInfo, TableInfo
+from scale0.pipeline.warehouse.staging import Attempt
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 HOUR = 494_000

@@ -6,11 +6,11 @@ import datetime
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from scale0.pipeline.families.world import World
-from scale0.pipeline.hours import HOUR_US, Stretch, to_time, to_us
+from scale0.pipeline.aggregations.presence import World
+from scale0.pipeline.data_file import PART
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.slab import PART
 from scale0.pipeline.tables import PULSES
+from scale0.pipeline.time_ranges import HOUR_US, Stretch, to_time, to_us
 from tests.pipeline import oracle_world as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
 

@@ -11,8 +11,8 @@ import sys
 
 import msgspec
 
-from scale0.io.segments.settings import Settings
-from scale0.io.segments.writer import Writer
+from scale0.history.segments.settings import Settings
+from scale0.history.segments.writer import Writer
 
 
 def main(settings: str, point: str, nth: int) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from scale0.base.now import Now
-from scale0.events.event import Event
-from scale0.events.journal import Journal
-from scale0.events.sources import SourceAlive
-from scale0.events.tasks import TaskSubmitted
-from scale0.io.segments.settings import Settings
-from scale0.store.sqlite import SqliteStore
+from scale0.history.events.event import Event
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.history.events.tasks import TaskSubmitted
+from scale0.history.segments.settings import Settings
+from scale0.kernel.clock import Now
+from scale0.storage.sqlite.store import SqliteStore
 from tests.support.journals import journal_events
 
 NOON = 1_777_636_800.0

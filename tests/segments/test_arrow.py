@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.base.now import Now
-from scale0.events.columns import COLUMNS, MAX_BIGINT, SCHEMA_VERSION, Metric, Row
-from scale0.events.journal import Journal, JournalRow, read
-from scale0.io.segments import arrow
-from scale0.io.segments.names import Segment
+from scale0.history.events.columns import COLUMNS, MAX_BIGINT, SCHEMA_VERSION, Metric, Row
+from scale0.history.events.journal import Journal, JournalRow, read
+from scale0.history.segments import arrow
+from scale0.history.segments.names import Segment
+from scale0.kernel.clock import Now
 from tests.events.samples import SAMPLES
 
 TEXT = st.none() | st.text(st.characters(exclude_categories=["Cs"]))

@@ -11,14 +11,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal
-from scale0.events.sources import SourceAlive
-from scale0.io.segments.estate import export_left
-from scale0.io.segments.settings import Settings
-from scale0.io.segments.writer import Writer
-from scale0.store.postgres import PostgresStore
-from scale0.store.postgres_journal import JournalTable
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.history.segments.orphan_export import export_left
+from scale0.history.segments.settings import Settings
+from scale0.history.segments.writer import Writer
+from scale0.kernel.clock import Now
+from scale0.storage.postgres.journal import JournalTable
+from scale0.storage.postgres.store import PostgresStore
 from tests.support.postgres import postgres_database, postgres_server, postgres_url
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from scale0.cli.main import cli
-from scale0.io.segments.arrow import SCHEMA
-from scale0.io.segments.writer import Writer
+from scale0.history.segments.arrow import SCHEMA
+from scale0.history.segments.writer import Writer
 from tests.segments.folders import Folder, segment_files
 
 

@@ -13,7 +13,7 @@ import sys
 import msgspec
 import pytest
 
-from scale0.io.segments.writer import FAILPOINTS
+from scale0.history.segments.writer import FAILPOINTS
 from tests.segments import doomed
 from tests.segments.folders import Folder, everything, segment_events
 from tests.support.journals import journal_events

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scale0.io.segments.filters import Choice
-from scale0.io.segments.history import History, events_of, open_history
-from scale0.io.segments.writer import Writer
+from scale0.history.segments.filters import Choice
+from scale0.history.segments.reader import History, events_of, open_history
+from scale0.history.segments.writer import Writer
 from tests.segments.folders import Folder, segment_files
 from tests.support.examples import seeds
 

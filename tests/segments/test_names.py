@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.events.columns import MAX_BIGINT
-from scale0.io.segments.names import MAX_NAME_BYTES, Segment, day_at, day_of, fits, folder_of, name_of, parse
+from scale0.history.events.columns import MAX_BIGINT
+from scale0.history.segments.names import MAX_NAME_BYTES, Segment, day_at, day_of, fits, folder_of, name_of, parse
 
 IDENTITIES = st.from_regex(r"[A-Za-z0-9._:-]{1,128}", fullmatch=True).filter(fits)
 NUMBERS = st.integers(1, MAX_BIGINT)

@@ -17,8 +17,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from scale0.io.segments.names import parse
-from scale0.io.segments.writer import Writer
+from scale0.history.segments.names import parse
+from scale0.history.segments.writer import Writer
 from tests.segments.folders import Folder
 from tests.support.broker_process import broker_process
 from tests.support.journals import journal_events

@@ -215,8 +215,9 @@ def test_helen_has_segments_of_her_own(tmp_path):
 def test_neither_brokers_nor_helens_nor_agents_import_pyarrow():
     code = (
         "import sys\n"
-        "import scale0.io.process, scale0.io.helen.process, scale0.io.agent.process, scale0.io.agent.agent\n"
-        "import scale0.io.agent.lua_child, scale0.io.agent.keeper, scale0.cli.main, scale0.io.segments.child\n"
+        "import scale0.broker.main.process, scale0.monitoring.helen.edge.process, scale0.cli.main\n"
+        "import scale0.history.segments.exporter_process\n"
+        "from scale0.monitoring.agent.edge import agent, lua_process, plugin_runner, process\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] in ('pyarrow', 'numpy', 'pandas')]\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.io.segments.settings import password_of, without_password
+from scale0.history.segments.settings import password_of, without_password
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from scale0.io.segments import arrow, writer
-from scale0.io.segments.names import parse
-from scale0.io.segments.place import Conflict, LocalFolder
-from scale0.io.segments.settings import NOTE_FILE, read_note
-from scale0.io.segments.writer import Exported, Writer
+from scale0.history.segments import arrow, writer
+from scale0.history.segments.destination import Conflict, LocalFolder
+from scale0.history.segments.names import parse
+from scale0.history.segments.settings import NOTE_FILE, read_note
+from scale0.history.segments.writer import Exported, Writer
 from tests.segments.folders import NOON, Folder, everything, segment_events, segment_files
 from tests.support.journals import journal_events
 

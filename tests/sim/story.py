@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from scale0.broker.state import BACKEND
-from scale0.testing.calls import Call
-from scale0.testing.client_nodes import BackendNode
-from scale0.testing.plan import Plan
-from scale0.testing.wires import NOTICED_SECONDS
-from scale0.testing.world import SWEEP_SECONDS, World
+from scale0.broker.core.state import BACKEND
+from simulator.network.calls import Call
+from simulator.network.clients import BackendNode
+from simulator.network.connections import NOTICED_SECONDS
+from simulator.network.world import SWEEP_SECONDS, World
+from simulator.plan import Plan
 
 STORIES: Final = Path(__file__).parent / "stories"
 FIRST_SECONDS: Final = 1.0

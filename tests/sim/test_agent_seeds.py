@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from scale0.testing.agent_plan import FAULTS, make_agent_plan
-from scale0.testing.agent_sim import replay_agents, simulate_agents
-from scale0.testing.sim import main
+from simulator.main import main
+from simulator.monitoring.plan import FAULTS, make_agent_plan
+from simulator.monitoring.run import replay_agents, simulate_agents
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ MINUTES = 4.0
 
 PROGRAM = """
 import sys
-from scale0.testing.agent_sim import simulate_agents
+from simulator.monitoring.run import simulate_agents
 for seed in map(int, sys.argv[1:]):
     outcome, world = simulate_agents(seed, 4)
     print(seed, outcome.check_sum, outcome.messages, outcome.recorded, outcome.broken, repr(world.chance.random()))

@@ -7,9 +7,9 @@ import random
 import msgspec
 import pytest
 
-from scale0.io.agent.part import Instant
-from scale0.io.agent.spool import Spool
-from scale0.testing.agent_spool import MAX_PART_RECORDS, SpoolModel
+from scale0.monitoring.agent.edge.log_segment import Instant
+from scale0.monitoring.agent.edge.spool import Spool
+from simulator.monitoring.spool import MAX_PART_RECORDS, SpoolModel
 
 STEPS = 400
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from scale0.base.now import Now
-from scale0.broker import options
-from scale0.broker.backend import BackendSession
-from scale0.broker.line_step import LineStep
-from scale0.broker.wire import encode
+from scale0.kernel.clock import Now
+from scale0.transport.core import messages
+from scale0.transport.core.backend_session import BackendSession
+from scale0.transport.core.codec import encode
+from scale0.transport.core.session_effects import LineStep
 
 
 class Worker:
@@ -29,8 +29,8 @@ class Worker:
 
     def come_up(self) -> None:
         self.step(self.session.start)
-        self.hear("CONFIGACK", options.ConfigAck("w", 1, "h"))
-        self.hear("READYOK", options.ReadyOk("w", 1.0, 1_700_000_000.0, 1))
+        self.hear("CONFIGACK", messages.ConfigAck("w", 1, "h"))
+        self.hear("READYOK", messages.ReadyOk("w", 1.0, 1_700_000_000.0, 1))
 
 
 def commands(sends: list[Any]) -> list[str]:
@@ -40,7 +40,7 @@ def commands(sends: list[Any]) -> list[str]:
 def test_an_offer_that_changes_before_ready_is_answered_is_said_too():
     worker = Worker()
     worker.step(worker.session.start)
-    assert commands(worker.hear("CONFIGACK", options.ConfigAck("w", 1, "h"))) == ["READY"]
+    assert commands(worker.hear("CONFIGACK", messages.ConfigAck("w", 1, "h"))) == ["READY"]
     sends = worker.step(worker.session.offer, ["s", "t"], 2)
     assert commands(sends) == ["READY"]
     assert sends[0][1].services == ["s", "t"]
@@ -64,8 +64,8 @@ def test_a_worker_that_talks_all_the_time_still_asks_for_a_sign_of_life():
 def test_an_acknowledged_version_never_goes_back():
     worker = Worker()
     worker.come_up()
-    worker.hear("CONFIGACK", options.ConfigAck("w", 5, "new"))
-    worker.hear("CONFIGACK", options.ConfigAck("w", 4, "old"))
+    worker.hear("CONFIGACK", messages.ConfigAck("w", 5, "new"))
+    worker.hear("CONFIGACK", messages.ConfigAck("w", 4, "old"))
     assert (worker.session.line.config_version, worker.session.line.config_hash) == (5, "new")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scale0.base.now import Now
-from scale0.base.step import Step
 from scale0.config import CheckDefinition, Reaction
-from scale0.equus.notices import GIVE_UP_SECONDS
-from scale0.equus.results import Finding, State
-from scale0.equus.seen import Spools
-from scale0.equus.watch import Answered
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.monitoring.helen.core.deduplication import Spools
+from scale0.monitoring.helen.core.evaluation import Answered
+from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS
+from scale0.monitoring.protocol.results import Finding, State
 from tests.equus.watch_world import World
 
 CHECK = CheckDefinition(name="disk", max_attempts=1, handlers=("pager",))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import scale0
-from scale0.testing.promises import PROMISES
-from scale0.testing.sim import main
+from simulator.main import main
+from simulator.promises import PROMISES
 from tests.sim.patches import OutOfDate, Planted, apply, one_seed, read_patch
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def plant(planted: Planted, folder: Path) -> None:
 
 def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The simulation of the package in `folder`."""
-    command = [sys.executable, "-m", "scale0.testing.sim", *arguments]
+    command = [sys.executable, "-m", "simulator.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, timeout=110, check=False
@@ -60,7 +60,7 @@ def test_a_planted_bug_is_found_by_its_promise(planted, tmp_path):
         result = simulate(tmp_path, *planted.run)
     assert result.returncode == 1, f"nothing was found:\n{result.stdout}{result.stderr}"
     assert found(planted, result.stdout), result.stdout
-    assert "python -m scale0.testing.sim --seed " in result.stdout
+    assert "python -m simulator.main --seed " in result.stdout
 
 
 @pytest.mark.parametrize("run", RUNS, ids=[" ".join(run) for run in RUNS])

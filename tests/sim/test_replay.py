@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from scale0.testing.plan import FAULTS, make_plan
-from scale0.testing.sim import main, simulate
+from simulator.main import main, simulate
+from simulator.plan import FAULTS, make_plan
 
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import sys
-from scale0.testing.sim import simulate
+from simulator.main import simulate
 for seed in map(int, sys.argv[1:]):
     outcome, world = simulate(seed, minutes=4)
     print(seed, outcome.check_sum, outcome.messages, outcome.answered, outcome.broken, repr(world.chance.random()))

@@ -1,6 +1,6 @@
 """Networks of two sizes in virtual time, by the real machines: what must not grow does not.
 
-`python -m scale0.testing.scale` runs large ones; `docs/scale.md` has what was found.
+`python -m simulator.scale.main` runs large ones; `docs/scale.md` has what was found.
 
 Promise: SCALE-1, SCALE-2, SCALE-3
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from scale0.testing.scale import main, simulate
-from scale0.testing.scale_world import Size
+from simulator.scale.main import main, simulate
+from simulator.scale.world import Size
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.testing.plan import make_plan
-from scale0.testing.sim import replay, simulate
+from simulator.main import replay, simulate
+from simulator.plan import make_plan
 
 pytestmark = pytest.mark.slow
 

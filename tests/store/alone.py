@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from scale0.store.interface import Opened
-from scale0.store.sharing import ClaimTasks, TakeOrphans
-from scale0.store.task_asks import FindNew, FindTasks, ListTasks, ReadFollowers, ReadQueue
-from scale0.store.tasks import SCHEDULED, ChangeTask, EndTask, LeaseTask, PutTask
+from scale0.storage.interface import Opened
+from scale0.storage.shared_rows import ClaimTasks, TakeOrphans
+from scale0.storage.task_queries import FindNew, FindTasks, ListTasks, ReadFollowers, ReadQueue
+from scale0.storage.task_rows import SCHEDULED, ChangeTask, EndTask, LeaseTask, PutTask
 
 
 class Memo:

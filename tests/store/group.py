@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg
 
-from scale0.store.interface import SLOT_BITS, Opened, Store
-from scale0.store.postgres import PostgresStore
-from scale0.store.postgres_schema import migrate
-from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
-from scale0.store.shared_tasks import OWN_IDS
-from scale0.store.task_asks import FindNew
-from scale0.store.tasks import PutTask
+from scale0.storage.interface import SLOT_BITS, Opened, Store
+from scale0.storage.postgres.schema import migrate
+from scale0.storage.postgres.store import PostgresStore
+from scale0.storage.shared_rows import OWN_IDS
+from scale0.storage.task_queries import FindNew
+from scale0.storage.task_rows import PutTask
+from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
 
 
 class MemoryGroup:

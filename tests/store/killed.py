@@ -10,12 +10,12 @@ import signal
 import sys
 from pathlib import Path
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal
-from scale0.events.sources import SourceAlive
-from scale0.store.sqlite import SqliteStore
-from scale0.store.tasks import ASSIGNED
-from scale0.store.writes import PutSetting, PutToken, Write
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.storage.rows import PutSetting, PutToken, Write
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.storage.task_rows import ASSIGNED
 from tests.store.task_model import end, lease, put
 
 COMMITS = 6

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from scale0.store.memory import MemoryStore
-from scale0.store.postgres import PostgresStore
-from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
-from scale0.store.sqlite import SqliteStore
+from scale0.storage.memory.store import MemoryStore
+from scale0.storage.postgres.store import PostgresStore
+from scale0.storage.sqlite.store import SqliteStore
+from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
 from tests.store.alone import Alone, Memo
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from scale0.store.task_asks import (
+from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
@@ -18,7 +18,7 @@ from scale0.store.task_asks import (
     ReadSchedule,
     ReadSettled,
 )
-from scale0.store.tasks import (
+from scale0.storage.task_rows import (
     ASSIGNED,
     FINISHED,
     QUEUED,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from scale0.store.checks import (
+from scale0.storage.check_rows import (
     DropAgent,
     DropCheckState,
     DropNotice,
@@ -28,7 +28,7 @@ from scale0.store.checks import (
     ReadSpools,
     SweepIncidents,
 )
-from scale0.store.writes import PutSetting
+from scale0.storage.rows import PutSetting
 from tests.store.test_twins import Twins
 from tests.support.examples import examples
 

@@ -6,8 +6,7 @@ import sqlite3
 
 import pytest
 
-from scale0.store import schema
-from scale0.store.checks import (
+from scale0.storage.check_rows import (
     AgentRow,
     CheckAsk,
     CheckStateRow,
@@ -30,8 +29,9 @@ from scale0.store.checks import (
     SpoolRow,
     SweepIncidents,
 )
-from scale0.store.sqlite import DATABASE_NAME, SqliteStore
-from scale0.store.sqlite_tasks import ROWS_AT_ONCE
+from scale0.storage.sqlite import schema
+from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
+from scale0.storage.sqlite.tasks import ROWS_AT_ONCE
 from tests.store.makers import stores
 
 EVERY_ASK: tuple[CheckAsk, ...] = (

@@ -17,8 +17,9 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from scale0.store.interface import SLOT_BITS, StoreFailed, StoreFenced
-from scale0.store.sharing import (
+from scale0.storage.interface import SLOT_BITS, StoreFailed, StoreFenced
+from scale0.storage.rows import PutSetting
+from scale0.storage.shared_rows import (
     CANCEL,
     RELEASE,
     Beat,
@@ -32,7 +33,7 @@ from scale0.store.sharing import (
     TakeErrands,
     TakeOrphans,
 )
-from scale0.store.task_asks import (
+from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
@@ -44,7 +45,7 @@ from scale0.store.task_asks import (
     ReadSchedule,
     ReadSettled,
 )
-from scale0.store.tasks import (
+from scale0.storage.task_rows import (
     ASSIGNED,
     CANCELLED,
     FAILED,
@@ -59,7 +60,6 @@ from scale0.store.tasks import (
     ReopenTask,
     SweepTasks,
 )
-from scale0.store.writes import PutSetting
 from tests.store.group import MemoryGroup, PostgresGroup
 from tests.store.task_model import change, end, lease, put
 from tests.support.examples import examples

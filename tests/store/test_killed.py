@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from scale0.events.journal import JournalRow, read
-from scale0.store.interface import FAILPOINTS, Opened
-from scale0.store.sqlite import SqliteStore
-from scale0.store.task_asks import ListTasks, TaskPage
-from scale0.store.tasks import ASSIGNED, FINISHED, QUEUED
-from scale0.store.writes import ReadJournal
+from scale0.history.events.journal import JournalRow, read
+from scale0.storage.interface import FAILPOINTS, Opened
+from scale0.storage.rows import ReadJournal
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.storage.task_queries import ListTasks, TaskPage
+from scale0.storage.task_rows import ASSIGNED, FINISHED, QUEUED
 from tests.store import killed
 
 SCRIPT = Path(killed.__file__)

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from scale0.store import postgres_writes
-from scale0.store.interface import StoreFailed, StoreFenced, StoreRefused
-from scale0.store.postgres import PostgresStore
-from scale0.store.sharing import Beat, TakeErrands
-from scale0.store.task_asks import CountTasks, FindNew, ReadQueue
-from scale0.store.writes import PutSetting, ReadDocument
+from scale0.storage.interface import StoreFailed, StoreFenced, StoreRefused
+from scale0.storage.postgres import tasks as postgres_writes
+from scale0.storage.postgres.store import PostgresStore
+from scale0.storage.rows import PutSetting, ReadDocument
+from scale0.storage.shared_rows import Beat, TakeErrands
+from scale0.storage.task_queries import CountTasks, FindNew, ReadQueue
 from tests.store.task_model import end, lease, put
 from tests.support.cutting import Cutter
 from tests.support.postgres import Server

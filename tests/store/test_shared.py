@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal
-from scale0.events.sources import SourceAlive
-from scale0.store.interface import Shared, StoreFailed, StoreFenced, StoreRefused
-from scale0.store.sharing import (
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.storage.interface import Shared, StoreFailed, StoreFenced, StoreRefused
+from scale0.storage.rows import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
+from scale0.storage.shared_rows import (
     CANCEL,
     RELEASE,
     Beat,
@@ -30,9 +31,18 @@ from scale0.store.sharing import (
     TakeErrands,
     TakeOrphans,
 )
-from scale0.store.task_asks import FindNew, FindTasks, ReadFollowers, ReadQueue, ReadSettled
-from scale0.store.tasks import ASSIGNED, FAILED, FINISHED, QUEUED, RUNNING, SCHEDULED, PutFollow, ReopenTask, SweepTasks
-from scale0.store.writes import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
+from scale0.storage.task_queries import FindNew, FindTasks, ReadFollowers, ReadQueue, ReadSettled
+from scale0.storage.task_rows import (
+    ASSIGNED,
+    FAILED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    SCHEDULED,
+    PutFollow,
+    ReopenTask,
+    SweepTasks,
+)
 from tests.store.group import Seat
 from tests.store.task_model import change, end, lease, name_of, opened, put
 

@@ -5,9 +5,9 @@ Promise: STORE-6
 
 from __future__ import annotations
 
-from scale0.store.sharing import ClaimTasks
-from scale0.store.task_asks import FindNew, FindTasks
-from scale0.store.tasks import FINISHED, QUEUED
+from scale0.storage.shared_rows import ClaimTasks
+from scale0.storage.task_queries import FindNew, FindTasks
+from scale0.storage.task_rows import FINISHED, QUEUED
 from tests.store.group import Seat
 from tests.store.task_model import end, lease, put
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal
-from scale0.events.sources import SourceAlive
-from scale0.store.interface import MAX_SLOT, Shared, StoreFenced, StoreRefused
-from scale0.store.shared_memory import OPENING_LEASE_US, StoreAway
-from scale0.store.sharing import Beat
-from scale0.store.task_asks import CountTasks, FindTasks
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.storage.interface import MAX_SLOT, Shared, StoreFenced, StoreRefused
+from scale0.storage.shared_rows import Beat
+from scale0.storage.task_queries import CountTasks, FindTasks
+from simulator.fake_postgres.store import OPENING_LEASE_US, StoreAway
 from tests.store.group import MemoryGroup, Seat
 from tests.store.task_model import put
 

@@ -12,13 +12,14 @@ import threading
 
 import pytest
 
-from scale0.base.errors import StoreError
-from scale0.store import schema
-from scale0.store.interface import StoreFailed, StoreRefused
-from scale0.store.lock import LOCK_NAME
-from scale0.store.schema import STORE_VERSION
-from scale0.store.sqlite import DATABASE_NAME, SqliteStore
-from scale0.store.task_asks import (
+from scale0.kernel.errors import StoreError
+from scale0.storage.data_dir import LOCK_NAME
+from scale0.storage.interface import StoreFailed, StoreRefused
+from scale0.storage.rows import Ask, Document, PutSetting, ReadJournal, Write
+from scale0.storage.sqlite import schema
+from scale0.storage.sqlite.schema import STORE_VERSION
+from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
+from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
@@ -30,7 +31,7 @@ from scale0.store.task_asks import (
     ReadSchedule,
     ReadSettled,
 )
-from scale0.store.tasks import (
+from scale0.storage.task_rows import (
     FAILED,
     FINISHED,
     SCHEDULED,
@@ -43,7 +44,6 @@ from scale0.store.tasks import (
     ReopenTask,
     SweepTasks,
 )
-from scale0.store.writes import Ask, Document, PutSetting, ReadJournal, Write
 from tests.store.task_model import change, end, lease, name_of, put
 
 
@@ -75,7 +75,7 @@ def test_a_second_store_on_one_folder_is_refused_and_told_who_has_it(folder, sto
 @pytest.mark.processes
 def test_a_second_process_on_one_folder_is_refused(folder, store):
     store.open()
-    code = "import sys, pathlib, scale0.store.sqlite as s; s.SqliteStore(pathlib.Path(sys.argv[1])).open()"
+    code = "import sys, pathlib, scale0.storage.sqlite.store as s; s.SqliteStore(pathlib.Path(sys.argv[1])).open()"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     child = subprocess.run(
         [sys.executable, "-c", code, str(folder)], capture_output=True, check=False, timeout=60, env=environment
@@ -267,7 +267,7 @@ def test_a_read_that_sqlite_refuses_says_what_to_do(store):
 
 
 def test_reading_the_journal_does_not_scan_what_was_read(store):
-    from scale0.store import sqlite
+    from scale0.storage.sqlite import store as sqlite
 
     store.open()
     plan = store._reader.execute(f"EXPLAIN QUERY PLAN {sqlite._JOURNAL}", {"after": 5, "limit": 5}).fetchall()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal, JournalRow
-from scale0.events.sources import SourceAlive
-from scale0.store.interface import FAILPOINTS, StoreFailed, StoreRefused
-from scale0.store.memory import MemoryStore
-from scale0.store.writes import (
+from scale0.history.events.journal import Journal, JournalRow
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.storage.interface import FAILPOINTS, StoreFailed, StoreRefused
+from scale0.storage.memory.store import MemoryStore
+from scale0.storage.rows import (
     MAX_READ_ROWS,
     Document,
     DropSetting,

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from scale0.store import writes as limits
-from scale0.store.interface import StoreFailed
-from scale0.store.sqlite import SqliteStore
-from scale0.store.task_asks import (
+from scale0.storage import rows as limits
+from scale0.storage.interface import StoreFailed
+from scale0.storage.rows import PutSetting
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
@@ -27,7 +28,7 @@ from scale0.store.task_asks import (
     ReadSchedule,
     ReadSettled,
 )
-from scale0.store.tasks import (
+from scale0.storage.task_rows import (
     ASSIGNED,
     CANCELLED,
     FAILED,
@@ -44,7 +45,6 @@ from scale0.store.tasks import (
     ReopenTask,
     SweepTasks,
 )
-from scale0.store.writes import PutSetting
 from tests.store.task_model import Model, change, end, lease, name_of, put
 from tests.store.test_twins import Twins
 from tests.support.examples import examples

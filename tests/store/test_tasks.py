@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.store import writes as limits
-from scale0.store.interface import FAILPOINTS, StoreFailed, StoreRefused
-from scale0.store.task_asks import (
+from scale0.storage import rows as limits
+from scale0.storage.interface import FAILPOINTS, StoreFailed, StoreRefused
+from scale0.storage.rows import PutSetting
+from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
@@ -23,7 +24,7 @@ from scale0.store.task_asks import (
     ReadSettled,
     TaskPage,
 )
-from scale0.store.tasks import (
+from scale0.storage.task_rows import (
     ASSIGNED,
     CANCELLED,
     FAILED,
@@ -40,7 +41,6 @@ from scale0.store.tasks import (
     SweepTasks,
     TaskClient,
 )
-from scale0.store.writes import PutSetting
 from tests.store.task_model import change, end, lease, name_of, opened, put
 
 replace = msgspec.structs.replace

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from scale0.base.now import Now
-from scale0.events.journal import Journal
-from scale0.events.sources import SourceAlive
-from scale0.store.interface import Opened
-from scale0.store.memory import MemoryStore
-from scale0.store.sqlite import SqliteStore
-from scale0.store.writes import (
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.storage.interface import Opened
+from scale0.storage.memory.store import MemoryStore
+from scale0.storage.rows import (
     DropSetting,
     DropToken,
     PutDocument,
@@ -30,6 +29,7 @@ from scale0.store.writes import (
     ReadJournal,
     Write,
 )
+from scale0.storage.sqlite.store import SqliteStore
 from tests.support.examples import examples
 
 keys = st.sampled_from(["a", "b", "ü", ""])

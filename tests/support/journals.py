@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from scale0.events.journal import read
+from scale0.history.events.journal import read
 from tests.support.broker_process import BrokerProcess
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.base.errors import Refusal
+from scale0.kernel.errors import Refusal
 from scale0.testing.stub import StubNetwork
 from tests.support.broker_process import broker_process
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.client.errors import BackendDied, BadArguments, NoAnswer, NoSuchService
+from scale0.errors import BackendDied, BadArguments, NoAnswer, NoSuchService
 from scale0.testing.stub import StubNetwork
 
 worker = scale0.Worker(identity="one")

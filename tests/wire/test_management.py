@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zmq
 
-from scale0.broker.access import DECOY_HASH
+from scale0.broker.admin.access import DECOY_HASH
 from tests.support.journals import recorded
 from tests.wire.conftest import HASHER, own_broker, token_of
 from tests.wire.raw import Raw, Raws, unique

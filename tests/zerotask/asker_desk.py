@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from scale0.base.limits import Limits
-from scale0.broker.frontend import FrontendSession
-from scale0.broker.line_step import LineStep
-from scale0.zerotask.asker import TaskAsker
-from scale0.zerotask.tickets import Question, Receipt, Ticket, Told, Watch
+from scale0.kernel.limits import Limits
+from scale0.tasks.client.futures import Question, Receipt, Ticket, Told, Watch
+from scale0.tasks.client.task_client import TaskAsker
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session_effects import LineStep
 from tests.client.bench import Bench
 from tests.zerotask.model import TaskBroker
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scale0.store.shared_memory import SharedMemory, SharedMemoryStore, StoreAway
+from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore, StoreAway
 from tests.zerotask.harness import BEAT, Scene
 from tests.zerotask.world import Disk, World
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from scale0.broker.access import ADMIN, digest_of
-from scale0.store.writes import PutToken
+from scale0.broker.admin.access import ADMIN, digest_of
+from scale0.storage.rows import PutToken
 from tests.zerotask.world import BROKER, Heard, World
 
 CLIENT = "c"

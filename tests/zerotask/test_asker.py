@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from scale0.base.limits import Limits
-from scale0.store.tasks import CANCELLED, FAILED, FINISHED
-from scale0.zerotask import tickets
-from scale0.zerotask.asker import AGAIN_SECONDS, TaskAsker
+from scale0.kernel.limits import Limits
+from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
+from scale0.tasks.client import futures
+from scale0.tasks.client.task_client import AGAIN_SECONDS, TaskAsker
 from tests.zerotask.asker_desk import GRAIN_SECONDS, Desk, one, ready, states
 
 
@@ -26,7 +26,7 @@ def test_many_submissions_are_one_message_and_are_acknowledged_together() -> Non
     desk.serve()
     assert receipt.ended
     assert desk.told("r") == 1
-    assert states(receipt) == [tickets.ACCEPTED] * 500
+    assert states(receipt) == [futures.ACCEPTED] * 500
     assert [task["params"] for task in desk.broker.tasks.values()] == [[number] for number in range(500)]
     desk.submit(b"[]")
     assert b"client_connect" not in desk.frames()[0], "once a connection is enough"
@@ -112,7 +112,7 @@ def test_taken_by_our_own_earlier_try_means_stored() -> None:
     desk.lose()
     desk.back()
     desk.serve()
-    assert states(receipt) == [tickets.ACCEPTED]
+    assert states(receipt) == [futures.ACCEPTED]
     assert len(desk.broker.tasks) == 1
     assert receipt.ended
 
@@ -123,13 +123,13 @@ def test_taken_at_the_first_try_is_refused_and_so_is_a_second_try_that_was_never
     desk.serve()
     again = desk.submit(b"[]", id="mine")
     desk.serve()
-    assert states(again) == [tickets.REFUSED]
+    assert states(again) == [futures.REFUSED]
     lost = desk.submit(b"[]", after=["nobody"])
     desk.hush()
     desk.lose()
     desk.back()
     desk.serve()
-    assert states(lost) == [tickets.REFUSED], "-32020 for another reason"
+    assert states(lost) == [futures.REFUSED], "-32020 for another reason"
     assert one(lost).trouble is not None
 
 
@@ -154,7 +154,7 @@ def test_an_id_that_still_counts_as_taken_costs_a_moment_and_no_task() -> None:
     desk.broker.taken = False
     desk.pass_time(2 * AGAIN_SECONDS + GRAIN_SECONDS)
     desk.serve()
-    assert states(receipt) == [tickets.ACCEPTED]
+    assert states(receipt) == [futures.ACCEPTED]
 
 
 def test_an_id_that_stays_taken_is_refused_when_the_time_is_over() -> None:
@@ -167,7 +167,7 @@ def test_an_id_that_stays_taken_is_refused_when_the_time_is_over() -> None:
     ticket = one(receipt)
     assert receipt.ended
     assert ticket.trouble is not None
-    assert (ticket.status, ticket.trouble.code) == (tickets.REFUSED, -32010)
+    assert (ticket.status, ticket.trouble.code) == (futures.REFUSED, -32010)
 
 
 def test_a_known_client_submits_though_its_id_counts_as_taken() -> None:
@@ -179,7 +179,7 @@ def test_a_known_client_submits_though_its_id_counts_as_taken() -> None:
     receipt = desk.submit(b"[]")
     desk.back()
     desk.serve()
-    assert states(receipt) == [tickets.ACCEPTED]
+    assert states(receipt) == [futures.ACCEPTED]
 
 
 @pytest.mark.parametrize("code", [-32060, -32070, -32071, -32602])
@@ -188,7 +188,7 @@ def test_what_the_broker_refuses_is_refused_and_costs_the_others_nothing(code: i
     desk.broker.refuse["bad"] = code
     bad, good = desk.submit(b"[]", service="bad"), desk.submit(b"[]")
     desk.serve()
-    assert (states(bad), states(good)) == ([tickets.REFUSED], [tickets.ACCEPTED])
+    assert (states(bad), states(good)) == ([futures.REFUSED], [futures.ACCEPTED])
     trouble = one(bad).trouble
     assert trouble is not None
     assert trouble.code == code
@@ -199,12 +199,12 @@ def test_silence_ends_as_unknown_and_what_never_left_is_refused() -> None:
     silent = desk.submit(b"[]", timeout=2)
     desk.hear("HEARTBEAT")
     desk.pass_time(2 + GRAIN_SECONDS)
-    assert states(silent) == [tickets.UNKNOWN]
+    assert states(silent) == [futures.UNKNOWN]
     assert desk.told("r") == 1
     desk.lose()
     unsent = desk.submit(b"[]", timeout=0.01)
     desk.pass_time(0.01 + GRAIN_SECONDS)
-    assert states(unsent) == [tickets.REFUSED]
+    assert states(unsent) == [futures.REFUSED]
     trouble = one(unsent).trouble
     assert trouble is not None
     assert trouble.code == 599
@@ -222,7 +222,7 @@ def test_frames_that_never_left_count_as_not_sent() -> None:
     desk.lose()
     desk.back()
     desk.serve()
-    assert states(receipt) == [tickets.ACCEPTED]
+    assert states(receipt) == [futures.ACCEPTED]
     again = desk.submit(b"[]")
     desk.session.never_connected()
     assert one(again).tries == 0
@@ -234,7 +234,7 @@ def test_an_unknown_task_that_ends_after_all_is_told() -> None:
     [frame] = desk.frames()
     desk.pass_time(1 + GRAIN_SECONDS)
     ticket = one(receipt)
-    assert ticket.status == tickets.UNKNOWN
+    assert ticket.status == futures.UNKNOWN
     desk.broker.hear(frame)
     desk.tell(desk.broker.told(desk.broker.end(ticket.id, result=1)))
     assert ticket.status == FINISHED

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from scale0.broker.line import DOWN
-from scale0.store.tasks import FINISHED
-from scale0.zerotask import tickets
-from scale0.zerotask.asker import WAIT_SECONDS
-from scale0.zerotask.tickets import Told, Watch
-from scale0.zerotask.watching import LOOK_SECONDS, MAX_WAIT_IDS, SWEEP_TICKETS
+from scale0.storage.task_rows import FINISHED
+from scale0.tasks.client import futures
+from scale0.tasks.client.futures import Told, Watch
+from scale0.tasks.client.subscriptions import LOOK_SECONDS, MAX_WAIT_IDS, SWEEP_TICKETS
+from scale0.tasks.client.task_client import WAIT_SECONDS
+from scale0.transport.core.session import DOWN
 from tests.zerotask.asker_desk import GRAIN_SECONDS, Desk, one, states
 
 
@@ -105,7 +105,7 @@ def test_a_task_of_another_time_is_asked_for_and_one_that_is_not_there_is_missin
     assert desk.asker.adopt("old") is old
     watch = desk.watch(old, none)
     desk.serve()
-    assert [ticket.status for ticket in watch.came] == [tickets.MISSING]
+    assert [ticket.status for ticket in watch.came] == [futures.MISSING]
     assert none.ended
     desk.pass_time(0.1)
     desk.serve()
@@ -136,15 +136,15 @@ def test_questions_are_answered_refused_or_given_up() -> None:
     desk = Desk()
     ticket = one(desk.submit(b"[]"))
     desk.serve()
-    status, cancel = desk.ask(tickets.STATUS, ticket.id), desk.ask(tickets.CANCEL, ticket.id)
-    wrong = desk.ask(tickets.STATUS, "none")
+    status, cancel = desk.ask(futures.STATUS, ticket.id), desk.ask(futures.CANCEL, ticket.id)
+    wrong = desk.ask(futures.STATUS, "none")
     desk.serve()
     assert json.loads(status.answer)["status"] == "queued"
     assert cancel.answer == b"true"
     assert wrong.trouble is not None
     assert wrong.trouble.code == -32020
     assert desk.told("q") == 3
-    silent = desk.ask(tickets.STATUS, ticket.id, timeout=1)
+    silent = desk.ask(futures.STATUS, ticket.id, timeout=1)
     desk.pass_time(1 + GRAIN_SECONDS)
     assert silent.trouble is not None
     assert silent.trouble.code == 504
@@ -156,7 +156,7 @@ def test_a_question_survives_a_reconnect() -> None:
     desk = Desk()
     ticket = one(desk.submit(b"[]"))
     desk.serve()
-    question = desk.ask(tickets.STATUS, ticket.id)
+    question = desk.ask(futures.STATUS, ticket.id)
     desk.lose()
     desk.back()
     desk.serve()
@@ -169,15 +169,15 @@ def test_closing_tells_whoever_waits() -> None:
     accepted = one(desk.submit(b"[]"))
     desk.serve()
     watch = desk.watch(accepted)
-    receipt, question = desk.submit(b"[]"), desk.ask(tickets.STATUS, accepted.id)
+    receipt, question = desk.submit(b"[]"), desk.ask(futures.STATUS, accepted.id)
     desk.act("end")
-    assert states(receipt) == [tickets.UNKNOWN]
+    assert states(receipt) == [futures.UNKNOWN]
     assert question.trouble is not None
     assert watch.trouble is not None
-    assert accepted.status == tickets.ACCEPTED, "the task goes on"
+    assert accepted.status == futures.ACCEPTED, "the task goes on"
     assert desk.told("w") == 1
     late = desk.submit(b"[]")
-    assert states(late) == [tickets.REFUSED]
+    assert states(late) == [futures.REFUSED]
     desk.pass_time(1)
     assert desk.session.deadline() is None
 
@@ -194,7 +194,7 @@ def test_without_patience_for_a_broker_that_is_gone_whoever_waits_is_told() -> N
             desk.act("closed", "refused")
     assert watch.trouble is not None
     assert watch.trouble.code == 599
-    assert ticket.status == tickets.ACCEPTED
+    assert ticket.status == futures.ACCEPTED
 
 
 def test_tickets_that_nobody_holds_are_forgotten() -> None:
@@ -233,7 +233,7 @@ def test_rubbish_is_not_heeded_and_spoils_nothing(frame: bytes) -> None:
     desk.tell(frame)
     assert not desk.take(Told)
     desk.serve()
-    assert states(receipt) == [tickets.ACCEPTED]
+    assert states(receipt) == [futures.ACCEPTED]
 
 
 def test_one_element_that_cannot_be_read_costs_only_itself() -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.store.task_asks import ReadFollowers
-from scale0.zerotask import followers
+from scale0.storage.task_queries import ReadFollowers
+from scale0.tasks.core import dependencies
 from tests.zerotask.harness import CLIENT, FRONT, Refused, Scene
 
 AFTER_FAILED = -32091
@@ -71,7 +71,7 @@ def test_the_failure_of_what_it_waited_for_does_not_fail_a_task_that_is_tried_ag
 
 def pages(monkeypatch: pytest.MonkeyPatch) -> tuple[Scene, str]:
     """More followers of the first than one page; the last one waits for both."""
-    monkeypatch.setattr(followers, "PAGE_TASKS", PAGE)
+    monkeypatch.setattr(dependencies, "PAGE_TASKS", PAGE)
     scene = Scene()
     worker = scene.worker("w", "m", slots=2 * PAGE + 3)
     scene.submit("first")

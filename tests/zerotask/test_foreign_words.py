@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scale0.base.step import Step
+from scale0.kernel.effects import Step
 from tests.zerotask.harness import CLIENT, Refused, Scene
 
 INVALID_PARAMS = -32602

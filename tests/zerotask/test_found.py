@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scale0.events.tasks import TaskRefused
+from scale0.history.events.tasks import TaskRefused
 from tests.zerotask.world import WALL, World
 
 FRONT = "frontend-ann"

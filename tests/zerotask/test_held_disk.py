@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scale0.store.task_asks import FindTasks
-from scale0.store.tasks import EndedTask
+from scale0.storage.task_queries import FindTasks
+from scale0.storage.task_rows import EndedTask
 from tests.zerotask.world import Heard, World
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.store.task_asks import ReadQueue
-from scale0.zerotask import lanes
+from scale0.storage.task_queries import ReadQueue
+from scale0.tasks.core import method_queues
 from tests.zerotask.harness import CLIENT, FRONT, Scene
 
 WINDOW = 4
@@ -17,7 +17,7 @@ BEHIND = 3
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(lanes, "WINDOW_TASKS", WINDOW)
+    monkeypatch.setattr(method_queues, "WINDOW_TASKS", WINDOW)
 
 
 def ids(count: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scale0.store.task_asks import FindTasks
+from scale0.storage.task_queries import FindTasks
 from tests.zerotask.harness import CLIENT, Refused, Scene
 
 BAD_NODE = -32030

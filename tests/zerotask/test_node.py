@@ -11,9 +11,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scale0.base.now import Now
-from scale0.zerotask import node, node_bodies
-from scale0.zerotask.node import ENDED, RUNNING, WAITING, Given, Job, Room, Stopped, TasksInHand
+from scale0.kernel.clock import Now
+from scale0.tasks.node import assigned_tasks, messages
+from scale0.tasks.node.assigned_tasks import ENDED, RUNNING, WAITING, Given, Job, Room, Stopped, TasksInHand
 from tests.support.examples import examples
 
 NOW = Now(100.0, 1_900_000_000.0)
@@ -173,8 +173,8 @@ def test_nothing_begins_beyond_the_bytes_that_may_be_kept():
 
 
 def test_large_results_are_said_in_parts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(node_bodies, "MAX_BODY_BYTES", 100)
-    monkeypatch.setattr(node_bodies, "MAX_BODY_TASKS", 3)
+    monkeypatch.setattr(messages, "MAX_BODY_BYTES", 100)
+    monkeypatch.setattr(messages, "MAX_BODY_TASKS", 3)
     tasks = TasksInHand()
     jobs = give(tasks, *(handed(str(number)) for number in range(8)))
     tasks.begin(jobs)
@@ -222,8 +222,8 @@ def test_a_result_that_nobody_takes_is_said_again_after_a_while():
     for mono in range(100, 300):
         tasks.tick(Now(float(mono), 0.0))
         times += [mono for _ in say(tasks, float(mono))]
-    assert times[0] <= 100 + 2 * node.AGAIN_SECONDS
-    assert {later - one for one, later in pairwise(times)} == {node.AGAIN_SECONDS}
+    assert times[0] <= 100 + 2 * assigned_tasks.AGAIN_SECONDS
+    assert {later - one for one, later in pairwise(times)} == {assigned_tasks.AGAIN_SECONDS}
     hear(tasks, "TASKSOK", ["a", 1, 200])
     tasks.tick(Now(1_000.0, 0.0))
     assert (say(tasks), tasks.deadline()) == ([], None)

@@ -8,11 +8,11 @@ import random
 
 import pytest
 
-from scale0.base.step import Step
+from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import Endpoints
-from scale0.io.compose import compose_broker, start_broker
-from scale0.store.memory import MemoryStore
-from scale0.store.task_asks import FindNew, ReadExpiry
+from scale0.kernel.effects import Step
+from scale0.storage.memory.store import MemoryStore
+from scale0.storage.task_queries import FindNew, ReadExpiry
 from tests.zerotask.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Refused, Scene
 
 BAD_TASK = -32020

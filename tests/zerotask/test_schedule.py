@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.store.task_asks import ReadSchedule
-from scale0.zerotask import lanes, schedule
+from scale0.storage.task_queries import ReadSchedule
+from scale0.tasks.core import delayed_tasks, method_queues
 from tests.zerotask.harness import CLIENT, FRONT, Scene
 
 SCHEDULED = 4
@@ -16,7 +16,7 @@ LONG = 1_000.0
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(schedule, "SCHEDULE_TASKS", SCHEDULED)
+    monkeypatch.setattr(delayed_tasks, "SCHEDULE_TASKS", SCHEDULED)
 
 
 def ids(name: str, count: int) -> list[str]:
@@ -67,9 +67,9 @@ def test_a_scheduled_task_that_is_waited_for_while_it_is_read_comes_at_its_time(
 
 
 def test_tasks_that_are_due_without_room_are_not_passed_over(monkeypatch):
-    monkeypatch.setattr(schedule, "SCHEDULE_TASKS", 20)
-    monkeypatch.setattr(schedule, "DUE_PER_LOOK", 10)
-    monkeypatch.setattr(lanes, "WINDOW_TASKS", 40)
+    monkeypatch.setattr(delayed_tasks, "SCHEDULE_TASKS", 20)
+    monkeypatch.setattr(delayed_tasks, "DUE_PER_LOOK", 10)
+    monkeypatch.setattr(method_queues, "WINDOW_TASKS", 40)
     due, more = 49, 33  # those without room, and half of the others, are more than the schedule keeps
     scene = Scene()
     worker = scene.worker("w", "m")

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.store.interface import StoreFailed, StoreFenced, check_writes
-from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
-from scale0.store.shared_tasks import SharedTasks, _Commit
-from scale0.store.task_asks import FindTasks
-from scale0.store.tasks import EndedTask
-from scale0.zerotask.sharing import Sharing
+from scale0.storage.interface import StoreFailed, StoreFenced, check_writes
+from scale0.storage.task_queries import FindTasks
+from scale0.storage.task_rows import EndedTask
+from scale0.tasks.core.shared_store import Sharing
+from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
+from simulator.fake_postgres.tasks import SharedTasks, _Commit
 from tests.zerotask.group import FarWorld
 from tests.zerotask.world import Heard, World
 

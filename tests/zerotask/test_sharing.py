@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.store.interface import StoreFenced
+from scale0.storage.interface import StoreFenced
 from tests.zerotask.group import Group
 from tests.zerotask.harness import CLIENT, FRONT, Refused
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from scale0.zerotask import followers, lanes, schedule
+from scale0.tasks.core import delayed_tasks, dependencies, method_queues
 from tests.zerotask.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Scene
 from tests.zerotask.world import Heard
 
@@ -47,10 +47,10 @@ MIXES: dict[str, frozenset[str]] = {
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(lanes, "WINDOW_TASKS", 6)
-    monkeypatch.setattr(schedule, "SCHEDULE_TASKS", 4)
-    monkeypatch.setattr(followers, "PAGE_TASKS", 3)
-    monkeypatch.setattr(followers, "ROUND_TASKS", 2)
+    monkeypatch.setattr(method_queues, "WINDOW_TASKS", 6)
+    monkeypatch.setattr(delayed_tasks, "SCHEDULE_TASKS", 4)
+    monkeypatch.setattr(dependencies, "PAGE_TASKS", 3)
+    monkeypatch.setattr(dependencies, "ROUND_TASKS", 2)
 
 
 class Storm:

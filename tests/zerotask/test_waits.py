@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scale0.zerotask import watchers
+from scale0.tasks.core import completion_waits
 from tests.zerotask.harness import CLIENT, FRONT, Refused, Scene
 
 QUEUE_FULL = -32070
@@ -19,7 +19,7 @@ MOST = 3
 @pytest.fixture(name="few")
 def _few(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A scene in which one connection may wait three times at once."""
-    monkeypatch.setattr(watchers, "MAX_LINE_WAITS", MOST)
+    monkeypatch.setattr(completion_waits, "MAX_LINE_WAITS", MOST)
     return Scene()
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scale0.events.tasks import TaskAttemptEnded, TaskCompleted, TaskRefused
-from scale0.store.task_asks import FindTasks
-from scale0.store.tasks import STATUS_NAMES, EndedTask, OpenTask
+from scale0.history.events.tasks import TaskAttemptEnded, TaskCompleted, TaskRefused
+from scale0.storage.task_queries import FindTasks
+from scale0.storage.task_rows import STATUS_NAMES, EndedTask, OpenTask
 from tests.zerotask.queue_model import INTERVAL, LATE, LEASED, LIVENESS, OPEN, Naive, Task, Worker
 from tests.zerotask.world import Heard, World
 

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scale0.base.now import Now
-from scale0.base.step import Message, Question, Step
-from scale0.broker.broker import Broker
+from scale0.broker.core.broker import Broker
+from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
-from scale0.events.journal import Journal
-from scale0.io.compose import compose_broker, start_broker
-from scale0.store.memory import MemoryStore
-from scale0.store.shared_memory import SharedMemory, SharedMemoryStore
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Question, Step
+from scale0.storage.memory.store import MemoryStore
+from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
 
 STORES = ["own"]
 """Which store a new world gets: one of the broker's `own`, or one that is `shared`."""
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class Disk:
-    """Commits in their order, one in flight: the twin of `io/commits.py`."""
+    """Commits in their order, one in flight: the twin of `kernel/edge/commits.py`."""
 
     def __init__(self, store: MemoryStore, hear: Callable[[list[tuple[Question, Any]]], None]) -> None:
         self.store = store

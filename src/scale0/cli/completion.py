@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from scale0.cli import output
+from scale0.cli.common import output
 
 VARIABLE = "_SCALE0_COMPLETE"
 

@@ -11,9 +11,9 @@ import sys
 import click
 
 from scale0 import __version__
-from scale0.base.errors import Scale0Error
-from scale0.cli import faults
-from scale0.cli.commands import Commands
+from scale0.cli.command_table import Commands
+from scale0.cli.common import errors
+from scale0.kernel.errors import Scale0Error
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -46,7 +46,7 @@ def main() -> None:
     try:
         status = cli.main(prog_name="scale0", standalone_mode=False)
         sys.stdout.flush()
-    except faults.Trouble as trouble:
+    except errors.Trouble as trouble:
         trouble.show()
         sys.exit(trouble.status)
     except click.ClickException as error:
@@ -54,12 +54,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo(err=True)
-        sys.exit(faults.INTERRUPTED)
+        sys.exit(errors.INTERRUPTED)
     except SystemExit as end:
         # Whoever read our output has enough of it: that is no error. click puts another stdout there, and says 1.
         sys.exit(end.code if sys.stdout is stdout else 0)
     except (Scale0Error, OSError) as error:
-        found = faults.trouble_of(error)
+        found = errors.trouble_of(error)
         found.show()
         sys.exit(found.status)
     sys.exit(status if isinstance(status, int) else 0)

@@ -1,7 +1,7 @@
 """`AsyncTask` and `AsyncSubmission`: the same as `Task` and `Submission`, for coroutines of one loop.
 
-Lives here: futures in place of threads that wait. Never here: the protocol (`zerotask.asker`). What is submitted in one
-turn of the loop leaves as one message.
+Lives here: futures in place of threads that wait. Never here: the protocol (`tasks.client.task_client`). What is
+submitted in one turn of the loop leaves as one message.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scale0.base import codes
-from scale0.base.identity import is_identity
-from scale0.base.now import Now
 from scale0.client import results
-from scale0.client.checks import check_service
-from scale0.client.errors import NoAnswer, task_error
+from scale0.client.argument_checks import check_service
 from scale0.client.results import TaskStatus
 from scale0.client.submission import DEFAULT_IN_FLIGHT, MAX_ORDERS, Errors, What
 from scale0.client.task_options import TaskOptions
-from scale0.store.tasks import FINISHED
-from scale0.zerotask import tickets
-from scale0.zerotask.tickets import Order, Ticket, Watch
+from scale0.errors import NoAnswer, task_error
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.names import is_identity
+from scale0.storage.task_rows import FINISHED
+from scale0.tasks.client import futures
+from scale0.tasks.client.futures import Order, Ticket, Watch
 
 if TYPE_CHECKING:
-    from scale0.client.asynchronous import AsyncClient
+    from scale0.client.async_client import AsyncClient
 
 
 class Alarm:
@@ -120,7 +120,7 @@ class AsyncTask:
 
     async def status(self) -> TaskStatus:
         """What the broker knows of it now."""
-        return results.status_in(await self._ask(tickets.STATUS))
+        return results.status_in(await self._ask(futures.STATUS))
 
     async def progress(self) -> tuple[float | None, str]:
         """How far it is (0 to 1; None: the worker did not say), and the worker's note."""
@@ -128,7 +128,7 @@ class AsyncTask:
 
     async def cancel(self) -> bool:
         """Have it not run, or not run on; True if it will not."""
-        return await self._ask(tickets.CANCEL) == b"true"
+        return await self._ask(futures.CANCEL) == b"true"
 
     async def confirm(self, timeout: float | None = None) -> AsyncTask:
         """Wait until it is on disk, if it was submitted with `wait=False`; raises as `submit` does."""
@@ -136,7 +136,7 @@ class AsyncTask:
         if receipt is not None and receipt.tag is not None:
             await receipt.tag.wait(timeout)
         ticket = self._ticket
-        if ticket.status == tickets.NEW:
+        if ticket.status == futures.NEW:
             raise NoAnswer(codes.NO_ANSWER, f"task {ticket.id} is not acknowledged yet", ticket.service)
         results.check_taken(ticket)
         return self

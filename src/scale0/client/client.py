@@ -1,8 +1,8 @@
 """`Client`: call services and submit tasks, from any thread.
 
-Lives here: waiting. Never here: the protocols (`broker.frontend`, `zerotask.asker`), or the socket (`io.link`).
-There is no thread of its own: whoever waits leads, that is, reads the socket for all, and hands over when its own
-answer has come. So a call from one thread costs no switch at all.
+Lives here: waiting. Never here: the protocols (`transport.core.frontend_session`, `tasks.client.task_client`), or the
+socket (`transport.edge.client_socket`). There is no thread of its own: whoever waits leads, that is, reads the socket
+for all, and hands over when its own answer has come. So a call from one thread costs no switch at all.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Unpack
 
-from scale0.base.now import Now
-from scale0.broker.calls import Answered, Failed, Managed, Partial
-from scale0.broker.frontend import FrontendSession
-from scale0.broker.line import UP
-from scale0.broker.line_step import LineStep
 from scale0.client import payload
-from scale0.client.checks import check_command, check_request, check_timeout
+from scale0.client.argument_checks import check_command, check_request, check_timeout
 from scale0.client.endpoints import endpoints_of
 from scale0.client.pending import Awaited, Pending
 from scale0.client.submission import Submission
 from scale0.client.task import Task
 from scale0.client.task_options import OptionWords, TaskOptions
-from scale0.io.clock import read_now
-from scale0.io.keyring import keys_for
-from scale0.io.link import Link
-from scale0.zerotask.asker import TaskAsker
-from scale0.zerotask.tickets import Told
+from scale0.kernel.clock import Now
+from scale0.kernel.edge.clocks import read_now
+from scale0.tasks.client.futures import Told
+from scale0.tasks.client.task_client import TaskAsker
+from scale0.transport.core.calls import Answered, Failed, Managed, Partial
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session import UP
+from scale0.transport.core.session_effects import LineStep
+from scale0.transport.edge.client_keys import keys_for
+from scale0.transport.edge.client_socket import Link
 
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
 DEFAULT_TIMEOUT: Final = 30.0

@@ -13,9 +13,9 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from scale0.base import codes
-from scale0.base.errors import Refusal
-from scale0.broker.wire import depth_within
+from scale0.kernel import codes
+from scale0.kernel.errors import Refusal
+from scale0.transport.core.codec import depth_within
 
 MAX_DEPTH: Final = 64
 POSITIONAL: Final = "*"

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scale0.base import codes
-from scale0.broker.calls import Answered, Managed, Partial
 from scale0.client import payload
-from scale0.client.errors import CallError, error_of
-from scale0.zerotask.tickets import Ticket
+from scale0.errors import CallError, error_of
+from scale0.kernel import codes
+from scale0.tasks.client.futures import Ticket
+from scale0.transport.core.calls import Answered, Managed, Partial
 
 if TYPE_CHECKING:
     from scale0.client.client import Client

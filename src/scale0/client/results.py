@@ -11,12 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.base import codes
-from scale0.base.limits import Limits
-from scale0.broker.wire import depth_within
 from scale0.client import payload
-from scale0.client.checks import check_service
-from scale0.client.errors import (
+from scale0.client.argument_checks import check_service
+from scale0.errors import (
     BadArguments,
     CallError,
     NotAllSubmitted,
@@ -27,11 +24,14 @@ from scale0.client.errors import (
     task_error,
     task_failed,
 )
-from scale0.store import tasks
-from scale0.store.tasks import FINISHED
-from scale0.zerotask import tickets
-from scale0.zerotask.tickets import REFUSED, UNKNOWN, Question, Ticket
-from scale0.zerotask.words import TOO_BIG
+from scale0.kernel import codes
+from scale0.kernel.limits import Limits
+from scale0.storage import task_rows
+from scale0.storage.task_rows import FINISHED
+from scale0.tasks.client import futures
+from scale0.tasks.client.futures import REFUSED, UNKNOWN, Question, Ticket
+from scale0.tasks.jsonrpc.messages import TOO_BIG
+from scale0.transport.core.codec import depth_within
 
 NO_ARGUMENTS: Final = b"[]"
 ENVELOPE_BYTES: Final = 256 * 1024
@@ -119,13 +119,13 @@ def error_from(ticket: Ticket) -> CallError:
     else:
         code, message, data = trouble.code, trouble.message, _any.decode(trouble.data) if trouble.data else None
     match ticket.status:
-        case tickets.REFUSED:
+        case futures.REFUSED:
             return submit_error(code, message, service, id_, data)
-        case tickets.UNKNOWN:
+        case futures.UNKNOWN:
             return Unknown(code, message, service, id_)
-        case tickets.MISSING:
+        case futures.MISSING:
             return task_error(code, message, service, id_, data)
-        case tasks.CANCELLED:
+        case task_rows.CANCELLED:
             return TaskCancelled(code, message, service, id_, data)
         case _:
             return task_failed(code, message, service, id_, data)

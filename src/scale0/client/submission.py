@@ -1,8 +1,8 @@
 """`Submission`: submit tasks with certain options, from any thread.
 
 Lives here: windows of tasks on their way, and waiting for their acknowledgement. Never here: the protocol
-(`zerotask.asker`). Invariant: at most `window` tasks of one call are unacknowledged at once, and at most `in_flight` of
-one map are open.
+(`tasks.client.task_client`). Invariant: at most `window` tasks of one call are unacknowledged at once, and at most
+`in_flight` of one map are open.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from scale0.base.identity import is_identity
 from scale0.client import results
-from scale0.client.checks import check_service
-from scale0.client.errors import task_error
+from scale0.client.argument_checks import check_service
 from scale0.client.pending import Waiting
 from scale0.client.task import Task
 from scale0.client.task_options import TaskOptions
-from scale0.store.tasks import FINISHED
-from scale0.zerotask.tickets import Order, Ticket, Watch
+from scale0.errors import task_error
+from scale0.kernel.names import is_identity
+from scale0.storage.task_rows import FINISHED
+from scale0.tasks.client.futures import Order, Ticket, Watch
 
 if TYPE_CHECKING:
     from scale0.client.client import Client

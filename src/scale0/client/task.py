@@ -1,21 +1,21 @@
 """`Task`: a durable task, in the hand of the one who submitted it.
 
-Lives here: waiting for one task, and asking about it. Never here: the protocol (`zerotask.asker`). A task that nobody
-holds is not forgotten by the broker: `task_of(id)` finds it again.
+Lives here: waiting for one task, and asking about it. Never here: the protocol (`tasks.client.task_client`). A task
+that nobody holds is not forgotten by the broker: `task_of(id)` finds it again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scale0.base import codes
 from scale0.client import results
-from scale0.client.errors import NoAnswer, task_error
 from scale0.client.pending import Waiting
 from scale0.client.results import TaskStatus
-from scale0.store.tasks import FINISHED
-from scale0.zerotask import tickets
-from scale0.zerotask.tickets import Question, Ticket, Watch
+from scale0.errors import NoAnswer, task_error
+from scale0.kernel import codes
+from scale0.storage.task_rows import FINISHED
+from scale0.tasks.client import futures
+from scale0.tasks.client.futures import Question, Ticket, Watch
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -71,7 +71,7 @@ class Task:
 
     def status(self) -> TaskStatus:
         """What the broker knows of it now."""
-        return results.status_in(self._ask(tickets.STATUS))
+        return results.status_in(self._ask(futures.STATUS))
 
     def progress(self) -> tuple[float | None, str]:
         """How far it is (0 to 1; None: the worker did not say), and the worker's note."""
@@ -79,7 +79,7 @@ class Task:
 
     def cancel(self) -> bool:
         """Have it not run, or not run on; True if it will not."""
-        return self._ask(tickets.CANCEL) == b"true"
+        return self._ask(futures.CANCEL) == b"true"
 
     def confirm(self, timeout: float | None = None) -> Task:
         """Wait until it is on disk, if it was submitted with `wait=False`; raises as `submit` does."""
@@ -87,7 +87,7 @@ class Task:
         if receipt is not None and receipt.tag is not None:
             self._client._wait(receipt.tag, timeout=timeout)
         ticket = self._ticket
-        if ticket.status == tickets.NEW:
+        if ticket.status == futures.NEW:
             raise NoAnswer(codes.NO_ANSWER, f"task {ticket.id} is not acknowledged yet", ticket.service)
         results.check_taken(ticket)
         return self

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from scale0.base.identity import is_identity
-from scale0.zerotask.arguments import (
+from scale0.kernel.names import is_identity
+from scale0.tasks.jsonrpc.arguments import (
     MAX_AFTER,
     MAX_ATTEMPTS,
     MAX_KEY_CHARS,

@@ -1,7 +1,8 @@
 """`Worker`: offer functions as services.
 
-Lives here: registration, start, drain and stop. Never here: the protocol (`broker.backend`, `zerotask.node`), or how
-handlers are run (`crew`, `children`). Invariant: heartbeats never wait for a handler.
+Lives here: registration, start, drain and stop. Never here: the protocol (`transport.core.backend_session`,
+`tasks.node.assigned_tasks`), or how handlers are run (`crew`, `children`). Invariant: heartbeats never wait for a
+handler.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from scale0.base.about import about
-from scale0.base.identity import is_reserved, is_service_name
-from scale0.base.limits import Limits
-from scale0.broker.backend import BackendSession, Offered, Work
-from scale0.broker.line_step import Ended, Lost, Up
-from scale0.client.children import CHILD_MARK, Children
-from scale0.client.crew import Crew
 from scale0.client.endpoints import endpoints_of
-from scale0.client.outcome import names_of
+from scale0.client.executor import Crew
+from scale0.client.handler import Offer
 from scale0.client.payload import Signature
-from scale0.client.perform import Offer
-from scale0.io.clock import read_now
-from scale0.io.keyring import keys_for
-from scale0.io.link import Link, LinkClosedError
-from scale0.zerotask.node import Given, Room, Stopped, TasksInHand
+from scale0.client.process_pool import CHILD_MARK, Children
+from scale0.client.task_outcome import names_of
+from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.limits import Limits
+from scale0.kernel.log_context import about
+from scale0.kernel.names import is_reserved, is_service_name
+from scale0.tasks.node.assigned_tasks import Given, Room, Stopped, TasksInHand
+from scale0.transport.core.backend_session import BackendSession, Offered, Work
+from scale0.transport.core.session_effects import Ended, Lost, Up
+from scale0.transport.edge.client_keys import keys_for
+from scale0.transport.edge.client_socket import Link, LinkClosedError
 
 log = logging.getLogger("scale0.worker")
 

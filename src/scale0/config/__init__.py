@@ -15,7 +15,11 @@ from scale0.config.broker_file import (
     is_loopback,
     management_faults,
 )
-from scale0.config.documents import (
+from scale0.config.formats import FORMS, MAX_DOCUMENT_BYTES, form_named, form_of, parse, render
+from scale0.config.key_paths import changed_paths, patch
+from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence, check_monitoring
+from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
+from scale0.config.network_documents import (
     check_document,
     client_part,
     digest,
@@ -23,17 +27,6 @@ from scale0.config.documents import (
     first_document,
     same_part,
 )
-from scale0.config.forms import FORMS, MAX_DOCUMENT_BYTES, form_named, form_of, parse, render
-from scale0.config.monitoring import (
-    CheckDefinition,
-    Downtime,
-    Flapping,
-    Reaction,
-    Silence,
-    check_monitoring,
-)
-from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
-from scale0.config.paths import changed_paths, patch
 from scale0.config.schema import SCHEMAS, AgentConfig, ClientConfig, HelenConfig, MailServer, NoticeCommand, Plugin
 
 __all__ = [

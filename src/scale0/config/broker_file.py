@@ -1,7 +1,7 @@
 """A broker's own file: what it is, where it listens, what it may use.
 
 Lives here: `BrokerConfig` and what is wrong with one beyond its shape. Never here: what spreads over the network.
-Invariant: every limit of `base.limits` is a key here, by the same name and with the same default.
+Invariant: every limit of `kernel.limits` is a key here, by the same name and with the same default.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from scale0.base.limits import Limits
+from scale0.config.locations import repeated
 from scale0.config.network import Endpoints, GroupConfig
-from scale0.config.places import repeated
-from scale0.config.values import (
+from scale0.config.value_types import (
     Count,
     CountOrNone,
     Endpoint,
@@ -38,6 +37,7 @@ from scale0.config.values import (
     Store,
     split_address,
 )
+from scale0.kernel.limits import Limits
 
 _LIMITS: Final = Limits()
 _HASH: Final = "$argon2"

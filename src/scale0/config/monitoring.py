@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from scale0.config.places import repeated
-from scale0.config.values import (
+from scale0.config.locations import repeated
+from scale0.config.value_types import (
     Count,
     Email,
     Glob,

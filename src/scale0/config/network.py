@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence
-from scale0.config.values import (
+from scale0.config.value_types import (
     Count,
     CurveKeyOrBlank,
     EndpointOrBlank,

@@ -14,7 +14,7 @@ from msgspec import Meta
 from scale0.config.broker_file import Admin, BrokerConfig, Export, Management, PeerShare
 from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
-from scale0.config.values import (
+from scale0.config.value_types import (
     DEFAULT_BACKEND_PORT,
     DEFAULT_HELEN_PORT,
     BrokerAddress,

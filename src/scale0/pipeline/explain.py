@@ -12,13 +12,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from scale0.events.columns import COLUMN_NAMES
-from scale0.pipeline.explain_words import Event, is_routine, routine_words, words_of
-from scale0.pipeline.hours import to_time
-from scale0.pipeline.reports.desk import Desk
+from scale0.history.events.columns import COLUMN_NAMES
+from scale0.pipeline.explain_sentences import Event, is_routine, routine_words, words_of
+from scale0.pipeline.reports.data_quality import holes_of, restatements_of
+from scale0.pipeline.reports.formatting import counted, duration, moment
 from scale0.pipeline.reports.intervals import Interval, joined
-from scale0.pipeline.reports.notes import holes_of, restatements_of
-from scale0.pipeline.reports.words import counted, duration, moment
+from scale0.pipeline.reports.query import Desk
+from scale0.pipeline.time_ranges import to_time
 
 MAX_EVENTS: Final = 200_000
 """Of the warehouse: the newest. Who has more is told so."""

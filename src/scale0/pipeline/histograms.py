@@ -1,4 +1,4 @@
-"""Histograms in log buckets, as Spark columns: what `events/histogram.py` does, for millions of rows.
+"""Histograms in log buckets, as Spark columns: what `history/events/histogram.py` does, for millions of rows.
 
 Lives here: durations as whole microseconds, their buckets, run lengths, merging, nearest ranks. Never here: what is
 measured. Invariants: built-ins alone; a histogram is ascending and without zero counts, so that equal histograms are
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.events.histogram import GAMMA, ZERO_BUCKET
-from scale0.pipeline.hours import SECOND_US
+from scale0.history.events.histogram import GAMMA, ZERO_BUCKET
+from scale0.pipeline.time_ranges import SECOND_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

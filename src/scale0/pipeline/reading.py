@@ -14,9 +14,9 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from scale0.events.columns import COLUMN_NAMES
-from scale0.pipeline.hours import to_time, to_us
-from scale0.pipeline.warehouse.faults import Broken, WarehouseError
+from scale0.history.events.columns import COLUMN_NAMES
+from scale0.pipeline.time_ranges import to_time, to_us
+from scale0.pipeline.warehouse.errors import Broken, WarehouseError
 from scale0.pipeline.warehouse.records import EVENTS, PART, Manifest
 from scale0.pipeline.warehouse.selection import Cover, Files, Selection, Span, select, span_of
 from scale0.pipeline.warehouse.types import arrow_type, duck_type
@@ -48,7 +48,7 @@ def read(
     def frame(chosen: Selection) -> DataFrame:
         from pyspark.sql import functions as f  # noqa: PLC0415  # other readers need no Spark
 
-        from scale0.pipeline.slab import fields  # noqa: PLC0415
+        from scale0.pipeline.data_file import fields  # noqa: PLC0415
 
         columns = fields(*chosen.columns.items())
         frames = []

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.pipeline.derived.anomalies import Anomalies
-from scale0.pipeline.derived.audit import Audit
-from scale0.pipeline.derived.availability import AvailabilityDay, AvailabilityHour, AvailabilityMonth
-from scale0.pipeline.derived.forecasts import Forecasts
-from scale0.pipeline.derived.metric_days import MetricDays
-from scale0.pipeline.derived.node_stats import NodeStats
-from scale0.pipeline.derived.noise import Noise
-from scale0.pipeline.derived.series import Series
-from scale0.pipeline.derived.stat_days import RequestDays, TaskDays
+from scale0.pipeline.aggregations.checks import Checks
+from scale0.pipeline.aggregations.heartbeats import Beats
+from scale0.pipeline.aggregations.incidents import Incidents
+from scale0.pipeline.aggregations.metrics import Metrics
+from scale0.pipeline.aggregations.presence import World
+from scale0.pipeline.aggregations.request_stats import RequestStats
+from scale0.pipeline.aggregations.task_stats import TaskStats
+from scale0.pipeline.aggregations.tasks import Tasks
 from scale0.pipeline.engine.restatements import COLUMNS
-from scale0.pipeline.families.beats import Beats
-from scale0.pipeline.families.checks import Checks
-from scale0.pipeline.families.incidents import Incidents
-from scale0.pipeline.families.metrics import Metrics
-from scale0.pipeline.families.request_stats import RequestStats
-from scale0.pipeline.families.task_stats import TaskStats
-from scale0.pipeline.families.tasks import Tasks
-from scale0.pipeline.families.world import World
+from scale0.pipeline.marts.anomalies import Anomalies
+from scale0.pipeline.marts.audit import Audit
+from scale0.pipeline.marts.availability import AvailabilityDay, AvailabilityHour, AvailabilityMonth
+from scale0.pipeline.marts.forecasts import Forecasts
+from scale0.pipeline.marts.metric_days import MetricDays
+from scale0.pipeline.marts.node_stats import NodeStats
+from scale0.pipeline.marts.noise import Noise
+from scale0.pipeline.marts.series import Series
+from scale0.pipeline.marts.stat_days import RequestDays, TaskDays
 from scale0.pipeline.warehouse.records import LEDGER, SlabInfo, TableInfo
 
 if TYPE_CHECKING:
-    from scale0.pipeline.family import Derivation, Family
-    from scale0.pipeline.slab import Slab
+    from scale0.pipeline.aggregation import Derivation, Family
+    from scale0.pipeline.data_file import Slab
 
 FAMILIES: Final[tuple[Family, ...]] = (
     Checks(),

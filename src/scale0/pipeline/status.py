@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from scale0.pipeline import reading
-from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.listing import list_segments
-from scale0.pipeline.warehouse.places import known_as, place_of, without_key
 from scale0.pipeline.warehouse.records import Manifest, Problem, Range
+from scale0.pipeline.warehouse.segment_sources import known_as, place_of, without_key
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 

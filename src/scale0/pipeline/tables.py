@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.slab import fields
+from scale0.pipeline.data_file import fields
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

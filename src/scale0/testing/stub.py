@@ -32,17 +32,17 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from scale0.base import codes
-from scale0.base.identity import is_reserved
-from scale0.broker.backend import Work
 from scale0.client import payload
-from scale0.client.checks import check_request, check_timeout
-from scale0.client.errors import error_of
-from scale0.client.perform import Answer, Offer, perform, perform_async
+from scale0.client.argument_checks import check_request, check_timeout
+from scale0.client.handler import Answer, Offer, perform, perform_async
 from scale0.client.task_options import TaskOptions
+from scale0.errors import error_of
+from scale0.kernel import codes
+from scale0.kernel.names import is_reserved
 from scale0.testing.stub_async import AsyncStub
 from scale0.testing.stub_calls import Call, Done, recorded
 from scale0.testing.stub_tasks import StubQueue, StubSubmission, StubTask
+from scale0.transport.core.backend_session import Work
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from scale0.base.errors import Refusal
 from scale0.client import payload
-from scale0.client.errors import CallError
+from scale0.errors import CallError
+from scale0.kernel.errors import Refusal
 
 
 class Call(NamedTuple):

@@ -18,21 +18,21 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.base import codes
-from scale0.base.identity import is_identity
 from scale0.client import results
-from scale0.client.checks import check_service
-from scale0.client.errors import NoAnswer, NoSuchTask, TaskIdTaken
-from scale0.client.outcome import Failure, Outcome, error_object, perform_task, perform_task_async
-from scale0.client.perform import Offer
-from scale0.client.progress import Doing, here
+from scale0.client.argument_checks import check_service
+from scale0.client.handler import Offer
 from scale0.client.results import TaskStatus
+from scale0.client.task_context import Doing, here
 from scale0.client.task_options import TaskOptions
-from scale0.store.tasks import CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, SCHEDULED, STATUS_NAMES
-from scale0.zerotask import words
-from scale0.zerotask.arguments import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_TIMEOUT_SECONDS
-from scale0.zerotask.node import Job
-from scale0.zerotask.tickets import Order, Ticket, Trouble
+from scale0.client.task_outcome import Failure, Outcome, error_object, perform_task, perform_task_async
+from scale0.errors import NoAnswer, NoSuchTask, TaskIdTaken
+from scale0.kernel import codes
+from scale0.kernel.names import is_identity
+from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, SCHEDULED, STATUS_NAMES
+from scale0.tasks.client.futures import Order, Ticket, Trouble
+from scale0.tasks.jsonrpc import messages
+from scale0.tasks.jsonrpc.arguments import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_TIMEOUT_SECONDS
+from scale0.tasks.node.assigned_tasks import Job
 
 NODE: Final = "stub"
 
@@ -90,7 +90,7 @@ class StubQueue:
         unknown = [other for other in after if other not in self.entries]
         if id_ in self.entries or unknown:
             why = f"after: unknown task {unknown[0]}" if unknown else f"the task id {id_} is taken"
-            raise TaskIdTaken(words.BAD_TASK, why, service, id_)
+            raise TaskIdTaken(messages.BAD_TASK, why, service, id_)
         ticket = Ticket(id_, Order(service, b"", b"", True, False), None, b"")
         entry = self.entries[id_] = Entry(ticket, params, options, [self.entries[other] for other in after])
         if options.key is not None:
@@ -113,7 +113,7 @@ class StubQueue:
     def cancel(self, entry: Entry) -> None:
         """Have it not run."""
         if entry.status < FINISHED:
-            self._end(entry, CANCELLED, b"", Trouble(words.CANCELLED_ERROR, "cancelled by its client"))
+            self._end(entry, CANCELLED, b"", Trouble(messages.CANCELLED_ERROR, "cancelled by its client"))
 
     def _next(self) -> Entry | None:
         """The first that can run: the highest priority, then the oldest."""
@@ -127,7 +127,7 @@ class StubQueue:
         failed = [one for one in entry.after if one.status > FINISHED]
         if failed:
             message = f"the task {failed[0].ticket.id}, which this one waits for, is {STATUS_NAMES[failed[0].status]}"
-            self._end(entry, FAILED, b"", Trouble(words.AFTER_FAILED, message))
+            self._end(entry, FAILED, b"", Trouble(messages.AFTER_FAILED, message))
         elif all(one.status == FINISHED for one in entry.after):
             entry.status = QUEUED
 
@@ -166,7 +166,7 @@ class StubQueue:
             return
         data = msgspec.json.encode({"attempts": entry.attempts})
         message = f"all {entry.attempt} attempts ended without a result (the last one: lost)"
-        self._end(entry, FAILED, b"", Trouble(words.ATTEMPTS_LOST, message, data))
+        self._end(entry, FAILED, b"", Trouble(messages.ATTEMPTS_LOST, message, data))
 
     def _end(self, entry: Entry, status: int, value: bytes, trouble: Trouble | None) -> None:
         entry.status = entry.ticket.status = status
@@ -299,7 +299,7 @@ class StubSubmission:
             raise ValueError(f"{id_!r} is no task id")
         entry = self._queue.entries.get(id_)
         if entry is None:
-            raise NoSuchTask(words.BAD_TASK, f"unknown task {id_}", "", id_)
+            raise NoSuchTask(messages.BAD_TASK, f"unknown task {id_}", "", id_)
         return StubTask(self._queue, entry)
 
     def _take(self, service: str, params: bytes) -> StubTask:

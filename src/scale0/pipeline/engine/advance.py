@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from scale0.pipeline.engine.abreast import Work, do_all
+from scale0.pipeline.caching import hold, holding
+from scale0.pipeline.data_file import PART, Slab
+from scale0.pipeline.engine.concurrency import Work, do_all
 from scale0.pipeline.engine.frames import EVENTS_NAME, PULSES_NAME, Frames, runs_of
 from scale0.pipeline.engine.restatements import NOTHING, Change
 from scale0.pipeline.engine.writing import write_slab
-from scale0.pipeline.holding import hold, holding
-from scale0.pipeline.hours import DAY_HOURS, OPEN_PART, SECOND_US, Stretch, day_of, hour_of, month_of
 from scale0.pipeline.registry import DERIVATIONS, FAMILIES, SLABS, slabs_of
-from scale0.pipeline.slab import PART, Slab
+from scale0.pipeline.time_ranges import DAY_HOURS, OPEN_PART, SECOND_US, Stretch, day_of, hour_of, month_of
 from scale0.pipeline.warehouse.retention import whole_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scale0.pipeline.family import Derivation, Family
+    from scale0.pipeline.aggregation import Derivation, Family
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.warehouse.attempt import Attempt
-    from scale0.pipeline.warehouse.draft import Draft
     from scale0.pipeline.warehouse.records import Sum
+    from scale0.pipeline.warehouse.staging import Attempt
+    from scale0.pipeline.warehouse.transaction import Draft
 
 OLDEST_HOURS: Final = 400 * DAY_HOURS
 """Events that happened longer before the horizon are in `events`, and in no other table."""

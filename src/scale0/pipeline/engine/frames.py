@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.engine.crossing import Cut, cuts
-from scale0.pipeline.holding import hold
-from scale0.pipeline.hours import HOUR_US, Stretch, hour_of
-from scale0.pipeline.schema import EVENTS
-from scale0.pipeline.slab import PART, Slab, fields
+from scale0.pipeline.caching import hold
+from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.engine.horizon_cut import Cut, cuts
+from scale0.pipeline.event_schema import EVENTS
 from scale0.pipeline.tables import PULSES
+from scale0.pipeline.time_ranges import HOUR_US, Stretch, hour_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as t
 
-    from scale0.pipeline.warehouse.draft import Draft
     from scale0.pipeline.warehouse.entries import Listed
+    from scale0.pipeline.warehouse.transaction import Draft
 
 EVENTS_NAME: Final = "events"
 PULSES_NAME: Final = "pulses"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scale0.pipeline.hours import DAY_HOURS, HOUR_US, Period, days_of_month, to_time
-from scale0.pipeline.slab import Slab
+from scale0.pipeline.data_file import Slab
+from scale0.pipeline.time_ranges import DAY_HOURS, HOUR_US, Period, days_of_month, to_time
 from scale0.pipeline.warehouse.records import LEDGER, FileEntry, Sum
 from scale0.pipeline.warehouse.types import arrow_type
 
 if TYPE_CHECKING:
-    from scale0.pipeline.warehouse.attempt import Attempt
+    from scale0.pipeline.warehouse.staging import Attempt
 
 CALM_US: Final = HOUR_US
 """How long before the horizon a part must have ended to count as said."""

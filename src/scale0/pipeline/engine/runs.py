@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scale0.base.errors import Scale0Error
+from scale0.kernel.errors import Scale0Error
 from scale0.pipeline.engine.advance import Advance, Fresh, Span, Told, oldest_hour
-from scale0.pipeline.engine.queue import Wanted, dequeue, enqueue, put_away, waiting
+from scale0.pipeline.engine.backfill_queue import Wanted, dequeue, enqueue, put_away, waiting
+from scale0.pipeline.engine.late_silences import silent_hours
 from scale0.pipeline.engine.restatements import ledger_entry, restated_changes
-from scale0.pipeline.engine.silences import silent_hours
-from scale0.pipeline.hours import HOUR_US, day_of, hour_of
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.registry import TABLES_VERSION, table_infos
-from scale0.pipeline.warehouse.adoption import Taken, take_in
+from scale0.pipeline.time_ranges import HOUR_US, day_of, hour_of
 from scale0.pipeline.warehouse.compaction import compact
-from scale0.pipeline.warehouse.draft import Draft
-from scale0.pipeline.warehouse.faults import Busy
+from scale0.pipeline.warehouse.errors import Busy
 from scale0.pipeline.warehouse.horizon import horizon
+from scale0.pipeline.warehouse.ingestion import Taken, take_in
 from scale0.pipeline.warehouse.retention import enough, retention
+from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse, pass_by
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.pipeline.hours import DAY_HOURS
-from scale0.pipeline.slab import PART, ROW_HASH, Slab
+from scale0.pipeline.data_file import PART, ROW_HASH, Slab
+from scale0.pipeline.time_ranges import DAY_HOURS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.warehouse.attempt import Attempt
     from scale0.pipeline.warehouse.records import FileEntry
+    from scale0.pipeline.warehouse.staging import Attempt
 
 DAY: Final = "day_folder"
 MANY_DAYS: Final = 2

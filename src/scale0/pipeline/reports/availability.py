@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.formatting import availability, counted, duration, share
 from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
-from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.model import Cell, Column, Report, Strip, Strips, Table
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.shape import Cell, Column, Report, Strip, Strips, Table
-from scale0.pipeline.reports.words import availability, counted, duration, share
+from scale0.pipeline.reports.query import Desk, Row
 
 TABLES: Final = ("availability", "timeline", "incidents")
 MAX_STRIPS: Final = 40

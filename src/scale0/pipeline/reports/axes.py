@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from scale0.pipeline.hours import DAY_US, HOUR_US, to_time
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 
 NARROW: Final = 540
 WIDE: Final = 1130

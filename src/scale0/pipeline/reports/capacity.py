@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from scale0.pipeline.hours import DAY_US, HOUR_US
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.desk import Desk, Row
-from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.formatting import counted, moment
+from scale0.pipeline.reports.model import Column, Cone, Line, Lines, Plot, Report, Table
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.shape import Column, Cone, Line, Lines, Plot, Report, Table
-from scale0.pipeline.reports.words import counted, moment
+from scale0.pipeline.reports.query import Desk, Row
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
 TABLES: Final = ("forecasts", "node_stats", "task_stats", "metric_trends")
 MAX_CONES: Final = 4

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from scale0.pipeline.hours import DAY_US, HOUR_US
 from scale0.pipeline.reports import subjects
 from scale0.pipeline.reports.availability import Sums, sums_of
-from scale0.pipeline.reports.desk import Desk, Filters, Row
+from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.formatting import counted
 from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
-from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.model import Column, Report, Table
 from scale0.pipeline.reports.period import Period, said
-from scale0.pipeline.reports.shape import Column, Report, Table
-from scale0.pipeline.reports.words import counted
+from scale0.pipeline.reports.query import Desk, Filters, Row
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
 TABLES: Final = ("check_states", "timeline", "availability")
 MAX_RESULTS: Final = 300_000

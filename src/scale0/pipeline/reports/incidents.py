@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.formatting import counted, duration
 from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
-from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.model import Column, Report, Stacks, Table
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.shape import Column, Report, Stacks, Table
-from scale0.pipeline.reports.words import counted, duration
+from scale0.pipeline.reports.query import Desk, Row
 
 TABLES: Final = ("incidents", "timeline")
 MAX_NAMED: Final = 3

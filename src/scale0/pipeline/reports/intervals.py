@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.desk import Desk
-from scale0.pipeline.reports.shape import Column, Table
+from scale0.pipeline.reports.model import Column, Table
+from scale0.pipeline.reports.query import Desk
 
 MAX_INTERVALS: Final = 10_000
 """More than that nobody reads: choose a subject, or a shorter period."""

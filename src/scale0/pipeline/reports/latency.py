@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from scale0.events.histogram import GAMMA, ZERO_BUCKET, Histogram, from_counts, merge, quantile
-from scale0.pipeline.reports.desk import Desk
+from scale0.history.events.histogram import GAMMA, ZERO_BUCKET, Histogram, from_counts, merge, quantile
+from scale0.pipeline.reports.model import Bars, Line, Lines
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.shape import Bars, Line, Lines
+from scale0.pipeline.reports.query import Desk
 
 RANKS: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 MAX_BARS: Final = 48

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from scale0.base.errors import Scale0Error
-from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, to_time
+from scale0.kernel.errors import Scale0Error
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, to_time
 from scale0.pipeline.warehouse.selection import Cover, Span, span_of
 
 FINE_HOURS: Final = 72

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.desk import Desk, Row
+from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.latency import Durations
-from scale0.pipeline.reports.notes import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.model import Column, Plot, Report, Stacks, Table
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.shape import Column, Plot, Report, Stacks, Table
-from scale0.pipeline.reports.words import counted, share
+from scale0.pipeline.reports.query import Desk, Row
 
 TABLES: Final = ("request_stats",)
 MAX_CODES: Final = 3

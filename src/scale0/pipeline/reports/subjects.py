@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scale0.pipeline.reports.desk import Desk, Filters
+from scale0.pipeline.reports.query import Desk, Filters
 
 CHECK_NAME: Final = "substr(subject, position('/' IN subject) + 1)"
 """Of a check's subject `agent/check`: an agent's name has no slash, a check's may."""

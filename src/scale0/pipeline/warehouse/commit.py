@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from scale0.pipeline.warehouse import disk
-from scale0.pipeline.warehouse.faults import Fenced, WarehouseError
+from scale0.pipeline.warehouse import durable_files
+from scale0.pipeline.warehouse.errors import Fenced, WarehouseError
 from scale0.pipeline.warehouse.records import FORMAT, Chapter, ChapterRef, Manifest, Ref, Sealed, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.attempt import Attempt
+    from scale0.pipeline.warehouse.staging import Attempt
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 _JSON = msgspec.json.Encoder()
@@ -63,7 +63,7 @@ def publish(
 def _write(attempt: Attempt, slab: str, name: str, content: Chapter | Seen) -> Ref:
     path = attempt.place(slab) / name
     body = _JSON.encode(content)
-    disk.write(path, body)
+    durable_files.write(path, body)
     return Ref(attempt.relative(path), len(body), hashlib.sha256(body).hexdigest())
 
 
@@ -77,7 +77,7 @@ def _create(warehouse: Warehouse, attempt: Attempt, base_number: int, manifest: 
     body = _JSON.encode(manifest)
     partial = folder / f".{attempt.name}"
     try:
-        disk.write(partial, _JSON.encode(Sealed(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))))
+        durable_files.write(partial, _JSON.encode(Sealed(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))))
         warehouse.reach("manifest.written")
         # A link fails where n + 1 stands, but not where it was made and collected while this driver slept.
         numbers = warehouse.numbers()
@@ -86,7 +86,7 @@ def _create(warehouse: Warehouse, attempt: Attempt, base_number: int, manifest: 
         _link(partial, folder / f"{manifest.number}.json", attempt)
         attempt.committed = True
         warehouse.reach("manifest.created")
-        disk.sync(folder)
+        durable_files.sync(folder)
         warehouse.reach("manifest.synced")
     finally:
         partial.unlink(missing_ok=True)

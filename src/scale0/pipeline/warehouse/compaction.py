@@ -18,21 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from scale0.events.columns import COLUMNS
-from scale0.io.segments.arrow import COMPRESSION, COMPRESSION_LEVEL, SCHEMA
-from scale0.pipeline.hours import DAY_US, HOUR_US
-from scale0.pipeline.warehouse import disk
-from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.history.events.columns import COLUMNS
+from scale0.history.segments.arrow import COMPRESSION, COMPRESSION_LEVEL, SCHEMA
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US
+from scale0.pipeline.warehouse import durable_files
+from scale0.pipeline.warehouse.errors import WarehouseError
+from scale0.pipeline.warehouse.liveness import hour_kinds
 from scale0.pipeline.warehouse.merging import compact_ledger, compact_pulses, compact_slabs
 from scale0.pipeline.warehouse.overlap import dataset, read_events
-from scale0.pipeline.warehouse.pulses import hour_kinds
 from scale0.pipeline.warehouse.records import LEDGER, EventsFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.draft import Draft
+    from scale0.pipeline.warehouse.transaction import Draft
 
 COMPACT_FILES: Final = 8
 """More event or pulse files of one day are worth the work."""
@@ -212,6 +212,6 @@ class _Output:
     def close(self, day: int, days: tuple[int, ...]) -> EventsFile:
         """Done: what a chapter lists."""
         self._writer.close()
-        disk.sync(self._path)
+        durable_files.sync(self._path)
         path = self._draft.attempt.relative(self._path)
         return EventsFile(path, self._path.stat().st_size, "", 0, 0, 0, self._hours, days, len(COLUMNS))

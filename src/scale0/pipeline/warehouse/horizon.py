@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.pipeline.hours import MINUTE_US
+from scale0.pipeline.time_ranges import MINUTE_US
 
 if TYPE_CHECKING:
-    from scale0.pipeline.warehouse.draft import Draft
+    from scale0.pipeline.warehouse.transaction import Draft
 
 AHEAD_US: Final = 5 * MINUTE_US
 """How far a source's clock may be ahead of the driver's: what is later waits."""

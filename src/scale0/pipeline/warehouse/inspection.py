@@ -15,20 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scale0.events.columns import COLUMNS
-from scale0.io.segments.arrow import NotASegment, open_segment
-from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.history.events.columns import COLUMNS
+from scale0.history.segments.arrow import NotASegment, open_segment
+from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.listing import Found
-from scale0.pipeline.warehouse.pulses import hour_kinds, pulses_of
+from scale0.pipeline.warehouse.liveness import hour_kinds, pulses_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow.parquet as pq
 
-    from scale0.io.segments.names import Segment
-    from scale0.pipeline.warehouse.attempt import Attempt
-    from scale0.pipeline.warehouse.places import Place
+    from scale0.history.segments.names import Segment
+    from scale0.pipeline.warehouse.segment_sources import Place
+    from scale0.pipeline.warehouse.staging import Attempt
 
 WORKERS: Final = 2
 """Segments that are read at the same time."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from scale0.io.segments.names import Segment, day_of, parse
-from scale0.io.segments.settings import shown
-from scale0.pipeline.warehouse.places import Place, known_as
+from scale0.history.segments.names import Segment, day_of, parse
+from scale0.history.segments.settings import shown
 from scale0.pipeline.warehouse.records import Range
+from scale0.pipeline.warehouse.segment_sources import Place, known_as
 
 TRUTHS: Final = "truths.json"
-"""What `scale0 pipeline synth` puts beside the segments that it made up."""
+"""What `python -m simulator.history` puts beside the segments that it made up."""
 
 
 class Found(NamedTuple):

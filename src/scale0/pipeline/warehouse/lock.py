@@ -10,8 +10,8 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, Final
 
-from scale0.pipeline.warehouse import disk
-from scale0.pipeline.warehouse.faults import Busy, WarehouseError
+from scale0.pipeline.warehouse import durable_files
+from scale0.pipeline.warehouse.errors import Busy, WarehouseError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def take(root: Path, purpose: str) -> int:
     """The descriptor that holds the lock until it is closed. Busy at once if another has it."""
     path = root / LOCK_NAME
     try:
-        disk.make(root)
+        durable_files.make(root)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise WarehouseError(

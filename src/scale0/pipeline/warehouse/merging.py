@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from scale0.io.segments.arrow import COMPRESSION
-from scale0.pipeline.warehouse import disk
-from scale0.pipeline.warehouse.adoption import write_pulses
-from scale0.pipeline.warehouse.draft import listed, with_entries
+from scale0.history.segments.arrow import COMPRESSION
+from scale0.pipeline.warehouse import durable_files
 from scale0.pipeline.warehouse.entries import sums
-from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseError
+from scale0.pipeline.warehouse.ingestion import write_pulses
 from scale0.pipeline.warehouse.records import LEDGER, PART, PULSES, FileEntry
+from scale0.pipeline.warehouse.transaction import listed, with_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.draft import Draft
+    from scale0.pipeline.warehouse.transaction import Draft
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 MAX_SORTED_ROWS: Final = 1_000_000
@@ -69,7 +69,7 @@ def compact_ledger(draft: Draft) -> bool:
         raise WarehouseError("a file of the restatements has other rows than were written: nothing was replaced")
     path = draft.attempt.new_file(LEDGER, LEDGER)
     pq.write_table(rows, path, compression=COMPRESSION, write_page_checksum=True)
-    disk.sync(path)
+    durable_files.sync(path)
     draft.set_ledger([FileEntry(draft.attempt.relative(path), path.stat().st_size, total)])
     return True
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from scale0.io.segments.arrow import SCHEMA
-from scale0.pipeline.hours import DAY_US
-from scale0.pipeline.warehouse.pulses import DUPLICATE, REJECTED, TAKEN
+from scale0.history.segments.arrow import SCHEMA
+from scale0.pipeline.time_ranges import DAY_US
+from scale0.pipeline.warehouse.liveness import DUPLICATE, REJECTED, TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scale0.io.segments.names import Segment
+    from scale0.history.segments.names import Segment
 
 
 def read_events(paths: Sequence[str], where: pc.Expression | None = None, columns: list[str] | None = None) -> pa.Table:

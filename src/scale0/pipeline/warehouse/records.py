@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from scale0.events.columns import COLUMNS
-from scale0.pipeline.hours import Period
+from scale0.history.events.columns import COLUMNS
+from scale0.pipeline.time_ranges import Period
 
 FORMAT: Final = 1
 """Of manifests and chapters; one that is newer is refused."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.pipeline.hours import DAY_US, Period, days_of_month, to_time
-from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.time_ranges import DAY_US, Period, days_of_month, to_time
+from scale0.pipeline.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from scale0.pipeline.warehouse.draft import Draft
+    from scale0.pipeline.warehouse.transaction import Draft
 
 
 LEAST_KEEP_DAYS: Final = 62

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scale0.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, Type
-from scale0.pipeline.hours import DAY_HOURS, DAY_US, HOUR_US, Period, month_of
+from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, Type
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, Period, month_of
 from scale0.pipeline.warehouse.entries import joined, kept
-from scale0.pipeline.warehouse.faults import WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.records import EVENTS, LEDGER, FileEntry, Manifest, TableInfo
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scale0.pipeline.warehouse.faults import Broken
+from scale0.pipeline.warehouse.errors import Broken
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from scale0.pipeline.warehouse import collection, disk, faults, lock
-from scale0.pipeline.warehouse.faults import Broken
+from scale0.pipeline.warehouse import durable_files, errors, garbage_collection, lock
+from scale0.pipeline.warehouse.errors import Broken
 from scale0.pipeline.warehouse.records import (
     FORMAT,
     Chapter,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.attempt import Attempt
+    from scale0.pipeline.warehouse.staging import Attempt
 
 MANIFESTS: Final = "manifest"
 DATA: Final = "data"
@@ -177,7 +177,7 @@ class Warehouse:
             return found
         body = self.path(ref.path).read_bytes()
         if hashlib.sha256(body).hexdigest() != ref.sha256:
-            raise Broken(f"{self.root / ref.path} is damaged: {faults.RESTORE}")
+            raise Broken(f"{self.root / ref.path} is damaged: {errors.RESTORE}")
         found = msgspec.json.decode(body, type=shape)
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()
@@ -186,25 +186,25 @@ class Warehouse:
 
     def begin(self) -> Attempt:
         """A fresh attempt to make the next manifest."""
-        from scale0.pipeline.warehouse.attempt import Attempt  # noqa: PLC0415  # it needs pyarrow, and readers do not
+        from scale0.pipeline.warehouse.staging import Attempt  # noqa: PLC0415  # it needs pyarrow, and readers do not
 
         numbers = self.numbers()
         number = numbers[-1] + 1 if numbers else 1
         name = f"{number}-{secrets.token_hex(4)}"
-        disk.make(self.root / MANIFESTS)
-        disk.make(self.root / DATA)
+        durable_files.make(self.root / MANIFESTS)
+        durable_files.make(self.root / DATA)
         folder = self.root / DATA / name
         folder.mkdir()
         self.live.add(name)
         self.reach("attempt.begun")
         return Attempt(self, number, name, folder)
 
-    def collect(self, now_us: int) -> collection.Collected:
+    def collect(self, now_us: int) -> garbage_collection.Collected:
         """Remove what no manifest of the last 24 hours names. Takes the lock where this object has not got it."""
         if self.locked:
-            return collection.collect(self, now_us)
+            return garbage_collection.collect(self, now_us)
         with self.lock("collect"):
-            return collection.collect(self, now_us)
+            return garbage_collection.collect(self, now_us)
 
 
 class _Loose(msgspec.Struct):

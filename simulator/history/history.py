@@ -1,0 +1,162 @@
+"""A network's history, made up: slice by slice, as segments that brokers and Helens could have written.
+
+Lives here: `synth`, which numbers the events of each source and cuts them into segments. Never here: what happens.
+Invariants: seq has no gaps within a source but those that were planted; time never goes back within a boot; a segment
+holds one boot of one source; the same arguments make the same history.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scale0.history.segments import arrow, names
+from scale0.pipeline.time_ranges import SECOND_US, to_us
+from simulator.history import truths as facts
+from simulator.history.checks import CheckMaker
+from simulator.history.clients import ClientMaker
+from simulator.history.columns import Columns
+from simulator.history.event_columns import rows_of
+from simulator.history.plan import DEFAULT_START_US, make_plan
+from simulator.history.requests import RequestMaker
+from simulator.history.rows import Buckets, Lexicon, Rows, empty, join, take
+from simulator.history.script import Lives, Script
+from simulator.history.script_builder import plant
+from simulator.history.single_events import all_lines
+from simulator.history.source import Desk, pieces
+from simulator.history.source_truths import settled
+from simulator.history.tasks import TaskMaker
+from simulator.history.truths import Counts, Truths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from pathlib import Path
+
+
+class NotEmpty(ValueError):
+    """There is something in the folder already."""
+
+
+def synth(
+    *,
+    events: int,
+    days: int,
+    seed: int,
+    out: Path,
+    start: datetime | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    counts: Counts | None = None,
+) -> Truths:
+    """Write about so many events over so many days below `out`, and what was planted as `truths.json`.
+
+    `start` is a midnight, UTC (a fixed Monday where nothing is said). `progress` is told how many events are written,
+    and of how many. NotEmpty if there is something in the folder; TooSmall if these days need more events; ValueError
+    if there is no such history.
+    """
+    start_us = DEFAULT_START_US if start is None else to_us(start)
+    script = plant(make_plan(events, days, seed, start_us, counts or Counts()))
+    if out.exists() and any(out.iterdir()):
+        raise NotEmpty(f"{out} is not empty")
+    out.mkdir(parents=True, exist_ok=True)
+    history = _History(script, out, progress or (lambda done, total: None))
+    history.write()
+    found = history.truths()
+    facts.write(found, out)
+    return found
+
+
+class _History:
+    """What is being written."""
+
+    def __init__(self, script: Script, out: Path, progress: Callable[[int, int], None]) -> None:
+        self._script, self._out, self._progress = script, out, progress
+        self._lexicon = lexicon = Lexicon()
+        self._lives = lives = Lives(script.boots)
+        self._tasks = TaskMaker(script, lives, lexicon)
+        self._requests = RequestMaker(script, lives, lexicon)
+        self._clients = ClientMaker(script, lives, lexicon)
+        self._checks = CheckMaker(script, lives, lexicon)
+        lines = rows_of(all_lines(script), lexicon)
+        self._lines = take(lines, lives.is_up(lines.source, lines.time))
+        self._later = empty()
+        self._desks = [Desk(number, script) for number in range(len(script.plan.sources))]
+        self._written = 0
+        self._segments = 0
+        self._kinds = np.zeros(0, np.int64)
+
+    def write(self) -> None:
+        """All of it, slice by slice."""
+        plan = self._script.plan
+        for number, from_us in enumerate(range(plan.start_us, plan.end_us, plan.slice_us)):
+            to_us = from_us + plan.slice_us
+            rows, buckets = self._made(number, from_us, to_us)
+            columns = Columns(plan.sources, self._lexicon.texts, plan.checks)
+            for desk in self._desks:
+                which = np.flatnonzero(rows.source == desk.source)
+                order = which[np.argsort(rows.time[which], kind="stable")]
+                self._write_source(desk, take(rows, order), buckets, columns)
+
+    def _made(self, number: int, from_us: int, to_us: int) -> tuple[Rows, Buckets]:
+        """What is recorded in the slice; what comes later waits. Lines come first: a boot begins with its start."""
+        lines = self._lines
+        told = take(lines, (lines.time >= from_us) & (lines.time < to_us))
+        requests, buckets = self._requests.make(number, from_us, to_us)
+        many = [maker.make(number, from_us, to_us) for maker in (self._clients, self._tasks, self._checks)]
+        rows = join([told, self._later, requests, *many])
+        is_later = rows.time >= to_us
+        self._later = take(rows, is_later & (rows.time < self._script.plan.end_us))
+        return self._stepped(take(rows, ~is_later)), buckets
+
+    def _stepped(self, rows: Rows) -> Rows:
+        """Where a clock stepped back, the time waits until it is right again."""
+        time = rows.time
+        for step in self._script.steps:
+            waits = (rows.source == step.source) & (time >= step.from_us) & (time < step.to_us)
+            time = np.where(waits, step.from_us, time)
+        return rows._replace(time=time, at=np.minimum(rows.at, time))
+
+    def _write_source(self, desk: Desk, rows: Rows, buckets: Buckets, columns: Columns) -> None:
+        boots = self._lives.boot_of(desk.source, rows.time)
+        for first, end in pieces(boots, desk.boots, rows.time):
+            part = take(rows, np.arange(first, end))
+            number = int(boots[first])
+            boot = desk.boots[number].start_us
+            first_seq = desk.number(number, part.time)
+            if desk.is_lost(number, part.time):
+                continue
+            segment = names.Segment(desk.name, boot, first_seq, first_seq + end - first - 1)
+            folder = self._out / names.folder_of(names.day_at(int(part.time[-1]) / SECOND_US))
+            folder.mkdir(exist_ok=True)
+            arrow.write(columns.table(part, buckets, boot, first_seq), folder / names.name_of(segment))
+            self._count(part)
+
+    def _count(self, part: Rows) -> None:
+        counts = np.bincount(part.kind, minlength=max(self._kinds.size, len(self._lexicon.texts)))
+        counts[: self._kinds.size] += self._kinds
+        self._kinds = counts
+        self._segments += 1
+        self._written += part.time.size
+        self._progress(self._written, max(self._written, self._script.plan.events))
+
+    def truths(self) -> Truths:
+        """What was planted, with the numbers that it got."""
+        plan = self._script.plan
+        sources = [desk.facts() for desk in self._desks]
+        kinds = {self._lexicon.texts[n]: int(count) for n, count in enumerate(self._kinds.tolist()) if count}
+        return Truths(
+            form=facts.FORM,
+            events=self._written,
+            asked=plan.events,
+            days=plan.days,
+            seed=plan.seed,
+            from_us=plan.start_us,
+            to_us=plan.end_us,
+            segments=self._segments,
+            kinds=dict(sorted(kinds.items())),
+            sources=sources,
+            agents=plan.agents,
+            checks=plan.agents * len(plan.checks),
+            truths=settled(self._script, sources),
+        )

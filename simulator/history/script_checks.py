@@ -1,0 +1,183 @@
+"""Planting what happens to agents and their checks.
+
+Lives here: when each check is due, and the episodes of some. Never here: events. Invariants: an agent has one truth at
+most; an episode begins and ends with a result, so its times are exact; who comes, goes or is in a
+downtime finds its Helen there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from simulator.history import truths, vocabulary
+from simulator.history.script import Absence, Downtime, Episode, Filling, Schedule
+from simulator.history.truths import Truth
+
+if TYPE_CHECKING:
+    from simulator.history.calendar import Calendar
+    from simulator.history.plan import Plan
+
+CRITICAL: Final = "critical"
+FLAPPING: Final = "flapping"
+SILENT: Final = "silent"
+
+MIN_CRITICAL_RESULTS: Final = 7
+MIN_FLAPPING_RESULTS: Final = 24
+MIN_SILENT_RESULTS: Final = 4
+OUTAGE_RESULTS: Final = 4
+DUPLICATES: Final = 5
+"""Results of an agent that was cut off which two Helens record."""
+FULL_DAYS: Final = (1.5, 4.0)
+"""How long after the end of the history a filling disk is full."""
+FULL_FROM: Final = 0.45
+"""How full it is at the start."""
+
+
+class Monitoring(NamedTuple):
+    """What was planted."""
+
+    schedule: Schedule
+    episodes: tuple[Episode, ...]
+    downtimes: tuple[Downtime, ...]
+    absences: tuple[Absence, ...]
+    fillings: tuple[Filling, ...]
+    truths: list[Truth]
+
+
+class _Garden:
+    """Takes agents one by one, each for one truth."""
+
+    def __init__(self, plan: Plan, calendar: Calendar, dice: np.random.Generator) -> None:
+        self.plan, self.calendar, self.dice = plan, calendar, dice
+        interval_us = np.array([check.interval_seconds * SECOND_US for check in plan.checks] * plan.agents, np.int64)
+        phase_us = (
+            plan.start_us + SECOND_US * 30 + (dice.random(interval_us.size) * (interval_us - 60)).astype(np.int64)
+        )
+        self.schedule = Schedule(len(plan.checks), phase_us, interval_us)
+        self.free = [int(n) for n in dice.permutation(plan.agents)[: plan.counts.agents]]
+        self.episodes: list[Episode] = []
+        self.downtimes: list[Downtime] = []
+        self.absences: list[Absence] = []
+        self.fillings: list[Filling] = []
+        self.truths: list[Truth] = []
+
+    def helens(self, agent: int) -> tuple[str, ...]:
+        """Names whose calendar must be free."""
+        return (self.plan.sources[self.plan.brokers + agent % self.plan.helens],)
+
+    def episode(self, kind: str, what: str, results: int, least_us: int) -> tuple[Episode, Truth]:
+        """Of the check `load` of the next agent: at least so many results, and so long.
+
+        A Helen that is away meanwhile hears of the results later: their `at` is the same. Only downtimes need her.
+        """
+        agent = self.free.pop()
+        pair = agent * self.schedule.checks + vocabulary.LOAD
+        interval_us = int(self.schedule.interval_us[pair])
+        results = max(results, -(-least_us // interval_us))
+        results += int(self.dice.integers(0, 1 + results // 4))
+        helens = self.helens(agent) if kind == truths.CRITICAL_IN_DOWNTIME else ()
+        start_us = self.calendar.place((results + 3) * interval_us, (agent_name(agent),), helens)
+        first = self.schedule.number_after(pair, start_us) + 1
+        episode = Episode(pair, first, first + results, what)
+        from_us, to_us = (self.schedule.one_us(pair, number) for number in (first, first + results))
+        subject = f"{agent_name(agent)}/{self.plan.checks[vocabulary.LOAD].name}"
+        truth = Truth(kind, "check", subject, from_us, to_us, {"results": results})
+        self.episodes.append(episode)
+        self.truths.append(truth)
+        return episode, truth
+
+    def add(self, truth: Truth, **facts: Any) -> None:
+        """Say more of the truth that came last."""
+        self.truths[-1] = Truth(
+            truth.kind, truth.subject_kind, truth.subject, truth.from_us, truth.to_us, truth.facts | facts
+        )
+
+
+def agent_name(agent: int) -> str:
+    """As `Script.agent_name` has it."""
+    return f"agent-{agent + 1:04d}"
+
+
+def plant_checks(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> Monitoring:
+    """All truths of agents and checks."""
+    garden = _Garden(plan, calendar, dice)
+    counts = plan.counts
+    for _ in range(counts.agents_cut_off):
+        _absence(garden, truths.AGENT_CUT_OFF)
+    for _ in range(counts.agent_outages):
+        _absence(garden, truths.AGENT_OUTAGE)
+    for n in range(counts.critical_checks + counts.criticals_in_downtime):
+        _critical(garden, n < counts.criticals_in_downtime)
+    for _ in range(counts.flapping_checks):
+        garden.episode(truths.FLAPPING_CHECK, FLAPPING, MIN_FLAPPING_RESULTS, 3 * HOUR_US)
+    for _ in range(counts.silent_checks):
+        _silent(garden)
+    for _ in range(counts.filling_disks):
+        _filling(garden)
+    return Monitoring(
+        garden.schedule,
+        tuple(garden.episodes),
+        tuple(garden.downtimes),
+        tuple(garden.absences),
+        tuple(garden.fillings),
+        garden.truths,
+    )
+
+
+def _critical(garden: _Garden, in_downtime: bool) -> None:
+    kind = truths.CRITICAL_IN_DOWNTIME if in_downtime else truths.CRITICAL_CHECK
+    episode, truth = garden.episode(kind, CRITICAL, MIN_CRITICAL_RESULTS, HOUR_US)
+    check = garden.plan.checks[vocabulary.LOAD]
+    hard_us = garden.schedule.one_us(episode.pair, episode.first + check.max_attempts - 1)
+    garden.add(truth, hard_us=hard_us, max_attempts=check.max_attempts)
+    if in_downtime:
+        agent = episode.pair // garden.schedule.checks
+        ref = f"downtime-{int(garden.dice.integers(2**32)):08x}"
+        from_us, to_us = truth.from_us - 5 * MINUTE_US, truth.to_us + 5 * MINUTE_US
+        garden.downtimes.append(Downtime(ref, agent, check.name, from_us, to_us))
+        garden.add(garden.truths[-1], ref=ref, downtime_from_us=from_us, downtime_to_us=to_us)
+
+
+def _silent(garden: _Garden) -> None:
+    """Between the result before it and the one after it, nothing is known from the end of vouching on."""
+    episode, truth = garden.episode(truths.SILENT_CHECK, SILENT, MIN_SILENT_RESULTS, 2 * HOUR_US)
+    check = garden.plan.checks[vocabulary.LOAD]
+    last_us = garden.schedule.one_us(episode.pair, episode.first - 1)
+    vouched_us = last_us + (check.interval_seconds + check.timeout_seconds) * SECOND_US
+    garden.add(truth, last_us=last_us, unobserved_from_us=vouched_us, unobserved_to_us=truth.to_us)
+
+
+def _absence(garden: _Garden, kind: str) -> None:
+    agent = garden.free.pop()
+    is_cut_off = kind == truths.AGENT_CUT_OFF
+    pairs = slice(agent * garden.schedule.checks, (agent + 1) * garden.schedule.checks)
+    shortest_us = int(garden.schedule.interval_us[pairs].min())
+    length_us = max(OUTAGE_RESULTS * shortest_us, (3 if is_cut_off else 1) * HOUR_US)
+    length_us += int(garden.dice.integers(HOUR_US))
+    helens = garden.plan.sources[garden.plan.brokers :] if is_cut_off else garden.helens(agent)
+    # One that was cut off has another Helen afterwards: nothing else may happen to it later.
+    start_us = garden.calendar.place(length_us, (agent_name(agent),), helens)
+    garden.absences.append(Absence(agent, start_us, start_us + length_us, is_cut_off))
+    helen = garden.helens(agent)[0]
+    facts: dict[str, Any] = {"helen": helen}
+    if is_cut_off:
+        facts["then"] = next(name for name in helens if name != helen)
+        facts["recorded_twice"] = DUPLICATES
+    garden.truths.append(Truth(kind, "agent", agent_name(agent), start_us, start_us + length_us, facts))
+
+
+def _filling(garden: _Garden) -> None:
+    plan = garden.plan
+    agent = garden.free.pop()
+    pair = agent * garden.schedule.checks + vocabulary.DISK
+    metric = plan.checks[vocabulary.DISK].metrics[0]
+    limit = float(metric.max or 0.0)
+    full_us = plan.end_us + int(garden.dice.uniform(*FULL_DAYS) * DAY_US)
+    per_us = limit * (1.0 - FULL_FROM) / (full_us - plan.start_us)
+    garden.fillings.append(Filling(pair, limit * FULL_FROM, per_us))
+    subject = f"{agent_name(agent)}/{plan.checks[vocabulary.DISK].name}"
+    facts = {"metric": metric.name, "limit": limit, "per_day": per_us * DAY_US, "exhausted_us": full_us}
+    garden.truths.append(Truth(truths.FILLING_DISK, "check", subject, plan.start_us, plan.end_us, facts))

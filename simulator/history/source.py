@@ -1,0 +1,83 @@
+"""The desk of one source: it numbers events, and knows which of them were lost.
+
+Lives here: seqs over boots, and where segments end. Never here: a file. Invariants: numbers go on without a gap over
+boots, but where an old disk came back; a piece is of one boot, and either all written or all lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from simulator.history.truths import BootFacts, SourceFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulator.history.rows import Array
+    from simulator.history.script import Boot, Script
+
+SEGMENT_EVENTS: Final = 250_000
+"""As many as a real one holds at most."""
+
+
+class Desk:
+    """Of one source, from its first event to its last."""
+
+    def __init__(self, source: int, script: Script) -> None:
+        self.source = source
+        self.name = script.plan.sources[source]
+        self.boots = script.boots[source]
+        self._role = "broker" if source < script.plan.brokers else "helen"
+        self._facts: dict[int, BootFacts] = {}
+        self._next_seq = 1
+
+    def number(self, boot: int, time: Array) -> int:
+        """The first seq of these events of a boot; the others follow it."""
+        known = self._facts.get(boot)
+        if known is None:
+            self._next_seq -= self._rewound(boot)
+        first_seq = self._next_seq
+        self._next_seq = end = first_seq + time.size
+        is_lost = self.is_lost(boot, time)
+        if known is None:
+            known = BootFacts(
+                self.boots[boot].start_us, int(time[0]), int(time[0]), first_seq, first_seq, first_seq - 1
+            )
+        self._facts[boot] = BootFacts(
+            known.boot,
+            known.first_us,
+            known.last_us if is_lost else int(time[-1]),
+            known.first_seq,
+            end - 1,
+            known.written_seq if is_lost else end - 1,
+        )
+        return first_seq
+
+    def _rewound(self, boot: int) -> int:
+        """How far an old disk goes back: never beyond the half of the boot before it."""
+        before = self._facts.get(boot - 1)
+        if before is None:
+            return 0
+        return min(self.boots[boot].back, (before.last_seq - before.first_seq + 1) // 2)
+
+    def is_lost(self, boot: int, time: Array) -> bool:
+        """True if no segment holds these."""
+        lost_from_us = self.boots[boot].lost_from_us
+        return bool(lost_from_us) and int(time[0]) >= lost_from_us
+
+    def facts(self) -> SourceFacts:
+        """What was numbered, boot by boot."""
+        return SourceFacts(self.name, self._role, [self._facts[boot] for boot in sorted(self._facts)])
+
+
+def pieces(boot: Array, boots: tuple[Boot, ...], time: Array) -> Iterator[tuple[int, int]]:
+    """Where segments begin and end, of events in the order of their times with the numbers of their boots."""
+    lost_from_us = np.array([each.lost_from_us or np.iinfo(np.int64).max for each in boots])
+    part = boot * 2 + (time >= lost_from_us[boot])
+    edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), part.size]
+    for begin, end in itertools.pairwise(edges):
+        for first in range(begin, end, SEGMENT_EVENTS):
+            yield first, min(end, first + SEGMENT_EVENTS)

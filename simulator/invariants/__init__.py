@@ -1,0 +1,1 @@
+"""What every simulated network must keep."""

@@ -1,0 +1,364 @@
+"""What simulated Helens and agents are held to.
+
+Lives here: a look at everything that is said, spooled and stored. Never here: what follows from results (the oracle),
+or anything that happens. Invariant: looking on changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from scale0.history.events.checks import CheckAnswered
+from scale0.history.events.journal import read
+from scale0.kernel import codes
+from scale0.monitoring.agent.core.session import REPORT_WINDOW
+from scale0.monitoring.helen.core.agent_connection import TALKING
+from scale0.monitoring.helen.core.check_state import CheckState, from_row
+from scale0.monitoring.helen.core.notifications import Submit
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.parser import Parser
+from scale0.monitoring.protocol.results import read_result
+from scale0.storage.check_rows import ReadCheckStates, ReadIncidents, ReadNotices
+from simulator.invariants.check_oracle import Oracle
+from simulator.invariants.evaluation_recorder import Taken, Turn
+from simulator.invariants.storage import StoreChecks
+from simulator.monitoring.agent import AgentNode, Spooled
+from simulator.monitoring.helen import HelenNode
+from simulator.monitoring.network import AgentNetwork, Question, Task
+from simulator.monitoring.version1_agent import OldAgentNode
+from simulator.network.connections import Wire
+from simulator.promises import broken
+from simulator.virtual_time import Agenda, Diary
+
+GRACE_SECONDS: Final = 1.5
+"""By how much an answer may be later than its timeout: the network's delay, and a slow disk."""
+REVOKED_SECONDS: Final = 1.0
+BACK_SECONDS: Final = 60.0
+ROUNDING: Final = 0.001
+"""Ages and times travel in microseconds, and walls are floats."""
+ROWS: Final = 10_000
+NO_BLAME: Final = (
+    *("nothing was heard of you", "came from another connection", "is revoked", "there is no room"),
+    *("too slow while greeting", "checks were not answered in time", " is with helen-"),
+)
+"""What an agent that does nothing wrong may be told."""
+VERSION_1_WORDS: Final = (messages.Check, messages.Reload, messages.Error)
+CODES: Final = frozenset(
+    {codes.NO_SUCH_SERVICE, codes.TOO_MANY, codes.BACKEND_DIED, codes.NOT_SERVING, codes.NO_ANSWER}
+)
+"""Not connected, too many, the connection or Helen ended, she stops, no result in time."""
+
+
+class Overheard:
+    """One connection, as somebody on the wire hears it."""
+
+    __slots__ = ("acked", "down", "refs", "up")
+
+    def __init__(self) -> None:
+        self.up = Parser(to_helen=True)
+        self.down = Parser(to_helen=False)
+        self.refs: list[str] = []
+        """Of all reports so far; blank: it has none."""
+        self.acked = 0
+
+
+class AgentChecks:
+    """All promises of one world of agents."""
+
+    def __init__(self, agenda: Agenda, diary: Diary, strain: bool) -> None:
+        self._agenda = agenda
+        self._diary = diary
+        self._strain = strain
+        self.network: AgentNetwork | None = None
+        self.results: dict[str, Spooled] = {}
+        self.exempt: set[str] = set()
+        """Results that were thrown away, or lost with a disk."""
+        self.recorded: dict[str, dict[str, int]] = {}
+        """By Helen: how often each result is in her journal."""
+        self.recorded_twice = 0
+        """Results that two Helens have: the first one did not answer when the second one asked for them."""
+        self.oracles: dict[str, Oracle] = {}
+        self.boots: dict[str, tuple[str, int]] = {}
+        """The boot that each machine is in."""
+        self._first_sent: dict[str, float] = {}
+        self._asked_recorded: set[str] = set()
+        self._overheard: dict[bytes, Overheard] = {}
+        self.slow_until: dict[str, float] = {}
+        """Helens whose answers may be late: she slept, or her disk was slow."""
+        self.counts = dict.fromkeys(("answered", "notices", "acks", "state changes", "incidents"), 0)
+
+    def spooled(self, result: Spooled) -> None:
+        """A result is in a spool."""
+        if result.ref in self.results:
+            raise broken("agent-result-once", f"{result.ref} names two results of {result.agent}")
+        self.results[result.ref] = result
+
+    def booted(self, machine: str, boot_id: int) -> None:
+        """A machine starts."""
+        self.boots[machine] = (machine, boot_id)
+
+    def given_up(self, ref: str) -> None:
+        """Nobody need hear of it any more."""
+        self.exempt.add(ref)
+
+    def delivered(self, agent: str, ref: str) -> None:
+        """An agent forgets a result."""
+        if not any(ref in refs for refs in self.recorded.values()):
+            raise broken("agent-stored-then-acked", f"{agent} was told that {ref} is stored, and it is not")
+
+    def _hear(self, wire: Wire) -> Overheard:
+        found = self._overheard.get(wire.routing_id)
+        if found is None:
+            found = self._overheard[wire.routing_id] = Overheard()
+        return found
+
+    def agent_said(self, wire: Wire, data: bytes) -> None:
+        """An agent of version 2 sends."""
+        line = self._hear(wire)
+        for word in line.up.feed(data):
+            if isinstance(word, messages.Report):
+                reported = read_result(word.body)
+                ref = f"{reported.spool}:{reported.n}" if reported.n else ""
+                line.refs.append(ref)
+                self._first_sent.setdefault(ref, self._agenda.now)
+                if word.sequence != len(line.refs):
+                    raise broken("agent-sequence", f"report {word.sequence} of {wire.client.name} is {len(line.refs)}.")
+                if len(line.refs) - line.acked > REPORT_WINDOW:
+                    raise broken("agent-sequence", f"{wire.client.name} has more than a window without an ack")
+
+    def helen_said(self, node: HelenNode, wire: Wire, data: bytes) -> None:
+        """A Helen sends."""
+        line = self._hear(wire)
+        old = getattr(wire.client, "version", 2) == 1
+        for word in line.down.feed(data):
+            if old and not isinstance(word, VERSION_1_WORDS):
+                raise broken("agent-old-words", f"{node.name} said {type(word).__name__} to {wire.client.name}")
+            if isinstance(word, messages.Ack):
+                self._ack(node, wire, line, word.sequence)
+            elif isinstance(word, messages.Error) and not any(part in word.message for part in NO_BLAME):
+                raise broken("nobody-is-blamed", f"{node.name} told {wire.client.name}: {word.message}")
+
+    def _ack(self, node: HelenNode, wire: Wire, line: Overheard, sequence: int) -> None:
+        self.counts["acks"] += 1
+        if not line.acked <= sequence <= len(line.refs):
+            story = f"{node.name} acknowledged {sequence} of {len(line.refs)} to {wire.client.name}, after {line.acked}"
+            raise broken("agent-sequence", story)
+        for ref in line.refs[line.acked : sequence]:
+            if ref and not any(ref in refs for refs in self.recorded.values()):
+                raise broken("agent-stored-then-acked", f"{node.name} acknowledged {ref} before it was stored")
+        line.acked = sequence
+
+    def helen_began(self, node: HelenNode) -> None:
+        """A Helen starts."""
+        self.recorded.setdefault(node.name, {})
+        if node.name not in self.oracles:
+            self.oracles[node.name] = Oracle(node.name)
+
+    def helen_ended(self, node: HelenNode) -> None:
+        """A Helen died."""
+        if self.network is not None:
+            self.network.ended(node)
+
+    def helen_stored(self, node: HelenNode, turn: Turn) -> None:
+        """A turn is on disk."""
+        for note in turn.notes:
+            if isinstance(note, Taken):
+                self._result(node, note, turn)
+        for event in turn.events:
+            self._count(event)
+        for row in () if turn.row is None else read(turn.row.body):
+            if row["at"] > row["time"] or (row["seconds"] or 0.0) < 0.0:
+                raise broken("agent-times", f"{node.name} recorded {row}")
+        self.oracles[node.name].stored(turn)
+
+    def _count(self, event: Any) -> None:
+        names = {"check.answered": "answered", "check.state_changed": "state changes", "incident.opened": "incidents"}
+        if name := names.get(event.kind):
+            self.counts[name] += 1
+        if isinstance(event, CheckAnswered) and event.message.startswith('{"nonce"'):
+            self._asked_recorded.add(event.message)
+
+    def _result(self, node: HelenNode, note: Taken, turn: Turn) -> None:
+        answered = note.answered
+        spooled = self.results.get(answered.ref)
+        if spooled is None:
+            if ":" in answered.ref:
+                raise broken("agent-true-result", f"{node.name} recorded {answered.ref}, which nobody found")
+            return
+        recorded = self.recorded[node.name]
+        if answered.ref in recorded:
+            raise broken("agent-result-once", f"{node.name} recorded {answered.ref} of {note.agent} twice")
+        self.recorded_twice += any(answered.ref in others for others in self.recorded.values())
+        recorded[answered.ref] = 1
+        found = (note.agent, answered.check, answered.finding.state)
+        if found != (spooled.agent, spooled.check, spooled.state):
+            raise broken("agent-true-result", f"{answered.ref} was {spooled}, and is recorded as {found}")
+        # By Helen's clock it ended then; what it was on its way for is all that may be added.
+        ended = turn.wall - turn.virtual + spooled.ended
+        way = turn.virtual - self._first_sent[answered.ref]
+        same_boot = spooled.boot == self.boots.get(spooled.boot[0])
+        if same_boot and not -ROUNDING <= answered.at - ended <= way + ROUNDING:
+            raise broken("agent-true-result", f"{answered.ref} is dated {answered.at - ended:.3f} s after its end")
+        if not answered.at <= turn.wall:
+            raise broken("agent-times", f"{answered.ref} lies {answered.at - turn.wall:.3f} s in the future")
+
+    def asked_ran(self, agent: str, args: bytes) -> None:
+        """An agent begins a check that Helen asked for."""
+        nonce = msgspec.json.decode(args).get("nonce")
+        if nonce is None or self.network is None:
+            return
+        question = self.network.questions[nonce]
+        question.runs += 1
+        if question.runs > 1 or question.agent != agent:
+            raise broken("agent-asked-once", f"{nonce} for {question.agent} ran on {agent}, {question.runs} times")
+
+    def question_ended(self, question: Question, node: HelenNode, frames: list[bytes]) -> None:
+        """Whoever asked has an answer."""
+        question.ends += 1
+        now = self._agenda.now
+        if question.ends > 1:
+            raise broken("agent-asked-ends", f"{question.nonce} ended twice")
+        if now > question.due + GRACE_SECONDS and self.slow_until.get(node.name, -1.0) < question.due:
+            raise broken("agent-asked-ends", f"{question.nonce} ended {now - question.due:.3f} s late")
+        if frames[0] == b"error":
+            question.code = int(frames[1])
+            if question.code not in CODES or (not self._strain and question.code != codes.NO_ANSWER):
+                raise broken("agent-asked-ends", f"{question.nonce} failed with {frames[1:]}")
+            return
+        question.code = codes.OK
+        message = msgspec.json.decode(frames[1])["message"]
+        if msgspec.json.decode(message).get("nonce") != question.nonce:
+            raise broken("agent-asked-once", f"{question.nonce} was answered with {message}")
+        if message not in self._asked_recorded:
+            raise broken("agent-stored-then-acked", f"{question.nonce} was answered before its result was stored")
+
+    def submitted(self, node: HelenNode, ask: Submit, known: Task | None) -> None:
+        """The queue is given a task."""
+        self.counts["notices"] += known is None
+        if ask.id not in self.oracles[node.name].notices:
+            raise broken("check-notice-once", f"{node.name} submitted {ask.id} before it was stored")
+        if known is not None and (known.method, known.params) != (ask.method, ask.params):
+            raise broken("check-notice-once", f"{ask.options['key']} was submitted twice, as two different tasks")
+
+    def sweep(self, nodes: list[HelenNode]) -> None:
+        """Once a second."""
+        assert self.network is not None
+        for node in nodes:
+            if node.up and not node.asleep:
+                self._connections(node)
+        for question in self.network.questions.values():
+            late = not question.ends and self._agenda.now > question.due + GRACE_SECONDS
+            if late and max(self.slow_until.values(), default=-1.0) < question.due:
+                raise broken("agent-asked-ends", f"{question.nonce} has no end at {self._agenda.now:.3f}")
+
+    def _connections(self, node: HelenNode) -> None:
+        assert self.network is not None
+        state = node.helen.state
+        talking: set[str] = set()
+        for line in state.lines.values():
+            since = self.network.revoked_serials.get(line.serial)
+            if since is not None and self._agenda.now - since > REVOKED_SECONDS:
+                raise broken("agent-revoked", f"{line.identity} talks to {node.name} with certificate {line.serial}")
+            if line.stage is TALKING:
+                agent = state.agents.get(line.name)
+                if line.name in talking or agent is None or agent.line is not line:
+                    raise broken("agent-one-connection", f"{line.identity} has two connections to {node.name}")
+                talking.add(line.name)
+        if len(talking) != state.agents.connected:
+            raise broken("agent-one-connection", f"{node.name} counts {state.agents.connected}, and has {len(talking)}")
+
+    def states(self, node: HelenNode) -> None:
+        """Are the stored states those that follow from what is stored?"""
+        oracle = self.oracles[node.name]
+        rows: Any = node.disk.store.read(ReadCheckStates("", "", ROWS))
+        found = {(row.agent, row.check): from_row(row.body) for row in rows if row.agent and row.check}
+        incidents: Any = node.disk.store.read(ReadIncidents(True, None, "", ROWS))
+        opened = {(row.agent, row.check) for row in incidents}
+        down = {key for key, one in found.items() if one.down}
+        # What two Helens saw apart may be soft for a while though it was down before.
+        doubted = {key for key, one in found.items() if key in oracle.adopted and not one.hard}
+        if not down <= opened <= down | doubted:
+            raise broken(
+                "check-incident", f"{node.name} has other incidents than checks that are down: {opened ^ down}"
+            )
+        if found.keys() != oracle.states.keys():
+            raise broken(
+                "check-state", f"{node.name} has states of {sorted(found.keys() ^ oracle.states.keys())} or not"
+            )
+        for key, state in found.items():
+            one = oracle.states[key]
+            held = one.held and oracle.is_due(key)
+            wanted = (one.state, one.hard, one.attempt, one.flapping, one.at, one.told, held)
+            if wanted != plain(state):
+                raise broken("check-state", f"{key} at {node.name}: expected {wanted}, stored {plain(state)}")
+
+    def everybody_back(self, agents: list[AgentNode | OldAgentNode], why: str) -> None:
+        """Enough time has passed."""
+        away = [node.machine for node in agents if not node.accepted]
+        if away:
+            raise broken("agent-back", f"{BACK_SECONDS:g} s after {why} these are not back: {away}")
+
+    def at_the_end(self, nodes: list[HelenNode], agents: list[AgentNode]) -> None:
+        """All is quiet."""
+        assert self.network is not None
+        missing = [
+            ref
+            for ref in self.results
+            if ref not in self.exempt and not any(ref in refs for refs in self.recorded.values())
+        ]
+        if missing:
+            raise broken("agent-result-once", f"{len(missing)} results never arrived: {missing[:5]}")
+        for node in nodes:
+            self._connections(node)
+            self.states(node)
+            StoreChecks().journal(node.disk.store, None)
+            self._told(node)
+            self._quiet(node)
+        for agent in agents:
+            self._schedule(agent, nodes)
+
+    def _told(self, node: HelenNode) -> None:
+        """Every notice that is due and not suppressed is a task; what is suppressed is not."""
+        assert self.network is not None
+        oracle = self.oracles[node.name]
+        for key, one in oracle.states.items():
+            # A dependency that is up again excuses until the next result: it is most likely better.
+            if one.held and not oracle.causes(key) and not oracle.definition(key).depends_on:
+                raise broken("check-notice", f"{key} at {node.name} is {one.state}, and nobody was told")
+        for id_ in oracle.notices:
+            if id_ not in self.network.tasks:
+                raise broken("check-notice-once", f"the notice {id_} of {node.name} never came to the queue")
+
+    def _quiet(self, node: HelenNode) -> None:
+        state = node.helen.state
+        notices: Any = node.disk.store.read(ReadNotices("", ROWS))
+        waiting = {
+            "acknowledgements": len(state.acks),
+            "newcomers": len(state.newcomers),
+            "lines": len(state.lines) - state.agents.connected,
+            "questions": state.open.count,
+            "notices": len(notices),
+        }
+        left = {name: count for name, count in waiting.items() if count}
+        if left:
+            raise broken("agent-no-leak", f"{node.name} still has {left}")
+
+    def _schedule(self, agent: AgentNode, nodes: list[HelenNode]) -> None:
+        for node in nodes:
+            found = node.helen.state.agents.get(agent.name)
+            if found is None or found.line is None:
+                continue
+            if found.labels != agent.labels:
+                raise broken("agent-schedule", f"{node.name} has labels {found.labels} of {agent.name}, not its own")
+            wanted = sorted(self.oracles[node.name].selected(agent.name, agent.labels))
+            runs = sorted(due.name for due in agent.rota.checks)
+            if wanted != runs:
+                raise broken("agent-schedule", f"{agent.name} runs {runs}, and should run {wanted}")
+
+
+def plain(state: CheckState) -> tuple[Any, ...]:
+    """What is compared of a stored state."""
+    held = state.held and state.hard and state.state != state.told
+    return state.state, state.hard, state.attempt, state.flapping, state.at, state.told, held

@@ -1,0 +1,248 @@
+"""Promises about a broker's tables: who lives, who is in which queue, and whose slot is taken.
+
+Lives here: a second opinion on liveness, slots and order, kept from what passes the doors. Never here: calls, or what
+is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.state import BACKEND, FRONTEND
+from scale0.history.events.clients import ClientJoined, ClientLeft, ClientLost, ClientReplaced
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message
+from scale0.kernel.limits import Limits
+from simulator.network.broker import BrokerNode, Mail
+from simulator.network.clients import BackendNode
+from simulator.network.connections import Wire
+from simulator.plan import Plan
+from simulator.promises import broken
+from simulator.virtual_time import Agenda
+
+SLACK_SECONDS: Final = 0.25
+"""What the promise allows on top of the intervals."""
+JUDGED_SECONDS: Final = 20.0
+"""A clock is judged by what its owner said within the last few intervals: it may have been wrong then."""
+TELLS_TIME: Final = (b"READY", b"HEARTBEAT")
+ROUNDING: Final = 1e-6
+HONEST_CODES: Final = (408, 409, 425, 426, 503)
+"""What an honest client may be told: it was silent, taken over, a wrong clock, an old configuration, not serving."""
+OWN_TIMERS: Final = 24
+"""Timers of a broker that has no clients."""
+
+
+class BrokerChecks:
+    """The promises about one broker's tables."""
+
+    __slots__ = (
+        *("_agenda", "_candidates", "_entered", "_handed", "_heard", "_limits", "_met", "_moved", "_plan", "_seat"),
+        "_tasked",
+        *("backends", "clock_agreed", "clock_jumped", "clocks", "hostile", "woke_at"),
+    )
+
+    def __init__(self, agenda: Agenda, plan: Plan) -> None:
+        self._agenda = agenda
+        self._plan = plan
+        self._limits = Limits()
+        self.backends: dict[str, BackendNode] = {}
+        self.hostile = 0
+        """Connections that hostile clients may have left behind."""
+        self.clocks: dict[str, tuple[float, float]] = {}
+        """How far each client's clock is off, and since when."""
+        self.clock_jumped = self.clock_agreed = False
+        self.woke_at = 0.0
+        self.began()
+
+    def began(self) -> None:
+        """A new life: what was seen before counts no more."""
+        self._heard: dict[str, float] = {}
+        self._seat: dict[str, bytes] = {}
+        self._met: dict[bytes, float] = {}
+        self._entered: dict[int, int] = {}
+        self._handed: list[tuple[str, str]] = []
+        self._tasked: set[int] = set()
+        """Backends that had tasks since they were handed a request: their turn is not known here."""
+        self._candidates: list[Backend] | None = None
+        self._moved = False
+        self.clock_jumped = False
+        self.clock_agreed = False
+
+    def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
+        """What the broker is about to hear."""
+        for wire, frames in mail:
+            name = wire.client.name
+            if wire.routing_id not in self._met:
+                self._met[wire.routing_id] = now.mono
+            if len(frames) > 1 and frames[1] == b"CHECKCONFIG":
+                self._seat[name] = wire.routing_id
+            if self._seat.get(name) == wire.routing_id:
+                self._heard[name] = now.mono
+            if node.wall_offset == 0.0 and len(frames) > 1 and frames[1] in TELLS_TIME and self._is_right(name):
+                self.clock_agreed = True
+        self._handed = []
+        self._moved = False
+        self._candidates = None
+        if len(mail) == 1 and mail[0][0].door == FRONTEND:
+            self._candidates = [each for each in node.broker.roster.backends if each.busy < each.slots]
+
+    def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
+        """An event of the broker."""
+        match event:
+            case ClientJoined(role=role) if role == BACKEND:
+                for backend in node.broker.roster.backends:
+                    self._entered.setdefault(backend.serial, node.turns)
+            case ClientLost(identity=identity, role=role) if role == BACKEND and identity in self.backends:
+                self._moved = True
+                silent = now.mono - self._heard.get(identity, now.mono)
+                least = self._plan.interval * self._plan.liveness
+                if silent < least - ROUNDING:
+                    raise broken("never-too-early", f"{identity} is dead after {silent:.3f} s, before {least:g} s")
+            case ClientLeft() | ClientReplaced():
+                self._moved = True
+            case _:
+                pass
+
+    def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
+        """What the broker says to a client, or would say if it could be reached."""
+        name = peer.member.identity if peer.member is not None else ""
+        for message in messages:
+            if not isinstance(message, tuple):
+                continue
+            if message[0] == "REQUEST":
+                self._handed.append((name, message[1]["service"]))
+            elif message[0] == "DISCONNECTERROR" and wire is not None:
+                self._let_go(node, wire.client.name, message[1].code, message[1].message)
+
+    def after_turn(self, node: BrokerNode) -> None:
+        """Whoever was given work had room, and its turn."""
+        roster = node.broker.roster
+        self._tasked.update(backend.serial for backend in roster.backends if backend.tasks)
+        if not self._handed:
+            return
+        named = {backend.identity: backend for backend in roster.backends}
+        for name, _ in self._handed:
+            backend = named.get(name)
+            if backend is not None and backend.slots and backend.busy > max(backend.slots, self._most(name)):
+                raise broken("slots", f"{name} was given {backend.busy} at once, and has {backend.slots} slots")
+        if self._candidates and len(self._handed) == 1 and not self._moved:
+            self._in_turn(named.get(self._handed[0][0]), self._handed[0][1])
+        # Who was taken over in the same turn has no name any more: then all count as handed work.
+        known = all(name in named for name, _ in self._handed)
+        for name in [name for name, _ in self._handed] if known else named:
+            self._entered[named[name].serial] = node.turns
+            if not named[name].tasks:
+                self._tasked.discard(named[name].serial)
+        self._handed = []
+        self._candidates = None
+
+    def sweep(self, node: BrokerNode) -> None:
+        """Once a second: liveness, queues, slots, and how much is remembered."""
+        if not node.up or node.asleep:
+            return
+        self._silence(node)
+        roster, requests = node.broker.roster, node.broker.requests
+        for backend in roster.backends:
+            if backend.busy != len(backend.held) + backend.slotted or backend.slotted > len(backend.tasks):
+                story = f"{len(backend.held)} requests and {backend.slotted} of {len(backend.tasks)} tasks"
+                raise broken("no-leak", f"{backend.identity}: {backend.busy} slots taken for {story}")
+            missing = backend.services - backend.listed
+            if backend.busy < backend.slots and missing:
+                raise broken("one-place", f"{backend.identity} has room, and is not in the queue of {sorted(missing)}")
+        for service in roster.services.values():
+            serials = [serial for _, serial, _ in service.heap]
+            if len(serials) != len(set(serials)):
+                raise broken("one-place", f"a backend is twice in the queue of {service.name}")
+        held = sum(len(backend.held) for backend in roster.backends)
+        if held != len(requests.under_way):
+            raise broken("no-leak", f"{len(requests.under_way)} requests are under way, and {held} are held")
+        members, records = len(node.broker.members.by_name), len(node.broker.connections)
+        timers = len(node.broker.state.timers)
+        since = node.now.mono - 2 * self._limits.frontend_idle
+        self._met = {each: when for each, when in self._met.items() if when >= since}
+        waits = node.broker.tasks.watchers.waiting + rings(node)
+        if timers > OWN_TIMERS + 2 * members + 2 * records + len(self._met) + waits:
+            story = f"{timers} timers for {members} members, {records} records and {len(self._met)} new connections"
+            raise broken("bounded-memory", story)
+
+    def everybody_back(self, node: BrokerNode) -> None:
+        """After healing: all are in their queues."""
+        if not node.up:
+            raise broken("back-after-healing", "the broker itself is down")
+        for backend in self.backends.values():
+            member = node.broker.members.by_name.get((BACKEND, backend.name))
+            place = member.backend if member is not None else None
+            services, slots = backend.offered
+            if place is None or place.services != frozenset(services) or place.slots != slots:
+                line = backend.session.line
+                story = f"it is {line.state}, refused with {line.refusal!r}" if backend.up else "its process is gone"
+                raise broken("back-after-healing", f"{backend.name} is not in its queues: {story}")
+
+    def at_the_end(self, node: BrokerNode, clients: int) -> None:
+        """All is quiet."""
+        broker = node.broker
+        for backend in broker.roster.backends:
+            if backend.busy or backend.held:
+                raise broken(
+                    "no-leak", f"{backend.identity} still has {backend.busy} slots taken: {list(backend.held)}"
+                )
+        for connection in broker.connections:
+            if connection.outstanding or connection.parts:
+                raise broken("no-leak", f"{connection.name} still waits for {list(connection.outstanding)}")
+        waiting = sorted(broker.requests.queues)
+        if waiting or broker.requests.under_way:
+            raise broken("no-leak", f"waiting: {waiting}, under way: {list(broker.requests.under_way)}")
+        if broker.requests.deadline() is not None:
+            raise broken("no-leak", "a request that ended still has a timer")
+        if len(broker.connections) > clients + self.hostile:
+            raise broken(
+                "bounded-memory", f"{len(broker.connections)} connections are remembered, of {clients} clients"
+            )
+
+    def _most(self, name: str) -> int:
+        node = self.backends.get(name)
+        return node.most_slots if node is not None else 0
+
+    def _let_go(self, node: BrokerNode, name: str, code: int, message: str) -> None:
+        if name.startswith("hostile"):
+            return
+        if code not in HONEST_CODES:
+            raise broken("nobody-is-blamed", f"{name} was told {code} {message}")
+        others_right = all(self._is_right(other) for other in self.backends)
+        # A broker that starts with a wrong clock and few clients cannot know better, nor one that others confirm.
+        knows = node.wall_offset == 0.0 or (self.clock_jumped and others_right)
+        if code == 425 and self._is_right(name) and knows:
+            raise broken("clock-kills-nobody", f"{name} was told {message}, and its clock is right")
+
+    def _is_right(self, name: str) -> bool:
+        offset, since = self.clocks.get(name, (0.0, -JUDGED_SECONDS))
+        return abs(offset) <= self._limits.max_clock_skew / 2 and self._agenda.now - since > JUDGED_SECONDS
+
+    def _in_turn(self, chosen: Backend | None, service: str) -> None:
+        if chosen is None or chosen.serial in self._tasked:
+            return
+        stamp = self._entered.get(chosen.serial, 0)
+        for other in self._candidates or ():
+            if other.serial in self._tasked:
+                continue
+            if service in other.services and other.alive and self._entered.get(other.serial, 0) < stamp:
+                raise broken("lru", f"{chosen.identity} was given work before {other.identity}, whose turn it was")
+
+    def _silence(self, node: BrokerNode) -> None:
+        now = node.now.mono
+        for member in node.broker.members.by_name.values():
+            if not member.judged:
+                continue
+            limit = member.interval * (self._plan.liveness + 1) + SLACK_SECONDS
+            silent = now - self._heard.get(member.identity, now)
+            if silent > limit and self._agenda.now - self.woke_at > limit:
+                raise broken("silence-noticed", f"{member.identity} is silent for {silent:.3f} s, over {limit:g} s")
+
+
+def rings(node: BrokerNode) -> int:
+    """Alarms of tasks that are set again when one is set already: each is over within a second."""
+    buckets = node.broker.state.timers._buckets.values()
+    return sum(act.__name__ in ("_ring", "_save") for bucket in buckets for act, _ in bucket)

@@ -1,0 +1,340 @@
+"""The oracle: what must follow from the results that a Helen stored, worked out in the plainest way.
+
+Lives here: states, incidents and notices by the rules of the documentation, from lists and fractions. Never here: code
+of `equus` that decides the same. Invariant: it is told only what is on disk, in the order in which it was stored; so it
+never has anything to take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any, Final
+
+import msgspec
+
+from scale0.config import ClientConfig
+from scale0.config.monitoring import CheckDefinition, matches_any, matches_labels, reference
+from scale0.history.events.checks import CheckAnswered, CheckStateChanged, IncidentClosed, IncidentOpened
+from scale0.monitoring.helen.core.check_state import CheckState, from_row
+from scale0.monitoring.helen.core.incidents import Incident
+from scale0.monitoring.helen.core.notifications import Notice
+from scale0.monitoring.protocol.results import Finding
+from scale0.storage.check_rows import PutCheckState, PutIncident, PutNotice
+from simulator.invariants.evaluation_recorder import Configured, HandedOver, Known, Taken, TakenOver, Ticked, Turn
+from simulator.promises import broken
+
+Key = tuple[str, str]
+
+WORSE: Final = ("ok", "warning", "unknown", "critical")
+DOWN: Final = ("unknown", "critical")
+TRANSITIONS: Final = 20
+QUIET: Final = ("critical", "unknown", "warning")
+LIMITS: Final = {"icinga": (30, 25), "nagios": (30, 20), "sensu": (60, 20)}
+
+
+def _weights(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
+    """In even steps, the oldest change first."""
+    return tuple(low + (high - low) * place / (TRANSITIONS - 1) for place in range(TRANSITIONS))
+
+
+NAGIOS_WEIGHTS: Final = _weights(Fraction(3, 4), Fraction(5, 4))
+ICINGA_WEIGHTS: Final = _weights(Fraction(80, 100), Fraction(118, 100))
+
+_incident: Final = msgspec.msgpack.Decoder(Incident)
+_notice: Final = msgspec.msgpack.Decoder(Notice)
+
+
+class CheckOracle:
+    """One check of one agent."""
+
+    def __init__(self) -> None:
+        self.state = ""
+        self.hard = False
+        self.run = 0
+        """Results in a row that are not ok."""
+        self.flapping = False
+        self.weighed = ""
+        """The last state that counts for flapping."""
+        self.changes = [False] * TRANSITIONS
+        """Whether it was another than the one before, the oldest first."""
+        self.known = 0
+        self.at = 0.0
+        self.since = 0.0
+        self.told = "ok"
+        self.told_at = 0.0
+        self.told_to: list[str] = []
+        self.held = False
+
+    @property
+    def attempt(self) -> int:
+        """Problems in a row, while they are soft."""
+        return 0 if self.hard else self.run
+
+    @property
+    def down(self) -> bool:
+        """Hard, and critical or unknown."""
+        return self.hard and self.state in DOWN
+
+    def advance(self, state: str, given: CheckDefinition) -> bool:
+        """Take a result; True: something is another now."""
+        before = (self.state, self.hard, self.flapping)
+        self.run = 0 if state == "ok" else self.run + 1
+        stays = self.hard and self.state not in ("", "ok")
+        self.hard = state == "ok" or stays or self.run >= given.max_attempts
+        self.state = state
+        formula = given.flapping.formula
+        if formula == "off":
+            self.flapping = False
+        elif self.hard or formula != "nagios":
+            self.changes = [*self.changes[1:], self.weighed not in ("", state)]
+            self.weighed = state
+            self.known += 1
+            self.flapping = self._flaps(formula)
+        return before != (self.state, self.hard, self.flapping)
+
+    @classmethod
+    def of(cls, state: CheckState) -> CheckOracle:
+        """Where another Helen left off."""
+        made = cls()
+        made.state, made.hard, made.run, made.flapping = state.state, state.hard, state.attempt, state.flapping
+        made.weighed, made.known = state.weighed, state.known
+        made.changes = [bool(state.history >> place & 1) for place in reversed(range(TRANSITIONS))]
+        made.at, made.since, made.held = state.at, state.since, state.held
+        made.told, made.told_at, made.told_to = state.told, state.told_at, list(state.told_to)
+        return made
+
+    def _flaps(self, formula: str) -> bool:
+        weights = NAGIOS_WEIGHTS if formula == "nagios" else ICINGA_WEIGHTS
+        weighed = (weight for weight, changed in zip(weights, self.changes, strict=True) if changed)
+        percent = sum(weighed, Fraction(0)) * 100 / TRANSITIONS
+        start, end = LIMITS[formula]
+        if formula == "sensu":
+            percent = Fraction(int(percent)) if self.known > TRANSITIONS else Fraction(0)
+        if self.flapping:
+            return percent > end
+        return percent > start if formula == "icinga" else percent >= start
+
+
+class Oracle:
+    """What one Helen must make of what she stored."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.part: ClientConfig | None = None
+        self.labels: dict[str, dict[str, str]] = {}
+        self.states: dict[Key, CheckOracle] = {}
+        self.incidents: dict[Key, float] = {}
+        """When each that is open was opened."""
+        self.adopted: set[Key] = set()
+        """Checks that another Helen knew a part of."""
+        self.notices: dict[str, Notice] = {}
+        """All that were ever stored, by id."""
+        self._wall = 0.0
+
+    def selected(self, agent: str, labels: dict[str, str]) -> dict[str, CheckDefinition]:
+        """The checks that an agent runs; no silence and no downtime is looked at."""
+        return {
+            one.name: one
+            for one in (() if self.part is None else self.part.checks)
+            if one.enabled and matches_any(one.agents, agent) and matches_labels(one.labels, labels)
+        }
+
+    def stored(self, turn: Turn) -> None:
+        """A turn is on disk: does what it decided follow from what it was told?"""
+        self._wall = turn.wall
+        expected: list[tuple[Any, ...]] = []
+        notices: list[tuple[str, ...]] = []
+        joined: set[str] = set()
+        for note in turn.notes:
+            match note:
+                case Configured(part):
+                    self.part = part
+                case Known(agent, labels):
+                    self.labels[agent] = labels
+                case Taken():
+                    expected += self._take(note, notices)
+                case Ticked():
+                    expected += self._drop_unselected()
+                case HandedOver(agent):
+                    self._hand_over(agent)
+                case TakenOver(agent, labels):
+                    self.labels[agent] = labels
+                    joined.add(agent)
+        self._compare("check-state", expected, turn, joined, CheckAnswered, CheckStateChanged)
+        self._compare("check-incident", expected, turn, joined, IncidentOpened, IncidentClosed)
+        self._compare_notices(notices, turn, joined)
+        for agent in joined:
+            self._adopt(agent, turn)
+
+    def _take(self, note: Taken, notices: list[tuple[str, ...]]) -> Iterator[tuple[Any, ...]]:
+        agent, labels, answered = note.agent, note.labels, note.answered
+        self.labels[agent] = labels
+        given = self.selected(agent, labels).get(answered.check) if answered.scheduled else None
+        at = answered.at
+        state = answered.finding.state if given is None else judged(answered.finding, given)
+        yield CheckAnswered, agent, answered.check, answered.ref, at, state, given is not None
+        if given is None:
+            return
+        key = (agent, answered.check)
+        one = self.states.setdefault(key, CheckOracle())
+        if one.state and at < one.at <= self._wall:
+            return
+        one.at = at
+        if one.advance(state, given):
+            one.since = at
+            causes = self.causes(key) if (one.hard and state != "ok") or one.told != "ok" else ()
+            yield CheckStateChanged, *key, answered.ref, at, state, one.hard, one.attempt, one.flapping, causes
+            if one.down and key not in self.incidents:
+                self.incidents[key] = at
+                yield IncidentOpened, *key, at, state
+            elif not one.down and key in self.incidents:
+                yield self._close(key, at, "up")
+        notices += self._decide(key, given)
+
+    def definition(self, key: Key) -> CheckDefinition:
+        """Of a check that this agent runs."""
+        return self.selected(key[0], self.labels[key[0]])[key[1]]
+
+    def causes(self, key: Key) -> tuple[str, ...]:
+        """All that suppresses a notice of this check."""
+        agent, check = key
+        labels, part = self.labels[agent], self.part
+        if part is None:
+            return ()
+        out: set[str] = set()
+        given = self.definition(key)
+        for text in given.depends_on:
+            where, name = reference(text)
+            other = (where or agent, name)
+            if other != key and other in self.states and self.states[other].down:
+                out.add(f"depends_on {text}")
+        for kind, entries in (("downtime", part.downtimes), ("silence", part.silences)):
+            for one in entries:
+                reaches = matches_any(one.agents, agent) and matches_any(one.checks, check)
+                if reaches and matches_labels(one.labels, labels) and self._runs(one):
+                    out.add(f"{kind} {one.name}")
+        if given.flapping.suppress and self.states[key].flapping:
+            out.add("flapping")
+        return tuple(sorted(out))
+
+    def _runs(self, one: Any) -> bool:
+        starts = getattr(one, "starts", 0.0)
+        return bool(starts <= self._wall and (one.ends == 0.0 or self._wall < one.ends))
+
+    def is_due(self, key: Key) -> bool:
+        """Its handlers were told another hard state than the one that it has."""
+        one = self.states[key]
+        return one.hard and one.state != one.told
+
+    def _decide(self, key: Key, given: CheckDefinition) -> list[tuple[str, ...]]:
+        one = self.states[key]
+        one.held = self.is_due(key) and bool(self.causes(key))
+        return self._tell(key, given) if self.is_due(key) and not one.held else []
+
+    def _tell(self, key: Key, given: CheckDefinition) -> list[tuple[str, ...]]:
+        one = self.states[key]
+        handlers = {} if self.part is None else {each.name: each for each in self.part.handlers}
+        recovered = one.state == "ok"
+        names = []
+        for name in one.told_to if recovered else given.handlers:
+            wanted = handlers[name].states or (QUIET if handlers[name].type == "task" else WORSE)
+            if one.state in wanted:
+                names.append(name)
+        one.told, one.told_at = one.state, self._wall
+        one.told_to = [] if recovered else [*one.told_to, *(name for name in names if name not in one.told_to)]
+        return [(name, *key, one.state, repr(one.at)) for name in names]
+
+    def _drop_unselected(self) -> Iterator[tuple[Any, ...]]:
+        """A check that an agent no longer runs has no state, and no incident."""
+        if self.part is None:
+            return
+        for key in list(self.states):
+            agent, check = key
+            if check not in self.selected(agent, self.labels[agent]):
+                del self.states[key]
+                if key in self.incidents:
+                    yield self._close(key, self._wall, "removed")
+
+    def _close(self, key: Key, at: float, reason: str) -> tuple[Any, ...]:
+        opened = self.incidents.pop(key)
+        return IncidentClosed, *key, max(opened, at), reason
+
+    def _hand_over(self, agent: str) -> None:
+        """Another Helen has it: nothing of it is left here, and nothing of it is over."""
+        self.labels.pop(agent, None)
+        for key in [key for key in self.states if key[0] == agent]:
+            del self.states[key]
+            self.incidents.pop(key, None)
+
+    def _adopt(self, agent: str, turn: Turn) -> None:
+        """Two Helens knew a part each: what they make of it together is taken as it was stored."""
+        for write in turn.writes:
+            match write:
+                case PutCheckState(name, check, body) if name == agent and check:
+                    self.states[agent, check] = CheckOracle.of(from_row(body))
+                    self.adopted.add((agent, check))
+                case PutIncident(_, name, check) if name == agent:
+                    incident = _incident.decode(write.body)
+                    if incident.closed is None:
+                        self.incidents[agent, check] = incident.opened
+                    elif self.incidents.get((agent, check)) == incident.opened:
+                        del self.incidents[agent, check]
+
+    def _compare(
+        self, promise: str, expected: Iterable[tuple[Any, ...]], turn: Turn, joined: set[str], *kinds: type
+    ) -> None:
+        wanted = sorted(repr(one[1:]) + one[0].kind for one in expected if one[0] in kinds and one[1] not in joined)
+        events = [event for event in turn.events if type(event) in kinds and event.agent not in joined]
+        found = sorted(repr(plain(event)) + event.kind for event in events)
+        if wanted != found:
+            missing = [one for one in wanted if one not in found]
+            raise broken(promise, f"{self.name} at {turn.virtual:.6f}: expected {missing or wanted}, recorded {found}")
+
+    def _compare_notices(self, expected: list[tuple[str, ...]], turn: Turn, joined: set[str]) -> None:
+        found: list[tuple[str, ...]] = []
+        for put in turn.writes:
+            if isinstance(put, PutNotice) and put.id not in self.notices:
+                self.notices[put.id] = notice = _notice.decode(put.body)
+                if notice.agent not in joined:
+                    found.append((notice.handler, notice.agent, notice.check, notice.state, repr(notice.said["at"])))
+        expected = [one for one in expected if one[1] not in joined]
+        # What was held goes out when what held it is over: at a time of Helen's own, but not before.
+        for key in dict.fromkeys((one[1], one[2]) for one in found if one not in expected):
+            one = self.states.get(key)
+            if one is not None and one.held and self.is_due(key) and not self.causes(key):
+                one.held = False
+                expected += self._tell(key, self.definition(key))
+        if sorted(expected) != sorted(found):
+            raise broken("check-notice", f"{self.name} at {turn.virtual:.6f}: expected {expected}, made {found}")
+
+
+def judged(finding: Finding, given: CheckDefinition) -> str:
+    """The worst of what the agent says and what the limits say."""
+    state: str = finding.state
+    for metric in finding.metrics:
+        limits = given.thresholds.get(metric.name)
+        if limits is None:
+            continue
+        found = "ok"
+        for name, level in (("warn", "warning"), ("crit", "critical")):
+            if metric.value > float(str(limits[name])):
+                found = level
+        state = max(state, found, key=WORSE.index)
+    return state
+
+
+def plain(event: Any) -> tuple[Any, ...]:
+    """An event in the shape in which it is expected."""
+    match event:
+        case CheckAnswered():
+            return event.agent, event.check, event.ref, event.at, event.state, event.scheduled
+        case CheckStateChanged():
+            causes = tuple(sorted(event.suppressed))
+            said = (event.state, event.hard, event.attempt, event.flapping)
+            return event.agent, event.check, event.ref, event.at, *said, causes
+        case IncidentOpened():
+            return event.agent, event.check, event.at, event.state
+        case IncidentClosed():
+            return event.agent, event.check, event.at, event.reason
+    raise AssertionError(f"nobody expects {event!r}")

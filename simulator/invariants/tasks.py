@@ -1,0 +1,290 @@
+"""Promises about tasks: what clients were told, what workers were given, and what is left when all is quiet.
+
+Lives here: the looks that go to tasks, and those that need the whole of a world. Never here: decisions
+(`task_order_checks`) or what leaves a broker (`task_said_checks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.broker.core.state import ACTIVE, BACKEND
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message
+from scale0.storage.task_rows import FINISHED, QUEUED, SCHEDULED
+from simulator.invariants.task_memory import leaks, too_many
+from simulator.invariants.task_messages import SaidChecks
+from simulator.invariants.task_model import TaskModel
+from simulator.invariants.task_order import OrderChecks
+from simulator.network.broker import BrokerNode, Mail
+from simulator.network.task_records import TaskRecord, TaskRecords
+from simulator.plan import Plan
+from simulator.promises import broken
+from simulator.virtual_time import Agenda
+
+STUCK_SECONDS: Final = 4.0
+"""How long a task may wait while somebody has room for it: a few commits."""
+SLACK_SECONDS: Final = 0.25
+SWEEP_SECONDS: Final = 1.0
+MICRO: Final = 1_000_000
+LOADED_SECONDS: Final = 0.01
+"""A disk whose commits take longer is slow."""
+
+
+class TaskChecks:
+    """All promises about the tasks of one world."""
+
+    __slots__ = (
+        *("_agenda", "_given", "_heard", "_model", "_plan", "_records", "_slow_at", "_started", "_woke_at"),
+        *("completed", "nodes", "of_order", "of_said", "settled_at", "submitted"),
+    )
+
+    def __init__(self, agenda: Agenda, records: TaskRecords, plan: Plan) -> None:
+        self._agenda = agenda
+        self._records = records
+        self._plan = plan
+        self._model = TaskModel(records)
+        self.of_order = OrderChecks(agenda, self._model)
+        self.of_said = SaidChecks(self._model)
+        self._given: dict[tuple[str, int], str] = {}
+        """Who was given each attempt."""
+        self._heard: dict[str, float] = {}
+        """When anything was last heard of a worker, on any wire."""
+        self.nodes: set[str] = set()
+        """Those that pull."""
+        self._started = self._woke_at = self._slow_at = 0.0
+        self.settled_at: float | None = None
+        """Since when everything must be well."""
+        self.submitted: dict[str, int] = {}
+        self.completed: dict[str, int] = {}
+        """How often the journal has each task."""
+
+    # What a broker does.
+
+    def began(self, node: BrokerNode, with_disk: bool) -> None:
+        """A broker starts: its disk must know what its predecessor acknowledged."""
+        self._started = self._agenda.now
+        if not with_disk:
+            self._given = {}
+            for record in self._records.by_nonce.values():
+                record.void = True
+        disk = node.disk.store.snapshot().tasks
+        ids = {task.id for task in disk.open.values()} | {task.id for task in disk.ended.values()}
+        for record in self._records.by_nonce.values():
+            if record.accepted is not None and not record.void and record.id not in ids:
+                raise broken("task-never-lost", f"{record.id} was acknowledged, and is not on the disk after a restart")
+        self._model.rebuild(disk, self._agenda.now)
+
+    def woke(self) -> None:
+        """The broker was asleep until now."""
+        self._woke_at = self._agenda.now
+
+    def before_turn(self, mail: Sequence[Mail]) -> None:
+        """What the broker is about to hear."""
+        for wire, frames in mail:
+            name = wire.client.name
+            self._heard[name] = self._agenda.now
+            if name in self.nodes and b"node_task_request" in frames[-1]:
+                self._note_names(frames[-1])
+
+    def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None:
+        self.of_order.decided(node, writes, now)
+
+    def said(self, node: BrokerNode, name: str, messages: Sequence[Message]) -> None:
+        self.of_said.said(node, name, messages)
+
+    def after_turn(self, node: BrokerNode) -> None:
+        """No backend has more in hand than it takes."""
+        for backend in node.broker.roster.backends:
+            room = max(backend.slots, backend.slotted) + backend.prefetch
+            if backend.pushes and len(backend.tasks) > room:
+                story = f"{len(backend.tasks)} tasks, {backend.slots} slots and {backend.prefetch} in advance"
+                raise broken("task-room", f"{backend.identity} has {story}")
+
+    def event(self, event: dict[str, Any]) -> None:
+        """An event of the journal, when it is read at the end."""
+        if event["kind"] == "task.submitted":
+            self.submitted[event["ref"]] = self.submitted.get(event["ref"], 0) + 1
+        elif event["kind"] == "task.completed":
+            self.completed[event["ref"]] = self.completed.get(event["ref"], 0) + 1
+
+    # What workers and clients see.
+
+    def given(self, worker: str, id_: str, attempt: int, nonce: int) -> None:
+        """A worker was given an attempt."""
+        if self._records.by_nonce[nonce].void:
+            return
+        before = self._given.setdefault((id_, attempt), worker)
+        if before != worker:
+            raise broken("task-one-lease", f"attempt {attempt} of {id_} was given to {before} and to {worker}")
+
+    def in_hand(self, worker: str, count: int, room: int) -> None:
+        """A worker looks at what it has."""
+        if count > room:
+            raise broken("task-room", f"{worker} has {count} tasks in hand, and room for {room}")
+
+    def accepted(self, record: TaskRecord, id_: str) -> None:
+        """A client was told that its task is stored."""
+        record.accepted, record.id = self._agenda.now, id_
+        known = self._model.ids.get(id_)
+        if record.void:
+            return
+        if known is None:
+            raise broken("task-never-lost", f"{id_} was acknowledged, and nobody knows it")
+        if known.client != record.client or (known.record is not record and known.key != record.key):
+            raise broken("task-once", f"{record.client} was told {id_}, which is another's task")
+
+    def refused(self, record: TaskRecord, code: int, message: str) -> None:
+        """A client was told that its task will never run."""
+        record.refused = code
+        gone = any(each.void for each in record.after)
+        story = f"submission {record.nonce} was refused: {code} {message}"
+        if self.settled_at is not None and record.asked > self.settled_at and not gone:
+            raise broken("task-accepted-again", story)
+        if self._plan.calm:
+            raise broken("task-true-end", story)
+
+    def unknown(self, record: TaskRecord) -> None:
+        """A client was told that nobody knows."""
+        record.unknown = True
+        if self.settled_at is not None and record.asked > self.settled_at:
+            raise broken("task-accepted-again", f"submission {record.nonce} was not acknowledged after healing")
+
+    def told(self, client: str, id_: str, status: int, body: bytes) -> None:
+        """A client was told how a task ended."""
+        known = self._model.ids.get(id_)
+        if known is None or known.void or known.record is None:
+            return
+        if known.client != client:
+            raise broken("task-own-result", f"{client} was told of {id_}, a task of {known.client}")
+        stored = known.body
+        if known.status != FINISHED:
+            stored = b"%d" % msgspec.json.decode(known.body or b"{}").get("code", 0)
+        if not known.ended or (known.status, stored) != (status, body):
+            raise broken("task-one-result", f"{id_} was told to be {status} {body!r}, it is {known.status} {stored!r}")
+        for record in self._records.by_client[client]:
+            if record.id == id_ and not record.void:
+                if record.told is not None and record.told != (status, body):
+                    raise broken("task-one-result", f"{id_} was told to be {record.told}, then {(status, body)}")
+                record.told = (status, body)
+
+    def missing(self, client: str, id_: str) -> None:
+        """A client was told that there is no such task."""
+        known = self._model.ids.get(id_)
+        if known is not None and not known.void and known.record is not None and known.record.accepted is not None:
+            raise broken("task-never-lost", f"{client} was told that {id_} is unknown")
+
+    def status_told(self, client: str, said: dict[str, Any]) -> None:
+        """A client was told how a task is: that never goes back."""
+        known = self._model.ids.get(said["task_id"])
+        if known is None or known.void or known.record is None:
+            return
+        before, now = known.record.told_status, (said["attempt"], said["code"])
+        back = now[0] < before[0] or (now[0] == before[0] and now[1] < before[1] and now[1] not in (SCHEDULED, QUEUED))
+        if back or (before[1] >= FINISHED and now != before):
+            raise broken("task-status-forward", f"{known.id} was told to be {before}, and then {now}")
+        known.record.told_status = now
+
+    def cancel_told(self, client: str, id_: str) -> None:
+        """A client was told that a task does not run any more."""
+        known = self._model.ids.get(id_)
+        if known is not None and not known.void and not known.ended:
+            raise broken("task-true-end", f"{id_} was cancelled, and is {known.status}")
+
+    def pushed_at(self, client: str) -> None:
+        """A REQ socket was sent something unasked."""
+        raise broken("nobody-is-blamed", f"{client} takes answers only, and was sent something else")
+
+    # Now and then, and at the end.
+
+    def sweep(self, node: BrokerNode) -> None:
+        """Once a second."""
+        if node.disk.high > LOADED_SECONDS:
+            self._slow_at = self._agenda.now
+        if not node.up or node.asleep:
+            self._woke_at = self._agenda.now
+            return
+        story = too_many(node)
+        if story:
+            raise broken("task-memory", story)
+        self._moved(node)
+        if node.broker.state.state == ACTIVE and not node.broker.state.draining:
+            self._stuck(node)
+        else:
+            self._slow_at = self._agenda.now
+
+    def at_the_end(self, node: BrokerNode) -> None:
+        """All is quiet: every task has ended, and nothing is left of it but its row and its events."""
+        wall_us = node.now.wall * MICRO
+        excused: set[str] = set()
+        for known in sorted(self._model.tasks.values(), key=lambda each: each.seq):
+            after = known.record.after if known.record is not None else ()
+            # A task whose time was set by a clock that was wrong waits for that time.
+            late = known.status == SCHEDULED and not known.waits and known.runnable_us > wall_us
+            if late or any(each.id in excused for each in after):
+                excused.add(known.id)
+            elif not known.ended and not known.void:
+                story = f"{known.id} is {known.status}, attempt {known.attempt} with {known.node or 'nobody'}"
+                raise broken("task-ends", f"{story}: {known.method}, waits for {known.waits}")
+        self._truth(node)
+        if not excused and not any(each.void for each in self._model.tasks.values()):
+            story = leaks(node)
+            if story:
+                raise broken("task-no-leak", story)
+
+    def _truth(self, node: BrokerNode) -> None:
+        disk = node.disk.store.snapshot().tasks
+        ended = {task.id for task in disk.ended.values()}
+        for known in self._model.tasks.values():
+            counts = (self.submitted.get(known.id, 0), self.completed.get(known.id, 0))
+            if counts != (1, int(known.id in ended)):
+                raise broken("task-journal", f"{known.id} was submitted {counts[0]} times, completed {counts[1]} times")
+        for record in self._records.by_nonce.values():
+            if record.void:
+                continue
+            if record.refused is not None and record.nonce in self._model.by_nonce:
+                raise broken("task-true-end", f"submission {record.nonce} was refused with {record.refused}, and ran")
+            if record.watched and record.accepted is not None and record.told is None:
+                found = self._model.ids.get(record.id or "")
+                if found is not None and found.ended and not found.void:
+                    raise broken("task-told", f"{record.client} waits for {record.id}, and was never told of its end")
+
+    def _note_names(self, frame: bytes) -> None:
+        known = self._model.ids.get(msgspec.json.decode(frame)["params"][-1])
+        if known is not None and known.record is not None:
+            known.record.named = True
+
+    def _moved(self, node: BrokerNode) -> None:
+        """Nobody who is gone has a task."""
+        state, now = node.broker.state, self._agenda.now
+        awaited = 2 * state.liveness * state.interval + SLACK_SECONDS + SWEEP_SECONDS
+        if now - max(self._started, self._woke_at) <= awaited:
+            return
+        for known in self._model.leases.values():
+            member = node.broker.members.by_name.get((BACKEND, known.node))
+            if member is None or member.backend is None or known.id not in member.backend.tasks:
+                raise broken("task-moved", f"{known.id} is with {known.node}, which does not have it")
+            limit = member.interval * (self._plan.liveness + 1) + SLACK_SECONDS
+            silent = now - max(self._heard.get(known.node, now), self._woke_at)
+            if silent > limit + SWEEP_SECONDS:
+                raise broken("task-moved", f"{known.id} is with {known.node}, silent for {silent:.3f} s")
+
+    def _stuck(self, node: BrokerNode) -> None:
+        """Nobody waits while somebody has room."""
+        since = self._agenda.now - STUCK_SECONDS
+        if max(self._slow_at, self._started, self._woke_at) > since:
+            return
+        roster = node.broker.roster
+        for method, waiting in self._model.queued.items():
+            late = [known for known in waiting.values() if known.queued_at < since]
+            if not late or not roster.has_room(method):
+                continue
+            policy = node.broker.state.policies.get(method)
+            limit = policy.concurrency if policy is not None else None
+            leased = sum(known.method == method for known in self._model.leases.values())
+            if limit is None or leased < limit:
+                story = f"{late[0].id} waits for {self._agenda.now - late[0].queued_at:.1f} s"
+                raise broken("task-not-stuck", f"{story}, and a backend of {method} has room")

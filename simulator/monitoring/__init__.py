@@ -1,0 +1,1 @@
+"""A simulated network of Helens and agents."""

@@ -1,0 +1,377 @@
+"""Agents in the simulated world: the real session and rota on a machine with clocks, a spool and checks of its own.
+
+Lives here: what `monitoring/agent/edge/agent.py` does with them, without sockets, files and processes. Never here: what
+goes wrong, or what must hold. Invariants: a result of the schedule is in the spool before it is sent; a process that
+died does nothing any more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from scale0.history.events.columns import Metric
+from scale0.kernel.clock import Now
+from scale0.monitoring.agent.core import effects, session
+from scale0.monitoring.agent.core.check_schedule import Due, Rota
+from scale0.monitoring.agent.core.effects import AgentStep
+from scale0.monitoring.agent.core.session import AgentSession
+from scale0.monitoring.protocol.results import AGENT_REPORT, Finding, write_result
+from simulator.monitoring.check_findings import Health
+from simulator.monitoring.helen import cut
+from simulator.monitoring.spool import SpoolModel
+from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
+from simulator.network.connections import Parcel, Route, Wire
+from simulator.virtual_time import Agenda
+
+CHECK_TIMEOUT: Final = 30.0
+
+Place = tuple[str, int]
+
+
+class Spooled(msgspec.Struct, frozen=True):
+    """A result as it went into a spool."""
+
+    ref: str
+    agent: str
+    check: str
+    state: str
+    ended: float
+    """By the world's clock."""
+    boot: tuple[str, int]
+    """Which machine, and which boot of it."""
+
+
+class Looker(Protocol):
+    """Who looks on: see `agent_checks`."""
+
+    def spooled(self, result: Spooled) -> None: ...
+    def booted(self, machine: str, boot_id: int) -> None: ...
+    def given_up(self, ref: str) -> None: ...
+    def agent_said(self, wire: Wire, data: bytes) -> None: ...
+    def delivered(self, agent: str, ref: str) -> None: ...
+    def asked_ran(self, agent: str, args: bytes) -> None: ...
+
+
+class Around(Protocol):
+    """The world, as an agent meets it."""
+
+    agenda: Agenda
+    health: Health
+
+    @property
+    def looker(self) -> Looker: ...
+    def connect(self, node: Node, place: Place, attempt: int) -> None: ...
+
+
+class Node(Protocol):
+    """Whoever connects to a Helen."""
+
+    name: str
+    route: Route
+    serial: str
+    address: str
+    version: int
+    attempt: int
+
+    def connected(self, wire: Wire) -> None: ...
+    def refused(self, attempt: int) -> None: ...
+    def arrive(self, wire: Wire, parcel: Parcel) -> None: ...
+    def broke(self, wire: Wire) -> None: ...
+
+
+class AgentNode:
+    """One machine with an agent of ours, over all its processes."""
+
+    version = 2
+
+    __slots__ = (
+        *("_alarm_at", "_chance", "_mono_base", "_offer_seconds", "_offering", "_offers_at_once", "_on_waking"),
+        *("_plan", "address", "around", "asleep"),
+        *("attempt", "labels", "life", "machine", "name", "places", "rota", "route", "serial", "session", "since"),
+        *("spool", "starts", "up", "wall_offset", "wire"),
+    )
+
+    def __init__(
+        self,
+        around: Around,
+        name: str,
+        machine: str,
+        route: Route,
+        chance: random.Random,
+        places: list[Place],
+        spool_records: int,
+        offers: tuple[int, float],
+    ) -> None:
+        self.around = around
+        self.name = name
+        self.machine = machine
+        self.route = route
+        self._chance = chance
+        self.places = places
+        self.address = f"{machine}:1"
+        self.serial = f"{machine}-1"
+        self.labels: dict[str, str] = {}
+        self.spool = SpoolModel(spool_records, around.looker.given_up)
+        self._offers_at_once, self._offer_seconds = offers
+        self._plan: bytes | None = None
+        """The schedule on disk."""
+        self.wall_offset = 0.0
+        self._mono_base = chance.random() * 10_000.0
+        self.life = 0
+        self.starts = 0
+        self.attempt = 0
+        self.up = False
+        self.asleep = False
+        self._on_waking: list[Callable[[], None]] = []
+        self.wire: Wire | None = None
+        self.since = 0.0
+        """When it was accepted."""
+        self.session = AgentSession(places, "2.0.0", chance)
+        self.rota = Rota(name)
+
+    @property
+    def now(self) -> Now:
+        """As this machine's clocks have it."""
+        at = self.around.agenda.now
+        return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
+
+    @property
+    def accepted(self) -> bool:
+        """A Helen has it."""
+        return self.up and self.session.state == session.ACCEPTED
+
+    def start(self) -> None:
+        """A process starts."""
+        if self.up:
+            return
+        self.life += 1
+        self.starts += 1
+        self.up, self.asleep, self._on_waking = True, False, []
+        self._alarm_at = float("inf")
+        self._offering = False
+        self.session = AgentSession(self.places, "2.0.0", self._chance)
+        self.rota = Rota(self.name)
+        self.around.looker.booted(self.machine, self.spool.boot_id)
+        self.spool.begin(f"{self.machine}.{self.starts}")
+        if self._plan is not None:
+            self.rota.take(self._plan, self.now)
+        self._act(self.session.start)
+
+    def kill(self, silent: bool) -> None:
+        """The process ends at once; `silent`: nobody is told."""
+        if not self.up:
+            return
+        self.up = False
+        self.life += 1
+        wire, self.wire = self.wire, None
+        if wire is not None and silent:
+            wire.snap(1e9, 1e9)
+        elif wire is not None:
+            wire.close(lossy=True)
+
+    def lose_power(self) -> None:
+        """The machine ends, and its clock begins again."""
+        self.kill(silent=True)
+        self.spool.lose_power(self._boot)
+        self.around.looker.booted(self.machine, self.spool.boot_id)
+        self._mono_base = self._chance.random() * 10_000.0
+
+    def sleep(self) -> None:
+        """SIGSTOP."""
+        self.asleep = self.up
+
+    def wake(self) -> None:
+        """SIGCONT."""
+        if self.asleep:
+            self.asleep = False
+            waiting, self._on_waking = self._on_waking, []
+            for act in waiting:
+                act()
+
+    @property
+    def _boot(self) -> float:
+        return self._mono_base + self.around.agenda.now
+
+    def _when_awake(self, act: Callable[[], None]) -> None:
+        """Now, or when it wakes; never in another process."""
+        if self.asleep:
+            self._on_waking.append(act)
+        elif self.up:
+            act()
+
+    def connected(self, wire: Wire) -> None:
+        """TLS is up."""
+        self.wire = wire
+        self._when_awake(lambda: self._act(self.session.opened) if wire is self.wire else None)
+
+    def refused(self, attempt: int) -> None:
+        """Nobody listens there."""
+        if attempt == self.attempt and self.wire is None:
+            self._when_awake(lambda: self._lost("refused"))
+
+    def arrive(self, wire: Wire, parcel: Parcel) -> None:
+        """Bytes of Helen's, or her end."""
+        self._when_awake(lambda: self._arrive(wire, parcel))
+
+    def _arrive(self, wire: Wire, parcel: Parcel) -> None:
+        if wire is not self.wire:
+            return
+        if parcel is None:
+            self.broke(wire)
+            return
+        data = parcel[0]
+        self._act(lambda now, out: self.session.received(data, now, out))
+
+    def broke(self, wire: Wire) -> None:
+        """The connection is gone."""
+        self._when_awake(lambda: self._broke(wire))
+
+    def _broke(self, wire: Wire) -> None:
+        if wire is self.wire:
+            self.wire = None
+            wire.close(lossy=True)
+            self._lost("it broke")
+
+    def _lost(self, reason: str) -> None:
+        self._act(lambda now, out: self.session.lost(reason, now, out))
+        self.spool.disconnected()
+
+    def _act(self, do: Callable[[Now, AgentStep], None]) -> None:
+        """Let the session decide, and do what it says."""
+        if not self.up:
+            return
+        out = AgentStep()
+        do(self.now, out)
+        if out.close:
+            self.attempt += 1
+            wire, self.wire = self.wire, None
+            if wire is not None:
+                wire.close(lossy=self._chance.random() < 0.5)
+        if out.open is not None:
+            self.attempt += 1
+            self.around.connect(self, out.open, self.attempt)
+        if out.sends and self.wire is not None:
+            data = b"".join(out.sends)
+            self.around.looker.agent_said(self.wire, data)
+            for piece in cut(data, self._chance):
+                self.wire.to_broker([piece])
+        for news in out.news:
+            self._heed(news)
+        if out.close:
+            self.spool.disconnected()
+        self._offer_soon()
+        self._arm()
+
+    def _heed(self, news: effects.News) -> None:
+        match news:
+            case effects.RunCheck(ticket, name, args):
+                self._run_asked(ticket, name, args)
+            case effects.Delivered(tokens):
+                for place in tokens:
+                    if place is not None:
+                        part, end = place
+                        if end <= len(part.records):
+                            self.around.looker.delivered(self.name, part.ref(part.records[end - 1]))
+                        self.spool.delivered(place)
+            case effects.TakeSchedule(body):
+                self._plan = body
+                self.rota.take(body, self.now)
+            case effects.Accepted():
+                self.since = self.around.agenda.now
+                self.spool.connected()
+                self.introduce()
+            case effects.ReloadNow():
+                self.around.agenda.after(0.0, self._reload, self.life)
+            case _:
+                pass
+
+    def _reload(self, life: int) -> None:
+        if life == self.life and self.up:
+            self.kill(silent=False)
+            self.start()
+
+    def introduce(self) -> None:
+        """Say what it is labelled; without a place in the spool, since each connection says it anew."""
+        said = {"state": "ok", "sent": self.now.wall, "age": 0.0, "labels": self.labels, "checks": ["c0"]}
+        body = msgspec.json.encode(said)
+        self._act(lambda now, out: self.session.offer(AGENT_REPORT, body, None, now, out))
+
+    def _run_asked(self, ticket: int, name: str, args: bytes) -> None:
+        self.around.looker.asked_ran(self.name, args)
+        seconds = self.around.health.seconds(self._chance)
+        life = self.life
+
+        def end() -> None:
+            body = write_result(self._found(name, seconds, CHECK_TIMEOUT, args.decode()))
+            self._act(lambda now, out: self.session.finished(ticket, body, now, out))
+
+        self.around.agenda.after(
+            min(seconds, CHECK_TIMEOUT), lambda: self._when_awake(end) if life == self.life else None
+        )
+
+    def _run_due(self, due: Due) -> None:
+        seconds = self.around.health.seconds(self._chance)
+        life = self.life
+
+        def end() -> None:
+            self.rota.done(due.name)
+            finding = self._found(due.check, seconds, due.timeout, "")
+            boot = self._boot
+            ref = self.spool.append(due.name, write_result(finding), boot)
+            ended = self.around.agenda.now
+            where = (self.machine, self.spool.boot_id)
+            self.around.looker.spooled(Spooled(ref, self.name, due.name, finding.state, ended, where))
+            self._offer_soon()
+            self._arm()
+
+        self.around.agenda.after(
+            min(seconds, due.timeout), lambda: self._when_awake(end) if life == self.life else None
+        )
+
+    def _found(self, check: str, seconds: float, timeout: float, message: str) -> Finding:
+        started = self.now.wall - min(seconds, timeout)
+        if seconds >= timeout:
+            return Finding("unknown", "no result in time", (), started, timeout)
+        state, value = self.around.health.find(self.name, check, self.around.agenda.now)
+        return Finding(state, message, (Metric("value", value),), started, seconds)
+
+    def _offer_soon(self) -> None:
+        if not self._offering and self.session.room > 0 and self.spool.has_more:
+            self._offering = True
+            self.around.agenda.after(self._offer_seconds, self._offer, self.life)
+
+    def _offer(self, life: int) -> None:
+        if life == self.life:
+            self._offering = False
+            self._when_awake(lambda: self._act(self._offers))
+
+    def _offers(self, now: Now, out: AgentStep) -> None:
+        for _ in range(min(self._offers_at_once, self.session.room)):
+            offer = self.spool.next(self._boot, now.wall)
+            if offer is None:
+                return
+            place, name, body = offer
+            self.session.offer(name, body, place, now, out)
+
+    def _arm(self) -> None:
+        dues = [due for due in (self.session.deadline(), self.rota.deadline()) if due is not None]
+        if not dues or not self.up:
+            return
+        when = max(min(dues) - self._mono_base, self.around.agenda.now + LEAST_SECONDS)
+        if when < self._alarm_at:
+            self._alarm_at = when
+            self.around.agenda.at(when, self._ring, when, self.life)
+
+    def _ring(self, when: float, life: int) -> None:
+        if life == self.life and when == self._alarm_at:
+            self._alarm_at = float("inf")
+            self._when_awake(self._wake_up)
+
+    def _wake_up(self) -> None:
+        for due in self.rota.due(self.now):
+            self._run_due(due)
+        self._act(self.session.tick)

@@ -1,0 +1,326 @@
+"""A Helen in the simulated world: the real machine, turned as `kernel/edge/runner.py` turns it.
+
+Lives here: turns, commits that take virtual time, crashes, restarts and sleep. Never here: the
+line protocol, or a promise. Invariants: what a turn sends leaves at its end; promises leave after their commit, and a
+connection that is closed gets what the same turn promised it; a crash leaves exactly what was committed; looking on
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from scale0.config import HelenConfig
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Question, Step
+from scale0.monitoring.helen.core.agent_connection import AGENTS, ORDERLY
+from scale0.monitoring.helen.core.helen import Helen
+from scale0.monitoring.helen.core.pending_requests import NETWORK
+from scale0.monitoring.helen.edge.composition import compose_helen, read_agents, read_spools
+from simulator.invariants.evaluation_recorder import Note, Turn, WatchSpy
+from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
+from simulator.network.connections import Parcel, Wire
+from simulator.network.disk import Disk
+from simulator.virtual_time import Agenda, Diary
+
+Item = tuple[str, bytes, list[bytes]]
+"""What waits at a door: its name, who, and the frames."""
+
+MAX_PIECES: Final = 4
+
+
+class Looker(Protocol):
+    """Who looks on: see `agent_checks`."""
+
+    def helen_began(self, node: HelenNode) -> None: ...
+    def helen_ended(self, node: HelenNode) -> None: ...
+    def helen_said(self, node: HelenNode, wire: Wire, data: bytes) -> None: ...
+    def helen_stored(self, node: HelenNode, turn: Turn) -> None: ...
+
+
+class Surroundings(Protocol):
+    """The rest of the network, as a Helen meets it: see `agent_network`."""
+
+    def started(self, node: HelenNode) -> None: ...
+    def answer(self, node: HelenNode, ask: Any) -> None: ...
+    def reply(self, node: HelenNode, routing_id: bytes, frames: list[bytes]) -> None: ...
+    def revoked(self, name: str, serial: str, issued: float) -> bool: ...
+
+
+class HelenNode:
+    """One Helen, over all her lives."""
+
+    __slots__ = (
+        *("_agenda", "_alarm_at", "_chance", "_diary", "_inbox", "_journal", "_mono_base", "_notes", "_turn_due"),
+        *("around", "asleep", "config", "disk", "helen", "life", "lives", "looker", "name", "on_waking", "place"),
+        *("started", "up", "wall_offset", "wires"),
+    )
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        diary: Diary,
+        config: HelenConfig,
+        chance: random.Random,
+        looker: Looker,
+        around: Surroundings,
+    ) -> None:
+        self._agenda = agenda
+        self._diary = diary
+        self._chance = chance
+        self.config = config
+        self.name = config.identity
+        self.place = (config.advertise, config.helen_port)
+        self.looker = looker
+        self.around = around
+        self.life = 0
+        self.lives = 0
+        self.up = False
+        self.asleep = False
+        self.on_waking: list[Callable[[], None]] = []
+        self.wall_offset = 0.0
+        self.started = 0.0
+        self.wires: dict[bytes, Wire] = {}
+        self.disk = Disk(agenda, chance, self)
+        self.disk.on_stored = self._stored
+        self._mono_base = 0.0
+
+    @property
+    def now(self) -> Now:
+        """As this machine's clocks have it."""
+        at = self._agenda.now
+        return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
+
+    def start(self) -> None:
+        """A process starts, on the disk that the last one left."""
+        self.life += 1
+        self.lives += 1
+        self.up, self.asleep, self.on_waking = True, False, []
+        self._mono_base = self._chance.random() * 10_000.0
+        self._inbox: deque[Item] = deque()
+        self._turn_due = False
+        self._alarm_at = float("inf")
+        self.wires = {}
+        self.disk.doom = ""
+        self.disk.open(self.disk.store.crash())
+        self.started = self._agenda.now
+        now, step = self.now, Step()
+        opened = self.disk.store.open()
+        boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
+        self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
+        self.helen: Helen = compose_helen(self.config, self.config.helen_port, self.disk.store)
+        self._notes: list[Note] = []
+        spy: Any = WatchSpy(self.helen.state.watch, self._notes)
+        self.helen.state.watch = spy
+        self._diary.note(f"{self.name} starts, boot {boot:x}")
+        self.looker.helen_began(self)
+        self.helen.start(read_agents(self.disk.store), read_spools(self.disk.store), now, step)
+        self.helen.revoke(self.around.revoked, now, step)
+        self._finish(step, now)
+        self.around.started(self)
+
+    def crash(self, silent: bool) -> None:
+        """The process ends at once; `silent`: with its machine, so that no connection is reset."""
+        if not self.up:
+            return
+        self._diary.note(f"{self.name} {'loses power' if silent else 'is killed'}, commit in flight: {self.disk.busy}")
+        self.up = False
+        self.life += 1
+        for wire in list(self.wires.values()):
+            wire.end_of_broker(silent)
+        self.wires = {}
+        self.looker.helen_ended(self)
+
+    def stop(self) -> None:
+        """She stops in order, as on SIGTERM."""
+        self.take(self.helen.stop)
+        self._agenda.after(self.disk.high * 2, self._stopped, self.life)
+
+    def _stopped(self, life: int) -> None:
+        if life == self.life:
+            self.crash(silent=False)
+
+    def sleep(self) -> None:
+        """SIGSTOP."""
+        self.asleep = self.up
+
+    def wake(self) -> None:
+        """SIGCONT: timers ring before what came is read, as it happens on a real machine."""
+        if not self.asleep:
+            return
+        self.asleep = False
+        waiting, self.on_waking = self.on_waking, []
+        inbox, self._inbox = self._inbox, deque()
+        for act in waiting:
+            act()
+        self._turn_due = False
+        self._turn(self.life)
+        self._inbox.extend(inbox)
+        self._soon(self._chance.random() * 0.05)
+
+    def accept(self, wire: Wire, frames: list[bytes]) -> None:
+        """A connection with its certificate."""
+        self.wires[wire.routing_id] = wire
+        self._put(AGENTS, wire.routing_id, [b"opened", *frames])
+
+    def arrive(self, wire: Wire, parcel: Parcel) -> None:
+        """Bytes of an agent."""
+        if parcel:
+            self._put(AGENTS, wire.routing_id, [b"data", *parcel])
+
+    def hung_up(self, wire: Wire) -> None:
+        """A connection is gone."""
+        if self.wires.pop(wire.routing_id, None) is not None:
+            self._put(AGENTS, wire.routing_id, [b"gone", b"it broke" if wire.open else ORDERLY])
+
+    def request(self, routing_id: bytes, frames: list[bytes]) -> None:
+        """Something came from the network."""
+        if self.up:
+            self._put(NETWORK, routing_id, frames)
+
+    def take(self, do: Callable[[Now, Step], Any]) -> None:
+        """A turn for what came by no door."""
+        if not self.up:
+            return
+        if self.asleep:
+            self.on_waking.append(lambda: self.take(do))
+            return
+        now, step = self.now, Step()
+        do(now, step)
+        self._finish(step, now)
+
+    def _put(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
+        self._inbox.append((door, routing_id, frames))
+        self._soon(0.0001)
+
+    def _soon(self, seconds: float) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._agenda.after(seconds, self._turn, self.life)
+
+    def _turn(self, life: int) -> None:
+        if life != self.life or self.asleep:
+            return
+        self._turn_due = False
+        now, step = self.now, Step()
+        inbox, self._inbox = self._inbox, deque()
+        for door, routing_id, frames in inbox:
+            self.helen.receive(door, routing_id, frames, now, step)
+        self._finish(step, now)
+
+    def _finish(self, step: Step, now: Now) -> None:
+        due = self.helen.deadline()
+        if due is not None and due <= now.mono:
+            self.helen.tick(now, step)
+        self._send_all(step, now)
+        self._arm()
+
+    def _send_all(self, step: Step, now: Now) -> None:
+        self.helen.settle(now, step)
+        while step.sends or step.promises or step.writes or step.events or step.asks or step.closes:
+            sends, step.sends = step.sends, {}
+            closes, step.closes = step.closes, []
+            asks, step.asks = step.asks, []
+            promised = step.promises
+            self._commit(step, now)
+            for ask in asks:
+                if isinstance(ask, Question):
+                    self.disk.ask(ask)
+                else:
+                    self.around.answer(self, ask)
+            for peer, messages in sends.items():
+                self._send(peer, messages, now, step)
+            for peer in closes:
+                if peer in promised:
+                    self.disk.add([], lambda peer=peer: self._close(peer))  # type: ignore[misc]
+                else:
+                    self._close(peer)
+            self.helen.settle(now, step)
+
+    def _close(self, peer: Any) -> None:
+        wire = self.wires.pop(peer.routing_id, None) if peer.door == AGENTS else None
+        if wire is not None:
+            wire.end_of_broker(silent=False)
+
+    def _commit(self, step: Step, now: Now) -> None:
+        writes, step.writes = step.writes, []
+        events, step.events = step.events, []
+        promises, step.promises = step.promises, {}
+        row = self._journal.enter(events, now) if events else None
+        if row is not None:
+            writes.append(row)
+        turn = None
+        if writes:
+            turn = Turn(self._agenda.now, now.wall, tuple(self._notes), tuple(events), tuple(writes), row)
+            self._notes.clear()
+        if writes or promises:
+            self.disk.add(writes, (lambda: self._release(promises)) if promises else None, turn)
+
+    def _stored(self, turn: Turn) -> None:
+        self.looker.helen_stored(self, turn)
+
+    def _release(self, promises: dict[Any, list[Message]]) -> None:
+        now, step = self.now, Step()
+        for peer, messages in promises.items():
+            self._send(peer, messages, now, step)
+        self._send_all(step, now)
+        self._soon(0.0001)
+
+    def _send(self, peer: Any, messages: Sequence[Message], now: Now, step: Step) -> None:
+        if peer.door == NETWORK:
+            for frames in peer.pack(messages):
+                self.around.reply(self, peer.routing_id, frames)
+            return
+        wire = self.wires.get(peer.routing_id)
+        if wire is None:
+            self.helen.undelivered(peer, messages, now, step)
+            return
+        data = b"".join(b"".join(frames) for frames in peer.pack(messages))
+        self.looker.helen_said(self, wire, data)
+        for piece in cut(data, self._chance):
+            wire.to_client([piece])
+
+    def hear(self, answers: list[tuple[Question, Any]]) -> None:
+        """What the disk answered, in one turn."""
+        now, step = self.now, Step()
+        for question, value in answers:
+            self.helen.answer(question, value, now, step)
+        self._finish(step, now)
+
+    def tell(self, ask: Any, value: Any, life: int) -> None:
+        """What the network answered, if she still is who asked."""
+        if life == self.life:
+            self.take(lambda now, step: self.helen.answer(ask, value, now, step))
+
+    def _arm(self) -> None:
+        due = self.helen.deadline()
+        when = float("inf") if due is None else due - self._mono_base
+        when = max(when, self._agenda.now + LEAST_SECONDS)
+        if when < self._alarm_at:
+            self._alarm_at = when
+            self._agenda.at(when, self._ring, when, self.life)
+
+    def _ring(self, when: float, life: int) -> None:
+        if life != self.life or when != self._alarm_at:
+            return
+        self._alarm_at = float("inf")
+        if self.asleep:
+            self.on_waking.append(self._arm)
+            return
+        due = self.helen.deadline()
+        if due is not None and due <= self.now.mono:
+            self._finish(Step(), self.now)
+        else:
+            self._arm()
+
+
+def cut(data: bytes, chance: random.Random) -> list[bytes]:
+    """The same bytes in a few pieces, cut anywhere."""
+    if len(data) < 2 or chance.random() < 0.5:
+        return [data]
+    places = sorted(chance.randrange(1, len(data)) for _ in range(chance.randint(1, MAX_PIECES - 1)))
+    return [data[begin:end] for begin, end in zip([0, *places], [*places, len(data)], strict=True) if begin < end]

@@ -1,0 +1,241 @@
+"""The network around simulated Helens: her configuration, whoever asks her, her siblings, and the queue of tasks.
+
+Lives here: what a broker and its clients are to a Helen, in the fewest words. Never here: a broker's own promises,
+which networks of their own are simulated for. Invariants: a key makes one task, however often it is submitted; what a
+Helen who died was asked ends for its asker too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from scale0.kernel import codes
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.helen.core.notifications import NOTIFY_METHOD, RECHECK_METHOD, Submit
+from scale0.monitoring.helen.core.pending_requests import Forward
+from simulator.monitoring.check_findings import Health
+from simulator.monitoring.helen import HelenNode
+from simulator.virtual_time import Agenda, Diary
+
+HEAL_METHOD: Final = "heal"
+"""The user's own task that a handler submits."""
+RETRY_SECONDS: Final = 3.0
+MAX_TRIES: Final = 8
+MAX_DELAY: Final = 0.02
+
+
+class Question(msgspec.Struct):
+    """A `helen.check` that somebody asked."""
+
+    nonce: str
+    helen: str
+    agent: str
+    check: str
+    due: float
+    """When it must have ended."""
+    ends: int = 0
+    code: int = 0
+    runs: int = 0
+
+
+class Task(msgspec.Struct):
+    """A task of the queue."""
+
+    id: str
+    key: str
+    method: str
+    params: bytes
+    after: tuple[str, ...]
+    submissions: int = 1
+    done: bool = False
+    tries: int = 0
+
+
+class Looker(Protocol):
+    """Who looks on: see `agent_checks`."""
+
+    def question_ended(self, question: Question, node: HelenNode, frames: list[bytes]) -> None: ...
+    def submitted(self, node: HelenNode, ask: Submit, known: Task | None) -> None: ...
+
+
+class AgentNetwork:
+    """All that a Helen meets beside her agents."""
+
+    def __init__(self, agenda: Agenda, diary: Diary, chance: random.Random, health: Health, looker: Looker) -> None:
+        self._agenda = agenda
+        self._diary = diary
+        self._chance = chance
+        self._health = health
+        self._looker = looker
+        self.helens: list[HelenNode] = []
+        self.part = b"{}"
+        """The configuration as it is now."""
+        self.queue_away = False
+        self.closing = False
+        """Nothing new is begun any more."""
+        self.questions: dict[str, Question] = {}
+        self.tasks: dict[str, Task] = {}
+        """By key."""
+        self._by_id: dict[str, Task] = {}
+        self._waits: dict[bytes, tuple[int, Callable[[list[bytes]], None]]] = {}
+        """Who waits for which request, and in which life of a Helen."""
+        self._serial = 0
+        self.revoked_serials: dict[str, float] = {}
+        """Certificates that count no more, and since when."""
+
+    def revoked(self, name: str, serial: str, issued: float) -> bool:
+        """As a Helen's authority says it."""
+        return serial in self.revoked_serials
+
+    def revoke(self, serial: str) -> None:
+        """Every Helen hears of it within half a second."""
+        self.revoked_serials[serial] = self._agenda.now
+        for node in self.helens:
+            self._agenda.after(self._chance.random() * 0.5, self._tell_revoked, node)
+
+    def _tell_revoked(self, node: HelenNode) -> None:
+        if node.up:
+            node.take(lambda now, step: node.helen.revoke(self.revoked, now, step))
+
+    def configure(self, part: bytes) -> None:
+        """A new configuration: each Helen hears of it in her own time."""
+        self.part = part
+        for node in self.helens:
+            self._agenda.after(self._delay(), self._deliver, node, node.life)
+
+    def started(self, node: HelenNode) -> None:
+        """A Helen comes to the network."""
+        self._agenda.after(self._chance.uniform(0.05, 1.5), self._deliver, node, node.life)
+
+    def _deliver(self, node: HelenNode, life: int) -> None:
+        if node.life == life:
+            node.request(b"config", [b"config", self.part])
+
+    def introduce_helens(self) -> None:
+        """Who else is there; every ten seconds."""
+        names = [node.name for node in self.helens if node.up]
+        for node in self.helens:
+            node.take(lambda now, step, node=node: node.helen.learn_siblings(names, now, step))  # type: ignore[misc]
+
+    def ask(self, node: HelenNode, agent: str, check: str, timeout: float) -> None:
+        """Somebody wants a check run."""
+        nonce = f"ask-{len(self.questions) + 1}"
+        question = Question(nonce, node.name, agent, check, self._agenda.now + timeout)
+        self.questions[nonce] = question
+        body = msgspec.json.encode({"agent": agent, "check": check, "args": {"nonce": nonce}, "timeout": timeout})
+        frames = [b"request", b"helen.check", b"%.3f" % timeout, body]
+        self._request(node, nonce.encode(), frames, lambda said: self._looker.question_ended(question, node, said))
+
+    def reload(self, node: HelenNode, agent: str) -> None:
+        """Somebody wants a fresh agent."""
+        self._serial += 1
+        frames = [b"request", b"helen.reload", b"5", msgspec.json.encode({"agent": agent})]
+        self._request(node, b"reload-%d" % self._serial, frames, lambda _: None)
+
+    def ended(self, node: HelenNode) -> None:
+        """A Helen died: whoever waited for her is told so by the broker."""
+        for routing_id, (life, _) in list(self._waits.items()):
+            if routing_id.startswith(node.name.encode() + b"/") and life != node.life:
+                self._end(routing_id, [b"error", b"%d" % codes.BACKEND_DIED, b"Helen died"])
+
+    def _request(self, node: HelenNode, name: bytes, frames: list[bytes], then: Callable[[list[bytes]], None]) -> None:
+        routing_id = node.name.encode() + b"/" + name
+        if not node.up:
+            self._agenda.after(self._delay(), then, [b"error", b"404", b"no such service"])
+            return
+        self._waits[routing_id] = (node.life, then)
+        node.request(routing_id, frames)
+
+    def reply(self, node: HelenNode, routing_id: bytes, frames: list[bytes]) -> None:
+        """A Helen answers."""
+        self._diary.message(node.name, "network", [routing_id, *frames])
+        self._agenda.after(self._delay(), self._end, routing_id, frames)
+
+    def _end(self, routing_id: bytes, frames: list[bytes]) -> None:
+        waits = self._waits.pop(routing_id, None)
+        if waits is not None:
+            waits[1](frames)
+
+    def answer(self, node: HelenNode, ask: Any) -> None:
+        """What a Helen asks of the network."""
+        if isinstance(ask, Forward):
+            self._forward(node, ask)
+        elif isinstance(ask, Submit):
+            self._agenda.after(self._delay(), self._submit, node, ask, node.life)
+        else:
+            raise TypeError(f"nobody answers {ask!r}")
+
+    def _forward(self, node: HelenNode, ask: Forward) -> None:
+        life = node.life
+        told: list[bool] = []
+
+        def tell(value: Any) -> None:
+            if not told:
+                told.append(True)
+                node.tell(ask, value, life)
+
+        def heard(frames: list[bytes]) -> None:
+            ok = frames[0] == b"reply"
+            tell(frames[1] if ok else Refusal(int(frames[1]), frames[2].decode()))
+
+        _, name, _ = ask.service.split(".", 2)
+        sibling = next(one for one in self.helens if one.name == name)
+        self._serial += 1
+        # The ref that the other Helen records is the request's id: whoever asked knows it by that.
+        frames = [b"request", ask.service.encode(), b"%.3f" % ask.timeout, bytes(ask.body)]
+        self._request(sibling, b"forward-%d" % self._serial, frames, heard)
+        self._agenda.after(ask.timeout + 1.0, tell, Refusal(codes.NO_ANSWER, "no answer"))
+
+    def _submit(self, node: HelenNode, ask: Submit, life: int) -> None:
+        if self.queue_away:
+            node.tell(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
+            return
+        key = str(ask.options["key"])
+        task = self.tasks.get(key)
+        self._looker.submitted(node, ask, task)
+        if task is None:
+            after = tuple(ask.options.get("after", ()))
+            task = Task(f"t-{len(self.tasks) + 1}", key, ask.method, ask.params, after)
+            self.tasks[key] = self._by_id[task.id] = task
+            self._agenda.after(self._chance.random(), self._perform, task)
+        else:
+            task.submissions += 1
+        self._agenda.after(self._delay(), node.tell, ask, task.id, life)
+
+    def _perform(self, task: Task) -> None:
+        """A worker does it; one that waits for others is tried again."""
+        if any(not self._by_id[name].done for name in task.after):
+            self._agenda.after(RETRY_SECONDS, self._perform, task)
+        elif task.method == RECHECK_METHOD:
+            self._recheck(task)
+        else:
+            if task.method == HEAL_METHOD and self._chance.random() < 0.7:
+                (said,) = msgspec.json.decode(task.params, type=tuple[dict[str, Any]])
+                self._health.heal(said["agent"], said["check"], self._agenda.now)
+            elif task.method not in (HEAL_METHOD, NOTIFY_METHOD):
+                raise AssertionError(f"nobody performs {task.method}")
+            task.done = True
+
+    def _recheck(self, task: Task) -> None:
+        if task.tries >= MAX_TRIES or self.closing:
+            task.done = True
+            return
+        task.tries += 1
+        node = self._chance.choice(self.helens)
+        name = b"%b.%d" % (task.id.encode(), task.tries)
+        frames = [b"task", task.id.encode(), b"%d" % task.tries, RECHECK_METHOD.encode(), task.params]
+
+        def heard(said: list[bytes]) -> None:
+            if said[0] == b"reply":
+                task.done = True
+            else:
+                self._agenda.after(RETRY_SECONDS, self._perform, task)
+
+        self._request(node, name, frames, heard)
+
+    def _delay(self) -> float:
+        return self._chance.random() * MAX_DELAY

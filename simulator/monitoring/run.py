@@ -1,0 +1,100 @@
+"""One run of a world of Helens and agents, and how it went.
+
+Lives here: a seed's run to its end or to the first broken promise, and its story for people. Never here: the command
+line (`sim`), a clock, or a promise.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from scale0.kernel import codes
+from simulator.monitoring.faults import AgentFaults
+from simulator.monitoring.plan import make_agent_plan
+from simulator.monitoring.world import AgentWorld
+from simulator.promises import PROMISES, PromiseBroken
+
+
+class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one run went."""
+
+    seed: int
+    minutes: float
+    broken: str
+    """The name of the promise that did not hold; empty: all of them did."""
+    story: str
+    check_sum: int
+    results: int
+    """Of schedules, spooled by agents."""
+    recorded: int
+    """Of these, in the journal of a Helen."""
+    asked: int
+    answered: int
+    messages: int
+
+
+def simulate_agents(
+    seed: int, minutes: float, keep_all: bool = False, only: Sequence[str] = ()
+) -> tuple[AgentOutcome, AgentWorld]:
+    """Run one seed to its end, or to the first broken promise."""
+    world = AgentWorld(make_agent_plan(seed, minutes, only), keep_all)
+    name = story = ""
+    try:
+        world.begin()
+        AgentFaults(world).begin()
+        world.run()
+    except PromiseBroken as failure:
+        name, story = failure.name, failure.story
+    except Exception:
+        name, story = "no-exception", traceback.format_exc()
+    questions = world.network.questions.values()
+    outcome = AgentOutcome(
+        seed=seed,
+        minutes=world.plan.seconds / 60,
+        broken=name,
+        story=story,
+        check_sum=world.diary.check_sum,
+        results=len(world.check.results),
+        recorded=len(set().union(*world.check.recorded.values())),
+        asked=len(questions),
+        answered=sum(question.code == codes.OK for question in questions),
+        messages=world.diary.messages,
+    )
+    return outcome, world
+
+
+def replay_agents(outcome: AgentOutcome, only: Sequence[str]) -> str:
+    """How to see a run again."""
+    faults = f" --faults {','.join(only)}" if only else ""
+    seed = f"--seed {outcome.seed} --kind agents"
+    return f"python -m simulator.main {seed} --minutes {outcome.minutes:g}{faults} --trace"
+
+
+def told_agents(outcome: AgentOutcome, world: AgentWorld, whole: bool, only: Sequence[str]) -> Iterator[str]:
+    """One run, for people."""
+    plan = world.plan
+    if whole or outcome.broken:
+        yield from world.diary.lines()
+        yield ""
+    weather = "calm" if plan.calm else "a storm of restarts" if plan.storm else "under faults"
+    yield f"agents, seed {plan.seed}: {outcome.minutes:g} virtual minutes, {weather}"
+    helens = "1 Helen" if plan.helens == 1 else f"{plan.helens} Helens"
+    yield f"  network   {helens}, {plan.agents} agents and {plan.old_agents} of version 1"
+    yield f"            {len(plan.checks)} checks, heartbeats every {plan.heartbeat} s"
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(world.fault_counts.items()))
+    lives = "+".join(str(node.lives) for node in world.helens)
+    yield f"  faults    {counts or 'none'}; lives of each Helen: {lives}"
+    yield f"  results   {outcome.results}, recorded {outcome.recorded}, given up {len(world.check.exempt)}"
+    yield f"  asked     {outcome.asked}, answered {outcome.answered}"
+    seen = ", ".join(f"{name} {count}" for name, count in world.check.counts.items())
+    yield f"  seen      {seen}; healed by tasks {world.health.healed}"
+    yield f"  messages  {outcome.messages}, check sum {outcome.check_sum:08x}"
+    if outcome.broken:
+        yield f"  BROKEN    at {world.agenda.now:.6f}: {outcome.broken}: {outcome.story}"
+        yield f"            ({PROMISES[outcome.broken]})"
+        yield f"            {replay_agents(outcome, only)}"
+    else:
+        yield f"  kept      all {len(PROMISES)} promises"

@@ -1,0 +1,1 @@
+"""A simulated network of brokers, clients and workers."""

@@ -1,0 +1,373 @@
+"""A broker in the simulated world: the real machines, turned as `kernel/edge/runner.py` turns them.
+
+Lives here: turns, commits that take virtual time, crashes, restarts and sleep. Never here: a protocol, or a promise
+(see `checkers`). Invariants: what a turn sends leaves at its end; promises and publications leave after their commit;
+commits are done in order, one in flight; a crash leaves exactly what was committed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from scale0.broker.admin.access import VerifyPassword, digest_of
+from scale0.broker.admin.commands import ReadHistory, ReadOwnFile
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.connections import Connection
+from scale0.broker.main.composition import compose_broker, start_broker
+from scale0.config import BrokerConfig
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Question, Step
+from scale0.storage.interface import Opened
+from scale0.storage.memory.store import MemoryStore
+from simulator.network.connections import Parcel, Wire
+from simulator.network.disk import Disk
+from simulator.virtual_time import Agenda, Diary
+
+EPOCH_WALL: Final = 1_700_000_000.0
+"""When every simulation begins, by the calendar."""
+BACKLOG_RETRY_SECONDS: Final = 0.05
+TURN_MESSAGES: Final = 1_000
+LEAST_SECONDS: Final = 1e-6
+"""A timer that a rounding made early is tried again after this."""
+LOCAL_TOKEN: Final = "s0_local"
+
+Mail = tuple[Wire, list[bytes]]
+
+
+class Watch(Protocol):
+    """Who looks on: see `checkers`."""
+
+    def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None: ...
+    def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None: ...
+    def happened(self, node: BrokerNode, event: Any, now: Now) -> None: ...
+    def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None: ...
+    def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None: ...
+    def after_turn(self, node: BrokerNode) -> None: ...
+    def disk_lost(self, node: BrokerNode) -> None: ...
+    def woke(self) -> None: ...
+    def ended(self, node: BrokerNode) -> None: ...
+
+
+class BrokerNode:
+    """One broker, over all its lives."""
+
+    __slots__ = (
+        *("_agenda", "_alarm_at", "_backlogs", "_chance", "_diary", "_inbox", "_journal", "_mono_base", "_turn_due"),
+        *("asleep", "broker", "capacity", "config", "disk", "latency", "life", "lives", "name", "on_waking"),
+        *("on_dial", "on_hang", "on_start", "passwords", "publish", "started", "turns", "up", "wall_offset", "watch"),
+        "wires",
+    )
+
+    def __init__(
+        self, agenda: Agenda, diary: Diary, config: BrokerConfig, chance: random.Random, watch: Watch, capacity: int
+    ) -> None:
+        self._agenda = agenda
+        self._diary = diary
+        self._chance = chance
+        self.config = config
+        self.name = config.identity
+        self.watch = watch
+        self.capacity = capacity
+        """Messages that one wire holds for a client that does not read."""
+        self.life = 0
+        self.lives = 0
+        self.up = False
+        self.asleep = False
+        self.on_waking: list[Callable[[], None]] = []
+        self.wall_offset = 0.0
+        self.latency = 0.0001
+        self.turns = 0
+        self.started = 0.0
+        self.passwords: dict[str, str] = {}
+        """Password hash to password: hashing itself is not simulated."""
+        self.disk = Disk(agenda, chance, self)
+        self.publish: Callable[[str, list[bytes]], None] = lambda *_: None
+        """Whoever carries what is published; nobody: it only keeps its place in the order."""
+        self.on_start: Callable[[], None] = lambda: None
+        self.on_dial: Callable[[str], None] = lambda _: None
+        self.on_hang: Callable[[str], None] = lambda _: None
+        """Told which other broker to connect to, and which no more, by endpoint."""
+        self._mono_base = 0.0
+
+    @property
+    def now(self) -> Now:
+        """As this machine's clocks have it."""
+        at = self._agenda.now
+        return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
+
+    def virtual(self, mono: float) -> float:
+        """A time of this machine's monotonic clock, as the world's."""
+        return mono - self._mono_base
+
+    def start(self, with_disk: bool = True) -> None:
+        """A process starts, on the disk that its predecessor left or on a new one."""
+        self.life += 1
+        self.lives += 1
+        self.up, self.asleep = True, False
+        self.on_waking = []
+        self._mono_base = self._chance.random() * 10_000.0
+        self._inbox: deque[Mail] = deque()
+        self._backlogs: dict[Connection, deque[list[bytes]]] = {}
+        self._turn_due = False
+        self._alarm_at = float("inf")
+        self.wires: dict[bytes, Wire] = {}
+        self.disk.doom = ""
+        if not with_disk:
+            self.watch.disk_lost(self)
+        self.disk.open(self.disk.store.crash() if with_disk else MemoryStore())
+        self.started = self._agenda.now
+        now, step = self.now, Step()
+        opened = self.disk.store.open()
+        boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
+        endpoints = self.config.endpoints()
+        self.broker: Broker = compose_broker(self.config, endpoints, opened, boot, self._chance, digest_of(LOCAL_TOKEN))
+        self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
+        self._diary.note(f"{self.name} starts, boot {boot:x}, {'its disk' if with_disk else 'a new disk'}")
+        self.watch.began(self, opened, with_disk)
+        start_broker(self.broker, opened, now, step)
+        self._finish(step, now)
+        self.on_start()
+
+    def crash(self, silent: bool) -> None:
+        """The process ends at once; `silent`: with its machine, so that no connection is reset."""
+        if not self.up:
+            return
+        self._diary.note(f"{self.name} {'loses power' if silent else 'is killed'}, commit in flight: {self.disk.busy}")
+        self.up = False
+        self.life += 1
+        self.watch.ended(self)
+        for wire in list(self.wires.values()):
+            wire.end_of_broker(silent)
+        self.wires = {}
+
+    def stop(self) -> None:
+        """It stops in order, as on SIGTERM."""
+        now, step = self.now, Step()
+        self.broker.stop("stopped", now, step)
+        self._finish(step, now)
+        self._agenda.after(self.disk.high * 2, self._stopped, self.life)
+
+    def _stopped(self, life: int) -> None:
+        if life == self.life:
+            self.crash(silent=False)
+
+    def sleep(self) -> None:
+        """SIGSTOP."""
+        self.asleep = self.up
+
+    def wake(self) -> None:
+        """SIGCONT: timers ring before the mail is read, as it happens on a real machine."""
+        if not self.asleep:
+            return
+        self.asleep = False
+        self.watch.woke()
+        waiting, self.on_waking = self.on_waking, []
+        for act in waiting:
+            act()
+        inbox, self._inbox = self._inbox, deque()
+        self._turn_due = False
+        self._turn(self.life)
+        self._inbox.extend(inbox)
+        self._soon(self._chance.random() * 0.05)
+
+    def accept(self, wire: Wire) -> None:
+        """A client connects."""
+        self.wires[wire.routing_id] = wire
+
+    def arrive(self, wire: Wire, parcel: Parcel) -> None:
+        """A message came to a door."""
+        if parcel:
+            self._inbox.append((wire, parcel))
+            self._soon(self.latency)
+
+    def subscribe(self, frame: bytes) -> None:
+        """What its XPUB socket hears: 1 or 0, and a topic."""
+        now, step = self.now, Step()
+        self.broker.hear_subscription([frame], now, step)
+        self._finish(step, now)
+
+    def hung_up(self, wire: Wire) -> None:
+        """A connection is gone: the next send says so."""
+        self.wires.pop(wire.routing_id, None)
+
+    def _soon(self, seconds: float) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._agenda.after(seconds, self._turn, self.life)
+
+    def _turn(self, life: int) -> None:
+        if life != self.life:
+            return
+        if self.asleep:
+            return
+        self._turn_due = False
+        self.turns += 1
+        now, step = self.now, Step()
+        inbox, receive = self._inbox, self.broker.receive
+        if len(inbox) <= TURN_MESSAGES:
+            mail, self._inbox = inbox, deque()
+        else:
+            mail = deque(inbox.popleft() for _ in range(TURN_MESSAGES))
+            self._soon(0.0)
+        self.watch.before_turn(self, mail, now)
+        for wire, frames in mail:
+            receive(wire.door, wire.routing_id, frames, now, step)
+        self._finish(step, now)
+
+    def _finish(self, step: Step, now: Now) -> None:
+        due = self.broker.deadline()
+        if due is not None and due <= now.mono:
+            self.broker.tick(now, step)
+        if self._backlogs:
+            self._retry(now, step)
+        self._send_all(step, now)
+        self.watch.after_turn(self)
+        self._arm()
+
+    def _send_all(self, step: Step, now: Now) -> None:
+        self.broker.settle(now, step)
+        while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
+            sends, step.sends = step.sends, {}
+            closes, step.closes = step.closes, []
+            asks, step.asks = step.asks, []
+            self._commit(step, now)
+            for ask in asks:
+                if isinstance(ask, Question) and not ask.aside:
+                    self.disk.ask(ask)
+                else:
+                    self._agenda.after(0.001 + 0.05 * self._chance.random(), self._answer, ask, self.life)
+            for peer, messages in sends.items():
+                self._send(peer, messages, now, step)
+            for peer in closes:
+                self._backlogs.pop(peer, None)
+            self.broker.settle(now, step)
+        self._dial(step)
+
+    def _dial(self, step: Step) -> None:
+        hangs, step.hangs = step.hangs, []
+        dials, step.dials = step.dials, []
+        for endpoint in hangs:
+            self.on_hang(endpoint)
+        for endpoint in dials:
+            self.on_dial(endpoint)
+
+    def hear(self, answers: list[tuple[Question, Any]]) -> None:
+        """What the disk answered, in one turn."""
+        now, step = self.now, Step()
+        for question, value in answers:
+            self.broker.answer(question, value, now, step)
+        self._finish(step, now)
+
+    def _commit(self, step: Step, now: Now) -> None:
+        writes, step.writes = step.writes, []
+        events, step.events = step.events, []
+        promises, step.promises = step.promises, {}
+        publishes, step.publishes = step.publishes, []
+        if writes:
+            self.watch.decided(self, writes, now)
+        if events:
+            for event in events:
+                self.watch.happened(self, event, now)
+            row = self._journal.enter(events, now)
+            if row is not None:
+                writes.append(row)
+        if not promises and not publishes:
+            if writes:
+                self.disk.add(writes, None)
+            return
+        self.disk.add(writes, lambda: self._release(promises, publishes))
+
+    def _release(self, promises: dict[Any, list[Message]], publishes: list[tuple[str, list[bytes]]]) -> None:
+        for door, frames in publishes:
+            self.publish(door, frames)
+        if not promises:
+            return
+        now, step = self.now, Step()
+        for peer, messages in promises.items():
+            self._send(peer, messages, now, step)
+        self._send_all(step, now)
+        self._soon(self.latency)
+
+    def _send(self, peer: Connection, messages: Sequence[Message], now: Now, step: Step) -> None:
+        wire = self.wires.get(peer.routing_id)
+        self.watch.said(self, wire, peer, messages)
+        backlog = self._backlogs.get(peer)
+        for frames in peer.pack(messages):
+            if backlog is None:
+                if wire is None:
+                    self.broker.undelivered(peer, messages, now, step)
+                    return
+                if not self._is_full(wire):
+                    wire.to_client(frames)
+                    continue
+                self._backlogs[peer] = backlog = deque()
+            backlog.append(frames)
+        if backlog is not None and size_of(backlog) > self.broker.state.limits.max_client_bytes:
+            del self._backlogs[peer]
+            self.broker.overflow(peer, now, step)
+
+    def _is_full(self, wire: Wire) -> bool:
+        return wire.down.unread >= self.capacity
+
+    def _retry(self, now: Now, step: Step) -> None:
+        for peer, backlog in list(self._backlogs.items()):
+            wire = self.wires.get(peer.routing_id)
+            if wire is None:
+                self._backlogs.pop(peer, None)
+                self.broker.undelivered(peer, (), now, step)
+                continue
+            while backlog and not self._is_full(wire):
+                wire.to_client(backlog.popleft())
+            if not backlog:
+                self._backlogs.pop(peer, None)
+
+    def _arm(self) -> None:
+        due = self.broker.deadline()
+        when = float("inf") if due is None else self.virtual(due)
+        if self._backlogs:
+            when = min(when, self._agenda.now + BACKLOG_RETRY_SECONDS)
+        when = max(when, self._agenda.now + LEAST_SECONDS)
+        if when < self._alarm_at:
+            self._alarm_at = when
+            self._agenda.at(when, self._ring, when, self.life)
+
+    def _ring(self, when: float, life: int) -> None:
+        if life != self.life or when != self._alarm_at:
+            return
+        self._alarm_at = float("inf")
+        if self.asleep:
+            self.on_waking.append(self._arm)
+            return
+        due = self.broker.deadline()
+        if self._backlogs or (due is not None and due <= self.now.mono):
+            self._turn(life)
+        else:
+            self._arm()
+
+    def _answer(self, ask: Any, life: int) -> None:
+        if life != self.life:
+            return
+        if self.asleep:
+            self.on_waking.append(lambda: self._answer(ask, life))
+            return
+        match ask:
+            case VerifyPassword():
+                value: Any = self.passwords.get(ask.password_hash) == ask.password
+            case ReadHistory() | Question():
+                value = self.disk.store.read(ask.ask)
+            case ReadOwnFile():
+                value = self.config
+            case _:
+                raise TypeError(f"nobody answers {ask!r}")
+        now, step = self.now, Step()
+        self.broker.answer(ask, value, now, step)
+        self._finish(step, now)
+
+
+def size_of(backlog: deque[list[bytes]]) -> int:
+    """The bytes that wait."""
+    return sum(len(frame) for frames in backlog for frame in frames)

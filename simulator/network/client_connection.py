@@ -1,0 +1,234 @@
+"""A simulated link: what `transport/edge/client_socket.py` is for a real socket.
+
+Lives here: one client's process as far as the network sees it: its session, its wire, its clocks, its stalls and its
+end. Never here: what the session says. Invariant: the order is that of the real link: close, open, send; CHECKCONFIG
+alone, the rest as a batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message
+from scale0.kernel.limits import Limits
+from scale0.transport.core.codec import encode, encode_batch
+from scale0.transport.core.session_effects import LineStep
+from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
+from simulator.network.connections import Parcel, Route, Wire
+from simulator.virtual_time import Agenda
+
+_LIMITS: Final = Limits()
+
+
+class Session(Protocol):
+    """The pure end that a link serves."""
+
+    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None: ...
+    def closed(self, reason: str, now: Now, out: LineStep) -> None: ...
+    def unsent(self, messages: Sequence[Any]) -> None: ...
+    def never_connected(self) -> None: ...
+    def tick(self, now: Now, out: LineStep) -> None: ...
+    def deadline(self) -> float | None: ...
+
+
+class Watch(Protocol):
+    """Who looks on: see `checkers`."""
+
+    def changed(self, link: SimLink) -> None: ...
+    def lost(self, name: str) -> None: ...
+
+
+Connect = Callable[["SimLink", str], Wire | None]
+"""Opens a wire to an endpoint; None: refused, and `broke` will say so."""
+
+
+class SimLink:
+    """One life of one client's process."""
+
+    __slots__ = (
+        *("_agenda", "_alarm_at", "_connect", "_deferred", "_deliver", "_inbox", "_mono_base", "ended"),
+        *("name", "resumed_at", "route", "session", "stalled", "twice", "wall_offset", "watch", "wire"),
+    )
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        route: Route,
+        session: Session,
+        connect: Connect,
+        deliver: Callable[[list[Any]], None],
+        watch: Watch,
+        wall_offset: float,
+    ) -> None:
+        self._agenda = agenda
+        self._connect = connect
+        self._deliver = deliver
+        self._inbox: list[tuple[Wire, Parcel]] = []
+        self._deferred: list[Callable[[], None]] = []
+        self._mono_base = route.chance.random() * 10_000.0
+        self._alarm_at = float("inf")
+        self.name = route.name
+        self.route = route
+        self.session = session
+        self.watch = watch
+        self.stalled = False
+        self.ended = False
+        self.twice = False
+        """What is sent just now is sent again right behind itself."""
+        self.wall_offset = wall_offset
+        self.wire: Wire | None = None
+        self.resumed_at = 0.0
+        """When it last woke from a stall."""
+
+    @property
+    def now(self) -> Now:
+        """As this machine's clocks have it."""
+        at = self._agenda.now
+        return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
+
+    def act(self, do: Callable[[Now, LineStep], None]) -> None:
+        """Let the session do something, and do what it says; later, if the process is stopped just now."""
+        if self.ended:
+            return
+        if self.stalled:
+            self._deferred.append(lambda: self.act(do))
+            return
+        out = LineStep()
+        do(self.now, out)
+        self._perform(out)
+
+    def later(self, seconds: float, do: Callable[[Now, LineStep], None]) -> None:
+        """`act` after a while, if the process lives then."""
+        self._agenda.after(seconds, self.act, do)
+
+    def arrive(self, wire: Wire, parcel: Parcel) -> None:
+        """A message came, or None: the other end hung up."""
+        if self.ended or wire is not self.wire:
+            return
+        if self.stalled:
+            self._inbox.append((wire, parcel))
+        else:
+            self._take(wire, parcel)
+
+    def broke(self, wire: Wire) -> None:
+        """The socket says that the connection is gone."""
+        self.arrive(wire, None)
+
+    def refused(self) -> None:
+        """Nobody listens there."""
+        if self.wire is None:
+            self.session.never_connected()
+            self.act(lambda now, out: self.session.closed("the connection broke", now, out))
+
+    def stall(self) -> None:
+        """SIGSTOP."""
+        self.stalled = not self.ended
+
+    def resume(self) -> None:
+        """SIGCONT: what came is taken in first."""
+        if not self.stalled:
+            return
+        self.stalled = False
+        self.resumed_at = self._agenda.now
+        inbox, self._inbox = self._inbox, []
+        for wire, parcel in inbox:
+            if wire is self.wire:
+                self._take(wire, parcel)
+        deferred, self._deferred = self._deferred, []
+        for do in deferred:
+            do()
+        self._tick()
+
+    def kill(self, silent: bool) -> None:
+        """The process ends; `silent`: with its machine."""
+        self.ended = True
+        self.watch.lost(self.name)
+        if self.wire is not None:
+            if silent:
+                self.wire.open = False
+                self.wire.snap(0.0, self.route.chance.uniform(5.0, 20.0))
+            else:
+                self.wire.close(lossy=self.route.chance.random() < 0.5)
+            self.wire = None
+
+    def _take(self, wire: Wire, parcel: Parcel) -> None:
+        out = LineStep()
+        if parcel is None:
+            self.session.closed("the connection broke", self.now, out)
+        else:
+            wire.down.unread -= 1
+            self.session.receive(parcel, self.now, out)
+        self._perform(out)
+
+    def _tick(self) -> None:
+        due = self.session.deadline()
+        if due is not None and due <= self.now.mono:
+            out = LineStep()
+            self.session.tick(self.now, out)
+            self._perform(out)
+        else:
+            self._arm()
+
+    def _perform(self, out: LineStep) -> None:
+        if out.close:
+            out.close = False
+            if out.open is None:
+                self.session.unsent(out.sends)
+                out.sends.clear()
+            if out.parts and self.wire is not None:
+                self.wire.to_broker(encode(("DISCONNECT", {})))
+            self._drop()
+        if out.open is not None:
+            self._drop()
+            self.wire = self._connect(self, out.open)
+        sends, wire = out.sends, self.wire
+        if sends and wire is None:
+            self.session.unsent(sends)
+        elif sends and wire is not None:
+            if sends[0][0] == "CHECKCONFIG":
+                wire.to_broker(encode(sends[0]))
+                del sends[0]
+            for frames in packed(sends):
+                wire.to_broker(frames)
+                if self.twice:
+                    wire.to_broker(frames, together=True)
+        self.watch.changed(self)
+        if out.news:
+            self._deliver(out.news)
+        self._arm()
+
+    def _drop(self) -> None:
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            self.watch.lost(self.name)
+            wire.close(lossy=self.route.chance.random() < 0.5)
+
+    def _arm(self) -> None:
+        if self.ended:
+            return
+        due = self.session.deadline()
+        if due is None:
+            return
+        when = max(due - self._mono_base, self._agenda.now + LEAST_SECONDS)
+        if when < self._alarm_at:
+            self._alarm_at = when
+            self._agenda.at(when, self._ring, when)
+
+    def _ring(self, when: float) -> None:
+        if self.ended or when != self._alarm_at:
+            return
+        self._alarm_at = float("inf")
+        if not self.stalled:
+            self._tick()
+
+
+def packed(messages: Sequence[Message]) -> Iterator[list[bytes]]:
+    """Messages in their order: commands together as a batch, ready frames one by one."""
+    for ready, run in itertools.groupby(messages, lambda message: isinstance(message, list)):
+        if ready:
+            yield from run  # type: ignore[misc]  # those are lists
+        else:
+            yield from encode_batch(list(run), _LIMITS.max_batch_messages, _LIMITS.max_message_bytes)

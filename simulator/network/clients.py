@@ -1,0 +1,300 @@
+"""Backends and frontends in the simulated world: the real sessions, with people and handlers played by dice.
+
+Lives here: what a worker does with a request, and what a caller asks for. Never here: the sessions' own rules, or the
+network. Invariant: a crash forgets everything but the name; what a dead process had begun never speaks again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from scale0.kernel.clock import Now
+from scale0.tasks.client.futures import Told
+from scale0.transport.core.backend_session import BackendSession, Work
+from scale0.transport.core.calls import Answered, Failed, Managed, Partial
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session_effects import Ended, LineStep, Up
+from simulator.network.broker import LOCAL_TOKEN
+from simulator.network.calls import HANDLER_ERROR, Call, Calls
+from simulator.network.client_connection import Connect, SimLink
+from simulator.network.connections import Route
+from simulator.network.task_clients import TaskCaller
+from simulator.network.task_workers import Hands
+from simulator.virtual_time import Agenda
+
+
+class Onlooker(Protocol):
+    """Who looks on: see `checkers`."""
+
+    def changed(self, link: SimLink) -> None: ...
+    def lost(self, name: str) -> None: ...
+    def begun(self, node: BackendNode, call: Call, work: Work) -> None: ...
+    def part_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
+    def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
+    def failed(self, call: Call, code: int, message: str) -> None: ...
+    def managed(self, node: FrontendNode, tag: str, code: int, body: bytes) -> None: ...
+
+
+class Surroundings:
+    """What every client's node needs of its world."""
+
+    __slots__ = ("agenda", "calls", "connect", "watch")
+
+    def __init__(self, agenda: Agenda, calls: Calls, connect: Connect, watch: Onlooker) -> None:
+        self.agenda = agenda
+        self.calls = calls
+        self.connect = connect
+        self.watch = watch
+
+
+class BackendNode:
+    """A backend, over all its lives."""
+
+    __slots__ = (
+        *("_around", "_chance", "asked_interval", "endpoints", "handed", "hands", "link", "most_slots", "name"),
+        *("new_hands", "offer", "offered", "prefetch", "route", "session", "slots", "twin", "wall_offset"),
+    )
+
+    def __init__(
+        self,
+        around: Surroundings,
+        route: Route,
+        chance: random.Random,
+        endpoints: Sequence[str],
+        services: Sequence[str],
+        slots: int,
+        asked_interval: float | None,
+    ) -> None:
+        self._around = around
+        self._chance = chance
+        self.name = route.name
+        self.route = route
+        self.endpoints = endpoints
+        self.offer = (tuple(services), slots)
+        """What it offers by right; a fault may have it offer something else for a while."""
+        self.offered = self.offer
+        self.asked_interval = asked_interval
+        self.wall_offset = 0.0
+        self.handed: dict[str, int] = {}
+        """In hand since the broker took it in, by the request's id."""
+        self.most_slots = slots
+        self.link: SimLink | None = None
+        self.twin: BackendNode | None = None
+        self.new_hands: Callable[[], Hands] | None = None
+        """It takes tasks too: hands for a new process."""
+        self.hands: Hands | None = None
+        self.prefetch = 0
+
+    @property
+    def up(self) -> bool:
+        """True while its process lives."""
+        return self.link is not None and not self.link.ended
+
+    def start(self) -> None:
+        """A process starts."""
+        around = self._around
+        self.offered = self.offer
+        self.handed = {}
+        services, slots = self.offered
+        self.hands = hands = self.new_hands() if self.new_hands is not None else None
+        self.session = BackendSession(
+            self.endpoints,
+            self.name,
+            services,
+            slots,
+            self._chance,
+            self.asked_interval,
+            tasks=hands.tasks if hands is not None else None,
+            prefetch=self.prefetch,
+        )
+        self.link = SimLink(
+            around.agenda,
+            self.route,
+            self.session,
+            around.connect,
+            partial(self._heard, self.session),
+            around.watch,
+            self.wall_offset,
+        )
+        if hands is not None:
+            hands.session, hands.link = self.session, self.link
+        self.link.act(self.session.start)
+
+    def change(self, services: Sequence[str], slots: int) -> None:
+        """Offer something else; nothing: drain."""
+        if self.link is not None and self.up:
+            self.offered = (tuple(services), slots)
+            self.most_slots = max(self.most_slots, slots)
+            session = self.session
+            self.link.act(lambda now, out: session.offer(services, slots, now, out))
+
+    def double(self) -> BackendNode:
+        """A second process with this name starts; the one that was goes on, as the node that is returned."""
+        twin = BackendNode(self._around, self.route, self._chance, self.endpoints, *self.offer, self.asked_interval)
+        twin.link, twin.session, twin.handed = self.link, self.session, self.handed
+        self.twin = twin
+        self.start()
+        return twin
+
+    def leave(self) -> None:
+        """End in order."""
+        if self.link is not None and self.up:
+            self.link.act(self.session.end)
+            self.link.kill(silent=False)
+
+    def _heard(self, session: BackendSession, news: list[Any]) -> None:
+        if self.hands is not None:
+            self.hands.heard(news)
+        for item in news:
+            match item:
+                case Work():
+                    self.handed[item.id] = 0
+                    self._begin(item, session)
+                case Up():
+                    # What it held before may be unknown to the broker that takes it in now.
+                    self.handed = {}
+                    self.most_slots = self.offered[1]
+                    if self.hands is not None:
+                        self.hands.pump()
+                case Ended():
+                    node = self if session is self.session or self.twin is None else self.twin
+                    if node.link is not None:
+                        node.link.kill(silent=False)
+                case _:
+                    pass
+
+    def _begin(self, work: Work, session: BackendSession) -> None:
+        call = self._around.calls.by_nonce[int(work.bodies[0])]
+        self._around.watch.begun(self, call, work)
+        number = len(call.executions)
+        link = self.link
+        if link is None:
+            return
+        for part in range(call.parts):
+            body = b"%d %d %d" % (call.nonce, number, part)
+            link.later(call.seconds * (part + 1) / (call.parts + 1), partial(session.partial, work.id, [body]))
+        link.later(call.seconds, partial(self._done, call, number, work, session))
+
+    def _done(self, call: Call, number: int, work: Work, session: BackendSession, now: Now, out: LineStep) -> None:
+        self.handed.pop(work.id, None)
+        if call.error:
+            session.error(work.id, HANDLER_ERROR, f"{call.nonce} was not to be", now, out)
+        else:
+            session.reply(work.id, [b"%d %d %d" % (call.nonce, number, call.parts)], now, out)
+        if self.hands is not None:
+            self._around.agenda.after(0.0, self.hands.pump)
+
+
+class FrontendNode:
+    """A frontend, over all its lives."""
+
+    __slots__ = (
+        *("_around", "_chance", "endpoints", "identity", "link", "name", "open_calls", "route", "session"),
+        "tasks",
+    )
+
+    def __init__(
+        self,
+        around: Surroundings,
+        route: Route,
+        chance: random.Random,
+        endpoints: Sequence[str],
+        identity: str | None,
+    ) -> None:
+        self._around = around
+        self._chance = chance
+        self.name = route.name
+        self.route = route
+        self.endpoints = endpoints
+        self.identity = identity
+        self.open_calls: dict[int, Call] = {}
+        self.link: SimLink | None = None
+        self.tasks: TaskCaller | None = None
+        """It submits tasks too."""
+
+    @property
+    def up(self) -> bool:
+        """True while its process lives."""
+        return self.link is not None and not self.link.ended
+
+    def start(self) -> None:
+        """A process starts."""
+        around = self._around
+        rider = self.tasks.begin() if self.tasks is not None else None
+        self.session = FrontendSession(self.endpoints, self.identity, self._chance, rider=rider)
+        self.link = SimLink(around.agenda, self.route, self.session, around.connect, self._heard, around.watch, 0.0)
+        self.link.act(self.session.start)
+        if self.tasks is not None:
+            self.tasks.adopt()
+
+    def vanish(self, silent: bool) -> None:
+        """The process ends, and with it whoever waited."""
+        if self.link is not None and self.up:
+            for call in self.open_calls.values():
+                call.vanished = True
+            self.open_calls = {}
+            if self.tasks is not None:
+                self.tasks.vanish()
+            self.link.kill(silent)
+
+    def ask(self, service: str, short: bool, twice: bool = False) -> None:
+        """Call a service, if there is anybody to call it."""
+        if self._awake:
+            self.send(self._around.calls.make(self.name, service, self._around.agenda.now, short), twice)
+
+    def ask_long(self, service: str) -> None:
+        """Call a service for an answer in many parts."""
+        if self._awake:
+            self.send(self._around.calls.make_long(self.name, service, self._around.agenda.now))
+
+    @property
+    def _awake(self) -> bool:
+        return self.link is not None and self.up and not self.link.stalled
+
+    def send(self, call: Call, twice: bool = False) -> None:
+        """Make this call; `twice`: the request is sent again as it is, right behind itself."""
+        if self.link is None:
+            return
+        self.open_calls[call.nonce] = call
+        session = self.session
+        self.link.twice = twice
+        self.link.act(
+            lambda now, out: session.request(call.service, [call.body], call.timeout, call.retry, call, now, out)
+        )
+        self.link.twice = False
+
+    def manage(self, tag: str, **said: Any) -> None:
+        """Give a management command, as the local administrator."""
+        if self.link is not None and self.up and not self.link.stalled:
+            session = self.session
+            what = {"auth_token": LOCAL_TOKEN, **said}
+            self.link.act(lambda now, out: session.manage(what, b"", 10.0, tag, now, out))
+
+    def _heard(self, news: list[Any]) -> None:
+        watch = self._around.watch
+        for item in news:
+            match item:
+                case Partial():
+                    watch.part_came(item.tag, item.bodies)
+                case Answered():
+                    self._end(item.tag, 200)
+                    watch.answer_came(item.tag, item.bodies)
+                case Failed():
+                    if isinstance(item.tag, Call):
+                        self._end(item.tag, item.code)
+                        watch.failed(item.tag, item.code, item.message)
+                    else:
+                        watch.managed(self, item.tag, item.code, b"")
+                case Managed():
+                    watch.managed(self, item.tag, item.code, item.body)
+                case Told() if self.tasks is not None:
+                    self.tasks.heard(item.tag)
+                case _:
+                    pass
+
+    def _end(self, call: Call, code: int) -> None:
+        self.open_calls.pop(call.nonce, None)
+        self._around.calls.end(call, code)

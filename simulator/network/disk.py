@@ -1,0 +1,125 @@
+"""The disk of a simulated broker: commits in their order, one in flight, each taking its time.
+
+Lives here: the twin of `kernel/edge/commits.py`, and the end of a process in the middle of a commit. Never here: what
+is stored. Invariants: a release or an answer comes after the commit that it waits for; a question is read behind all
+writes that were added before it; what a crash interrupts is stored whole or not at all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from scale0.kernel.effects import Question
+from scale0.storage.memory.store import MemoryStore
+from simulator.virtual_time import Agenda
+
+
+class Process(Protocol):
+    """Whose disk it is."""
+
+    @property
+    def life(self) -> int: ...
+    @property
+    def asleep(self) -> bool: ...
+
+    on_waking: list[Callable[[], None]]
+
+    def crash(self, silent: bool) -> None: ...
+    def hear(self, answers: list[tuple[Question, Any]]) -> None: ...
+
+
+class Disk:
+    """One disk, over all lives of its process."""
+
+    __slots__ = (
+        *("_agenda", "_chance", "_in_flight", "_notes", "_questions", "_releases", "_writes", "doom", "high", "low"),
+        *("node", "on_stored", "store"),
+    )
+
+    def __init__(self, agenda: Agenda, chance: random.Random, node: Process) -> None:
+        self._agenda = agenda
+        self._chance = chance
+        self.node = node
+        self.low, self.high = 0.0005, 0.004
+        self.doom = ""
+        """`before` or `after`: the next commit is the last thing that this process does, or not even that."""
+        self.on_stored: Callable[[Any], None] = lambda _: None
+        """Told each note at the moment from which no crash can undo what it was added with."""
+        self.open(MemoryStore())
+
+    def open(self, store: MemoryStore) -> None:
+        """Start with what a store holds."""
+        self.store = store
+        self._writes: list[Any] = []
+        self._releases: list[Callable[[], None]] = []
+        self._questions: list[Question] = []
+        self._notes: list[Any] = []
+        self._in_flight = False
+
+    @property
+    def busy(self) -> bool:
+        """True while something is not on disk yet."""
+        return self._in_flight
+
+    def add(self, writes: list[Any], release: Callable[[], None] | None, note: Any = None) -> None:
+        """Store these; then do that. Without writes it waits for those before it. A note has writes."""
+        self._writes.extend(writes)
+        if note is not None:
+            self._notes.append(note)
+        if release is not None:
+            self._releases.append(release)
+        self._next()
+
+    def ask(self, question: Question) -> None:
+        """Read, behind all that was added before."""
+        self._questions.append(question)
+        self._next()
+
+    def _next(self) -> None:
+        if self._in_flight:
+            return
+        writes, self._writes = self._writes, []
+        releases, self._releases = self._releases, []
+        questions, self._questions = self._questions, []
+        notes, self._notes = self._notes, []
+        if not writes and not questions:
+            for release in releases:
+                release()
+            return
+        self._in_flight = True
+        seconds = self.low + (self.high - self.low) * self._chance.random()
+        self._agenda.after(seconds, self._commit, writes, releases, questions, notes, self.node.life)
+
+    def _commit(
+        self,
+        writes: list[Any],
+        releases: list[Callable[[], None]],
+        questions: list[Question],
+        notes: list[Any],
+        life: int,
+    ) -> None:
+        if life != self.node.life:
+            return
+        doom, self.doom = (self.doom, "") if writes else ("", self.doom)
+        if writes and doom != "before":
+            self.store.commit(writes)
+            for note in notes:
+                self.on_stored(note)
+        if doom:
+            self.node.crash(silent=False)
+            return
+        answers = [(question, self.store.read(question.ask)) for question in questions]
+        self._in_flight = False
+        if self.node.asleep:
+            self.node.on_waking.append(lambda: self._release(releases, answers))
+        else:
+            self._release(releases, answers)
+
+    def _release(self, releases: list[Callable[[], None]], answers: list[tuple[Question, Any]]) -> None:
+        for release in releases:
+            release()
+        if answers:
+            self.node.hear(answers)
+        self._next()

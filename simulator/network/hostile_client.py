@@ -1,0 +1,166 @@
+"""A hostile client: it says whatever a broker should not believe.
+
+Lives here: malformed, forged and untimely messages. Never here: what a broker must make of them; the checkers see
+whether anybody else was harmed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from scale0.broker.core.state import BACKEND, FRONTEND
+from scale0.transport.core.codec import MAGIC, encode, encode_batch
+from simulator.network.connections import Parcel, Route, Wire
+
+if TYPE_CHECKING:
+    from simulator.network.world import World
+
+SAYINGS: Final = 25
+"""Messages of one visit."""
+OPTIONS: Final = (
+    *(b"", b"{}", b"[]", b"null", b"{", b'{"id":NaN}', b'{"time":1e999}', b'{"config_version":-1}', b'{"a":1,"a":2}'),
+    *(b'{"config_version":18446744073709551616}', b'{"services":["\\ud800"]}', b"[" * 5_000, b'{"timeout":0}'),
+    *(b'{"services":"all","slots":0}', b'{"identity":"' + b"x" * 200 + b'"}', b"\xff\xfe", b'{"id":{"id":1}}'),
+    *(b'{"service":"","id":1}', b'{"service":"s0","id":1,"timeout":-5}', b'{"service":"scale0.ping","id":7}'),
+    *(b'{"time":0}', b'{"config_version":999999}', b'{"command":"status"}', b'{"command":"x","auth_token":"s0_"}'),
+)
+COMMANDS: Final = (
+    *(b"CHECKCONFIG", b"READY", b"HEARTBEAT", b"REQUEST", b"REPLY", b"PARTIAL", b"ERROR", b"NEEDBROKER", b"BATCH"),
+    *(b"DISCONNECT", b"MANAGEMENTREQ", b"CONFIG", b"READYOK", b"", b"ready", b"X" * 300, b"\xff"),
+    *(b"TASKSDONE", b"TASKSTATUS", b"TASKS", b"TASKSOK", b"TASKSCANCEL"),
+)
+BODIES: Final = (
+    *(b"", b"[]", b"{}", b"[[]]", b'[{"id":1}]', b'[{"id":"x","attempt":-1,"result":1}]', b"[" * 3_000, b"\xff"),
+    *(b'[{"id":"x","attempt":99999999999999999999,"status":"running"}]', b'[{"id":"","attempt":1,"error":{}}]'),
+    *(b'[{"id":"x","attempt":1}]', b'[{"id":"\\ud800","attempt":1,"result":null}]', b"null", b'[["x",1]]'),
+)
+PARAMS: Final = (
+    *("[]", "{}", "null", "7", '["me"]', '["me","s0"]', '["me","s0",{},"s0:1",{}]', '["me","",{}]', '{"client_id":7}'),
+    *('["me","s0",{},"x",{"priority":10}]', '["me","s0",{},"x",{"delay":-1}]', '["me","s0",{},"x",{"no":1}]'),
+    *('["me","s0",{},"x",{"after":["nobody"]}]', '["me",["x"],-1]', '["me",[],1e400]', '["me","x",null,0]'),
+    *('["me",7]', '["me","x","finished"]', '["me",{"a":1}]', "[" * 2_000, '["\\ud800"]', '["me","s0",NaN]'),
+)
+METHODS: Final = (
+    *("client_connect", "client_disconnect", "client_new_task", "client_task_status", "client_task_result"),
+    *("client_task_wait", "client_task_cancel", "node_connect", "node_heartbeat", "node_status", "node_disconnect"),
+    *("node_task_request", "node_tasks_request", "task_status", "node_task_finished", "node_task_failed", "__init__"),
+)
+
+
+class HostileNode:
+    """One stranger; every visit is a new connection."""
+
+    __slots__ = ("_dice", "_visits", "_world", "name")
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._dice: random.Random = world.dice("hostile")
+        self._visits = 0
+        self.name = "hostile"
+
+    def visit(self) -> None:
+        """Connect to a door, and talk."""
+        broker = self._world.broker
+        if not broker.up:
+            return
+        self._visits += 1
+        route = Route(f"hostile-{self._visits}", self._dice)
+        wire = self._world.wire(route, self, broker, self._dice.choice((FRONTEND, BACKEND)))
+        sayings: Sequence[Callable[[], list[bytes]]] = (
+            self._words,
+            self._words,
+            self._noise,
+            self._batch,
+            self._forged,
+            self._task_words,
+            self._call,
+            self._call,
+            self._foreign_task,
+        )
+        self._world.check.of_broker.hostile += 1
+        for number in range(SAYINGS):
+            self._world.agenda.after(number * 0.02, lambda: wire.to_broker(self._dice.choice(sayings)()))
+        if self._dice.random() < 0.5:
+            self._world.agenda.after(SAYINGS * 0.02, lambda: wire.close(lossy=False))
+
+    def arrive(self, wire: Wire, parcel: Parcel) -> None:
+        """It reads, and does not care."""
+        if parcel is not None:
+            wire.down.unread -= 1
+
+    def broke(self, wire: Wire) -> None:
+        """Nor does it come back."""
+        wire.open = False
+
+    def _words(self) -> list[bytes]:
+        return [MAGIC, self._dice.choice(COMMANDS), self._dice.choice(OPTIONS)]
+
+    def _noise(self) -> list[bytes]:
+        frames = [self._dice.randbytes(self._dice.randrange(30)) for _ in range(self._dice.randrange(1, 6))]
+        return self._dice.choice((frames, [MAGIC, *frames], [b"", *frames], [b"MDPC01", *frames], [b"MDPW01", *frames]))
+
+    def _batch(self) -> list[bytes]:
+        good: list[Any] = [("HEARTBEAT", {}), ("REQUEST", {"service": 7, "id": []}), ("READY", {"services": []})]
+        packed = encode_batch(good, 100, 10_000)[0]
+        body = bytearray(packed[3])
+        for _ in range(self._dice.randrange(4)):
+            body[self._dice.randrange(len(body))] = self._dice.randrange(256)
+        return [*packed[:3], bytes(body)]
+
+    def _forged(self) -> list[bytes]:
+        """An answer to a request that is really under way, with another backend."""
+        ids = list(self._world.broker.broker.requests.under_way) if self._world.broker.up else []
+        id_ = self._dice.choice(ids) if ids else f"{self._dice.getrandbits(40):x}.1"
+        command = self._dice.choice(("REPLY", "PARTIAL", "ERROR"))
+        said = {"id": id_, "code": 422, "message": "forged"} if command == "ERROR" else {"id": id_}
+        return encode((command, said, b"forged")[: 2 if command == "ERROR" else 3])
+
+    def _task_words(self) -> list[bytes]:
+        return [MAGIC, self._dice.choice((b"TASKSDONE", b"TASKSTATUS")), b"", self._dice.choice(BODIES)]
+
+    def _call(self) -> list[bytes]:
+        """JSON-RPC, more or less; it never takes work, and what it submits is refused."""
+        method, params = self._dice.choice(METHODS), self._dice.choice(PARAMS)
+        id_ = self._dice.choice((',"id":1', ',"id":"x"', "", ',"id":{}', ',"id":null'))
+        said = f'{{"jsonrpc":"2.0","method":"zerotask.broker.{method}","params":{params}{id_}}}'.encode()
+        match self._dice.randrange(6):
+            case 0:
+                return [b"[%b,%b]" % (said, b"7")]
+            case 1:
+                return [said[: self._dice.randrange(1, len(said))]]
+            case 2:
+                return [b"", said]
+            case 3:
+                return [said, b"more"]
+            case _:
+                return [said]
+
+    def _foreign_task(self) -> list[bytes]:
+        """About a task that is another's."""
+        tasks = list(self._world.broker.broker.tasks.shelf.tasks.values()) if self._world.broker.up else []
+        task = self._dice.choice(tasks) if tasks else None
+        id_, attempt = (task.id, task.attempt) if task is not None else ("nothing", 1)
+        name = f"hostile-{self._visits}"
+        entry = {"id": id_, "attempt": attempt, "result": "forged", "status": "running"}
+        calls: Sequence[tuple[str, list[Any]]] = (
+            ("client_connect", [name]),
+            ("node_connect", [name, []]),
+            ("client_task_status", [name, id_]),
+            ("client_task_result", [name, id_]),
+            ("client_task_wait", [name, [id_], 0]),
+            ("client_task_cancel", [name, id_]),
+            ("node_task_finished", [name, id_, "forged", attempt]),
+            ("node_task_finished", [id_, "forged"]),
+            ("node_task_failed", [name, id_, {"code": 1, "message": "forged"}, attempt]),
+            ("task_status", [name, id_, "forged"]),
+        )
+        if self._dice.random() < 0.3:
+            command = self._dice.choice((b"TASKSDONE", b"TASKSTATUS"))
+            return [MAGIC, command, b"", msgspec.json.encode([entry])]
+        method, params = self._dice.choice(calls)
+        said = {"jsonrpc": "2.0", "method": f"zerotask.broker.{method}", "params": params, "id": 1}
+        return [msgspec.json.encode(said)]

@@ -1,0 +1,209 @@
+"""A JSON-RPC client as anybody might write one: it connects, says who it is, asks, and asks again.
+
+Lives here: a session for `sim_link` that shares no code with ours, so that the wire is spoken by two. Never here: what
+is asked for. Invariants: a call is said again until it is answered, as long as its owner wants it; nothing but the
+greeting is said before the greeting was answered.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from scale0.kernel.clock import Now
+from scale0.transport.core.session_effects import LineStep
+
+AGAIN_SECONDS: Final = 3.0
+"""A call that is not answered for so long is said again."""
+GREET_SECONDS: Final = 0.6
+"""After a refusal: the old connection may still count as alive."""
+SILENCE_SECONDS: Final = 9.0
+"""Nothing came for so long, though something was asked: connect anew."""
+MAX_BACKOFF_SECONDS: Final = 8.0
+NOT_KNOWN: Final = (-32010, -32030)
+"""The broker does not know us, or knows another by our name."""
+NOT_NOW: Final = -32080
+HELLO: Final = 0
+
+DOWN, GREETING, UP, ENDED = "down", "greeting", "up", "ended"
+
+
+class Answer(NamedTuple):
+    """News: a call was answered."""
+
+    tag: Any
+    result: Any
+    code: int
+    """0: no error."""
+    tries: int
+
+
+class Pushed(NamedTuple):
+    """News: something that was not asked for."""
+
+    method: str
+    params: Any
+
+
+class Call:
+    """One call that is not answered."""
+
+    __slots__ = ("again_at", "frame", "patience", "tag", "tries")
+
+    def __init__(self, frame: bytes, tag: Any, patience: float) -> None:
+        self.frame = frame
+        self.tag = tag
+        self.patience = patience
+        """How long an answer may take before it is said again."""
+        self.tries = 0
+        self.again_at = 0.0
+
+
+class RawSession:
+    """One client."""
+
+    def __init__(self, endpoint: str, hello: tuple[str, list[Any]], chance: random.Random, delimiter: bool) -> None:
+        self._endpoint = endpoint
+        self._hello = hello
+        self._chance = chance
+        self._delimiter = delimiter
+        self._next = HELLO
+        self._failures = 0
+        self._wake: float | None = None
+        """When to connect, or to greet again."""
+        self._heard = 0.0
+        self.state = DOWN
+        self.calls: dict[int, Call] = {}
+        self.beat: tuple[str, list[Any]] | None = None
+        self.beat_seconds = 1.0
+        self._beat_at = 0.0
+
+    def start(self, now: Now, out: LineStep) -> None:
+        """Connect, and say who we are."""
+        self.state = GREETING
+        self._heard = now.mono
+        self._wake = now.mono + AGAIN_SECONDS
+        out.open = self._endpoint
+        self._greet(out)
+
+    def end(self) -> None:
+        """No more."""
+        self.state = ENDED
+
+    def call(
+        self, method: str, params: Any, tag: Any, now: Now, out: LineStep, patience: float = AGAIN_SECONDS
+    ) -> None:
+        """Ask; the answer comes as news with this tag."""
+        self._next += 1
+        if not self.calls:
+            self._heard = now.mono
+        call = Call(self._frame(method, params, self._next), tag, patience)
+        self.calls[self._next] = call
+        if self.state == UP:
+            self._say(call, now, out)
+
+    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
+        """One message from the broker."""
+        self._heard = now.mono
+        if self.state in (DOWN, ENDED) or frames[-1][:1] not in (b"{", b"["):
+            return
+        said = json.loads(frames[-1])
+        for each in said if isinstance(said, list) else [said]:
+            if "method" in each:
+                out.news.append(Pushed(each["method"], each["params"]))
+            else:
+                self._answered(each, now, out)
+
+    def closed(self, reason: str, now: Now, out: LineStep) -> None:
+        """The connection is gone."""
+        if self.state in (DOWN, ENDED):
+            return
+        self.state = DOWN
+        out.close = True
+        self._wake = now.mono + self._chance.random() * min(MAX_BACKOFF_SECONDS, 2.0**self._failures)
+        self._failures += 1
+
+    def unsent(self, messages: Sequence[Any]) -> None:
+        """They are said again anyway."""
+
+    def never_connected(self) -> None:
+        """What was said then is said again anyway."""
+
+    def tick(self, now: Now, out: LineStep) -> None:
+        """Connect, greet, say again."""
+        if self._wake is not None and now.mono >= self._wake:
+            self._wake = None
+            if self.state == DOWN:
+                self.start(now, out)
+            elif self.state == GREETING:
+                self._wake = now.mono + AGAIN_SECONDS
+                self._greet(out)
+        if self.state != DOWN and (self.calls or self.beat) and now.mono >= self._heard + SILENCE_SECONDS:
+            self.closed("silence", now, out)
+        if self.state == UP:
+            for call in self.calls.values():
+                if now.mono >= call.again_at:
+                    self._say(call, now, out)
+            if self.beat is not None and now.mono >= self._beat_at:
+                self._beat_at = now.mono + self.beat_seconds
+                self._next += 1
+                self._send(self._frame(*self.beat, self._next), out)
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        times = [] if self._wake is None or self.state == ENDED else [self._wake]
+        if self.state in (GREETING, UP) and (self.calls or self.beat):
+            times.append(self._heard + SILENCE_SECONDS)
+        if self.state == UP:
+            times.extend(call.again_at for call in self.calls.values())
+            if self.beat is not None:
+                times.append(self._beat_at)
+        return min(times, default=None)
+
+    def _answered(self, said: dict[str, Any], now: Now, out: LineStep) -> None:
+        error = said.get("error")
+        code = error["code"] if error else 0
+        if said["id"] == HELLO:
+            self._greeted(code, now, out)
+            return
+        call = self.calls.get(said["id"])
+        if code in NOT_KNOWN and self.state == UP:
+            self.state = GREETING
+            self._wake = now.mono + GREET_SECONDS
+        if call is None:
+            return
+        if code in NOT_KNOWN or code == NOT_NOW:
+            call.again_at = now.mono + GREET_SECONDS
+            return
+        del self.calls[said["id"]]
+        out.news.append(Answer(call.tag, said.get("result"), code, call.tries))
+
+    def _greeted(self, code: int, now: Now, out: LineStep) -> None:
+        if self.state != GREETING:
+            return
+        if code:
+            self._wake = now.mono + GREET_SECONDS
+            return
+        self.state = UP
+        self._wake = None
+        self._failures = 0
+        self._beat_at = now.mono
+        for call in self.calls.values():
+            self._say(call, now, out)
+
+    def _greet(self, out: LineStep) -> None:
+        self._send(self._frame(*self._hello, HELLO), out)
+
+    def _say(self, call: Call, now: Now, out: LineStep) -> None:
+        call.tries += 1
+        call.again_at = now.mono + call.patience
+        self._send(call.frame, out)
+
+    def _send(self, frame: bytes, out: LineStep) -> None:
+        out.sends.append([b"", frame] if self._delimiter else [frame])
+
+    def _frame(self, method: str, params: Any, number: int) -> bytes:
+        said = {"jsonrpc": "2.0", "method": f"zerotask.broker.{method}", "params": params, "id": number}
+        return json.dumps(said, separators=(",", ":")).encode()

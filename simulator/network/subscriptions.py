@@ -1,0 +1,91 @@
+"""Announcements: what a broker publishes, carried to those who subscribed, or lost on the way.
+
+Lives here: subscriptions over the broker's restarts, and the loss. Never here: what an announcement means. Invariant:
+nothing arrives that was not subscribed to, and nothing must: publishing is a hint.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final, Protocol
+
+from simulator.network.broker import BrokerNode
+from simulator.network.connections import Route
+from simulator.virtual_time import Agenda
+
+TASK_PUB: Final = "task_pub"
+AGAIN_SECONDS: Final = 0.5
+"""Until those who listen have found a broker that started anew."""
+
+
+class Listener(Protocol):
+    """Who subscribes."""
+
+    route: Route
+
+    @property
+    def up(self) -> bool: ...
+    def announced(self, frames: list[bytes]) -> None: ...
+
+
+class Announcements:
+    """All subscriptions of a world."""
+
+    __slots__ = ("_agenda", "_broker", "_chance", "_known", "_lost", "_topics", "carried")
+
+    def __init__(self, agenda: Agenda, broker: BrokerNode, chance: random.Random, lost: float) -> None:
+        self._agenda = agenda
+        self._broker = broker
+        self._chance = chance
+        self._lost = lost
+        self._topics: dict[bytes, list[Listener]] = {}
+        self._known: set[bytes] = set()
+        """Topics that the broker, in this life of its, has heard of."""
+        self.carried = 0
+        broker.publish = self.publish
+        broker.on_start = self._broker_started
+
+    def join(self, listener: Listener, topic: bytes) -> None:
+        """Subscribe."""
+        listeners = self._topics.setdefault(topic, [])
+        if listener not in listeners:
+            listeners.append(listener)
+        self._agenda.after(listener.route.delay(), self._tell)
+
+    def leave(self, listener: Listener) -> None:
+        """Its process ended."""
+        for listeners in self._topics.values():
+            if listener in listeners:
+                listeners.remove(listener)
+        self._agenda.after(listener.route.delay(), self._tell)
+
+    def publish(self, door: str, frames: list[bytes]) -> None:
+        """Something is published."""
+        if door != TASK_PUB:
+            return
+        for topic, listeners in self._topics.items():
+            if topic in self._known and frames[0].startswith(topic):
+                for listener in listeners:
+                    if listener.route.free and self._chance.random() >= self._lost:
+                        self.carried += 1
+                        self._agenda.after(listener.route.delay(), self._arrive, listener, frames)
+
+    def _arrive(self, listener: Listener, frames: list[bytes]) -> None:
+        if listener.up:
+            listener.announced(frames)
+
+    def _broker_started(self) -> None:
+        self._known = set()
+        self._agenda.after(AGAIN_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        """The broker hears of topics that somebody, or nobody any more, listens for."""
+        if not self._broker.up:
+            return
+        if self._broker.asleep:
+            self._agenda.after(AGAIN_SECONDS, self._tell)
+            return
+        for topic, listeners in self._topics.items():
+            if bool(listeners) != (topic in self._known):
+                (self._known.add if listeners else self._known.discard)(topic)
+                self._broker.subscribe((b"\x01" if listeners else b"\x00") + topic)

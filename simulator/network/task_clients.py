@@ -1,0 +1,324 @@
+"""Clients of tasks in the simulated world: a frontend with our own asker, and one that speaks JSON-RPC by itself.
+
+Lives here: what is submitted, watched, asked for and cancelled. Never here: what is promised about it, or the rules of
+`tasks.client.task_client`, which a frontend uses as it is. Invariant: whatever a client is told goes to the onlooker.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from scale0.kernel.clock import Now
+from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
+from scale0.tasks.client.futures import CANCEL, MISSING, REFUSED, STATUS, UNKNOWN, Question, Receipt, Ticket, Watch
+from scale0.tasks.client.subscriptions import ENDS
+from scale0.tasks.client.task_client import TaskAsker
+from scale0.tasks.jsonrpc.messages import BAD_TASK
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session_effects import LineStep
+from simulator.network.client_connection import Connect, SimLink
+from simulator.network.connections import Route
+from simulator.network.raw_jsonrpc_client import Answer, Pushed, RawSession
+from simulator.network.task_records import TaskRecord, TaskRecords
+from simulator.virtual_time import Agenda
+
+PATIENCE_SECONDS: Final = 25.0
+"""How long a submission waits to be acknowledged."""
+ADOPTED: Final = 6
+"""Tasks of its former life that a client that was started again asks for."""
+WAIT_IDS: Final = 20
+
+
+class Onlooker(Protocol):
+    """Who looks on: see `task_checks`."""
+
+    def accepted(self, record: TaskRecord, id_: str) -> None: ...
+    def refused(self, record: TaskRecord, code: int, message: str) -> None: ...
+    def unknown(self, record: TaskRecord) -> None: ...
+    def told(self, client: str, id_: str, status: int, body: bytes) -> None: ...
+    def missing(self, client: str, id_: str) -> None: ...
+    def status_told(self, client: str, said: dict[str, Any]) -> None: ...
+    def cancel_told(self, client: str, id_: str) -> None: ...
+    def pushed_at(self, client: str) -> None: ...
+
+
+class ClientSurroundings:
+    """What every client of tasks needs of its world."""
+
+    __slots__ = ("agenda", "methods", "records", "short", "watch")
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        records: TaskRecords,
+        watch: Onlooker,
+        methods: tuple[str, ...],
+        short: Callable[[], bool],
+    ) -> None:
+        self.agenda = agenda
+        self.records = records
+        self.watch = watch
+        self.methods = methods
+        self.short = short
+        """True: only such tasks as end soon."""
+
+    def make(self, client: str) -> TaskRecord:
+        """A new submission."""
+        return self.records.make(client, self.methods, self.agenda.now, self.short())
+
+
+class TaskCaller:
+    """What one frontend does with tasks; `begin` for each life of its process."""
+
+    __slots__ = ("_around", "_chance", "_node", "asker", "client")
+
+    def __init__(self, around: ClientSurroundings, node: Any, chance: random.Random) -> None:
+        self._around = around
+        self._node = node
+        self._chance = chance
+        self.client: str = node.name
+        self.asker = TaskAsker(self.client, chance)
+
+    @property
+    def _session(self) -> FrontendSession:
+        session: FrontendSession = self._node.session
+        return session
+
+    def begin(self) -> TaskAsker:
+        """A process starts: it knows nothing but its name."""
+        self.asker = TaskAsker(self.client, self._chance)
+        return self.asker
+
+    def adopt(self) -> None:
+        """Ask for some tasks of a former life."""
+        own = self._around.records.by_client.get(self.client, ())
+        open_ = [each for each in own if each.accepted is not None and each.told is None and not each.void]
+        for record in open_[-ADOPTED:]:
+            if record.id is not None:
+                record.watched = True
+                self._ride(lambda now, id_=record.id: self._watch(self.asker.adopt(id_), now))  # type: ignore[misc]
+
+    def vanish(self) -> None:
+        """The process ended: nobody waits any more."""
+        for record in self._around.records.by_client.get(self.client, ()):
+            record.watched = False
+
+    def submit(self) -> None:
+        """Submit a task."""
+        record = self._around.make(self.client)
+        order = self.asker.order(record.method, record.options)
+        watching = self._chance.random() < 0.8
+
+        def do(now: Now) -> None:
+            tag: dict[str, Any] = {"record": record}
+            watch = Watch({"watch": True}) if watching else None
+            if watch is not None:
+                watch.tag["watch"] = watch
+                record.watched = True
+            receipt, tickets = self.asker.submit(order, [record.params], PATIENCE_SECONDS, tag, now, watch)
+            tag["receipt"], tag["ticket"] = receipt, tickets[0]
+            record.id = tickets[0].id
+
+        self._ride(do)
+
+    def look(self, record: TaskRecord) -> None:
+        """Ask for the status of a task."""
+        self._ask(STATUS, record)
+
+    def cancel(self, record: TaskRecord) -> None:
+        """Have a task not run."""
+        record.cancel_asked = True
+        self._ask(CANCEL, record)
+
+    def heard(self, tag: dict[str, Any]) -> None:
+        """Something came for what this tag belongs to."""
+        if "watch" in tag:
+            watch: Watch = tag["watch"]
+            while watch.came:
+                self._came(watch.came.popleft())
+        elif "question" in tag:
+            self._answered(tag["question"], tag["id"])
+        else:
+            self._receipt(tag["record"], tag["ticket"], tag["receipt"])
+
+    def _ask(self, kind: str, record: TaskRecord) -> None:
+        def do(now: Now) -> None:
+            tag: dict[str, Any] = {"id": record.id}
+            tag["question"] = self.asker.ask(kind, record.id or "", PATIENCE_SECONDS, tag, now)
+
+        self._ride(do)
+
+    def _ride(self, do: Callable[[Now], None]) -> None:
+        if self._node.link is not None:
+            session = self._session
+            self._node.link.act(lambda now, out: session.ride(do, now, out))
+
+    def _watch(self, ticket: Ticket, now: Now) -> None:
+        watch = Watch({"watch": True})
+        watch.tag["watch"] = watch
+        self.asker.watch(watch, [ticket], now)
+
+    def _receipt(self, record: TaskRecord, ticket: Ticket, _: Receipt) -> None:
+        watch = self._around.watch
+        if ticket.status == REFUSED and ticket.trouble is not None:
+            watch.refused(record, ticket.trouble.code, ticket.trouble.message)
+        elif ticket.status == UNKNOWN:
+            watch.unknown(record)
+        elif ticket.status != MISSING:
+            watch.accepted(record, (ticket.twin or ticket).id)
+
+    def _came(self, ticket: Ticket) -> None:
+        watch = self._around.watch
+        if ticket.status in (FINISHED, FAILED, CANCELLED):
+            body = ticket.value
+            if ticket.trouble is not None:
+                body = b"%d" % ticket.trouble.code
+            watch.told(self.client, ticket.id, ticket.status, body)
+        elif ticket.status == MISSING:
+            watch.missing(self.client, ticket.id)
+
+    def _answered(self, question: Question, id_: str) -> None:
+        watch = self._around.watch
+        if question.trouble is not None:
+            if question.trouble.code == BAD_TASK:
+                watch.missing(self.client, id_)
+        elif question.kind == STATUS:
+            watch.status_told(self.client, msgspec.json.decode(question.answer))
+        else:
+            watch.cancel_told(self.client, id_)
+
+
+class RawClient:
+    """A task client that speaks JSON-RPC by itself, over all its lives."""
+
+    __slots__ = (
+        *("_around", "_chance", "_connect", "_delimiter", "_endpoint", "_looks", "_onlooker", "_serial", "link"),
+        *("name", "route", "session"),
+    )
+
+    def __init__(
+        self,
+        around: ClientSurroundings,
+        connect: Connect,
+        onlooker: Any,
+        route: Route,
+        chance: random.Random,
+        endpoint: str,
+    ) -> None:
+        self._around = around
+        self._connect = connect
+        self._onlooker = onlooker
+        self._chance = chance
+        self._endpoint = endpoint
+        self._delimiter = chance.random() < 0.3
+        self._serial = 0
+        self._looks = 0
+        self.name = route.name
+        self.route = route
+        self.link: SimLink | None = None
+
+    @property
+    def up(self) -> bool:
+        """True while its process lives."""
+        return self.link is not None and not self.link.ended
+
+    def start(self) -> None:
+        """A process starts."""
+        self.session = session = RawSession(
+            self._endpoint, ("client_connect", [self.name]), self._chance, self._delimiter
+        )
+        heard = partial(self._heard, session)
+        self.link = SimLink(self._around.agenda, self.route, session, self._connect, heard, self._onlooker, 0.0)
+        self.link.act(session.start)
+        self.link.later(1.0 + self._chance.random(), self._look)
+
+    def vanish(self, silent: bool) -> None:
+        """The process ends."""
+        if self.link is not None and self.up:
+            self.link.kill(silent)
+
+    def submit(self) -> None:
+        """Submit a task, under an id of its own or, with a key, one that the broker makes."""
+        record = self._around.make(self.name)
+        if record.key is None or self._chance.random() < 0.5:
+            self._serial += 1
+            record.id = f"{self.name}-{self._serial}"
+        params = [self.name, record.method, msgspec.json.decode(record.params), record.id, record.options]
+        self._call("client_new_task", params, ("submit", record))
+        if self._chance.random() < 0.05 and record.id is not None:
+            # The same again, at once: it must be refused, or be the same.
+            self._call("client_new_task", params, ("again", record))
+
+    def look(self, record: TaskRecord) -> None:
+        """Ask for the status of a task."""
+        self._call("client_task_status", [self.name, record.id], ("status", record.id))
+
+    def cancel(self, record: TaskRecord) -> None:
+        """Have a task not run."""
+        record.cancel_asked = True
+        self._call("client_task_cancel", [self.name, record.id], ("cancel", record.id))
+
+    def _call(self, method: str, params: Any, tag: Any) -> None:
+        session = self.session
+        if self.link is not None:
+            self.link.act(lambda now, out: session.call(method, params, tag, now, out))
+
+    def _look(self, now: Now, out: LineStep) -> None:
+        """Wait for those that have not ended, a few at a time."""
+        self._looks += 1
+        own = self._around.records.by_client.get(self.name, ())
+        open_ = [each.id for each in own if each.accepted is not None and each.told is None and not each.void]
+        waits = any(call.tag[0] == "wait" for call in self.session.calls.values())
+        if open_ and not waits:
+            ids = open_[:WAIT_IDS] if self._looks % 2 else open_[-WAIT_IDS:]
+            self.session.call("client_task_wait", [self.name, ids, 5.0], ("wait", ids), now, out, 12.0)
+        if self.link is not None:
+            self.link.later(self._chance.uniform(1.0, 5.0), self._look)
+
+    def _heard(self, session: RawSession, news: list[Any]) -> None:
+        for item in news:
+            if session is not self.session:
+                continue
+            if isinstance(item, Pushed):
+                if self._delimiter:
+                    self._around.watch.pushed_at(self.name)
+                self._row(item.params)
+            elif isinstance(item, Answer):
+                self._answered(item)
+
+    def _answered(self, item: Answer) -> None:
+        watch = self._around.watch
+        match item.tag[0], item.code:
+            case "submit", 0:
+                watch.accepted(item.tag[1], item.result)
+            case "submit", code if code == BAD_TASK and item.tries > 1 and not item.tag[1].after:
+                watch.accepted(item.tag[1], item.tag[1].id)
+            case "submit", code if item.tries > 1 and code == BAD_TASK:
+                watch.unknown(item.tag[1])
+            case "submit", code:
+                watch.refused(item.tag[1], code, "")
+            case "wait", 0:
+                for row in item.result:
+                    self._row(row)
+            case "status", 0:
+                watch.status_told(self.name, item.result)
+            case "cancel", 0:
+                watch.cancel_told(self.name, item.tag[1])
+            case (("status" | "cancel"), code) if code == BAD_TASK:
+                watch.missing(self.name, item.tag[1])
+            case _:
+                pass
+
+    def _row(self, row: dict[str, Any]) -> None:
+        if "error" in row:
+            body = b"%d" % row["error"]["code"]
+        elif "result" in row:
+            body = msgspec.json.encode(row["result"])
+        else:
+            return
+        self._around.watch.told(self.name, row["task_id"], ENDS[row["status"]], body)

@@ -1,0 +1,336 @@
+"""Workers of tasks in the simulated world: the hands of a native backend, and nodes that pull.
+
+Lives here: what becomes of a task between its hand-out and its result. Never here: what is promised about it, or the
+rules of `tasks.node.assigned_tasks`, which a native backend uses as it is. Invariant: what a dead process had begun
+never speaks again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from scale0.kernel.clock import Now
+from scale0.tasks.node.assigned_tasks import RUNNING, WAITING, Given, Job, Room, Stopped, TasksInHand
+from scale0.transport.core.backend_session import BackendSession
+from scale0.transport.core.session_effects import LineStep
+from simulator.network.client_connection import Connect, SimLink
+from simulator.network.connections import Route
+from simulator.network.raw_jsonrpc_client import AGAIN_SECONDS, Answer, RawSession
+from simulator.network.subscriptions import Announcements
+from simulator.network.task_records import DIE, FINISH, HANG_SECONDS, RETRY, TaskRecord, TaskRecords
+from simulator.virtual_time import Agenda
+
+QUICK_SECONDS: Final = 0.05
+OBEDIENT: Final = 0.7
+"""The share of tasks that stop when they are told to."""
+POLL_SECONDS: Final = (1.5, 4.0)
+LOOSE_HANDS: Final = 2
+"""Tasks that a node pulls beyond those that it runs at once: they count as its own all the same."""
+
+AGAIN_SOON_SECONDS: Final = 0.1
+ONCE: Final = 1e9
+"""A question that is not said twice on one connection: each one takes tasks."""
+
+_params: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class Watch(Protocol):
+    """Who looks on: see `task_checks`."""
+
+    def given(self, worker: str, id_: str, attempt: int, nonce: int) -> None: ...
+    def in_hand(self, worker: str, count: int, room: int) -> None: ...
+
+
+class TaskSurroundings:
+    """What every worker of tasks needs of its world."""
+
+    __slots__ = ("agenda", "deadly", "died", "records", "watch")
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        records: TaskRecords,
+        watch: Watch,
+        deadly: Callable[[], bool],
+        died: Callable[[Any], None],
+    ) -> None:
+        self.agenda = agenda
+        self.records = records
+        self.watch = watch
+        self.deadly = deadly
+        """False: no task kills its worker any more."""
+        self.died = died
+
+    def record_of(self, params: bytes) -> TaskRecord:
+        """The submission that these params belong to."""
+        return self.records.by_nonce[_params.decode(params)["nonce"]]
+
+    def begin(self, record: TaskRecord, attempt: int, worker: str) -> tuple[str, float]:
+        """How an execution ends, and when."""
+        how, seconds = record.begin(attempt, worker)
+        return (FINISH if how == DIE and not self.deadly() else how), seconds
+
+
+class Stint:
+    """Tasks that one hand does one after the other."""
+
+    __slots__ = ("at", "jobs")
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = deque(jobs)
+        self.at: Job | None = None
+
+
+class Hands:
+    """The tasks at work in one life of a native backend's process."""
+
+    __slots__ = (
+        *("_around", "_bunch", "_chance", "_most", "_name", "_node", "_stints", "_waiting", "link", "session"),
+        "tasks",
+    )
+
+    def __init__(self, around: TaskSurroundings, node: Any, chance: random.Random, bunch: int) -> None:
+        self._around = around
+        self._node = node
+        self._name: str = node.name
+        self._chance = chance
+        self._bunch = bunch
+        self._most: int = node.offered[1]
+        """Slots that this process offered at any time."""
+        self._waiting: deque[Job] = deque()
+        self._stints: list[Stint] = []
+        self.tasks = TasksInHand()
+        self.session: BackendSession
+        self.link: SimLink
+
+    @property
+    def count(self) -> int:
+        """Tasks that were given and have not ended."""
+        return sum(job.state == WAITING for job in self._waiting) + sum(
+            job.state in (RUNNING, WAITING) for stint in self._stints for job in (stint.at, *stint.jobs) if job
+        )
+
+    def heard(self, news: Sequence[Any]) -> None:
+        """What the session tells of tasks."""
+        for item in news:
+            match item:
+                case Given():
+                    self.give(item.jobs)
+                case Stopped():
+                    self.stop(item.jobs)
+                case Room():
+                    self.pump()
+                case _:
+                    pass
+        self._most = max(self._most, self._node.offered[1])
+        self._around.watch.in_hand(self._name, self.count, self._most + self._node.prefetch)
+
+    def give(self, jobs: Sequence[Job]) -> None:
+        """Tasks came."""
+        for job in jobs:
+            record = self._around.record_of(job.params)
+            self._around.watch.given(self._name, job.id, job.attempt, record.nonce)
+            self._waiting.append(job)
+        self.pump()
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """Nobody wants these any more; some stop, and some go on for nothing."""
+        for stint in list(self._stints):
+            if stint.at not in jobs or stint.at is None:
+                continue
+            endless = self._around.record_of(stint.at.params).seconds >= HANG_SECONDS
+            if endless or self._chance.random() < OBEDIENT:
+                self._next(stint)
+        self.pump()
+
+    def pump(self) -> None:
+        """Begin what can be begun."""
+        slots = max(1, self._node.offered[1])
+        while self._waiting and len(self._stints) + len(self._node.handed) < slots:
+            if not self.session.is_up or self.tasks.is_full:
+                return
+            picked = [self._waiting.popleft()]
+            if self._is_quick(picked[0]):
+                while self._waiting and len(picked) < self._bunch and self._is_quick(self._waiting[0]):
+                    picked.append(self._waiting.popleft())
+            if any(job.state == WAITING for job in picked):
+                self._stints.append(stint := Stint(()))
+                self.link.act(partial(self._begin, stint, picked))
+
+    def _is_quick(self, job: Job) -> bool:
+        return job.attempt == 1 and self._around.record_of(job.params).seconds < QUICK_SECONDS
+
+    def _begin(self, stint: Stint, picked: list[Job], now: Now, out: LineStep) -> None:
+        stint.jobs.extend(self.tasks.begin(picked))
+        self.session.say_tasks(now, out)
+        self._next(stint)
+
+    def _next(self, stint: Stint) -> None:
+        """The next task of a stint, or its end."""
+        while stint.jobs:
+            stint.at = job = stint.jobs.popleft()
+            if job.state != RUNNING:
+                continue
+            record = self._around.record_of(job.params)
+            how, seconds = self._around.begin(record, job.attempt, self._name)
+            if how == DIE:
+                seconds = self._chance.uniform(0.005, 0.5)
+            elif seconds > 1.0:
+                self.link.later(seconds / 2, partial(self._progress, job))
+            self.link.later(seconds, partial(self._end, stint, job, record, how))
+            return
+        if stint in self._stints:
+            self._stints.remove(stint)
+
+    def _progress(self, job: Job, now: Now, out: LineStep) -> None:
+        self.tasks.progress(job, 0.5, "half")
+        self.session.say_tasks(now, out)
+
+    def _end(self, stint: Stint, job: Job, record: TaskRecord, how: str, now: Now, out: LineStep) -> None:
+        if stint.at is not job:
+            return
+        stint.at = None
+        if how == DIE:
+            self._around.agenda.after(0.0, self._around.died, self._node)
+            return
+        if how == FINISH:
+            self.tasks.finish(job, record.result(job.attempt, self._name))
+        else:
+            self.tasks.fail(job, record.error + (b',"retry":true}' if how == RETRY else b"}"))
+        self._next(stint)
+        if stint not in self._stints:
+            self.session.say_tasks(now, out)
+            self._around.agenda.after(0.0, self.pump)
+
+
+class PullNode:
+    """A node that asks for its tasks by JSON-RPC, over all its lives."""
+
+    __slots__ = (
+        *("_announcements", "_around", "_chance", "_connect", "_endpoint", "_in_hand", "_interval", "_onlooker"),
+        *("hands", "link", "methods", "name", "route", "session", "wall_offset"),
+    )
+
+    def __init__(
+        self,
+        around: TaskSurroundings,
+        connect: Connect,
+        onlooker: Any,
+        announcements: Announcements,
+        route: Route,
+        chance: random.Random,
+        endpoint: str,
+        methods: Sequence[str],
+        interval: float,
+    ) -> None:
+        self._around = around
+        self._connect = connect
+        self._onlooker = onlooker
+        self._announcements = announcements
+        self._chance = chance
+        self._endpoint = endpoint
+        self._interval = interval
+        self._in_hand: dict[tuple[str, int], TaskRecord] = {}
+        self.name = route.name
+        self.route = route
+        self.methods = tuple(methods)
+        self.hands = chance.randint(1, 3)
+        self.link: SimLink | None = None
+
+    @property
+    def up(self) -> bool:
+        """True while its process lives."""
+        return self.link is not None and not self.link.ended
+
+    def start(self) -> None:
+        """A process starts."""
+        self._in_hand = {}
+        hello = ("node_connect", [self.name, list(self.methods)])
+        self.session = session = RawSession(self._endpoint, hello, self._chance, delimiter=False)
+        session.beat, session.beat_seconds = ("node_heartbeat", [self.name]), self._interval * 0.8
+        heard = partial(self._heard, session)
+        self.link = SimLink(self._around.agenda, self.route, session, self._connect, heard, self._onlooker, 0.0)
+        self.link.act(session.start)
+        for method in self.methods:
+            self._announcements.join(self, b"task." + method.encode())
+        self.link.later(self._chance.random(), self._poll)
+
+    def kill(self, silent: bool) -> None:
+        """The process ends."""
+        if self.link is not None and self.up:
+            self._announcements.leave(self)
+            self.link.kill(silent)
+
+    def announced(self, frames: list[bytes]) -> None:
+        """A task waits, perhaps."""
+        said = msgspec.json.decode(frames[1])
+        id_ = said["params"].get("task_id")
+        if id_ is None or self.link is None or self._room <= 0 or self._chance.random() < 0.3:
+            return
+        self._call("node_task_request", [self.name, id_], ("take", id_), ONCE)
+
+    @property
+    def _room(self) -> int:
+        return self.hands + LOOSE_HANDS - len(self._in_hand)
+
+    def _poll(self, now: Now, out: LineStep) -> None:
+        self._ask(now, out)
+        if self.link is not None:
+            self.link.later(self._chance.uniform(*POLL_SECONDS), self._poll)
+
+    def _ask(self, now: Now, out: LineStep) -> None:
+        if self._room > 0 and not any(call.tag == ("pull",) for call in self.session.calls.values()):
+            self.session.call("node_tasks_request", [self.name, self._room], ("pull",), now, out, ONCE)
+
+    def _call(self, method: str, params: Any, tag: Any, patience: float = AGAIN_SECONDS) -> None:
+        session = self.session
+        if self.link is not None:
+            self.link.act(lambda now, out: session.call(method, params, tag, now, out, patience))
+
+    def _heard(self, session: RawSession, news: list[Any]) -> None:
+        for item in news:
+            if session is not self.session or not isinstance(item, Answer):
+                continue
+            match item.tag:
+                case ("pull",):
+                    for task in item.result or ():
+                        self._begin(task)
+                    if item.result and self.link is not None:
+                        # There may be more.
+                        self.link.later(AGAIN_SOON_SECONDS, self._ask)
+                case ("take", _) if item.result:
+                    self._begin(item.result)
+                case _:
+                    pass
+
+    def _begin(self, task: dict[str, Any]) -> None:
+        id_, attempt = task["id"], task["attempt"]
+        record = self._around.records.by_nonce[task["params"]["nonce"]]
+        if (id_, attempt) in self._in_hand or self.link is None:
+            return  # the answer to a question that was said twice
+        self._around.watch.given(self.name, id_, attempt, record.nonce)
+        self._in_hand[id_, attempt] = record
+        how, seconds = self._around.begin(record, attempt, self.name)
+        if seconds > 1.0:
+            self._call("task_status", [self.name, id_, "working", {"half": True}], ("status", id_))
+        self.link.later(seconds, partial(self._end, id_, attempt, record, how))
+
+    def _end(self, id_: str, attempt: int, record: TaskRecord, how: str, now: Now, out: LineStep) -> None:
+        if self._in_hand.pop((id_, attempt), None) is None:
+            return
+        if how == DIE:
+            self._around.agenda.after(0.0, self._around.died, self)
+            return
+        if how == FINISH:
+            result = msgspec.json.decode(record.result(attempt, self.name))
+            params = [self.name, id_, result, attempt]
+            self.session.call("node_task_finished", params, ("end", id_), now, out)
+        else:
+            error = msgspec.json.decode(record.error + (b',"retry":true}' if how == RETRY else b"}"))
+            self.session.call("node_task_failed", [self.name, id_, error, attempt], ("end", id_), now, out)

@@ -1,0 +1,248 @@
+"""The simulated world: brokers, backends, frontends and the network between them, under one agenda.
+
+Lives here: putting a network together from a plan, its daily life, and the timetable of a run. Never here: what goes
+wrong (`faults`), or what must hold (`checkers`). Invariant: everything that happens comes from the agenda, and every
+die from the plan's seed.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from scale0.broker.core.state import ACTIVE, BACKEND, FRONTEND
+from scale0.config import BrokerConfig
+from simulator.invariants.registry import Checkers
+from simulator.network.broker import BrokerNode
+from simulator.network.calls import Calls
+from simulator.network.client_connection import SimLink
+from simulator.network.clients import BackendNode, FrontendNode, Surroundings
+from simulator.network.connections import ClientEnd, Route, Wire
+from simulator.network.task_world import TaskWorld, narrow
+from simulator.plan import Plan
+from simulator.virtual_time import Agenda, Diary
+
+BACK_SECONDS: Final = 60.0
+"""The longest backoff of a client."""
+LAST_CALLS_SECONDS: Final = 45.0
+"""How long before the end the last calls are made."""
+SWEEP_SECONDS: Final = 1.0
+TWICE: Final = 0.05
+"""The share of requests that are sent twice."""
+NOBODY: Final = "nobody.offers.this"
+
+
+class World:
+    """One network and its weather."""
+
+    __slots__ = (
+        *("_serial", "admin", "agenda", "backends", "broker", "calls", "check", "chance", "diary", "doors"),
+        *("fault_counts", "frontends", "healed", "plan", "routes", "tasks"),
+    )
+
+    def __init__(self, plan: Plan, keep_all: bool = False) -> None:
+        self.plan = plan
+        self.agenda = Agenda()
+        self.diary = Diary(self.agenda, keep_all)
+        self.chance = self.dice("world")
+        self.calls = Calls(self.dice("calls"), plan.strain)
+        self.check = Checkers(self.agenda, self.diary, self.calls, plan)
+        self._serial = self.dice("routing ids").getrandbits(24)
+        self.healed = plan.calm
+        self.fault_counts: dict[str, int] = {}
+        config = BrokerConfig(
+            identity="broker",
+            state="active",
+            config_service=True,
+            default_heartbeat_interval=plan.interval,
+            heartbeat_liveness=plan.liveness,
+        )
+        self.broker = BrokerNode(self.agenda, self.diary, config, self.dice("broker"), self.check, plan.capacity)
+        places = config.endpoints()
+        self.doors = {places.frontend: (self.broker, FRONTEND), places.backend: (self.broker, BACKEND)}
+        around = Surroundings(self.agenda, self.calls, self.connect, self.check)
+        self.routes: dict[str, Route] = {}
+        self.backends = [
+            BackendNode(
+                around,
+                self.route(f"backend-{number}"),
+                self.dice(f"backend {number}"),
+                [places.backend],
+                plan.offers[number],
+                plan.slots[number],
+                plan.asked_intervals[number],
+            )
+            for number in range(plan.backends)
+        ]
+        self.frontends = [
+            FrontendNode(
+                around,
+                self.route(f"frontend-{number}"),
+                self.dice(f"frontend {number}"),
+                [places.frontend],
+                f"frontend-{number}" if plan.named_frontends else None,
+            )
+            for number in range(plan.frontends)
+        ]
+        self.admin = FrontendNode(around, self.route("admin"), self.dice("admin"), [places.frontend], "admin")
+        self.check.of_broker.backends = {node.name: node for node in self.backends}
+        self.check.frontends = self.frontends
+        narrow(0)
+        self.tasks = TaskWorld(self, plan, plan.tasks) if plan.tasks is not None else None
+
+    def dice(self, name: str) -> random.Random:
+        """Dice of their own for every part: one part's throws do not change another's."""
+        return random.Random(f"scale0 {self.plan.seed} {name}")
+
+    def connect(self, link: SimLink, endpoint: str) -> Wire | None:
+        """A client opens a connection."""
+        broker, door = self.doors[endpoint]
+        if not broker.up and link.route.free:
+            self.agenda.after(2 * link.route.delay(), link.refused)
+            return None
+        return self.wire(link.route, link, broker, door)
+
+    def wire(self, route: Route, client: ClientEnd, broker: BrokerNode, door: str) -> Wire:
+        """A new connection; to a broker that is down and cannot say so, a hole."""
+        self._serial += 1
+        wire = Wire(self.agenda, self.diary, route, client, broker, door, self._serial)
+        if broker.up:
+            broker.accept(wire)
+        return wire
+
+    def begin(self) -> None:
+        """Everybody starts, in an order of chance."""
+        self.agenda.at(self.chance.random() * 2, self.broker.start)
+        starts = [node.start for node in self.backends] + [node.start for node in (*self.frontends, self.admin)]
+        for start in starts:
+            self.agenda.at(self.chance.random() * 3, start)
+        self.agenda.at(5.0, self._call)
+        self.agenda.at(8.0, self._changes)
+        self.agenda.at(10.0, self._long_calls)
+        self.agenda.at(SWEEP_SECONDS, self._sweep)
+        if self.tasks is not None:
+            self.tasks.begin()
+
+    def run(self) -> None:
+        """From the first start to the last look; faults are put on the agenda by whoever wants them."""
+        plan = self.plan
+        interval = 2 * plan.interval
+        settled = plan.heal_at + BACK_SECONDS + max(3.0, interval * plan.liveness) + 3 * interval + 1.0
+        self.agenda.run(max(settled, 20.0))
+        self.check.everybody_back(self.broker)
+        self.agenda.run(plan.seconds)
+        others = self.tasks.count if self.tasks is not None else 0
+        self.check.at_the_end(self.broker, len(self.frontends) + len(self.backends) + 1 + others)
+
+    def heal(self) -> None:
+        """Everything is well again, and stays so."""
+        self.healed = True
+        self.diary.note("everything is healed")
+        for route in self.routes.values():
+            route.low, route.high = 0.0002, 0.002
+            for way in ("up", "down"):
+                if route.clogged[way]:
+                    route.unclog(way)
+        self.broker.disk.doom = ""
+        self.broker.disk.low, self.broker.disk.high = 0.0005, 0.004
+        self.set_broker_clock(0.0)
+        if not self.broker.up:
+            self.broker.start()
+        self.broker.wake()
+        for backend in self.backends:
+            self.set_clock(backend, 0.0)
+            self.restore(backend)
+        for frontend in (*self.frontends, self.admin):
+            if frontend.link is None or frontend.link.ended:
+                frontend.start()
+            elif frontend.link.stalled:
+                frontend.link.resume()
+        if self.tasks is not None:
+            self.tasks.heal()
+        # A fresh administrator has no backoff to wait for, and knows what of the old one's mail came late.
+        self.admin.vanish(silent=False)
+        self.admin.start()
+        self.agenda.after(1.0, self.enable)
+
+    def restore(self, backend: BackendNode) -> None:
+        """It runs, and offers what it should."""
+        if backend.link is None or backend.link.ended:
+            backend.start()
+        elif backend.link.stalled:
+            backend.link.resume()
+        if backend.offered != backend.offer:
+            backend.change(*backend.offer)
+
+    def set_clock(self, node: BackendNode, offset: float) -> None:
+        """The wall clock of a backend's machine jumps."""
+        node.wall_offset = offset
+        if node.link is not None:
+            node.link.wall_offset = offset
+        self.check.client_clock(node.name, offset)
+
+    def set_broker_clock(self, offset: float) -> None:
+        """The wall clock of the broker's machine jumps."""
+        if self.broker.wall_offset != offset:
+            self.check.broker_clock(self.broker)
+            self.broker.wall_offset = offset
+
+    def call(self) -> None:
+        """Somebody calls a service."""
+        frontend = self.chance.choice(self.frontends)
+        service = NOBODY if self.plan.strain and self.chance.random() < 0.02 else self.chance.choice(self.plan.services)
+        frontend.ask(service, short=self._late, twice=self.chance.random() < TWICE)
+
+    def change(self) -> None:
+        """An administrator changes the configuration."""
+        number = self.chance.randrange(5)
+        said: dict[str, Any]
+        match self.chance.randrange(4):
+            case 0:
+                said = {"services.s0": {"name": "s0", "request_queue_limit": 50 + number}}
+            case 1:
+                said = {"default_heartbeat_interval": self.plan.interval * (1 + number / 10)}
+            case 2:
+                said = {f"services.extra{number}": {"name": f"extra{number}", "timeout": 1.0 + number}}
+            case _:
+                said = {f"silences.q{number}": {"name": f"q{number}", "reason": f"{self.agenda.now:.6f}"}}
+        self.admin.manage("patch_config", command="patch_config", set=said)
+
+    @property
+    def _late(self) -> bool:
+        """After healing only short calls are made: what must be answered must not wait behind what need not."""
+        return self.healed and not self.plan.calm
+
+    def route(self, name: str) -> Route:
+        """The way of a new client."""
+        self.routes[name] = route = Route(name, self.dice(f"route {name}"))
+        return route
+
+    def _call(self) -> None:
+        if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
+            self.call()
+            self.agenda.after(self.chance.expovariate(1 / self.plan.call_every), self._call)
+
+    def _long_calls(self) -> None:
+        if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
+            if not self._late:
+                self.chance.choice(self.frontends).ask_long(self.chance.choice(self.plan.services))
+            self.agenda.after(self.chance.uniform(30.0, 60.0), self._long_calls)
+
+    def _changes(self) -> None:
+        if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
+            self.change()
+            self.agenda.after(self.chance.expovariate(1 / self.plan.change_every), self._changes)
+
+    def enable(self) -> None:
+        """After a drain: until the broker has understood."""
+        state = self.broker.broker.state
+        if state.state != ACTIVE or state.draining:
+            self.admin.manage("enable", command="enable")
+            self.agenda.after(2.0, self.enable)
+
+    def _sweep(self) -> None:
+        if self.healed and not self.plan.calm and not self.broker.up:
+            # It was stopping in order when everything was healed.
+            self.broker.start()
+        self.check.sweep(self.broker)
+        self.agenda.after(SWEEP_SECONDS, self._sweep)

@@ -1,0 +1,1 @@
+"""Very large simulated networks."""

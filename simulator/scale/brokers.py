@@ -1,0 +1,226 @@
+"""Brokers of a large simulated network, and the lines between them.
+
+Lives here: a broker of `broker_node` that dials others, and what a DEALER socket to a peer is in virtual time. Never
+here: clients, or a figure (`scale_meter` counts). Invariants: what is dialed is connected again until it is hung up;
+nothing is queued for a broker that is not there, as with ZMQ_IMMEDIATE.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.state import CLIENT_DOORS, DIALED, PEER
+from scale0.config import BrokerConfig
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message
+from scale0.storage.interface import Opened
+from simulator.network.broker import BrokerNode, Mail
+from simulator.network.connections import Parcel, Route, Wire
+from simulator.scale.counters import Meter
+from simulator.virtual_time import Agenda, Diary
+
+RECONNECT_SECONDS: Final = 0.25
+"""How often a dialed broker that is not there is tried."""
+CAPACITY: Final = 10_000
+"""Messages that one wire holds."""
+
+
+class Onlooker:
+    """Counts what clients say to brokers; everything else passes by."""
+
+    __slots__ = ("_agenda", "_meter")
+
+    def __init__(self, agenda: Agenda, meter: Meter) -> None:
+        self._agenda = agenda
+        self._meter = meter
+
+    def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
+        """What came from clients."""
+        del now
+        second = int(self._agenda.now)
+        for wire, frames in mail:
+            if wire.door in CLIENT_DOORS:
+                self._meter.client_said(node.name, frames, second)
+
+    def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None:
+        """Nothing to see."""
+
+    def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
+        """Nothing to see."""
+
+    def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None:
+        """Nothing to see."""
+
+    def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
+        """Nothing to see: peers' lines count for themselves."""
+
+    def after_turn(self, node: BrokerNode) -> None:
+        """Nothing to see."""
+
+    def disk_lost(self, node: BrokerNode) -> None:
+        """Nothing to see."""
+
+    def woke(self) -> None:
+        """Nothing to see."""
+
+    def ended(self, node: BrokerNode) -> None:
+        """Nothing to see."""
+
+
+class ScaleNode(BrokerNode):
+    """A broker that dials others, and whose processor time is measured."""
+
+    __slots__ = ("_lines", "_meter", "reach")
+
+    def __init__(
+        self, agenda: Agenda, diary: Diary, config: BrokerConfig, chance: random.Random, watch: Onlooker, meter: Meter
+    ) -> None:
+        super().__init__(agenda, diary, config, chance, watch, CAPACITY)
+        self._lines: dict[str, PeerLine] = {}
+        self._meter = meter
+        self.reach: Callable[[str], ScaleNode | None] = lambda _: None
+        """Who listens at an endpoint for peers; None: nobody at all."""
+        self.on_dial, self.on_hang = self._connect, self._hang_up
+        self.publish = lambda _door, frames: meter.publish(self.name, frames)
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Of its network document."""
+        return self.broker.documents.version, self.broker.documents.hash
+
+    @property
+    def peers_heard(self) -> int:
+        """How many other brokers it hears."""
+        return sum(1 for _ in self.broker.peers.alive())
+
+    def start(self, with_disk: bool = True) -> None:
+        """A process starts; what its predecessor dialed is gone."""
+        self._lines = {}
+        super().start(with_disk)
+
+    def crash(self, silent: bool) -> None:
+        """The process ends, and what it dialed with it."""
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.end(silent)
+            self.wires.pop(line.routing_id, None)
+        super().crash(silent)
+
+    def _turn(self, life: int) -> None:
+        began = time.process_time()
+        super()._turn(life)
+        spent = self._meter.cpu
+        spent[self.name] = spent.get(self.name, 0.0) + time.process_time() - began
+
+    def _connect(self, endpoint: str) -> None:
+        line = self._lines[endpoint] = PeerLine(self._agenda, self._diary, self, endpoint, self._chance, self._meter)
+        line.connect()
+
+    def _hang_up(self, endpoint: str) -> None:
+        line = self._lines.pop(endpoint, None)
+        if line is not None:
+            self.wires.pop(line.routing_id, None)
+            line.end(silent=False)
+
+
+class PeerWire(Wire):
+    """A connection between two brokers: what the dialed one says is counted here."""
+
+    __slots__ = ("meter",)
+
+    meter: Meter
+
+    def to_client(self, frames: list[bytes]) -> None:
+        """The broker that was dialed says something."""
+        self.meter.carried(self.broker.name, self.client.name, frames)
+        super().to_client(frames)
+
+
+class Unread:
+    """How much waits on the way to a broker that was dialed: what its machine does not read is not simulated."""
+
+    unread: Final = 0
+
+
+class PeerLine:
+    """What one broker dialed: the client's end of a wire, and to its own broker a wire itself."""
+
+    __slots__ = (
+        *("_agenda", "_diary", "_meter", "_node", "_wire", "door", "down", "ended", "endpoint", "name"),
+        "route",
+        "routing_id",
+    )
+
+    _serial = 0
+
+    def __init__(
+        self, agenda: Agenda, diary: Diary, node: ScaleNode, endpoint: str, chance: random.Random, meter: Meter
+    ) -> None:
+        self._agenda = agenda
+        self._diary = diary
+        self._node = node
+        self._meter = meter
+        self._wire: Wire | None = None
+        self.name = node.name
+        self.door = DIALED
+        self.endpoint = endpoint
+        self.routing_id = endpoint.encode()
+        self.route = Route(node.name, chance)
+        self.down = Unread()
+        self.ended = False
+
+    def connect(self) -> None:
+        """Try to reach it."""
+        if self.ended:
+            return
+        there = self._node.reach(self.endpoint)
+        if there is None or not there.up:
+            self._agenda.after(RECONNECT_SECONDS, self.connect)
+            return
+        PeerLine._serial += 1
+        wire = PeerWire(self._agenda, self._diary, self.route, self, there, PEER, (1 << 31) + PeerLine._serial)
+        wire.meter = self._meter
+        there.accept(wire)
+        self._wire = wire
+        self._node.wires[self.routing_id] = self  # type: ignore[assignment]  # to its broker it is a wire
+
+    def to_client(self, frames: list[bytes]) -> None:
+        """Our own broker says something."""
+        wire = self._wire
+        if wire is not None:
+            self._meter.carried(self.name, wire.broker.name, frames)
+            wire.to_broker(frames)
+
+    def arrive(self, wire: Wire, parcel: Parcel) -> None:
+        """The other one said something, or hung up."""
+        if wire is not self._wire:
+            return
+        if parcel is None:
+            self._wire = None
+            self._node.wires.pop(self.routing_id, None)
+            self._agenda.after(RECONNECT_SECONDS, self.connect)
+        else:
+            wire.down.unread -= 1
+            self._node.arrive(self, parcel)  # type: ignore[arg-type]
+
+    def broke(self, wire: Wire) -> None:
+        """The socket says that the connection is gone."""
+        self.arrive(wire, None)
+
+    def end_of_broker(self, silent: bool) -> None:
+        """Our own broker ended: see `end`, which came first."""
+
+    def end(self, silent: bool) -> None:
+        """Never again."""
+        self.ended = True
+        wire, self._wire = self._wire, None
+        if wire is None:
+            return
+        if silent:
+            wire.open = False
+        else:
+            wire.close(lossy=True)

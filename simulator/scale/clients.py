@@ -1,0 +1,164 @@
+"""Clients of a large simulated network: the real sessions, many thousands of them.
+
+Lives here: one client's process, and where all of them are. Never here: the sessions' own rules. Invariants: a session
+is the one that users run; a call that was made ends exactly once, with an answer or with a code.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from scale0.kernel.clock import Now
+from scale0.transport.core.backend_session import BackendSession, Work
+from scale0.transport.core.calls import Answered, Failed
+from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.session import UP
+from scale0.transport.core.session_effects import Ended, LineStep, Lost, Up
+from simulator.network.client_connection import Connect, SimLink
+from simulator.network.connections import Route
+from simulator.virtual_time import Agenda
+
+WORK_SECONDS: Final = 0.01
+"""How long a worker takes."""
+CALL_SECONDS: Final = 10.0
+"""How often a frontend calls."""
+CALL_TIMEOUT_SECONDS: Final = 30.0
+
+
+class Ledger:
+    """What became of all calls."""
+
+    __slots__ = ("answered", "failed", "made", "open")
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.answered = 0
+        self.open = 0
+        self.failed: Counter[int] = Counter()
+
+
+class Watch:
+    """Who looks on at a link: nobody."""
+
+    __slots__ = ()
+
+    def changed(self, link: SimLink) -> None:
+        """Nothing to see."""
+
+    def lost(self, name: str) -> None:
+        """Nothing to see."""
+
+
+class ScaleClient:
+    """One client: a worker or a caller."""
+
+    __slots__ = ("at", "group", "home", "link", "name", "served_at", "session")
+
+    def __init__(self, name: str, group: str, home: str, session: Any) -> None:
+        self.name = name
+        self.group = group
+        self.home = home
+        self.session = session
+        self.at = ""
+        """The broker that has taken it in; empty: none."""
+        self.served_at = 0.0
+        """When it was taken in last."""
+        self.link: SimLink
+
+    @property
+    def config_version(self) -> int:
+        """What it runs on."""
+        return self.session.line.config_version or 0
+
+    @property
+    def is_up(self) -> bool:
+        """True while a broker serves it."""
+        return bool(self.session.line.state == UP)
+
+
+class Crowd:
+    """All clients."""
+
+    __slots__ = ("_agenda", "_chance", "_connect", "_watch", "all", "calling", "ledger", "on_up")
+
+    def __init__(self, agenda: Agenda, chance: random.Random, connect: Connect) -> None:
+        self._agenda = agenda
+        self._chance = chance
+        self._connect = connect
+        self._watch = Watch()
+        self.all: list[ScaleClient] = []
+        self.ledger = Ledger()
+        self.calling = True
+        self.on_up: Callable[[ScaleClient], None] = lambda _: None
+        """Told of everybody who was taken in."""
+
+    def worker(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
+        """A backend that offers one service."""
+        session = BackendSession([endpoint], name, [service], 2, self._chance)
+        return self._client(name, group, home, session, self._heard_worker)
+
+    def caller(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
+        """A frontend that calls a service every now and then."""
+        session = FrontendSession([endpoint], name, self._chance)
+        client = self._client(name, group, home, session, self._heard_caller)
+        self._agenda.after(CALL_SECONDS * (1 + self._chance.random()), self._call, client, service)
+        return client
+
+    def _client(self, name: str, group: str, home: str, session: Any, heard: Any) -> ScaleClient:
+        client = ScaleClient(name, group, home, session)
+        route = Route(name, self._chance)
+        client.link = SimLink(self._agenda, route, session, self._connect, partial(heard, client), self._watch, 0.0)
+        self.all.append(client)
+        return client
+
+    def start(self, client: ScaleClient) -> None:
+        """Its process starts."""
+        client.link.act(client.session.start)
+
+    def _heard(self, client: ScaleClient, item: Any) -> None:
+        match item:
+            case Up():
+                assert client.link.wire is not None
+                client.at, client.served_at = client.link.wire.broker.name, self._agenda.now
+                client.session.line.config = b""  # nobody reads it here, and there are many
+                self.on_up(client)
+            case Lost() | Ended():
+                client.at = ""
+
+    def _heard_worker(self, client: ScaleClient, news: list[Any]) -> None:
+        for item in news:
+            if isinstance(item, Work):
+                client.link.later(WORK_SECONDS, partial(reply, client.session, item))
+            else:
+                self._heard(client, item)
+
+    def _heard_caller(self, client: ScaleClient, news: list[Any]) -> None:
+        ledger = self.ledger
+        for item in news:
+            match item:
+                case Answered():
+                    ledger.answered += 1
+                    ledger.open -= 1
+                case Failed():
+                    ledger.failed[item.code] += 1
+                    ledger.open -= 1
+                case _:
+                    self._heard(client, item)
+
+    def _call(self, client: ScaleClient, service: str) -> None:
+        if not self.calling:
+            return
+        self._agenda.after(CALL_SECONDS * (0.5 + self._chance.random()), self._call, client, service)
+        self.ledger.made += 1
+        self.ledger.open += 1
+        request = client.session.request
+        client.link.act(lambda now, out: request(service, [b"?"], CALL_TIMEOUT_SECONDS, True, None, now, out))
+
+
+def reply(session: BackendSession, work: Work, now: Now, out: LineStep) -> None:
+    """What a worker answers."""
+    session.reply(work.id, [b"!"], now, out)

@@ -1,0 +1,1 @@
+"""Management: commands, access, tokens and views."""

@@ -1,0 +1,176 @@
+"""Access: who commands, and with which right.
+
+Lives here: passwords, tokens, roles, and how often one may be wrong. Never here: what a command does. Invariants: a
+password is hashed off the loop, one at a time for each connection, and never before the limits are looked at; tokens
+are kept by their digest only; a wrong password is answered later each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.state import BrokerState
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import MAX_IDENTITY_CHARS
+from scale0.storage.rows import DropToken, PutToken, Token
+from scale0.transport.core import messages
+
+VIEWER: Final = "viewer"
+OPERATOR: Final = "operator"
+ADMIN: Final = "admin"
+RANKS: Final = {VIEWER: 0, OPERATOR: 1, ADMIN: 2}
+
+LOGIN_SECONDS: Final = 3_600.0
+"""How long a token from `login` is good."""
+MAX_TOKEN_SECONDS: Final = 366 * 86_400.0
+"""How long an issued token may be good."""
+MAX_VERIFYING: Final = 8
+"""Passwords being hashed at once, for all connections: hashing is slow on purpose."""
+FIRST_DELAY_SECONDS: Final = 0.25
+"""How late the first wrong password is answered; doubled each time."""
+MAX_DELAY_SECONDS: Final = 30.0
+MAX_TOKENS: Final = 10_000
+MAX_DELAYED: Final = 1_000
+"""Wrong passwords that wait for their answer."""
+MAX_ORIGIN_CHARS: Final = 128
+TOKEN_ID_CHARS: Final = 12
+"""Of a digest: by these a token is named in lists."""
+MAX_FAILURES: Final = 10_000
+"""Names whose wrong passwords are remembered."""
+DECOY_HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2NhbGUwLWRlY295LXM$7wB2kM3VJ7m8mXo0l6m1m0m0m0m0m0m0m0m0m0m0m0k"
+"""What the password of an unknown name is compared with, so that time does not tell who exists."""
+
+
+class Admin(NamedTuple):
+    """Somebody who may command."""
+
+    name: str
+    role: str
+    expires: float | None = None
+    """When the token ends (wall clock); None: it was a password, or the token of this machine."""
+    digest: str = ""
+    """Of the token."""
+
+
+class VerifyPassword(msgspec.Struct, frozen=True, eq=False):
+    """An Ask: does this password fit this hash? The answer is a bool."""
+
+    password: str
+    password_hash: str
+    connection: Connection
+    said: messages.ManagementReq
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"VerifyPassword({self.said.auth_id!r})"
+
+
+class Access:
+    """The admins and tokens of one broker."""
+
+    __slots__ = ("_failures", "_hashing", "_local", "_state", "_tokens", "_verifying")
+
+    def __init__(self, state: BrokerState, tokens: Iterable[Token], local_digest: str | None) -> None:
+        self._state = state
+        self._tokens = {token.digest: token for token in tokens}
+        self._local = local_digest
+        self._verifying: set[tuple[Connection, str]] = set()
+        """Those that wait for an answer, the delay of a wrong password included; one connection may ask for many."""
+        self._hashing = 0
+        """Passwords that are being hashed: the delays of the wrong must not lock out the right."""
+        self._failures: dict[str, int] = {}
+
+    def admit(
+        self, connection: Connection, said: messages.ManagementReq, body: bytes, now: Now, step: Step
+    ) -> Admin | None:
+        """Who says this; None when a password must be verified first. Raises `Refusal`."""
+        if said.auth_token is not None:
+            return self._by_token(said.auth_token, now)
+        if said.auth_password is None or len(said.auth_id) > MAX_IDENTITY_CHARS:
+            raise Refusal(codes.WRONG_CREDENTIALS, "give auth_id and auth_password, or auth_token")
+        asks = (connection, origin_of(said))
+        if asks in self._verifying or self._hashing >= MAX_VERIFYING or len(self._verifying) >= MAX_DELAYED:
+            raise Refusal(codes.TOO_MANY, "a password is being checked: try again later")
+        self._verifying.add(asks)
+        self._hashing += 1
+        hashes = [admin.password_hash for admin in self._state.config.admins if admin.auth_id == said.auth_id]
+        step.ask(VerifyPassword(said.auth_password, hashes[0] if hashes else DECOY_HASH, connection, said, body))
+        return None
+
+    def verified(self, ask: VerifyPassword, right: bool) -> Admin | float:
+        """What a verified password gives: an admin, or the seconds after which to say no."""
+        self._hashing -= 1
+        name = ask.said.auth_id
+        for admin in self._state.config.admins:
+            if admin.auth_id == name and right:
+                self.done(ask)
+                self._failures.pop(name, None)
+                return Admin(name, admin.role)
+        if len(self._failures) >= MAX_FAILURES:
+            self._failures.clear()
+        times = self._failures.get(name, 0)
+        self._failures[name] = times + 1
+        return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(times, 20))
+
+    def done(self, ask: VerifyPassword) -> None:
+        """The answer to a password was given: the next may be tried."""
+        self._verifying.discard((ask.connection, origin_of(ask.said)))
+
+    def issue(self, name: str, role: str, seconds: float, now: Now, step: Step) -> str:
+        """A new token; only its digest is kept."""
+        if len(self._tokens) >= MAX_TOKENS:
+            self._forget_expired(now, step)
+        if len(self._tokens) >= MAX_TOKENS:
+            raise Refusal(codes.TOO_MANY, "too many tokens: revoke some")
+        token = f"s0_{self._state.chance.getrandbits(256):064x}"
+        row = Token(digest_of(token), name, role, int((now.wall + seconds) * 1_000_000))
+        self._tokens[row.digest] = row
+        step.write(PutToken(row.digest, row.name, row.role, row.expires_us))
+        return token
+
+    @property
+    def tokens(self) -> Iterable[Token]:
+        """All that were issued; some may have expired."""
+        return self._tokens.values()
+
+    def revoke(self, is_meant: Callable[[Token], object], step: Step) -> int:
+        """Take tokens back; how many."""
+        gone = [row.digest for row in self._tokens.values() if is_meant(row)]
+        for found in gone:
+            del self._tokens[found]
+            step.write(DropToken(found))
+        return len(gone)
+
+    def _by_token(self, token: str, now: Now) -> Admin:
+        digest = digest_of(token)
+        if self._local is not None and hmac.compare_digest(digest, self._local):
+            return Admin("local", ADMIN, digest=digest)
+        row = self._tokens.get(digest)
+        if row is None or row.expires_us < now.wall * 1_000_000:
+            raise Refusal(codes.WRONG_CREDENTIALS, "the token is unknown or has expired: log in again")
+        return Admin(row.name, row.role, row.expires_us / 1_000_000, digest)
+
+    def _forget_expired(self, now: Now, step: Step) -> None:
+        for row in [row for row in self._tokens.values() if row.expires_us < now.wall * 1_000_000]:
+            del self._tokens[row.digest]
+            step.write(DropToken(row.digest))
+
+
+def digest_of(token: str) -> str:
+    """How a token is kept. It is 256 random bits, so a plain hash is enough."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def origin_of(said: messages.ManagementReq) -> str:
+    """For whom the sender says that it asks; what is no plain text is left out."""
+    text = said.origin[:MAX_ORIGIN_CHARS]
+    return text if text.isprintable() else ""

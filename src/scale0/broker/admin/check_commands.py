@@ -1,0 +1,176 @@
+"""The command about checks: have one run now (PROTOCOL 4).
+
+Lives here: a row of the table of management commands, and the request that it becomes. Never here: what a check is; a
+Helen does it, who offers `helen.check`, at this broker or at another. Invariants: it is recorded when it is taken, so
+that whatever becomes of it somebody is known to have asked, and once more if it fails; values of `args` are never
+recorded, they may be secrets; it is answered once, unless whoever asked is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+
+from scale0.broker.admin.access import OPERATOR
+from scale0.broker.admin.commands import Call, Done, Management, Outcome
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.state import BrokerState
+from scale0.config.network_documents import HELEN_SERVICE
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.transport.core.codec import depth_within
+
+RUN_SECONDS: Final = 30.0
+"""How long a check may run if nobody says."""
+MAX_RUN_SECONDS: Final = 3_600.0
+"""As long as Helen lets it."""
+GRACE_SECONDS: Final = 5.0
+"""How much longer we wait than Helen does: she knows more of why there is no result."""
+MAX_NAME_CHARS: Final = 255
+MAX_NOTED: Final = 20
+"""Names of arguments in the event."""
+MAX_NOTED_CHARS: Final = 64
+FIRST_ID: Final = 2**63
+"""Of our requests, beside those that their client sends itself: no id on the wire is so large."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is to be run: the arguments of the command, or its body."""
+
+    agent: Name
+    check: Name
+    args: dict[str, Any] = {}
+    timeout: float | None = None
+    recheck: bool | None = None
+    """True: only as it is defined for the agent, and the result counts; False: a mere question. None: without `args` as
+    it is defined, and a mere question where it is not."""
+
+
+class Run(NamedTuple):
+    """One command under way."""
+
+    call: Call
+    wanted: Wanted
+    noted: dict[str, Any]
+    seconds: float
+    deadline: float
+
+
+class CheckCommands:
+    """The command, and what becomes of it."""
+
+    __slots__ = ("_management", "_next", "_requests", "_state")
+
+    def __init__(self, management: Management, state: BrokerState, requests: Requests) -> None:
+        self._management = management
+        self._state = state
+        self._requests = requests
+        self._next = FIRST_ID
+        management.table["run_check"] = (OPERATOR, self._run)
+
+    def _run(self, call: Call) -> Outcome:
+        wanted = wanted_of(call, self._state.limits.max_json_depth)
+        if not self._state.serving:
+            raise Refusal(codes.NOT_SERVING, f"this broker is {self._state.state}")
+        self._management.must_have_room()  # what cannot be recorded is not done
+        seconds = wanted.timeout
+        if seconds is None:
+            policy = self._state.policies.get(HELEN_SERVICE)
+            usual = RUN_SECONDS if policy is None or policy.timeout is None else policy.timeout
+            seconds = min(usual, MAX_RUN_SECONDS)
+        if not 0 < seconds <= MAX_RUN_SECONDS:
+            raise Refusal(codes.MALFORMED, f"timeout is above 0 and at most {MAX_RUN_SECONDS:g}")
+        wait = min(seconds + GRACE_SECONDS, self._state.limits.max_request_timeout)
+        run = Run(call, wanted, noted(wanted), seconds, call.now.mono + wait)
+        self._management.record(call, Done(None, after=run.noted))
+        as_defined = wanted.recheck if wanted.recheck is not None else not wanted.args
+        self._ask(call.connection, run, as_defined, call.now, call.step)
+        return None
+
+    def _ask(self, origin: Connection, run: Run, as_defined: bool, now: Now, step: Step) -> None:
+        """As a request of the client's own: it waits, is handed on and ends by the same rules."""
+        wanted, policy = run.wanted, self._state.policies.get(HELEN_SERVICE)
+        body: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check, "timeout": run.seconds}
+        body.update({"recheck": True} if as_defined else {"args": wanted.args})
+        self._next += 1
+        self._requests.submit(
+            origin,
+            self._next,
+            HELEN_SERVICE,
+            (msgspec.json.encode(body),),
+            run.deadline - now.mono,
+            bool(policy is not None and policy.retry),
+            now,
+            step,
+            then=partial(self._ended, run, as_defined),
+        )
+
+    def _ended(
+        self,
+        run: Run,
+        as_defined: bool,
+        origin: Connection,
+        code: int,
+        message: str,
+        bodies: Sequence[bytes],
+        now: Now,
+        step: Step,
+    ) -> None:
+        """What came of it goes to where its client is by now."""
+        undefined = code == codes.NO_SUCH_SERVICE and as_defined and run.wanted.recheck is None
+        if undefined and now.mono < run.deadline:
+            self._ask(origin, run, False, now, step)
+            return
+        call = run.call._replace(connection=origin, now=now, step=step)
+        if code != codes.OK:
+            self._management.fail(call, code, message, Done(None, after=run.noted))
+        elif len(bodies) != 1 or not is_json(bodies[0]):
+            message = f"what offers {HELEN_SERVICE} did not answer as a Helen does"
+            self._management.fail(call, codes.FAILED, message, Done(None, after=run.noted))
+        else:
+            self._management.tell(call, msgspec.Raw(bodies[0]))
+
+
+def wanted_of(call: Call, max_depth: int) -> Wanted:
+    """What the command says, in its options or, as `args` may be large, in its body."""
+    if not depth_within(call.body, max_depth):
+        raise Refusal(codes.MALFORMED, f"the body nests deeper than {max_depth}")
+    try:
+        if call.body:
+            wanted = msgspec.json.decode(call.body, type=Wanted)
+        else:
+            said = {name: getattr(call.said, name) for name in Wanted.__struct_fields__}
+            wanted = msgspec.convert({name: one for name, one in said.items() if one is not None}, Wanted)
+        msgspec.json.encode(wanted.args)  # some of what MessagePack can say, JSON cannot
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise Refusal(codes.MALFORMED, f"run_check takes agent, check, args, timeout and recheck: {error}") from None
+    if not (wanted.agent.isprintable() and wanted.check.isprintable()):
+        raise Refusal(codes.MALFORMED, "the names of an agent and of a check are printable")
+    return wanted
+
+
+def noted(wanted: Wanted) -> dict[str, Any]:
+    """What is recorded: which check on whom, and which arguments it was given, but not their values."""
+    out: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check}
+    if wanted.args:
+        out["args"] = [name[:MAX_NOTED_CHARS] for name in sorted(wanted.args)[:MAX_NOTED]]
+    if wanted.recheck is not None:
+        out["recheck"] = wanted.recheck
+    return out
+
+
+def is_json(body: bytes) -> bool:
+    """True for one value of JSON that its reader can decode, too."""
+    try:
+        msgspec.json.decode(body)  # not as Raw: that skips over strings that are no UTF-8
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False
+    return True

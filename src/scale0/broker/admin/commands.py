@@ -1,0 +1,315 @@
+"""Management: every command of MANAGEMENTREQ (PROTOCOL 4).
+
+Lives here: an explicit table of command, role and function, to which other files add their rows (`config_commands`,
+`token_commands`, `check_commands`), and what the commands about a broker do. Never here: HTTP, or a way around the
+table. Invariants: whatever changes anything is recorded with who, what, before and after; an answer that speaks of a
+change leaves after the change is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from scale0.broker.admin.access import OPERATOR, RANKS, VIEWER, Access, Admin, VerifyPassword, origin_of
+from scale0.broker.admin.views import Views
+from scale0.broker.cluster.peers import Peers
+from scale0.broker.cluster.rebalancing import Moves
+from scale0.broker.core.connections import Connection, Connections
+from scale0.broker.core.members import Members
+from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.state import ACTIVE, DISABLED, BrokerState
+from scale0.config import BrokerConfig
+from scale0.history.events.changes import ManagementCommanded
+from scale0.history.events.sources import BrokerStateChanged
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import ConfigError, Refusal
+from scale0.storage.rows import PutSetting, ReadDocument, ReadDocuments
+from scale0.transport.core import messages
+
+STATE_SETTING: Final = "state"
+"""Where the store remembers that a broker was disabled."""
+
+
+class Call(NamedTuple):
+    """One command being done."""
+
+    connection: Connection
+    said: messages.ManagementReq
+    body: bytes
+    admin: Admin
+    now: Now
+    step: Step
+
+
+class ReadOwnFile(msgspec.Struct, frozen=True, eq=False):
+    """An Ask: read the broker's own file again. The answer is a BrokerConfig, or the reasons why not."""
+
+    call: Any
+
+
+class ReadHistory(msgspec.Struct, frozen=True, eq=False):
+    """An Ask for the store, with the command that waits for its answer."""
+
+    ask: ReadDocuments | ReadDocument
+    call: Any
+    then: Callable[[Any, Any], Any]
+    """Takes the call and what was found; an `Outcome`."""
+
+
+class Done(NamedTuple):
+    """What a command gives back."""
+
+    result: Any
+    before: Any = None
+    after: Any = None
+    changed: bool = False
+
+
+Outcome = Done | None
+"""None: the answer comes later, from an Ask."""
+
+
+class Management:
+    """The commands, one method each."""
+
+    __slots__ = (
+        "_access",
+        "_blame",
+        "_connections",
+        "_members",
+        "_moves",
+        "_peers",
+        "_requests",
+        "_state",
+        "_version",
+        "_views",
+        "table",
+    )
+
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        peers: Peers,
+        requests: Requests,
+        views: Views,
+        access: Access,
+        blame: Blame,
+        moves: Moves,
+        version: str,
+    ) -> None:
+        self._state = state
+        self._connections = connections
+        self._members = members
+        self._peers = peers
+        self._requests = requests
+        self._views = views
+        self._access = access
+        self._blame = blame
+        self._moves = moves
+        self._version = version
+        self.table: dict[str, tuple[str, Callable[[Call], Outcome]]] = {
+            "status": (VIEWER, lambda c: Done(self._views.status(c.now, self._version))),
+            "list_peers": (VIEWER, lambda c: Done(self._views.peers(c.now))),
+            "list_clients": (VIEWER, lambda c: Done(self._views.clients(c.now, c.said.limit, c.said.after))),
+            "list_services": (VIEWER, lambda c: Done(self._views.services(c.said.limit, c.said.after))),
+            "list_rates": (VIEWER, lambda c: Done(self._views.rates(c.said.limit, c.said.after))),
+            "list_queues": (VIEWER, lambda c: Done(self._views.queues(c.now, c.said.limit, c.said.after))),
+            "list_error_clients": (
+                VIEWER,
+                lambda c: Done(self._views.error_clients(c.now, c.said.limit, c.said.after)),
+            ),
+            "disable": (OPERATOR, self._disable),
+            "enable": (OPERATOR, self._enable),
+            "drain": (OPERATOR, self._drain),
+            "reload_config": (OPERATOR, self._reload),
+            "forgive": (OPERATOR, self._forgive),
+        }
+
+    def receive(
+        self, connection: Connection, said: messages.ManagementReq, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """MANAGEMENTREQ: who is it, may they, do it."""
+        body = bodies[0] if bodies else b""
+        try:
+            if said.command not in self.table:
+                raise Refusal(codes.UNKNOWN_COMMAND, f"unknown command {said.command[:64]!r}")
+            admin = self._access.admit(connection, said, body, now, step)
+        except Refusal as refusal:
+            if refusal.code == codes.UNKNOWN_COMMAND:
+                self._blame.blame(connection, refusal.code, refusal.message, now, step)
+            self._answer(connection, said, refusal.code, refusal.message, None, step)
+            return
+        if admin is not None:
+            self._run(Call(connection, said, body, admin, now, step))
+
+    def answer(self, ask: object, value: Any, now: Now, step: Step) -> None:
+        """What an Ask of ours found."""
+        match ask:
+            case VerifyPassword():
+                self._verified(ask, bool(value), now, step)
+            case ReadHistory():
+                self.later(ask.call._replace(now=now, step=step), lambda call: ask.then(call, value))
+            case ReadOwnFile():
+                self.later(ask.call._replace(now=now, step=step), lambda call: self._take_file(call, value))
+
+    def _run(self, call: Call) -> None:
+        role, act = self.table[call.said.command]
+        if RANKS.get(call.admin.role, -1) < RANKS[role]:
+            message = f"{call.said.command} needs the role {role}"
+            self._answer(call.connection, call.said, codes.NOT_ALLOWED, message, None, call.step)
+            return
+        self.later(call, act)
+
+    def later(self, call: Call, act: Callable[[Call], Outcome]) -> None:
+        """Do it, and answer what came of it."""
+        try:
+            done = act(call)
+        except Refusal as refusal:
+            self._answer(call.connection, call.said, refusal.code, refusal.message, None, call.step)
+        except ConfigError as error:
+            body = {"reasons": error.reasons}
+            self._answer(call.connection, call.said, codes.MALFORMED, str(error)[:1000], body, call.step)
+        else:
+            if done is not None:
+                self.finish(call, done)
+
+    def finish(self, call: Call, done: Done) -> None:
+        """Answer; a change is recorded first."""
+        if done.changed:
+            self.record(call, done)
+        self._answer(call.connection, call.said, codes.OK, "done", done.result, call.step, durable=done.changed)
+
+    def tell(self, call: Call, result: Any) -> None:
+        """Answer what was recorded when it was taken."""
+        self._answer(call.connection, call.said, codes.OK, "done", result, call.step, durable=True)
+
+    def fail(self, call: Call, code: int, message: str, done: Done) -> None:
+        """Something that was recorded when it was taken came to nothing: record that, too, and say so."""
+        self.record(call, done, code)
+        self._answer(call.connection, call.said, code, message, None, call.step, durable=True)
+
+    def record(self, call: Call, done: Done, code: int = codes.OK) -> None:
+        """Who commanded what, and from where."""
+        call.step.record(
+            ManagementCommanded(
+                identity=call.admin.name,
+                command=call.said.command,
+                code=code,
+                origin=asked_from(call.connection, call.said),
+                before=done.before,
+                after=done.after,
+            )
+        )
+
+    def _answer(
+        self,
+        connection: Connection,
+        said: messages.ManagementReq,
+        code: int,
+        message: str,
+        result: Any,
+        step: Step,
+        durable: bool = False,
+    ) -> None:
+        rep = messages.ManagementRep(id=said.id, code=code, message=message)
+        body = msgspec.json.encode(result if result is not None else {})
+        (step.promise if durable else step.send)(connection, ("MANAGEMENTREP", rep, body))
+
+    def _verified(self, ask: VerifyPassword, right: bool, now: Now, step: Step) -> None:
+        outcome = self._access.verified(ask, right)
+        if isinstance(outcome, Admin):
+            self._run(Call(ask.connection, ask.said, ask.body, outcome, now, step))
+        else:
+            self._state.count("passwords_wrong")
+            self._state.timers.add((self._say_no, ask), now.mono + outcome)
+
+    def _say_no(self, ask: VerifyPassword, now: Now, step: Step) -> None:
+        self._access.done(ask)
+        step.record(
+            ManagementCommanded(
+                identity=ask.said.auth_id[:128],
+                command=ask.said.command,
+                code=codes.WRONG_CREDENTIALS,
+                origin=asked_from(ask.connection, ask.said),
+            )
+        )
+        self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, step)
+
+    def _set_state(self, call: Call, state: str, draining: bool) -> Done:
+        before = self._state.shown
+        self._state.state = state
+        self._state.drain(draining)
+        after = self._state.shown
+        if before != after:
+            call.step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
+            call.step.write(PutSetting(STATE_SETTING, state.encode()))
+            self._peers.tell_state(call.now, call.step)
+        return Done({"state": self._state.duty, "draining": draining}, before, after, changed=before != after)
+
+    def _disable(self, call: Call) -> Done:
+        done = self._set_state(call, DISABLED, draining=False)
+        self._requests.refuse_all(codes.NOT_SERVING, "this broker was disabled", call.now, call.step)
+        for member in list(self._members.by_name.values()):
+            self._members.leave(member, call.now, call.step)
+        for connection in self._connections:
+            connection.stale = True
+        return done
+
+    def _enable(self, call: Call) -> Done:
+        slept = self._state.state == DISABLED
+        done = self._set_state(call, ACTIVE, draining=False)
+        if slept:
+            # What others told meanwhile was not heard: who says HELLO is told all of it.
+            self._peers.greet_all(call.now, call.step)
+        return done
+
+    def _drain(self, call: Call) -> Done:
+        if self._state.state != ACTIVE:
+            raise Refusal(codes.NOT_SERVING, f"a broker that is {self._state.state} has nothing to drain")
+        done = self._set_state(call, ACTIVE, draining=True)
+        self._moves.send_away(call.now)
+        return done
+
+    def _reload(self, call: Call) -> None:
+        call.step.ask(ReadOwnFile(call))
+
+    def _take_file(self, call: Call, value: BrokerConfig | ConfigError) -> Done:
+        if isinstance(value, ConfigError):
+            raise value
+        old = self._state.config
+        self._state.config = value
+        self._state.limits = value.limits()
+        self._connections.apply(self._state.limits)
+        self._peers.greet_all(call.now, call.step)
+        names = BrokerConfig.__struct_fields__
+        paths = [name for name in names if getattr(old, name) != getattr(value, name)]
+        return Done({"changed": paths}, None, paths, changed=True)
+
+    def _forgive(self, call: Call) -> Done:
+        named = [account for name, _, account in self._connections.banned(call.now) if name == call.said.client]
+        if not named:
+            raise Refusal(codes.NO_SUCH_SERVICE, "no such error client: see list_error_clients")
+        for account in named:
+            account.clear()
+        return Done({"forgiven": len(named)}, after=call.said.client, changed=True)
+
+    def must_have_room(self) -> None:
+        """Raises where nothing can be stored."""
+        if self._state.full:
+            raise Refusal(
+                codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is away"
+            )
+
+
+def asked_from(connection: Connection, said: messages.ManagementReq) -> str:
+    """Where a command came from: our connection, and for whom that says that it asks."""
+    origin = origin_of(said)
+    return f"{connection.door}/{connection.name}" + (f" for {origin}" if origin else "")

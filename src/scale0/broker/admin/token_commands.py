@@ -1,0 +1,105 @@
+"""Commands about tokens: log in and out, who am I, issue, list and revoke (PROTOCOL 4).
+
+Lives here: rows of the table of management commands. Never here: what a token proves (`access`). Invariant: a token is
+told once, to whom it was issued; lists name it by the start of its digest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scale0.broker.admin.access import (
+    ADMIN,
+    LOGIN_SECONDS,
+    MAX_TOKEN_SECONDS,
+    RANKS,
+    TOKEN_ID_CHARS,
+    VIEWER,
+    Access,
+    digest_of,
+)
+from scale0.broker.admin.commands import Call, Done, Management
+from scale0.broker.admin.views import page
+from scale0.kernel import codes
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import is_identity
+from scale0.storage.rows import Token
+
+
+class TokenCommands:
+    """The commands, one method each."""
+
+    __slots__ = ("_access", "_management")
+
+    def __init__(self, management: Management, access: Access) -> None:
+        self._management = management
+        self._access = access
+        management.table.update(
+            {
+                "login": (VIEWER, self._login),
+                "logout": (VIEWER, self._logout),
+                "whoami": (VIEWER, self._whoami),
+                "issue_token": (ADMIN, self._issue),
+                "list_tokens": (ADMIN, self._list),
+                "revoke_token": (ADMIN, self._revoke),
+            }
+        )
+
+    def _login(self, call: Call) -> Done:
+        self._management.must_have_room()
+        admin, wall = call.admin, call.now.wall
+        # A token does not outlive itself by logging in again and again.
+        seconds = LOGIN_SECONDS if admin.expires is None else min(LOGIN_SECONDS, admin.expires - wall)
+        token = self._access.issue(admin.name, admin.role, seconds, call.now, call.step)
+        return Done({"token": token, "expires": wall + seconds, "role": admin.role}, changed=True)
+
+    def _logout(self, call: Call) -> Done:
+        mine = call.admin.digest
+        count = self._access.revoke(lambda row: row.digest == mine, call.step) if mine else 0
+        return Done({"revoked": count}, changed=count > 0)
+
+    def _whoami(self, call: Call) -> Done:
+        return Done({"name": call.admin.name, "role": call.admin.role, "expires": call.admin.expires})
+
+    def _issue(self, call: Call) -> Done:
+        self._management.must_have_room()
+        name, role, seconds = call.said.name, call.said.role or VIEWER, call.said.ttl or LOGIN_SECONDS
+        if name is None or not is_identity(name) or role not in RANKS or not 0 < seconds <= MAX_TOKEN_SECONDS:
+            raise Refusal(
+                codes.MALFORMED, "a token needs a name, a role (viewer, operator, admin) and a ttl in seconds"
+            )
+        token = self._access.issue(name, role, seconds, call.now, call.step)
+        result = {
+            "token": token,
+            "id": token_id(digest_of(token)),
+            "name": name,
+            "role": role,
+            "expires": call.now.wall + seconds,
+        }
+        return Done(result, after={"name": name, "role": role}, changed=True)
+
+    def _list(self, call: Call) -> Done:
+        alive = [row for row in self._access.tokens if row.expires_us >= call.now.wall * 1_000_000]
+        return Done(page(alive, lambda row: row.digest, token_row, call.said.limit, call.said.after))
+
+    def _revoke(self, call: Call) -> Done:
+        said = call.said
+        digest = digest_of(said.token) if said.token else None
+
+        def is_meant(row: Token) -> bool:
+            return row.digest == digest or row.name == said.name or token_id(row.digest) == said.token_id
+
+        count = self._access.revoke(is_meant, call.step)
+        if not count:
+            raise Refusal(codes.NO_SUCH_SERVICE, "no such token: give its name, its token_id, or the token itself")
+        return Done({"revoked": count}, after={"name": said.name or said.token_id, "revoked": count}, changed=True)
+
+
+def token_id(digest: str) -> str:
+    """What names a token in lists."""
+    return digest[:TOKEN_ID_CHARS]
+
+
+def token_row(row: Token) -> dict[str, Any]:
+    """A token as lists show it."""
+    return {"id": token_id(row.digest), "name": row.name, "role": row.role, "expires": row.expires_us / 1_000_000}

@@ -1,0 +1,237 @@
+"""Views: what a broker shows of its state, for discovery and management alike.
+
+Lives here: rows as plain data, paged. Never here: a change of anything. Invariant: a page is bounded, and the next one
+starts where it ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from scale0.broker.cluster.catalog import Directory
+from scale0.broker.cluster.peers import Peers
+from scale0.broker.core.config_document import Documents
+from scale0.broker.core.connections import Connections
+from scale0.broker.core.members import Member, Members
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.scheduler import Roster, Service
+from scale0.broker.core.state import BrokerState
+from scale0.kernel.clock import Now
+
+MAX_PAGE_ROWS: Final = 1_000
+"""Rows in one answer."""
+MAX_LRU_ROWS: Final = 100
+"""Backends of one service that are shown in their order."""
+
+Thing = TypeVar("Thing")
+Page = dict[str, Any]
+
+
+def page(
+    things: Iterable[Thing], key: Callable[[Thing], str], row: Callable[[Thing], Any], limit: int, after: str | None
+) -> Page:
+    """The first `limit` rows whose key is past `after`, in the order of keys."""
+    limit = max(1, min(limit, MAX_PAGE_ROWS))
+    rest = things if after is None else (thing for thing in things if key(thing) > after)
+    found = heapq.nsmallest(limit + 1, rest, key=key)
+    more = len(found) > limit
+    return {"items": [row(thing) for thing in found[:limit]], "next": key(found[limit - 1]) if more else None}
+
+
+class Views:
+    """Everything that can be looked at."""
+
+    __slots__ = (
+        "_connections",
+        "_directory",
+        "_documents",
+        "_members",
+        "_peers",
+        "_requests",
+        "_roster",
+        "_state",
+        "tasks",
+        "tasks_waiting",
+    )
+
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        peers: Peers,
+        roster: Roster,
+        requests: Requests,
+        documents: Documents,
+        directory: Directory,
+    ) -> None:
+        self._state = state
+        self._directory = directory
+        self._connections = connections
+        self._members = members
+        self._peers = peers
+        self._roster = roster
+        self._requests = requests
+        self._documents = documents
+        self.tasks: Callable[[], dict[str, int]] = dict
+        """How many tasks there are; the composition root says who counts."""
+        self.tasks_waiting: Callable[[], dict[str, tuple[int, bool]]] = dict
+        """By method: how many wait in memory, and whether the store has more."""
+
+    def ping(self, now: Now) -> dict[str, Any]:
+        """A sign of life."""
+        return {
+            "broker": self._state.identity,
+            "owner": self._state.owner,
+            "boot": f"{self._state.boot:x}",
+            "state": self._state.duty,
+            "time": now.wall,
+            "config_version": self._documents.version,
+        }
+
+    def status(self, now: Now, version: str) -> dict[str, Any]:
+        """The broker on one page."""
+        tally = self._requests.tally
+        roles: dict[str, int] = {}
+        for role, _ in self._members.by_name:
+            roles[role] = roles.get(role, 0) + 1
+        return {
+            "broker": self._state.identity,
+            "version": version,
+            "state": self._state.duty,
+            "draining": self._state.told_to_drain,
+            "standby_for": self._state.config.standby_for,
+            "group": self._state.config.group,
+            "time": now.wall,
+            "uptime": now.mono - self._state.started,
+            "config_version": self._documents.version,
+            "config_hash": self._documents.hash,
+            "heartbeat_interval": self._state.interval,
+            "connections": len(self._connections),
+            "clients": roles,
+            "services": sum(bool(service.backends) for service in self._roster.services.values()),
+            "requests": {
+                "waiting": sum(map(len, self._requests.queues.values())),
+                "under_way": len(self._requests.under_way),
+                "answered": tally.total_answered,
+                "failed": tally.total_failed,
+            },
+            "tasks": self.tasks(),
+            "error_clients": len(self._connections.banned(now)),
+            "full": self._state.full,
+            "counters": dict(self._state.counters),
+            "endpoints": self._state.endpoints,
+        }
+
+    def services(self, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
+        """Every service that somebody offers or waits for, here or at a broker that we hear."""
+        names = {name for name, service in self._roster.services.items() if service.backends}
+        names.update(name for peer in self._peers.alive() for name in peer.table.offered)
+        names.update(self._directory.services)
+        names.update(self._requests.queues)
+        return page(names, str, self._service, limit, after)
+
+    def rates(self, limit: int, after: str | None) -> Page:
+        """What was done for each service since the start, for those who make rates of it."""
+        totals = self._requests.tally.totals()
+        return page(totals, str, lambda name: totals[name].row(name), limit, after)
+
+    def queues(self, now: Now, limit: int, after: str | None) -> Page:
+        """Each service's backends in the order in which they are handed work, and what waits for them."""
+        waiting = self.tasks_waiting()
+        names = {name for name, service in self._roster.services.items() if service.backends}
+        names.update(self._requests.queues, waiting)
+        return page(names, str, lambda name: self._queue(name, waiting.get(name), now), limit, after)
+
+    def _queue(self, name: str, tasks: tuple[int, bool] | None, now: Now) -> dict[str, Any]:
+        service = self._roster.services.get(name) or Service(name)
+        first = heapq.nsmallest(MAX_LRU_ROWS, service.backends, key=lambda one: (one.busy >= one.slots, one.stamp))
+        queue = self._requests.queues.get(name)
+        oldest = queue.oldest() if queue is not None else None
+        return {
+            "service": name,
+            "waiting": len(self._requests.queues.get(name, ())),
+            "oldest_seconds": None if oldest is None else now.mono - oldest.accepted,
+            "backends": len(service.backends),
+            "slots": sum(one.slots for one in service.backends),
+            "busy": sum(one.busy for one in service.backends),
+            "lru": [{"identity": one.identity, "slots": one.slots, "busy": one.busy} for one in first],
+            "tasks_queued": None if tasks is None else tasks[0],
+            "tasks_more": tasks is not None and tasks[1],
+        }
+
+    def clients(self, now: Now, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
+        """Every client with an identity."""
+        return page(self._members.by_name.values(), client_key, lambda m: self._client(m, now), limit, after)
+
+    def brokers(self, now: Now) -> Page:
+        """This broker, and all that it knows of."""
+        state = self._state
+        row = {
+            "broker": state.identity,
+            "group": state.config.group,
+            "state": state.shown,
+            "standby_for": state.config.standby_for,
+            "services": state.config.services,
+            "endpoints": state.endpoints,
+            "config_version": self._documents.version,
+            "load": float(len(self._members.by_name)),
+            "age": 0.0,
+        }
+        others = [{name: each[name] for name in row} for each in self._peers.rows(now) if each["broker"]]
+        return {"items": [row, *others], "next": None}
+
+    def peers(self, now: Now) -> Page:
+        """The brokers that this one knows, or should."""
+        return {"items": self._peers.rows(now), "next": None}
+
+    def error_clients(self, now: Now, limit: int, after: str | None) -> Page:
+        """Those that are ignored now."""
+
+        def row(one: Any) -> dict[str, Any]:
+            name, door, account = one
+            left = (account.banned_until or now.mono) - now.mono
+            return {"client": name, "socket": door, "ends_in": left, "bad": account.bad}
+
+        return page(self._connections.banned(now), lambda one: one[0], row, limit, after)
+
+    def _service(self, name: str) -> dict[str, Any]:
+        service = self._roster.services.get(name) or Service(name)
+        here = [(backend.slots, backend.busy) for backend in service.backends]
+        there = [
+            (peer.identity, peer.table.offered[name]) for peer in self._peers.alive() if name in peer.table.offered
+        ]
+        known = {self._state.identity, *self._peers.by_name}
+        afar = [identity for identity in self._directory.where(name) if identity not in known]
+        return {
+            "service": name,
+            "backends": len(here) + sum(offer.backends for _, offer in there),
+            "slots": sum(slots for slots, _ in here) + sum(offer.slots for _, offer in there),
+            "busy": sum(busy for _, busy in here) + sum(offer.busy for _, offer in there),
+            "waiting": len(self._requests.queues.get(name, ())),
+            "where": [*([self._state.identity] if here else []), *sorted([*(name for name, _ in there), *afar])],
+        }
+
+    def _client(self, member: Member, now: Now) -> dict[str, Any]:
+        backend = member.backend
+        return {
+            "identity": member.identity,
+            "role": member.role,
+            "services": list(member.services),
+            "slots": backend.slots if backend else 0,
+            "busy": backend.busy if backend else 0,
+            "age": now.mono - member.connection.heard,
+            "since": member.joined_wall,
+            "heartbeat_interval": member.interval,
+            "config_version": member.config_version,
+            "protocol": member.protocol,
+            "tasks": len(backend.tasks) if backend else 0,
+            "status": member.status,
+        }
+
+
+def client_key(member: Member) -> str:
+    """What orders clients in lists."""
+    return f"{member.identity} {member.role}"

@@ -1,0 +1,1 @@
+"""Brokers among each other: peers, replication, failover and forwarding."""

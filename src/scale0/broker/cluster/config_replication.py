@@ -1,0 +1,304 @@
+"""How the network document spreads from broker to broker, and what happens when there are two (PROTOCOL 7).
+
+Lives here: who is asked for a newer document, what an asker gets, which of two wins, and joining. Never here: who may
+change it (management), or clients' parts of it (documents). Invariants: nobody goes back to an older one; of two of one
+version the larger hash wins everywhere; the loser is kept in the history, and both sides record the conflict; nothing
+is taken that was not checked whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from scale0.broker.cluster.peer import Peer
+from scale0.broker.cluster.peers import Peers
+from scale0.broker.core.config_document import Documents
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.members import Members
+from scale0.broker.core.state import ACTIVE, JOINING, BrokerState
+from scale0.config import NetworkDocument, check_document, digest, parse
+from scale0.history.events.changes import ConfigConflict
+from scale0.history.events.sources import BrokerStateChanged
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Question, Step
+from scale0.kernel.errors import ConfigError, Refusal
+from scale0.kernel.log_context import about
+from scale0.storage.rows import Document, PutDocument, ReadDocument, ReadDocuments
+from scale0.transport.core import messages
+
+BROKER_ROLE: Final = "broker"
+JSON: Final = "json"
+MAX_TOLD: Final = 1_000
+"""Conflicts that are recorded, and losers that are kept, in one life of a broker."""
+
+ANSWER_INTERVALS: Final = 0.5
+"""Of heartbeats: the next one that tells of it is asked, too, if the first did not answer."""
+AFTER_ALL_HASHES: Final = "~"
+VERSION_FRAMES: Final = 3
+CONFIG_FRAMES: Final = 4
+PUBLISHED: Final = "config_sub"
+"""In place of a broker's name: a publisher does not say who it is."""
+
+log = logging.getLogger("scale0.spread")
+
+Rank = tuple[int, str]
+"""(version, hash): of two documents the larger one wins."""
+
+
+class Spread:
+    """The words between brokers that are about configuration."""
+
+    __slots__ = ("_asked", "_documents", "_members", "_peers", "_state", "_told")
+
+    def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
+        self._state = state
+        self._documents = documents
+        self._members = members
+        self._peers = peers
+        self._asked: tuple[float, Rank] | None = None
+        """When somebody was last asked, and for what: many tell of a change at once, and one copy of it is enough."""
+        self._told: set[tuple[Rank, Rank]] = set()
+        """Conflicts that were recorded: each is told once."""
+
+    @property
+    def rank(self) -> Rank:
+        """Of what we hold; a broker that is joining holds nothing yet."""
+        return (0, "") if self._state.state == JOINING else (self._documents.version, self._documents.hash)
+
+    def heard(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+        """A peer told its version: a newer one is asked for."""
+        theirs = (peer.config_version, peer.config_hash)
+        if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
+            return
+        if self._asked is not None and self._asked[1] == theirs and now.mono - self._asked[0] < self._patience:
+            return
+        if peer.asked is None:  # otherwise it did not answer before, and nobody waits for it
+            self._asked = (now.mono, theirs)
+        self._ask(peer, connection, now, step)
+
+    @property
+    def _patience(self) -> float:
+        """How long one broker that was asked is waited for before another is."""
+        return ANSWER_INTERVALS * self._state.interval
+
+    def _ask(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+        peer.asked = now.mono
+        version, hash_ = self.rank
+        said = messages.PeerCheckConfig(
+            config_type=JSON,
+            identity=self._state.identity,
+            config_version=version or None,
+            config_hash=hash_ or None,
+            role=BROKER_ROLE,
+        )
+        step.send(connection, ("CHECKCONFIG", said))
+
+    def check_config(
+        self, connection: Connection, said: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """CHECKCONFIG of a broker: the whole document, if it is not the one that it has."""
+        if said.role != BROKER_ROLE:
+            raise Refusal(codes.NOT_ALLOWED, "on this socket CHECKCONFIG is for brokers: say role broker")
+        if self._state.state == JOINING:
+            raise Refusal(codes.NOT_SERVING, "this broker is joining, too")
+        theirs = (said.version or 0, said.config_hash or "")
+        if theirs == self.rank or theirs[0] > self.rank[0]:
+            self._ack(connection, theirs, step)
+        elif not theirs[0] or connection.peer is None:
+            self._give(connection, False, step)
+        else:
+            # Whether ours descends from theirs, our own history knows.
+            ask = ReadDocument(version=theirs[0], hash=theirs[1])
+            step.ask(Question(ask, partial(self._compared, connection, connection.peer, theirs)))
+        if connection.peer is not None and theirs > self.rank:
+            connection.peer.config_version, connection.peer.config_hash = theirs
+            self.heard(connection.peer, connection, now, step)
+
+    def _compared(
+        self, connection: Connection, peer: Peer, theirs: Rank, found: Document | None, now: Now, step: Step
+    ) -> None:
+        """If theirs is not in our history: does the history not reach back so far, or did it take another way?"""
+        if found is not None or self._documents.document.parent == theirs[1]:
+            self._give(connection, False, step)
+        else:
+            ask = ReadDocuments(limit=1, before_version=theirs[0], before_hash=AFTER_ALL_HASHES)
+            step.ask(Question(ask, partial(self._forked, connection, peer, theirs)))
+
+    def _forked(
+        self, connection: Connection, peer: Peer, theirs: Rank, older: Sequence[Document], now: Now, step: Step
+    ) -> None:
+        """A history that skipped some versions cannot tell: then it is a conflict, because one too many is no harm."""
+        if older:
+            self._conflict(peer, theirs, step)
+        self._give(connection, bool(older), step)
+
+    def _give(self, connection: Connection, conflict: bool, step: Step) -> None:
+        said = messages.PeerConfig(
+            identity=self._state.identity,
+            config_type=JSON,
+            config_version=self._documents.version,
+            config_hash=self._documents.hash,
+            conflict=conflict,
+        )
+        step.promise(connection, ("CONFIG", said, self._documents.body))
+
+    def _ack(self, connection: Connection, rank: Rank, step: Step) -> None:
+        said = messages.ConfigAck(identity=self._state.identity, config_version=rank[0], config_hash=rank[1])
+        step.promise(connection, ("CONFIGACK", said))
+
+    def config(
+        self, connection: Connection, said: messages.PeerConfig, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """CONFIG of a broker: taken if it is newer, kept if it lost."""
+        peer = connection.peer
+        assert peer is not None  # it said HELLO
+        body = bodies[0] if bodies else b""
+        self._asked = None  # that was an answer, whatever it is worth
+        document = self._read(said, body)
+        peer.asked = None
+        self._weigh(peer, document, body, said, now, step)
+
+    def published(self, frames: Sequence[bytes], now: Now, step: Step) -> None:
+        """What a source of `config_sub_ports` says: a document, or which one it has. Nobody is there to be refused."""
+        if len(frames) == VERSION_FRAMES and frames[0] == b"version":
+            if (int.from_bytes(frames[1][:8], "big"), text_of(frames[2])) > self.rank:
+                self._ask_all(now, step)
+        elif len(frames) == CONFIG_FRAMES and frames[0] == b"config":
+            version, hash_ = int.from_bytes(frames[1][:8], "big"), text_of(frames[2])
+            said = messages.PeerConfig(
+                identity="", config_type=JSON, config_version=version, config_hash=hash_, conflict=False
+            )
+            try:
+                document = self._read(said, frames[3])
+            except Refusal as refusal:
+                self._state.count("config_sub_refused")
+                log.debug(
+                    "a document that was published cannot be used: %s",
+                    refusal.message,
+                    extra=about(config=hash_, version=version),
+                )
+                return
+            self._weigh(None, document, frames[3], said, now, step)
+        else:
+            self._state.count("config_sub_refused")
+
+    def _ask_all(self, now: Now, step: Step) -> None:
+        """Somebody has a newer one: one of our peers may have it by now."""
+        for peer in self._peers.alive():
+            link = peer.link
+            if link is not None and (peer.asked is None or now.mono - peer.asked >= self._state.interval):
+                self._ask(peer, link, now, step)
+
+    def _weigh(
+        self,
+        peer: Peer | None,
+        document: NetworkDocument,
+        body: bytes,
+        said: messages.PeerConfig,
+        now: Now,
+        step: Step,
+    ) -> None:
+        rank, own = (document.version, said.config_hash), self.rank
+        if rank == own:
+            return
+        forked = said.conflict or rank[0] == own[0] or (rank[0] == own[0] + 1 and document.parent != own[1])
+        if own[0] and forked:
+            self._settle(peer, document, body, rank, now, step)
+        if rank > self.rank:
+            self._documents.take(document, body, name_of(peer), list(self._members.by_name.values()), now, step)
+            self._joined(step)
+
+    def _settle(
+        self, peer: Peer | None, document: NetworkDocument, body: bytes, rank: Rank, now: Now, step: Step
+    ) -> None:
+        """Two lines of documents: the loser is kept, wherever it was made."""
+        if rank > self.rank:
+            # Its history shall have ours, too.
+            if peer is not None and peer.link is not None:
+                self._give(peer.link, True, step)
+            self._conflict(peer, rank, step)
+            return
+        row = msgspec.structs.replace(
+            self._documents.row(name_of(peer), now),
+            version=rank[0],
+            hash=rank[1],
+            parent=document.parent,
+            body=body,
+            current=False,
+        )
+        step.ask(Question(ReadDocument(version=rank[0], hash=rank[1]), partial(self._keep, peer, row)))
+
+    def _keep(self, peer: Peer | None, lost: PutDocument, found: Document | None, now: Now, step: Step) -> None:
+        """A document that lost: into the history and on to the others, once."""
+        del now
+        if found is not None or len(self._told) >= MAX_TOLD:
+            return
+        step.write(lost)
+        self._conflict(peer, (lost.version, lost.hash), step)
+        said = messages.PeerConfig(
+            identity=self._state.identity,
+            config_type=JSON,
+            config_version=lost.version,
+            config_hash=lost.hash,
+            conflict=True,
+        )
+        for other in self._peers.alive():
+            if other is not peer and other.link is not None:
+                step.promise(other.link, ("CONFIG", said, lost.body))
+
+    def _conflict(self, peer: Peer | None, theirs: Rank, step: Step) -> None:
+        ours = self.rank
+        pair = (min(ours, theirs), max(ours, theirs))
+        if pair in self._told or len(self._told) >= MAX_TOLD:
+            return
+        self._told.add(pair)
+        winner, loser = pair[1], pair[0]
+        step.record(ConfigConflict(version=winner[0], hash=winner[1], other_hash=loser[1], identity=name_of(peer)))
+
+    def acknowledged(
+        self, connection: Connection, said: messages.ConfigAck, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """CONFIGACK of a broker: it has nothing newer."""
+        del said, now, step
+        self._asked = None
+        if connection.peer is not None:
+            connection.peer.asked = None
+
+    def _read(self, said: messages.PeerConfig, body: bytes) -> NetworkDocument:
+        """The document, whole and right; anything else is refused, and nothing changes."""
+        if digest(body) != said.config_hash:
+            raise Refusal(codes.MALFORMED, "the document is not the one of that hash")
+        try:
+            document = parse(body, JSON, NetworkDocument)
+        except ConfigError as error:
+            raise Refusal(codes.MALFORMED, f"the document cannot be read: {error}") from error
+        if document.version != said.config_version:
+            raise Refusal(codes.MALFORMED, "the document is not of that version")
+        faults = check_document(document)
+        if faults:
+            raise Refusal(codes.MALFORMED, f"the document is wrong: {faults[0]}")
+        if self._state.state != JOINING and document.network != self._documents.document.network:
+            raise Refusal(codes.NOT_ALLOWED, f"this is the network {self._documents.document.network}")
+        return document
+
+    def _joined(self, step: Step) -> None:
+        """A broker that has a configuration serves."""
+        if self._state.state == JOINING:
+            self._state.state = ACTIVE
+            step.record(BrokerStateChanged(identity=self._state.identity, before=JOINING, after=self._state.shown))
+
+
+def name_of(peer: Peer | None) -> str:
+    """Who said it."""
+    return PUBLISHED if peer is None else peer.identity
+
+
+def text_of(frame: bytes) -> str:
+    """A hash as it came; whatever is not ASCII equals none."""
+    return frame[:64].decode("ascii", "replace")

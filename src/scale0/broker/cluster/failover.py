@@ -1,0 +1,182 @@
+"""Who serves a client whose broker is gone, or does not serve what it offers (PROTOCOL 2.1).
+
+Lives here: NEEDBROKER, and every CHANGEBROKER. Never here: who is alive (`peers`). Invariants: nobody is sent to a
+broker that is not heard, not active, or does not serve what is wanted; many who ask at once are spread over brokers and
+over time; a standby sends everybody to the active broker of its pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from scale0.broker.cluster.peer import Peer
+from scale0.broker.cluster.peers import Peers
+from scale0.broker.core.config_document import Documents
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.members import DOUBT_SECONDS, Members
+from scale0.broker.core.state import ACTIVE, STANDBY, BrokerState
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import MAX_IDENTITY_CHARS
+from scale0.transport.core import messages
+
+HEARD_INTERVALS: Final = 1.5
+"""A broker that was heard so lately is believed to be there, whatever one client says."""
+ASKED_SECONDS: Final = 30.0
+"""Who asks again within this time is believed."""
+LATE_INTERVALS: Final = 0.25
+"""How much later than the silence of its active broker is judged a standby is come to, at most."""
+MAX_ASKED: Final = 100_000
+"""Clients that asked, and are remembered."""
+
+
+class Target(NamedTuple):
+    """A broker that could serve somebody."""
+
+    identity: str
+    group: str
+    endpoints: Mapping[str, str]
+    load: float
+
+
+class Failover:
+    """Sends clients where they are served."""
+
+    __slots__ = ("_asked", "_documents", "_members", "_peers", "_state")
+
+    def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
+        self._state = state
+        self._documents = documents
+        self._members = members
+        self._peers = peers
+        self._asked: dict[tuple[str, str], float] = {}
+        """By client and broker: when it said that it hears nothing of it."""
+
+    def need_broker(
+        self, connection: Connection, said: messages.NeedBroker, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """NEEDBROKER: is it really gone? Then who else?"""
+        preferred = said.preferred_broker or ""
+        identity = said.identity or connection.name
+        there = self._peers.by_name.get(preferred)
+        is_new = connection.member is None  # others are called home in their turn
+        is_there = there is not None and is_new and self._is_there(there, said.services, now)
+        if there is not None and is_there and self._first_time(identity, there, now):
+            self.tell(connection, target_of(there), self._wait(), step)
+            return
+        # Whoever has been taken in here already stays, if it can.
+        own = None if connection.member is None else self._own(said.services)
+        # Whoever is here although we pass everybody on shall go to the active one, whatever it thinks of it.
+        without = set() if self._state.passes_on and not is_new else {preferred} - {self._state.identity}
+        target = own or self.choose(said.services, without, self._group_of(preferred))
+        if target is not None:
+            self.tell(connection, target, self._wait(), step)
+        elif there is not None and self._state.standby and preferred == self._state.config.standby_for:
+            # Soon we know whether it is gone. Then this is the place to be.
+            self.tell(connection, self._ourselves(), self._until_known(there, now), step)
+        else:
+            raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
+
+    def send_on(self, connection: Connection, services: Sequence[str], spread: float, step: Step) -> bool:
+        """CHANGEBROKER to another broker that serves these, within so many seconds; False: there is none."""
+        target = self.choose(services, {self._state.identity})
+        if target is not None:
+            self.tell(connection, target, self._state.chance.random() * spread, step)
+        return target is not None
+
+    def choose(self, services: Sequence[str], without: set[str], home: str | None = None) -> Target | None:
+        """The least loaded broker that serves these: of the client's group, then of each fallback group in order."""
+        active = self._active(services) if self._state.passes_on else None
+        if active is not None and active.identity not in without:
+            return target_of(active)
+        groups = {group.name: group.fallback_groups for group in self._documents.document.group_config}
+        ours = self._state.group
+        first = ours if home is None else home
+        for name in dict.fromkeys((first, *groups.get(first, ()), ours, *groups.get(ours, ()))):
+            found = [one for one in self._candidates(name, services) if one.identity not in without]
+            if found:
+                best = min(found, key=lambda one: (one.load, self._state.chance.random()))
+                peer = self._peers.by_name.get(best.identity)
+                if peer is not None:
+                    # Until its next heartbeat tells: otherwise all who ask meanwhile would go to the same one.
+                    peer.load += 1
+                return best
+        return None
+
+    def _active(self, services: Sequence[str]) -> Peer | None:
+        """The active broker of our pair, if it serves these."""
+        peer = self._peers.by_name.get(self._state.config.standby_for)
+        return peer if peer is not None and peer.serves and serves(peer.services, services) else None
+
+    def _group_of(self, broker: str) -> str | None:
+        """The group that this broker is in, as far as we know."""
+        peer = self._peers.by_name.get(broker)
+        if peer is not None:
+            return peer.group
+        groups = self._documents.document.group_config
+        return next((group.name for group in groups if any(one.identity == broker for one in group.brokers)), None)
+
+    def _candidates(self, group: str, services: Sequence[str]) -> Iterator[Target]:
+        own = self._own(services)
+        if own is not None and own.group == group:
+            yield own
+        for peer in self._peers.alive():
+            if peer.group == group and (peer.serves or self._relieves(peer)) and serves(peer.services, services):
+                yield target_of(peer)
+
+    def _relieves(self, peer: Peer) -> bool:
+        """True if it is our standby, and we drain: it serves as soon as it hears that, before anybody gets there."""
+        return self._state.told_to_drain and peer.standby_for == self._state.identity and peer.state == STANDBY
+
+    def _own(self, services: Sequence[str]) -> Target | None:
+        """Ourselves, if we serve these now."""
+        state = self._state
+        if state.shown != ACTIVE or state.draining or not serves(state.config.services, services):
+            return None
+        return self._ourselves()
+
+    def _ourselves(self) -> Target:
+        state = self._state
+        return Target(state.identity, state.group, state.endpoints, float(len(self._members.by_name)))
+
+    def _is_there(self, peer: Peer, services: Sequence[str], now: Now) -> bool:
+        lately = now.mono - peer.heard <= HEARD_INTERVALS * self._state.interval
+        return lately and peer.serves and serves(peer.services, services)
+
+    def _first_time(self, identity: str, peer: Peer, now: Now) -> bool:
+        key = (identity[:MAX_IDENTITY_CHARS], peer.identity)
+        before = self._asked.get(key)
+        if len(self._asked) >= MAX_ASKED:
+            self._asked = {who: at for who, at in self._asked.items() if now.mono - at < ASKED_SECONDS}
+        if len(self._asked) < MAX_ASKED:
+            self._asked[key] = now.mono
+        # What was said of it before it came back is about another life of it.
+        return before is None or before < peer.back_at or now.mono - before >= ASKED_SECONDS
+
+    def _until_known(self, peer: Peer, now: Now) -> float:
+        """How long until its silence is judged, and a little longer: who comes too early is sent round once more."""
+        state = self._state
+        known = peer.heard + state.interval * state.liveness + DOUBT_SECONDS
+        return max(0.0, known - now.mono) + LATE_INTERVALS * state.interval * (1.0 + state.chance.random()) / 2
+
+    def _wait(self) -> float:
+        return self._state.chance.random() * self._state.interval
+
+    def tell(self, connection: Connection, target: Target, after: float, step: Step) -> None:
+        said = messages.ChangeBroker(
+            broker=target.identity, group=target.group, endpoints=dict(target.endpoints), preferred=True, after=after
+        )
+        step.send(connection, ("CHANGEBROKER", said))
+
+
+def target_of(peer: Peer) -> Target:
+    """A peer as somebody to go to."""
+    return Target(peer.identity, peer.group, peer.endpoints, peer.load)
+
+
+def serves(offered: Sequence[str] | str, wanted: Sequence[str]) -> bool:
+    """True if a broker serves all of these."""
+    return offered == "all" or set(wanted) <= set(offered)

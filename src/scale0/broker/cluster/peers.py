@@ -1,0 +1,400 @@
+"""Peers: the other brokers, as far as they told (PROTOCOL 7).
+
+Lives here: whom to dial, HELLO and HEARTBEAT, and who of them is alive. Never here: what a configuration is worth
+(`spread`), or anything about clients. Invariants: a peer is one record however many connections lead to it; it is alive
+while any of these was heard within the liveness time, by the monotonic clock; nobody is believed before HELLO.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from msgspec import structs
+
+from scale0.broker.cluster.peer import UNKNOWN, Peer
+from scale0.broker.cluster.topology import listed_of, neighbours_of
+from scale0.broker.core.config_document import Documents
+from scale0.broker.core.connections import Connection, Connections, Speaker
+from scale0.broker.core.members import DOUBT_SECONDS, Members
+from scale0.broker.core.state import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY, BrokerState
+from scale0.config import Endpoints
+from scale0.config.value_types import is_curve_key, is_endpoint
+from scale0.history.events.sources import PeerJoined, PeerLost
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import MAX_IDENTITY_CHARS, is_identity, is_service_name
+from scale0.transport.core import messages
+from scale0.transport.core.address_book import SERVER_KEY
+
+MAX_PEERS: Final = 1_000
+"""Brokers that one broker knows; for one more, the one that was lost longest ago is forgotten."""
+MAX_SOUGHT: Final = 20
+"""Brokers far away that one broker is connected to at a time."""
+REST_SECONDS: Final = 60.0
+"""How long an address is not dialed that leads to ourselves, to a broker with a better line, or to a namesake."""
+STATES: Final = frozenset({JOINING, ACTIVE, DRAINING, STANDBY, DISABLED})
+
+Heard = Callable[[Peer, Connection, Now, Step], None]
+
+
+class Peers:
+    """All of them."""
+
+    __slots__ = (
+        "_connections",
+        "_documents",
+        "_lines",
+        "_members",
+        "_rests",
+        "_sought",
+        "_state",
+        "by_name",
+        "on_gone",
+        "on_heard",
+        "on_lost",
+        "speaker",
+    )
+
+    def __init__(self, state: BrokerState, connections: Connections, documents: Documents, members: Members) -> None:
+        self._state = state
+        self._connections = connections
+        self._documents = documents
+        self._members = members
+        self.by_name: dict[str, Peer] = {}
+        self._lines: dict[str, Connection] = {}
+        """What we dialed, by endpoint."""
+        self._rests: dict[str, float] = {}
+        """Endpoints that are not dialed, and until when."""
+        self._sought: dict[str, float] = {}
+        """Brokers that are no neighbours, and until when they are known all the same."""
+        self.speaker: Speaker | None = None
+        """How connections are packed; the composition root says."""
+        self.on_gone: Callable[[Connection, Now, Step], None] = lambda *_: None
+        """Told of a connection that leads to nobody any more."""
+        self.on_lost: Callable[[Peer, Now, Step], None] = lambda *_: None
+        """Told of a broker that is not heard any more."""
+        self.on_heard: Sequence[Heard] = ()
+        """Told of everybody who told something of itself, in this order."""
+
+    # Dialing.
+
+    def start(self, now: Now, step: Step) -> None:
+        """Dial, and begin to beat."""
+        self._beat(None, now, step)
+
+    def dial(self, now: Now, step: Step) -> None:
+        """Have a connection to everybody whom we should know, and to nobody else."""
+        self._rests = {endpoint: until for endpoint, until in self._rests.items() if now.mono < until}
+        self._sought = {identity: until for identity, until in self._sought.items() if now.mono < until}
+        wanted = self._wanted()
+        for endpoint in sorted(wanted - self._lines.keys()):
+            assert self.speaker is not None
+            line = self._connections.open(DIALED, endpoint.encode(), self.speaker, now)
+            if line is None:
+                return
+            self._lines[endpoint] = line
+            step.dial(endpoint)
+        for endpoint in sorted(self._lines.keys() - wanted):
+            self._hang_up(endpoint, now, step)
+
+    def seek(self, identity: str, until: float) -> None:
+        """Know this broker for a while, wherever it is: somebody wants what it offers."""
+        if identity in self._sought or len(self._sought) < MAX_SOUGHT:
+            self._sought[identity] = until
+
+    def _wanted(self) -> set[str]:
+        """The file's peers; and those whom the document has us know, unless they are reached already."""
+        out = set(self._state.config.peers)
+        reached = {line.peer.identity for at, line in self._lines.items() if line.peer is not None and at in out}
+        if self._state.state != JOINING:
+            document = self._documents.document
+            for broker in (
+                *neighbours_of(document, self._state.group, self._state.identity),
+                *listed_of(document, self._sought),
+            ):
+                if broker.endpoints.peer and broker.identity not in reached | {self._state.identity}:
+                    out.add(broker.endpoints.peer)
+        return out - self._rests.keys() - {self._state.endpoints.get(PEER, "")}
+
+    def _hang_up(self, endpoint: str, now: Now, step: Step) -> None:
+        line = self._lines.pop(endpoint)
+        self._detach(line, now, step)
+        self._connections.forget(line)
+        step.hang_up(endpoint)
+
+    def _rest(self, line: Connection, now: Now, step: Step) -> None:
+        """This address is of no use for now."""
+        endpoint = line.routing_id.decode()
+        self._rests[endpoint] = now.mono + REST_SECONDS
+        if endpoint in self._lines:
+            self._hang_up(endpoint, now, step)
+
+    # Words.
+
+    def hello(self, connection: Connection, said: messages.Hello, _: Sequence[bytes], now: Now, step: Step) -> None:
+        """HELLO: who it is. One that dialed us is told who we are."""
+        self._check(said)
+        if self._state.keys is not None:
+            self._state.keys.check(connection.door, connection.user_id, said.identity)
+        if said.identity == self._state.identity:
+            self._met_ourselves(connection, now, step)
+            return
+        if connection.door == PEER and connection.peer is not None and connection.peer.identity != said.identity:
+            raise Refusal(codes.IN_USE, f"this is the connection of {connection.peer.identity}")
+        peer = self.by_name.get(said.identity) or self._new(said.identity)
+        self._attach(peer, connection, now, step)
+        # Whatever was said before, it begins anew.
+        peer.asked, peer.tabled, peer.keyed, peer.back = None, False, False, False
+        peer.table.renew()
+        connection.batch = said.batch
+        peer.group = said.group
+        peer.endpoints = {name: said.endpoints[name] for name in Endpoints.__struct_fields__ if name in said.endpoints}
+        peer.services = said.services if isinstance(said.services, str) else tuple(said.services)
+        peer.standby_for = said.standby_for[:MAX_IDENTITY_CHARS]
+        self._note(peer, said.state, said.config_version, said.config_hash, now)
+        if peer.lost:
+            peer.lost = False
+            step.record(PeerJoined(identity=peer.identity, group=peer.group, state=peer.state))
+        if connection.door == PEER:
+            self.greet(connection, now, step)
+        self._tell(peer, connection, now, step)
+
+    def heartbeat(
+        self, connection: Connection, said: messages.PeerHeartbeat, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """HEARTBEAT: how it is."""
+        peer = connection.peer
+        if peer is None or peer.lost:
+            step.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason="say HELLO first")))
+            return
+        self._note(peer, said.state, said.config_version, said.config_hash or peer.config_hash, now)
+        peer.load = said.load if math.isfinite(said.load) and said.load > 0 else 0.0
+        self._tell(peer, connection, now, step)
+
+    def _tell(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+        for heard in self.on_heard:
+            heard(peer, connection, now, step)
+
+    def force(
+        self, connection: Connection, _said: messages.ForceNegotiate, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """FORCENEGOTIATE: it does not know us (any more)."""
+        self.greet(connection, now, step)
+
+    def refused(
+        self, connection: Connection, said: messages.DisconnectError, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """DISCONNECTERROR: it wants nothing of us now. The next beat tries again, unless another has our name there."""
+        self._state.count("peers_refused_us")
+        if said.code == codes.IN_USE and connection.door == DIALED:
+            self._rest(connection, now, step)
+        else:
+            self._detach(connection, now, step)
+
+    def greet(self, connection: Connection, now: Now, step: Step) -> None:
+        """Say HELLO."""
+        state = self._state
+        said = messages.Hello(
+            identity=state.identity,
+            group=state.config.group,
+            state=state.shown,
+            services=state.config.services if isinstance(state.config.services, str) else list(state.config.services),
+            endpoints=state.endpoints,
+            config_version=0 if state.state == JOINING else self._documents.version,
+            config_hash="" if state.state == JOINING else self._documents.hash,
+            time=now.wall,
+            batch=True,
+            standby_for=state.config.standby_for,
+        )
+        step.send(connection, ("HELLO", said))
+
+    def greet_all(self, now: Now, step: Step) -> None:
+        """What we say of ourselves has changed."""
+        for peer in self.by_name.values():
+            if peer.link is not None:
+                self.greet(peer.link, now, step)
+
+    def tell_version(self, now: Now, step: Step) -> None:
+        """There is a newer network document, once it is stored: whoever has an older one asks for it at once."""
+        for peer in self.by_name.values():
+            if peer.link is not None and peer.config_version < self._documents.version:
+                step.promise(peer.link, ("HEARTBEAT", self._alive_words(now)))
+
+    def tell_state(self, now: Now, step: Step) -> None:
+        """This broker's state has changed: whoever sends clients here shall know it now."""
+        for peer in self.by_name.values():
+            if peer.link is not None:
+                self._say_alive(peer.link, now, step)
+
+    def server_key(self, endpoint: str) -> str:
+        """The key that the broker at an endpoint is said to have, by itself or by the document; blank: none."""
+        said = [peer.endpoints for peer in self.by_name.values()]
+        for group in self._documents.document.group_config:
+            said += [structs.asdict(broker.endpoints) for broker in group.brokers if broker.endpoints.server_key]
+        return next((one.get(SERVER_KEY, "") for one in said if endpoint in one.values()), "")
+
+    def gone(self, connection: Connection, now: Now, step: Step) -> None:
+        """The socket says that nobody is there. What we dialed is dialed on."""
+        self.ignore(connection, now, step)
+        if connection.door == PEER:
+            self._connections.forget(connection)
+
+    def ignore(self, connection: Connection, now: Now, step: Step) -> None:
+        """Nothing that comes over this connection is heard for now, so nothing is expected of it either."""
+        self._detach(connection, now, step)
+
+    def alive(self) -> Iterator[Peer]:
+        """Those that are heard."""
+        return (peer for peer in self.by_name.values() if not peer.lost)
+
+    def rows(self, now: Now) -> list[dict[str, Any]]:
+        """Everybody that we know or should know, for those who look."""
+        out = [
+            {
+                "broker": peer.identity,
+                "group": peer.group,
+                "state": peer.shown,
+                "standby_for": peer.standby_for,
+                "services": peer.services if isinstance(peer.services, str) else list(peer.services),
+                "endpoints": peer.endpoints,
+                "endpoint": peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, ""),
+                "config_version": peer.config_version,
+                "config_hash": peer.config_hash,
+                "load": peer.load,
+                "age": now.mono - peer.heard if peer.heard else None,
+            }
+            for peer in sorted(self.by_name.values(), key=lambda peer: peer.identity)
+        ]
+        silent = sorted(endpoint for endpoint, line in self._lines.items() if line.peer is None)
+        return out + [{"broker": "", "state": UNKNOWN, "endpoint": endpoint} for endpoint in silent]
+
+    # Life.
+
+    def _beat(self, _: None, now: Now, step: Step) -> None:
+        """Every interval: who is missed, and a sign of life for everybody."""
+        for peer in list(self.alive()):
+            self.look(peer, now)
+        if self._state.state != DISABLED:
+            self.dial(now, step)
+            for line in self._lines.values():
+                if line.peer is None:
+                    self.greet(line, now, step)
+                elif line.peer.link is line:
+                    self._say_alive(line, now, step)
+            for peer in self.by_name.values():
+                if peer.calls is not None and peer.link is peer.calls:
+                    self._say_alive(peer.calls, now, step)
+        self._state.timers.add((self._beat, None), now.mono + self._state.interval)
+
+    def look(self, peer: Peer, now: Now) -> None:
+        """Not heard for too long: doubted, and looked at again a moment later: perhaps it was we who slept."""
+        if not self._overdue(peer, now):
+            peer.doubted = None
+        elif peer.doubted is None or now.mono - peer.doubted > 2 * DOUBT_SECONDS:
+            peer.doubted = now.mono
+            self._state.timers.add((self._doubt, peer), now.mono + DOUBT_SECONDS)
+
+    def _doubt(self, peer: Peer, now: Now, step: Step) -> None:
+        if peer.lost or not self._overdue(peer, now):
+            return
+        peer.lost, peer.back, peer.asked = True, False, None
+        for link in (peer.line, peer.calls):
+            if link is not None:
+                self._detach(link, now, step)
+                if link.door == PEER:
+                    self._connections.let_go(link)
+        step.record(PeerLost(identity=peer.identity, last_heard_wall=peer.heard_wall, group=peer.group))
+        self.on_lost(peer, now, step)
+
+    def _overdue(self, peer: Peer, now: Now) -> bool:
+        return now.mono - peer.heard > self._state.interval * self._state.liveness
+
+    def _say_alive(self, connection: Connection, now: Now, step: Step) -> None:
+        step.send(connection, ("HEARTBEAT", self._alive_words(now)))
+
+    def _alive_words(self, now: Now) -> messages.PeerHeartbeat:
+        return messages.PeerHeartbeat(
+            time=now.wall,
+            state=self._state.shown,
+            config_version=0 if self._state.state == JOINING else self._documents.version,
+            config_hash="" if self._state.state == JOINING else self._documents.hash,
+            load=float(len(self._members.by_name)),
+        )
+
+    # Records.
+
+    def _note(self, peer: Peer, state: str, version: int, hash_: str, now: Now) -> None:
+        peer.state = state if state in STATES else UNKNOWN
+        peer.config_version, peer.config_hash = version, hash_[:64]
+        peer.vain.clear()
+        peer.heard, peer.heard_wall = now.mono, now.wall
+
+    def _new(self, identity: str) -> Peer:
+        if len(self.by_name) >= MAX_PEERS:
+            lost = [peer for peer in self.by_name.values() if peer.lost]
+            if not lost:
+                raise Refusal(codes.TOO_MANY, f"a broker knows at most {MAX_PEERS} others")
+            del self.by_name[min(lost, key=lambda peer: peer.heard).identity]
+        peer = self.by_name[identity] = Peer(identity)
+        peer.lost = True
+        return peer
+
+    def _attach(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+        """This connection leads to it, and none of its kind that did before: on both sides the newest one counts."""
+        if connection.peer is not None and connection.peer is not peer:
+            self._detach(connection, now, step)
+        connection.peer = peer
+        old = peer.line if connection.door == DIALED else peer.calls
+        if old is not None and old is not connection:
+            self._replace(old, now, step)
+        if connection.door == DIALED:
+            peer.line = connection
+        else:
+            peer.calls = connection
+
+    def _replace(self, old: Connection, now: Now, step: Step) -> None:
+        """Another connection says that it leads to the same broker. If it is a namesake, one of them learns it."""
+        self._detach(old, now, step)
+        if old.door == DIALED:
+            self._rest(old, now, step)
+            return
+        self._state.count("peers_replaced")
+        message = "another connection came with this identity"
+        step.send(old, ("DISCONNECTERROR", messages.DisconnectError(codes.IN_USE, message)))
+
+    def _detach(self, connection: Connection, now: Now, step: Step) -> None:
+        """It leads nowhere; whether the peer is alive is decided by silence alone."""
+        peer, connection.peer = connection.peer, None
+        if peer is not None:
+            self.on_gone(connection, now, step)
+        if peer is not None and peer.line is connection:
+            peer.line = None
+        elif peer is not None and peer.calls is connection:
+            peer.calls = None
+
+    def _met_ourselves(self, connection: Connection, now: Now, step: Step) -> None:
+        """We dialed ourselves, or somebody has our name."""
+        self._state.count("peers_with_our_name")
+        if connection.door == DIALED:
+            self._rest(connection, now, step)
+            return
+        raise Refusal(codes.IN_USE, f"{self._state.identity} is my own identity")
+
+    def _check(self, said: messages.Hello) -> None:
+        limits = self._state.limits
+        if not is_identity(said.identity) or (said.group and not is_identity(said.group)):
+            raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        names = () if isinstance(said.services, str) else said.services
+        if isinstance(said.services, str) and said.services != "all":
+            raise Refusal(codes.MALFORMED, "services is a list, or all")
+        if len(names) > limits.max_services or not all(is_service_name(n, limits.max_service_bytes) for n in names):
+            raise Refusal(codes.MALFORMED, f"services are at most {limits.max_services} printable names")
+        places = (said.endpoints.get(name) for name in Endpoints.__struct_fields__ if name != SERVER_KEY)
+        if not all(not place or (place.startswith("tcp://") and is_endpoint(place)) for place in places):
+            raise Refusal(codes.MALFORMED, "an endpoint is such as tcp://127.0.0.1:5702")
+        if not is_curve_key(said.endpoints.get(SERVER_KEY, "")):
+            raise Refusal(codes.MALFORMED, "server_key is a key of CURVE, in Z85")

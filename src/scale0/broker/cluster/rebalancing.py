@@ -1,0 +1,184 @@
+"""Clients on the move: sent away by a broker that drains, called home to one that is back (PROTOCOL 2.1).
+
+Lives here: who belongs to which other broker, and when it is told to go. Never here: which broker is the best for
+somebody (`failover`). Invariants: many are never told in one turn, and go at random times, the more of them the further
+apart; nobody is called to a broker that is not heard, not active, or does not serve what it offers; a call that leads
+to nothing is repeated less and less often; a worker is not called away from work that waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from scale0.broker.cluster.failover import Failover, serves, target_of
+from scale0.broker.cluster.peer import Peer
+from scale0.broker.cluster.peers import Peers
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.members import Member, Members
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.state import ACTIVE, BrokerState
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.names import is_identity
+
+TOLD_AT_ONCE: Final = 500
+"""Clients that are told to go in one turn."""
+MOVES_PER_SECOND: Final = 500.0
+"""How many are asked to go in one second: each of them negotiates where it comes to."""
+MAX_SPREAD_SECONDS: Final = 600.0
+"""Over how long they go at the most, however many they are."""
+LOOK_SECONDS: Final = 60.0
+"""How often those are looked for who are not where they should be."""
+MAX_PAUSE_SECONDS: Final = 3_600.0
+"""How long somebody is left alone, at the most, who was called home in vain: the pause doubles from LOOK_SECONDS."""
+
+Key = tuple[str, str]
+
+
+class Called(NamedTuple):
+    """When somebody was called home, and how long it is left alone after that."""
+
+    at: float
+    pause: float
+
+
+class Moves:
+    """Who is to go where."""
+
+    __slots__ = ("_called", "_failover", "_leaving", "_members", "_peers", "_requests", "_spread", "_state")
+
+    def __init__(
+        self, state: BrokerState, members: Members, peers: Peers, requests: Requests, failover: Failover
+    ) -> None:
+        self._state = state
+        self._members = members
+        self._peers = peers
+        self._requests = requests
+        self._failover = failover
+        self._called: dict[Key, Called] = {}
+        self._leaving: deque[tuple[Member, str]] = deque()
+        """Who is still to be told, and to which broker it goes; empty: to any other."""
+        self._spread = 0.0
+        """Over how many seconds they go."""
+
+    def start(self, now: Now) -> None:
+        """Begin to look for those who are not where they should be."""
+        self._state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
+
+    def _look(self, _: None, now: Now, _step: Step) -> None:
+        self._state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
+        self._called = {key: one for key, one in self._called.items() if now.mono - one.at < 2 * MAX_PAUSE_SECONDS}
+        if self._state.state != ACTIVE or self._leaving:
+            return
+        if self._state.draining:
+            self.send_away(now)
+        if self._state.gives_way:
+            return  # everybody is on the way to one place
+        homes = {peer.identity for peer in self._peers.alive() if peer.serves}
+        self._call([one for one in self._members.by_name.values() if one.home in homes], False, now)
+
+    def prefers(self, connection: Connection, broker: str, now: Now) -> None:
+        """A client said which broker it belongs to. If that is there, it is called home like any other."""
+        if broker == self._state.identity or not is_identity(broker):
+            return
+        connection.prefers, connection.prefers_at = broker, now.mono
+        member, peer = connection.member, self._peers.by_name.get(broker)
+        if member is not None:
+            member.home = broker
+            if peer is not None and peer.serves:
+                self._call([member], False, now)
+
+    def met(self, member: Member, now: Now) -> None:
+        """A client negotiates here. It may be one that another broker lost: it says so, or that one told of it.
+
+        It was told to stay because its own broker was away. If that came back meanwhile, nobody else would say so.
+        """
+        home = member.connection.prefers or member.home
+        if not home:
+            key = (member.role, member.identity)
+            away = (peer for peer in self._peers.by_name.values() if not peer.serves)
+            rows = ((peer.identity, peer.table.rows.get(key)) for peer in away)
+            home = next((name for name, row in rows if row is not None and not row.gone), "")
+        member.home = home
+        peer = self._peers.by_name.get(member.connection.prefers)
+        if peer is not None and peer.serves and peer.back_at > member.connection.prefers_at:
+            self._call([member], False, now)
+
+    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Step) -> None:
+        """A broker told how it is. If it is back, those who belong to it are called home."""
+        was_back, peer.back = peer.back, peer.serves
+        if peer.back and not was_back and self._state.state == ACTIVE:
+            peer.back_at = now.mono
+            members = self._members.by_name.values()
+            self._call([member for member in members if member.home == peer.identity], True, now)
+            if self._state.draining:
+                self.send_away(now)
+
+    def give_way(self, active: str, now: Now) -> None:
+        """The active broker of our pair is back: all who were not told so lately shall go there."""
+        if not self._leaving:
+            self._call(list(self._members.by_name.values()), False, now, active)
+
+    def _call(self, members: list[Member], back: bool, now: Now, to: str = "") -> None:
+        """Home; those who were called in vain less and less often, unless their broker was really away since.
+
+        Whoever is between two brokers while its own comes back misses that call: it is called when it comes here.
+        """
+        moves: list[tuple[Member, str]] = []
+        for member in members:
+            key = (member.role, member.identity)
+            called, peer = self._called.get(key), self._peers.by_name.get(to or member.home)
+            if called is None or back or (peer is not None and called.at < peer.back_at):
+                self._called[key] = Called(now.mono, LOOK_SECONDS)
+            elif now.mono - called.at >= called.pause:
+                self._called[key] = Called(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
+            else:
+                continue
+            moves.append((member, to or member.home))
+        self._send(moves, now)
+
+    def send_away(self, now: Now) -> None:
+        """This broker drains: everybody goes to another."""
+        self._send([(member, "") for member in self._members.by_name.values()], now)
+
+    def send_now(self, connection: Connection, step: Step) -> None:
+        """It asks a broker that drains for something: at the latest now it is told where to go."""
+        member = connection.member
+        if member is not None and not member.told and self._may_be_told(member):
+            self._tell(member, "", step)
+
+    def _send(self, moves: list[tuple[Member, str]], now: Now) -> None:
+        if moves and not self._leaving:
+            self._state.timers.add((self._tell_some, None), now.mono)
+        self._leaving.extend(moves)
+        self._spread = min(MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND))
+
+    def _tell_some(self, _: None, now: Now, step: Step) -> None:
+        for _turn in range(min(TOLD_AT_ONCE, len(self._leaving))):
+            member, broker = self._leaving.popleft()
+            if not member.gone and self._may_be_told(member):
+                self._tell(member, broker, step)
+        if self._leaving:
+            self._state.timers.add((self._tell_some, None), now.mono)
+
+    def _is_wanted(self, service: str) -> bool:
+        # Of requests that wait at a broker that gives way, the active one finds who does them.
+        waits = service in self._requests.queues and not self._state.gives_way
+        return waits or self._requests.tasks.waits(service)
+
+    def _may_be_told(self, member: Member) -> bool:
+        return not member.foreign and member.connection.takes_pushes
+
+    def _tell(self, member: Member, broker: str, step: Step) -> None:
+        if not broker:
+            if self._state.draining:
+                member.told = self._failover.send_on(member.connection, member.services, self._spread, step)
+            return
+        peer = self._peers.by_name.get(broker)
+        if peer is None or not peer.serves or not serves(peer.services, member.services):
+            return
+        if member.backend is not None and any(map(self._is_wanted, member.services)):
+            self._called.pop((member.role, member.identity), None)
+            return  # it is needed here; another call comes
+        self._failover.tell(member.connection, target_of(peer), self._state.chance.random() * self._spread, step)

@@ -1,0 +1,113 @@
+"""Brokers in the network document: whoever joins is listed, so that clients and brokers learn where it is.
+
+Lives here: what a HELLO makes of the document, and what our own file says of our group. Never here: how the document
+spreads. Invariants: only a broker with `config_service` lists anybody; what an administrator wrote of a broker's
+services, or of a group's fallback groups, stays; a broker is never taken out, because one that is away may come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from scale0.broker.cluster.peer import Peer
+from scale0.broker.core.config_document import Documents
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.members import Members
+from scale0.broker.core.state import ACTIVE, BrokerState
+from scale0.config import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, check_document
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+
+WAIT_INTERVALS: Final = 1.0
+"""Of heartbeats, times chance: of several brokers that could do it one is first, and the others see it done."""
+OWN: Final = ""
+"""In place of a broker's name: ourselves."""
+RELIST_SECONDS: Final = 10.0
+"""A broker that tells of itself now this and now that (there may be two of one name) is written down this often."""
+
+
+class Listing:
+    """Writes newcomers down."""
+
+    __slots__ = ("_documents", "_members", "_state", "_waiting")
+
+    def __init__(self, state: BrokerState, documents: Documents, members: Members) -> None:
+        self._state = state
+        self._documents = documents
+        self._members = members
+        self._waiting: set[str] = set()
+
+    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Step) -> None:
+        """Somebody told where it is: in a moment, see that it is written down, and what we know of our own group."""
+        if not self._state.config.config_service or self._state.state != ACTIVE:
+            return
+        relisted = peer.listed is not None and now.mono - peer.listed < RELIST_SECONDS
+        if peer.identity not in self._waiting and not relisted and listed(self._documents.document, peer) is not None:
+            self._waiting.add(peer.identity)
+            self._later(self._list, peer, now)
+        if OWN not in self._waiting and self._with_fallbacks() is not None:
+            self._waiting.add(OWN)
+            self._later(self._list_own, None, now)
+
+    def _later(self, do: Callable[[Any, Now, Step], None], whom: Peer | None, now: Now) -> None:
+        wait = self._state.chance.random() * WAIT_INTERVALS * self._state.interval
+        self._state.timers.add((do, whom), now.mono + wait)
+
+    def _list(self, peer: Peer, now: Now, step: Step) -> None:
+        self._waiting.discard(peer.identity)
+        current = self._documents.document
+        if peer.lost or peer.config_version > current.version:
+            return  # it is about to be ours
+        wanted = listed(current, peer)
+        if wanted is not None and self._change(wanted, now, step):
+            peer.listed = now.mono
+
+    def _list_own(self, _: None, now: Now, step: Step) -> None:
+        self._waiting.discard(OWN)
+        wanted = self._with_fallbacks()
+        if wanted is not None:
+            self._change(wanted, now, step)
+
+    def _with_fallbacks(self) -> NetworkDocument | None:
+        """The document with our group's fallback groups as our file has them; None: an administrator wrote some."""
+        document, config = self._documents.document, self._state.config
+        groups = {group.name: group for group in document.group_config}
+        own = groups.get(config.group)
+        known = tuple(name for name in config.fallback_groups if name in groups and name != config.group)
+        if own is None or own.fallback_groups or not known:
+            return None
+        groups[config.group] = msgspec.structs.replace(own, fallback_groups=known)
+        return msgspec.structs.replace(document, group_config=tuple(groups.values()))
+
+    def _change(self, wanted: NetworkDocument, now: Now, step: Step) -> bool:
+        if self._state.state != ACTIVE or self._state.full:
+            return False
+        document = msgspec.structs.replace(wanted, version=self._documents.version + 1, parent=self._documents.hash)
+        if check_document(document):
+            self._state.count("peers_not_listed")
+            return False
+        self._documents.change(document, self._state.identity, list(self._members.by_name.values()), now, step)
+        return True
+
+
+def listed(document: NetworkDocument, peer: Peer) -> NetworkDocument | None:
+    """The document with this broker as it says that it is; None: it is there already, or tells too little."""
+    endpoints = Endpoints(**peer.endpoints)
+    if endpoints == Endpoints():
+        return None
+    groups = {group.name: group for group in document.group_config}
+    known = {broker.identity: group.name for group in document.group_config for broker in group.brokers}
+    home = known.get(peer.identity, peer.group)
+    group = groups.get(home, GroupConfig(name=home))
+    brokers = {broker.identity: broker for broker in group.brokers}
+    services = peer.services if isinstance(peer.services, str) else tuple(peer.services)
+    entry = brokers.get(peer.identity, BrokerEntry(identity=peer.identity, services=services))  # type: ignore[arg-type]
+    entry = msgspec.structs.replace(entry, endpoints=endpoints)
+    if brokers.get(peer.identity) == entry:
+        return None
+    brokers[peer.identity] = entry
+    groups[home] = msgspec.structs.replace(group, brokers=tuple(brokers.values()))
+    return msgspec.structs.replace(document, group_config=tuple(groups.values()))

@@ -1,0 +1,116 @@
+"""A pair of brokers: one is active, the other stands by for it (PROTOCOL 7).
+
+Lives here: when a standby takes over, and when it gives way. Never here: who is alive (`peers`), or how clients are
+told (`moves`, `failover`). Invariants: while the active broker is heard as active, the standby takes nobody on; it
+takes over once that one is lost or says that it does not serve, and by silence never before the liveness time; who is
+served here when the active one is back is served until it has gone there. Heartbeats are all that it knows: if the two
+do not hear each other, both serve.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from scale0.broker.cluster.failover import LATE_INTERVALS
+from scale0.broker.cluster.peer import Peer
+from scale0.broker.cluster.peers import Peers
+from scale0.broker.cluster.rebalancing import Moves
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.members import Members
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.state import ACTIVE, BrokerState
+from scale0.history.events.sources import BrokerStateChanged
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.log_context import about
+
+MOMENT_SECONDS: Final = 0.001
+"""After the silence has lasted too long: when it is looked at."""
+
+log: Final = logging.getLogger("scale0.pair")
+
+
+class Pair:
+    """The standby's side; the active broker knows nothing of it but that its table is wanted."""
+
+    __slots__ = ("_call_at", "_members", "_moves", "_peers", "_requests", "_since", "_state")
+
+    def __init__(self, state: BrokerState, members: Members, peers: Peers, requests: Requests, moves: Moves) -> None:
+        self._state = state
+        self._members = members
+        self._peers = peers
+        self._requests = requests
+        self._moves = moves
+        self._since: float | None = None
+        """Since when it is active and could have heard the other one."""
+        self._call_at = 0.0
+        """When those who are still here are looked for again."""
+
+    def start(self, now: Now) -> None:
+        """Begin to look: a file that is read again may make any broker a standby."""
+        self._state.timers.add((self._look, None), now.mono + self._state.interval * LATE_INTERVALS)
+
+    def heard(self, peer: Peer, _connection: Connection, now: Now, step: Step) -> None:
+        """A broker told how it is."""
+        if peer.identity == self._state.config.standby_for:
+            self._judge(now, step)
+
+    def lost(self, peer: Peer, now: Now, step: Step) -> None:
+        """A broker is not heard any more."""
+        if peer.identity == self._state.config.standby_for:
+            self._judge(now, step)
+
+    def _look(self, _: None, now: Now, step: Step) -> None:
+        wait = self._state.interval * LATE_INTERVALS
+        active = self._peers.by_name.get(self._state.config.standby_for)
+        if active is not None and not active.lost:
+            self._peers.look(active, now)
+            overdue = active.heard + self._state.interval * self._state.liveness - now.mono
+            wait = overdue + MOMENT_SECONDS if 0.0 <= overdue < wait else wait
+        self._state.timers.add((self._look, None), now.mono + wait)
+        self._judge(now, step)
+
+    def _judge(self, now: Now, step: Step) -> None:
+        state = self._state
+        if state.state != ACTIVE:
+            self._since = None
+            return
+        self._since = now.mono if self._since is None else self._since
+        active = self._peers.by_name.get(state.config.standby_for)
+        if active is None or not active.serves:
+            if state.passes_on and (active is not None or self._has_waited(now)):
+                self._become(now, step, standby=False)
+        elif state.gives_way and self._is_empty():
+            self._become(now, step, standby=True)
+        elif not state.standby:
+            self._become(now, step, standby=False, gives_way=True)
+            if now.mono >= self._call_at:
+                self._call_at = now.mono + state.interval
+                self._moves.give_way(active.identity, now)
+
+    def _has_waited(self, now: Now) -> bool:
+        """It was never heard. It may come, unless nobody is stood by for any more."""
+        assert self._since is not None
+        silent = now.mono - self._since > self._state.interval * self._state.liveness
+        return silent or not self._state.config.standby_for
+
+    def _is_empty(self) -> bool:
+        """Nobody works here any more. Who only asks is told where to go when it does."""
+        working = any(member.backend is not None and not member.foreign for member in self._members.by_name.values())
+        return not (working or self._requests.under_way or self._requests.queues)
+
+    def _become(self, now: Now, step: Step, *, standby: bool, gives_way: bool = False) -> None:
+        before = self._state.shown
+        self._state.stand(standby=standby, gives_way=gives_way)
+        after = self._state.shown
+        if before != after:
+            log.info(
+                "%s, which stands by for %s, is %s",
+                self._state.identity,
+                self._state.config.standby_for,
+                after,
+                extra=about(broker=self._state.identity, standby_for=self._state.config.standby_for),
+            )
+            step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
+            self._peers.tell_state(now, step)

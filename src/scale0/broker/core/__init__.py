@@ -1,0 +1,1 @@
+"""A broker without I/O: connections, members, the scheduler, requests and their queues."""

@@ -1,0 +1,322 @@
+"""The broker: one machine, joined from its parts.
+
+Lives here: the way in (which protocol, which connection, may it), timers, and what happens to a peer that cannot be
+reached. Never here: any one part's decisions. Invariant: no input raises out of `receive`; what one client sends
+changes nothing for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, cast
+
+from scale0.broker.admin.commands import Management
+from scale0.broker.cluster.clock_skew import Skew
+from scale0.broker.cluster.key_replication import KeyShare
+from scale0.broker.core.config_document import Documents
+from scale0.broker.core.connections import Connection, Connections, Speaker
+from scale0.broker.core.enrolment import StoreKey
+from scale0.broker.core.keys import is_guest
+from scale0.broker.core.members import Members
+from scale0.broker.core.protocol_handler import Neighbours, Scale0Speaker
+from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.request_stats import SUM_SECONDS
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.scheduler import Roster
+from scale0.broker.core.state import CLIENT_DOORS, CONFIG_SUB, DIALED, DISABLED, PEER_DOORS, BrokerState
+from scale0.history.events.clients import ClientRefused
+from scale0.history.events.sources import BrokerStarted, BrokerStopped, SourceAlive
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Question, Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.timers import ring
+from scale0.transport.core import codec
+from scale0.transport.core import messages as options
+
+ALIVE_SECONDS: Final = 60.0
+"""How often a source says that it was watching."""
+PRUNE_SECONDS: Final = 3_600.0
+"""How long a service that nobody offers is remembered."""
+
+JSON_STARTS: Final = frozenset({b"{", b"["})
+
+
+class Broker:
+    """A broker without sockets."""
+
+    __slots__ = (
+        "_blame",
+        "_neighbours",
+        "_skew",
+        "connections",
+        "documents",
+        "key_share",
+        "management",
+        "members",
+        "peers",
+        "requests",
+        "roster",
+        "rpc",
+        "scale0",
+        "speakers",
+        "state",
+        "subscribe",
+        "tasks",
+        "version",
+    )
+
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        neighbours: Neighbours,
+        roster: Roster,
+        requests: Requests,
+        documents: Documents,
+        management: Management,
+        scale0: Scale0Speaker,
+        blame: Blame,
+        skew: Skew,
+        version: str,
+    ) -> None:
+        self.state = state
+        self.connections = connections
+        self.members = members
+        self.peers = neighbours.peers
+        self._neighbours = neighbours
+        self.roster = roster
+        self.requests = requests
+        self.documents = documents
+        self.management = management
+        self.scale0 = scale0
+        self.version = version
+        self.speakers: dict[bytes, Speaker] = {codec.MAGIC: scale0}
+        self.rpc: Speaker = scale0
+        """Who takes a first frame that starts as JSON does; also how a peer is packed for that has spoken nothing."""
+        self.key_share: KeyShare | None = None
+        """Whose keys are told and believed; None: no other broker's."""
+        self.tasks: Any = None
+        """The task room's own machine, for those who look at it; the broker itself knows `requests.tasks` only."""
+        self.subscribe: Callable[[bytes, Now, Step], None] = lambda *_: None
+        """Told of what an XPUB socket hears."""
+        self._blame = blame
+        self._skew = skew
+        connections.on_forget = self._stop_idle
+
+    def start(self, boots: int, now: Now, step: Step) -> None:
+        """The first turn."""
+        self.state.started = now.mono
+        step.record(BrokerStarted(identity=self.state.identity, version=self.version, boots=boots))
+        self.members.start(now)
+        self._skew.start(now)
+        self.documents.start(now, step)
+        self.peers.start(now, step)
+        self._neighbours.tables.start(now)
+        self._neighbours.forwarding.start(now)
+        self._neighbours.moves.start(now)
+        self._neighbours.pair.start(now)
+        self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
+        self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
+
+    def stop(self, reason: str, now: Now, step: Step) -> None:
+        """The last turn: what is summed up is recorded."""
+        self.requests.tally.flush(step)
+        step.record(BrokerStopped(identity=self.state.identity, reason=reason))
+
+    def ignores(self, door: str, routing_id: bytes) -> bool:
+        """It sent too much nonsense, and is not heard for a while."""
+        connection = self.connections.find(door, routing_id)
+        return connection is not None and connection.account.banned_until is not None
+
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
+        """One message from a client socket, its routing id taken off."""
+        connection, user, keys = self.connections.find(door, routing_id), "", self.state.keys
+        if keys is not None:
+            user = keys.user_of(door, routing_id)
+            connection = self._same_user(connection, user, now, step)
+        if connection is None:
+            if door == CONFIG_SUB:
+                self._neighbours.spread.published(frames, now, step)
+                return
+            connection = self.connections.open(door, routing_id, self.rpc, now, user)
+            if connection is None:
+                return
+            due = now.mono + self.state.limits.frontend_idle
+            connection.bucket = self.state.timers.add((self._idle, connection), due)
+        account = connection.account
+        if account.banned_until is not None:
+            if now.mono < account.banned_until:
+                self.peers.ignore(connection, now, step)
+                return
+            account.clear()
+        connection.heard = now.mono
+        if connection.peer is not None:
+            connection.peer.heard, connection.peer.heard_wall = now.mono, now.wall
+        connection.delimiter = not frames[0] and len(frames) > 1
+        if connection.delimiter:
+            frames = frames[1:]
+        speaker = self.speakers.get(frames[0])
+        if user and is_guest(user):
+            self.scale0.receive_guest(connection, frames, now, step)
+            return
+        if speaker is None:
+            if frames[0][:1] in JSON_STARTS and frames[0]:
+                self._receive_json(connection, frames, now, step)
+                return
+            self.state.count("messages_unknown")
+            self.blame(connection, codes.MALFORMED, "unknown protocol", now, step)
+            return
+        connection.speaker = speaker
+        limits = self.state.limits
+        if len(frames) > limits.max_parts or sum(map(len, frames)) > limits.max_message_bytes:
+            self._too_big(connection, frames, now, step)
+            return
+        speaker.receive(connection, frames, now, step)
+
+    def _receive_json(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """JSON-RPC leaves the framing of other protocols as it is: a peer may speak both."""
+        if self.state.state != DISABLED:
+            self.rpc.receive(connection, frames, now, step)
+
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None:
+        """What a subscriber of the announcements said."""
+        self.subscribe(frames[0], now, step)
+
+    def settle(self, now: Now, step: Step) -> None:
+        """The turn ends: say what it adds up to."""
+        self.requests.tasks.settle(now, step)
+
+    def tick(self, now: Now, step: Step) -> None:
+        """Do what its time has come for."""
+        ring(self.state.timers, now, step)
+        self.requests.tick(now, step)
+        self.requests.tasks.tick(now, step)
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        one, other = self.state.timers.deadline(), self.requests.deadline()
+        if one is None or (other is not None and other < one):
+            one = other
+        other = self.requests.tasks.deadline()
+        return other if one is None or (other is not None and other < one) else one
+
+    def answer(self, ask: object, value: object, now: Now, step: Step) -> None:
+        """What an Ask found."""
+        if type(ask) is Question:
+            ask.then(value, now, step)
+        elif type(ask) is StoreKey:
+            self.scale0.enrolment.answer(ask, cast("Refusal | None", value), step)
+        else:
+            self.management.answer(ask, value, now, step)
+
+    def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, step: Step) -> None:
+        """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
+        member = connection.member
+        if connection.door in PEER_DOORS:
+            # What did not leave is taken back before the rest counts as lost, and is tried when it does.
+            left_not = self.requests.take_back(
+                message[1]["id"] for message in messages if isinstance(message, tuple) and message[0] == "FORWARD"
+            )
+            self.peers.gone(connection, now, step)
+            for request in left_not:
+                self.requests.again(request, now, step)
+            return
+        if member is None:
+            self.requests.origin_gone(connection, now)
+            self.connections.forget(connection)
+            return
+        if member.backend is not None:
+            self.members.suspend(member, now)
+        for message in messages:
+            if not isinstance(message, tuple):
+                continue
+            if message[0] == "REQUEST":
+                self.requests.redirect(message[1]["id"], now, step)
+            elif message[0] == "TASKS" and member.backend is not None:
+                self.requests.tasks.unsent(member.backend, message[2], now, step)
+
+    def overflow(self, connection: Connection, now: Now, step: Step) -> None:
+        """A peer that does not read: it is let go, so that it costs nobody else."""
+        self.state.count("clients_overflowed")
+        step.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
+        self._let_go(connection, now, step)
+
+    def lose_users(self, users: Collection[str], now: Now, step: Step) -> None:
+        """Their keys were taken away: whoever used one is gone, and hears of it as the last thing."""
+        for connection in self.connections.of_users(users):
+            if not is_guest(connection.user_id):
+                step.record(
+                    ClientRefused(identity=connection.name, code=codes.NOT_ALLOWED, data={"reason": "its key is gone"})
+                )
+                if connection.takes_pushes and connection.door in CLIENT_DOORS:
+                    said = options.DisconnectError(codes.NOT_ALLOWED, "your key was taken away")
+                    step.send(connection, ("DISCONNECTERROR", said))
+            if connection.door == DIALED:
+                self.peers.ignore(connection, now, step)
+            else:
+                self._let_go(connection, now, step)
+        self.connections.forget_users(users)
+
+    def _same_user(self, connection: Connection | None, user: str, now: Now, step: Step) -> Connection | None:
+        """The connection, unless another key has its routing id now: then what was known of it ends."""
+        if connection is None or connection.user_id == user:
+            return connection
+        if connection.door == DIALED:
+            connection.user_id = user
+            return connection
+        self._let_go(connection, now, step)
+        return None
+
+    def _let_go(self, connection: Connection, now: Now, step: Step) -> None:
+        if connection.member is not None:
+            self.members.lose(connection.member, now, step)
+        if connection.peer is not None:
+            self.peers.gone(connection, now, step)
+        self.requests.origin_gone(connection, now)
+        self.connections.forget(connection)
+        step.close(connection)
+
+    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Step) -> None:
+        """Count bad input; at the limit its sender becomes an error client."""
+        self._blame.blame(connection, code, message, now, step)
+
+    def may_ask(self, connection: Connection, now: Now) -> bool:
+        """True for one more request in this second."""
+        return self._blame.may_ask(connection.account, now)
+
+    def _too_big(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        limits = self.state.limits
+        if connection.speaker is self.scale0 and len(frames) > 2 and len(frames[2]) <= limits.max_options_bytes:
+            self.scale0.refuse_big(connection, frames[:3], now, step)
+        else:
+            self.blame(connection, codes.TOO_BIG, "message too big", now, step)
+
+    def _idle(self, connection: Connection, now: Now, step: Step) -> None:
+        """Nobody is remembered for nothing."""
+        if self.connections.find(connection.door, connection.routing_id) is not connection:
+            return
+        # What is held against a key is remembered with the key.
+        banned = 0.0 if connection.user_id else connection.account.banned_until or 0.0
+        due = max(connection.heard + self.state.limits.frontend_idle, banned)
+        if connection.member is not None or connection.peer is not None or connection.outstanding or connection.waits:
+            due = max(due, now.mono + self.state.limits.frontend_idle)
+        if now.mono < due:
+            connection.bucket = self.state.timers.add((self._idle, connection), due)
+        else:
+            self.connections.forget(connection)
+            step.close(connection)
+
+    def _stop_idle(self, connection: Connection) -> None:
+        self.requests.tasks.forget(connection)
+        self.state.timers.remove((self._idle, connection), connection.bucket)
+
+    def _alive(self, _: None, now: Now, step: Step) -> None:
+        step.record(SourceAlive(identity=self.state.identity))
+        self.roster.prune(now.mono, PRUNE_SECONDS)
+        self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
+
+    def _sum(self, _: None, now: Now, step: Step) -> None:
+        self.requests.tally.flush(step)
+        self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)

@@ -1,0 +1,90 @@
+"""The dispatch table: command, socket, state and schema, each in one row.
+
+Lives here: what may be said where and when. Never here: what is done about it. Nothing is called by a name from the
+wire: a command that has no row here does not exist.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from scale0.broker.core.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER, PEER_DOORS
+from scale0.kernel.limits import Limits
+from scale0.transport.core import codec, messages
+
+BOTH: Final = (FRONTEND, BACKEND)
+SERVING: Final = (ACTIVE,)
+AWAKE: Final = (JOINING, ACTIVE)
+ALWAYS: Final = (JOINING, ACTIVE, DISABLED)
+
+
+class Rule(NamedTuple):
+    """One command that a broker takes in."""
+
+    command: str
+    doors: tuple[str, ...]
+    states: tuple[str, ...]
+    schema: type
+    hot: bool = False
+    """Options of a few scalars: decoded with the whole batch at once."""
+
+
+RULES: Final = (
+    Rule("CHECKCONFIG", BOTH, SERVING, messages.CheckConfig),
+    Rule("READY", (BACKEND,), SERVING, messages.Ready),
+    Rule("HEARTBEAT", BOTH, SERVING, messages.Heartbeat, hot=True),
+    Rule("NEEDBROKER", BOTH, SERVING, messages.NeedBroker),
+    Rule("DISCONNECT", BOTH, SERVING, messages.Disconnect),
+    Rule("REQUEST", (FRONTEND,), SERVING, messages.Request, hot=True),
+    Rule("PARTIAL", (BACKEND,), SERVING, messages.Answer, hot=True),
+    Rule("REPLY", (BACKEND,), SERVING, messages.Answer, hot=True),
+    Rule("ERROR", (BACKEND,), SERVING, messages.Error, hot=True),
+    Rule("TASKSTATUS", (BACKEND,), SERVING, messages.Tasks, hot=True),
+    Rule("TASKSDONE", (BACKEND,), SERVING, messages.Tasks, hot=True),
+    Rule("ENROL", (FRONTEND, BACKEND, PEER), AWAKE, messages.Enrol),
+    Rule("MANAGEMENTREQ", (FRONTEND, BACKEND, PEER), ALWAYS, messages.ManagementReq),
+    Rule("HELLO", PEER_DOORS, AWAKE, messages.Hello),
+    Rule("HEARTBEAT", PEER_DOORS, AWAKE, messages.PeerHeartbeat),
+    Rule("FORCENEGOTIATE", PEER_DOORS, AWAKE, messages.ForceNegotiate),
+    Rule("CHECKCONFIG", PEER_DOORS, AWAKE, messages.PeerCheckConfig),
+    Rule("CONFIG", PEER_DOORS, AWAKE, messages.PeerConfig),
+    Rule("CONFIGACK", PEER_DOORS, AWAKE, messages.ConfigAck),
+    Rule("DISCONNECTERROR", PEER_DOORS, AWAKE, messages.DisconnectError),
+    Rule("TABLE", PEER_DOORS, AWAKE, messages.Table),
+    Rule("TABLEREQ", PEER_DOORS, AWAKE, messages.TableReq),
+    Rule("FORWARD", PEER_DOORS, SERVING, messages.Forward, hot=True),
+    Rule("PARTIAL", PEER_DOORS, SERVING, messages.Answer, hot=True),
+    Rule("REPLY", PEER_DOORS, SERVING, messages.Answer, hot=True),
+    Rule("ERROR", PEER_DOORS, SERVING, messages.Error, hot=True),
+)
+
+TOLD: Final = {
+    "CONFIGACK": messages.ConfigAck,
+    "CONFIG": messages.Config,
+    "READYOK": messages.ReadyOk,
+    "HEARTBEAT": messages.Heartbeat,
+    "FORCENEGOTIATE": messages.ForceNegotiate,
+    "CHANGEBROKER": messages.ChangeBroker,
+    "DISCONNECTERROR": messages.DisconnectError,
+    "REQUEST": messages.Request,
+    "PARTIAL": messages.Answer,
+    "REPLY": messages.Answer,
+    "ERROR": messages.Error,
+    "MANAGEMENTREP": messages.ManagementRep,
+    "ENROLLED": messages.Enrolled,
+    "TASKS": messages.Tasks,
+    "TASKSOK": messages.Tasks,
+    "TASKSCANCEL": messages.TasksCancel,
+}
+"""What a broker says to clients, for the sessions at the other end."""
+
+TOLD_HOT: Final = frozenset({"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR", "TASKS", "TASKSOK", "TASKSCANCEL"})
+
+COMMANDS: Final = frozenset({rule.command for rule in RULES} | TOLD.keys() | {"BATCH"})
+
+
+@lru_cache(maxsize=8)
+def told_codec(limits: Limits) -> codec.Codec:
+    """How a session reads what brokers say: made once, because a process may have very many sessions."""
+    return codec.Codec(TOLD, TOLD_HOT, (), limits)

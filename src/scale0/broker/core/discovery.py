@@ -1,0 +1,87 @@
+"""Discovery: the reserved services that the broker answers itself (PROTOCOL 3).
+
+Lives here: `scale0.services`, `scale0.clients`, `scale0.brokers`, `scale0.ping`. Never here: a service that a backend
+could offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.broker.admin.views import MAX_PAGE_ROWS, Views
+from scale0.broker.core.connections import Connection
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.transport.core import messages
+
+
+class Paging(msgspec.Struct, frozen=True):
+    """The optional JSON body of a listing."""
+
+    limit: int = MAX_PAGE_ROWS
+    after: str | None = None
+
+
+PING: Final = "scale0.ping"
+MAX_PAGES: Final = 20
+"""Different pages made in one turn: each has up to 1,000 rows, and anybody may ask."""
+
+_paging: Final = msgspec.json.Decoder(Paging)
+
+
+class Discovery:
+    """The table of reserved services."""
+
+    __slots__ = ("_made", "_made_at", "_table")
+
+    def __init__(self, views: Views) -> None:
+        self._made: dict[tuple[str, int, str | None], bytes] = {}
+        self._made_at = 0.0
+        self._table: dict[str, Callable[[Paging, Now], Any]] = {
+            "scale0.services": lambda asked, now: views.services(asked.limit, asked.after),
+            "scale0.clients": lambda asked, now: views.clients(now, asked.limit, asked.after),
+            "scale0.brokers": lambda asked, now: views.brokers(now),
+            "scale0.ping": lambda asked, now: views.ping(now),
+        }
+
+    def answer(
+        self, connection: Connection, said: messages.Request, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """One JSON body, or ERROR 404 for a reserved name that means nothing."""
+        look = self._table.get(said.service)
+        if look is None:
+            message = f"{said.service[:255]} is reserved, and there is no such thing"
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NO_SUCH_SERVICE, "message": message}))
+            return
+        asked = Paging()
+        if bodies and bodies[0]:
+            try:
+                asked = _paging.decode(bodies[0])
+            except (msgspec.DecodeError, RecursionError, ValueError):
+                # `scale0.ping` and the like may be called with any arguments: they mean nothing here.
+                asked = Paging()
+        if said.service == PING:
+            body: bytes | None = msgspec.json.encode(look(asked, now))
+        else:
+            body = self._listing(said.service, asked, now)
+        if body is None:
+            message = "too many listings are asked for: try again"
+            step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+        else:
+            step.send(connection, ("REPLY", {"id": said.id, "service": said.service}, body))
+
+    def _listing(self, service: str, asked: Paging, now: Now) -> bytes | None:
+        """A page, made at most once in a turn; None when too many different ones are asked for in it."""
+        if now.mono != self._made_at:
+            self._made, self._made_at = {}, now.mono
+        key = (service, asked.limit, asked.after)
+        page = self._made.get(key)
+        if page is None:
+            if len(self._made) >= MAX_PAGES:
+                return None
+            self._made[key] = page = msgspec.json.encode(self._table[service](asked, now))
+        return page

@@ -1,0 +1,80 @@
+"""Enrolment: a token is traded for a key of one's own (PROTOCOL 11).
+
+Lives here: ENROL and its answer. Never here: files, or who may say anything else. Invariant: a newcomer's name takes no
+identity from a key that is stored already; what is stored is decided in one place, by whoever can do it only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.keys import GUEST, is_name
+from scale0.broker.core.state import PEER, BrokerState
+from scale0.history.events.changes import ManagementCommanded
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.transport.core import messages
+
+ENROL: Final = "enrol"
+"""As a command of the journal: what administrators did shows who let whom in."""
+
+
+class StoreKey(msgspec.Struct, frozen=True):
+    """An Ask: use up this token and store this key. Answered by None, or by the Refusal."""
+
+    token: str
+    role: str
+    name: str
+    public_key: str
+    connection: Any
+
+
+class Enrolment:
+    """ENROL."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def enrol(self, connection: Connection, said: messages.Enrol, step: Step) -> None:
+        """ENROL, from the key of a token."""
+        role, _, token = connection.user_id.removeprefix(GUEST).partition("/")
+        keys = self._state.keys
+        if keys is None:
+            raise AssertionError("without keys nobody is a guest")
+        if not is_name(said.name):
+            raise Refusal(codes.MALFORMED, "a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -")
+        owner = keys.owner_of(role, said.name)
+        if owner not in ("", said.name):
+            raise Refusal(codes.NOT_ALLOWED, f"{said.name} belongs to the key {owner}: choose another name")
+        if role == PEER and said.name == self._state.identity:
+            raise Refusal(codes.IN_USE, f"{said.name} is my own identity: choose another name")
+        step.ask(StoreKey(token, role, said.name, said.public_key, connection))
+
+    def answer(self, ask: StoreKey, value: Refusal | None, step: Step) -> None:
+        """It is stored, or why not."""
+        if value is None:
+            self._state.count("keys_enrolled")
+            step.record(event_of(ask))
+            step.send(ask.connection, ("ENROLLED", messages.Enrolled(ask.name, self._state.identity)))
+        else:
+            step.send(ask.connection, ("DISCONNECTERROR", messages.DisconnectError(value.code, value.message)))
+
+
+def event_of(ask: StoreKey) -> ManagementCommanded:
+    """Who let whom in: a token stands for whoever made it, and its name is no secret."""
+    key = {"role": ask.role, "name": ask.name, "public_key": ask.public_key}
+    who = f"{GUEST}{ask.role}/{ask.token}"
+    return ManagementCommanded(identity=who, command=ENROL, code=codes.OK, origin=ask.connection.door, after=key)
+
+
+def no_token(_connection: Connection, _said: messages.Enrol, _bodies: Sequence[bytes], _now: Now, _step: Step) -> None:
+    """ENROL, from anybody else."""
+    raise Refusal(codes.NOT_ALLOWED, "ENROL is for the key of a token")

@@ -1,0 +1,355 @@
+"""Members: clients with an identity, and whether they live.
+
+Lives here: who is registered from which connection, taking over, leaving, and death by silence. Never here: what they
+say (negotiation), or what they work on (requests). Invariants: an identity belongs to one connection of its role at a
+time; only the monotonic clock kills; a member that is gone is in no table, no queue, and holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from scale0.broker.core.connections import Connection, Connections
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.scheduler import Backend, Roster
+from scale0.broker.core.state import BACKEND, BrokerState
+from scale0.history.events.clients import (
+    ClientChanged,
+    ClientJoined,
+    ClientLeft,
+    ClientLost,
+    ClientReplaced,
+    ClientSeen,
+)
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.transport.core import messages
+
+SCALE0: Final = "scale0"
+MAJORDOMO: Final = "majordomo"
+ZEROTASK: Final = "zerotask"
+"""What members speak; the last one is JSON-RPC, of task nodes."""
+DOUBT_SECONDS: Final = 0.15
+"""Silence is judged twice, this far apart: a broker that was asleep reads its mail before anybody is dead."""
+SEEN_SECONDS: Final = 60.0
+"""How often heartbeats are summed up."""
+SEEN_CHUNK: Final = 1_000
+"""Members summed up in one turn."""
+
+
+Holds = Sequence[tuple[str, int]]
+"""What a backend says that it has in hand: ids with the attempt, which is 0 for requests."""
+
+
+class Member:
+    """One client that has an identity here."""
+
+    __slots__ = (
+        "backend",
+        "bucket",
+        "config_type",
+        "config_version",
+        "connection",
+        "doubted",
+        "gone",
+        "heartbeats",
+        "home",
+        "identity",
+        "interval",
+        "joined",
+        "joined_wall",
+        "judged",
+        "last_gap_start",
+        "longest_gap",
+        "old_since",
+        "overdue",
+        "patience",
+        "prefetch",
+        "protocol",
+        "role",
+        "services",
+        "slots",
+        "status",
+        "suspended",
+        "told",
+    )
+
+    def __init__(self, identity: str, role: str, connection: Connection, now: Now) -> None:
+        self.identity = identity
+        self.role = role
+        self.connection = connection
+        self.services: tuple[str, ...] = ()
+        self.slots = 0
+        """How much it takes at once, as it said last."""
+        self.backend: Backend | None = None
+        self.prefetch = 0
+        self.judged = False
+        """Silence kills it: it said READY, or HEARTBEAT."""
+        self.joined = False
+        """`client.joined` was recorded."""
+        self.joined_wall = now.wall
+        self.interval = 0.0
+        self.patience = 0.0
+        """How long it may be silent, once it is judged."""
+        self.doubted: float | None = None
+        """When its silence was found too long for the first time."""
+        self.bucket = 0
+        """Of its timer."""
+        self.config_type = "json"
+        self.config_version: int | None = None
+        self.old_since: float | None = None
+        """Since when its heartbeats show an old configuration."""
+        self.overdue = 0
+        """How often it was told to negotiate because of that."""
+        self.heartbeats = 0
+        self.longest_gap = 0.0
+        self.last_gap_start = now.mono
+        self.gone = False
+        self.suspended = False
+        """Its connection is gone or new: nothing for it until its READY says what it holds."""
+        self.home = ""
+        """Another broker, which it belongs to and will be sent to when that is back."""
+        self.told = False
+        """To go to another broker, because this one drains."""
+        self.protocol = SCALE0
+        """What it speaks: Scale0's own, or another."""
+        self.status: Any = None
+        """What a task node last said of itself."""
+
+    @property
+    def foreign(self) -> bool:
+        """It speaks another protocol than Scale0's own."""
+        return self.protocol != SCALE0
+
+
+class Members:
+    """All members of one broker."""
+
+    __slots__ = ("_connections", "_requests", "_roster", "_seen", "_state", "by_name", "changed", "judged")
+
+    def __init__(self, state: BrokerState, connections: Connections, roster: Roster, requests: Requests) -> None:
+        self._state = state
+        self._connections = connections
+        self._roster = roster
+        self._requests = requests
+        self.by_name: dict[tuple[str, str], Member] = {}
+        self.changed: dict[tuple[str, str], None] = {}
+        """Who came, went or offers something else; whoever tells other brokers of it empties this."""
+        self.judged = 0
+        self._seen: list[Member] = []
+
+    def start(self, now: Now) -> None:
+        """Begin to sum up heartbeats."""
+        self._state.timers.add((self._sum_up, None), now.mono + SEEN_SECONDS)
+
+    def name(self, connection: Connection, identity: str, now: Now, step: Step) -> Member:
+        """The member of this connection, registered now if it is new here."""
+        member = connection.member
+        if member is not None:
+            if member.identity != identity:
+                raise Refusal(409, f"this connection is {member.identity}, it cannot be {identity} too")
+            return member
+        if self._state.keys is not None:
+            self._state.keys.check(connection.door, connection.user_id, identity)
+        role = connection.door
+        member = self.by_name.get((role, identity))
+        if member is None:
+            member = Member(identity, role, connection, now)
+            self.by_name[role, identity] = member
+            self._arm(member, now.mono + self._state.limits.frontend_idle)
+        else:
+            self._take_over(member, connection, now, step)
+        connection.member = member
+        return member
+
+    def join(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
+        """READY: in the queue of each service, or the queues replaced."""
+        backend = self._enlist(member, services, slots, now, step)
+        self._requests.feed(backend, now, step)
+        return backend
+
+    def _enlist(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
+        backend = self._enter(member)
+        offered = tuple(sorted(set(services)))
+        before = (member.services, backend.slots)
+        member.services, member.slots = offered, slots
+        self._roster.change(backend, offered, slots, now.mono)
+        if not member.joined:
+            step.record(ClientJoined(identity=member.identity, role=member.role, services=offered, slots=slots))
+        elif before != (offered, slots):
+            step.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
+        member.joined = True
+        self.changed[member.role, member.identity] = None
+        self._requests.tasks.offer(backend, now, step)
+        return backend
+
+    def take_work(self, member: Member, said: messages.Ready, slots: int, now: Now, step: Step) -> None:
+        """READY of a backend that speaks Scale0's own protocol: tasks may be pushed to it."""
+        known = member.backend is not None
+        backend = self._enter(member)
+        backend.prefetch, backend.pushes, backend.returns = said.prefetch, bool(slots), said.returns
+        self._enlist(member, said.services, slots, now, step)
+        if said.holds or not known:
+            claims = {id_: attempt for id_, attempt in said.holds if attempt > 0 and id_ not in backend.held}
+            self._requests.tasks.claim(backend, claims, now, step)
+        # Behind the claim: what it has in hand already holds its slots.
+        self._requests.feed(backend, now, step)
+
+    def _enter(self, member: Member) -> Backend:
+        if member.backend is None:
+            member.backend = self._roster.enter(member.identity, member.connection)
+        return member.backend
+
+    def appear(self, member: Member, step: Step) -> None:
+        """A frontend has negotiated: record it once."""
+        if not member.joined and member.role != BACKEND:
+            member.joined = True
+            self.changed[member.role, member.identity] = None
+            step.record(ClientJoined(identity=member.identity, role=member.role))
+
+    def judge(self, member: Member, interval: float, patience: float, now: Now) -> None:
+        """From now on silence kills this member."""
+        if not member.judged:
+            member.judged = True
+            self.judged += 1
+        if member.patience != patience:
+            member.patience = patience
+            self._arm(member, now.mono + patience)
+        member.interval = interval
+
+    def heartbeat(self, member: Member, now: Now) -> None:
+        """Count one, for the minute's summary."""
+        gap = now.mono - member.last_gap_start
+        if gap > member.longest_gap:
+            member.longest_gap = gap
+        member.last_gap_start = now.mono
+        member.heartbeats += 1
+
+    def leave(self, member: Member, now: Now, step: Step) -> None:
+        """In order: its work goes back at once."""
+        if member.joined:
+            step.record(
+                ClientLeft(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
+            )
+        self._remove(member, now, step)
+
+    def expel(self, member: Member, code: int, message: str, now: Now, step: Step) -> None:
+        """DISCONNECTERROR, and gone."""
+        said = messages.DisconnectError(code=code, message=message)
+        if member.connection.takes_pushes:
+            step.send(member.connection, ("DISCONNECTERROR", said))
+        self.leave(member, now, step)
+
+    def lose(self, member: Member, now: Now, step: Step) -> None:
+        """Dead: not heard for too long, or its connection is gone."""
+        if member.joined:
+            silent = now.mono - member.connection.heard
+            step.record(
+                ClientLost(
+                    identity=member.identity,
+                    last_heard_wall=now.wall - silent,
+                    role=member.role,
+                    services=member.services,
+                    slots=member.slots,
+                )
+            )
+        self._remove(member, now, step)
+
+    def suspend(self, member: Member, now: Now) -> None:
+        """Nothing new for this backend; what it holds stays with it until it comes back or dies."""
+        member.suspended = True
+        self.changed[member.role, member.identity] = None
+        if member.backend is not None:
+            self._roster.change(member.backend, (), 0, now.mono)
+
+    def reconcile(self, member: Member, holds: Holds, now: Now, step: Step) -> None:
+        """A backend is back on a new connection: what it does not name is done elsewhere."""
+        member.suspended = False
+        if member.backend is not None:
+            self._requests.lose(member.backend, {id_ for id_, _ in holds}, now, step)
+            self._requests.tasks.lose(member.backend, dict(holds), now, step)
+
+    def _take_over(self, member: Member, newcomer: Connection, now: Now, step: Step) -> None:
+        old = member.connection
+        if old.takes_pushes:
+            said = messages.DisconnectError(code=409, message=f"{member.identity} registered from another connection")
+            step.send(old, ("DISCONNECTERROR", said))
+        step.close(old)
+        old.member = None
+        self._requests.move(old, newcomer, now, step)
+        self._connections.forget(old)
+        if member.joined:
+            step.record(
+                ClientReplaced(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
+            )
+        member.joined = member.told = False
+        member.protocol = SCALE0
+        member.connection = newcomer
+        member.old_since = None
+        if member.backend is not None:
+            self.suspend(member, now)
+            member.backend.peer = newcomer
+
+    def _remove(self, member: Member, now: Now, step: Step) -> None:
+        member.gone = True
+        self.changed[member.role, member.identity] = None
+        self._state.timers.remove((self._look, member), member.bucket)
+        self.by_name.pop((member.role, member.identity), None)
+        if member.judged:
+            self.judged -= 1
+        connection = member.connection
+        connection.member = None
+        if member.backend is not None:
+            backend, member.backend = member.backend, None
+            self._roster.leave(backend, now.mono)
+            self._requests.lose(backend, (), now, step)
+            self._requests.tasks.lose(backend, {}, now, step)
+        self._requests.origin_gone(connection, now)
+        step.close(connection)
+
+    def _arm(self, member: Member, when: float) -> None:
+        timers = self._state.timers
+        timers.remove((self._look, member), member.bucket)
+        member.bucket = timers.add((self._look, member), when)
+
+    def _look(self, member: Member, now: Now, step: Step) -> None:
+        """Its time is over, unless it spoke since: one look per time of patience, not one timer per message."""
+        if member.gone:
+            return
+        connection = member.connection
+        due = connection.heard + (member.patience if member.judged else self._state.limits.frontend_idle)
+        if now.mono < due:
+            member.doubted = None
+            self._arm(member, due)
+        elif member.judged and (member.doubted is None or now.mono - member.doubted > 2 * DOUBT_SECONDS):
+            member.doubted = now.mono
+            self._arm(member, now.mono + DOUBT_SECONDS)
+        elif member.judged:
+            if connection.takes_pushes and not member.foreign:
+                # It may only have slept: then this is the first thing that it hears.
+                said = messages.DisconnectError(codes.HEARTBEATS_STOPPED, "your heartbeats stopped")
+                step.send(connection, ("DISCONNECTERROR", said))
+            self.lose(member, now, step)
+            self._connections.let_go(connection)
+        elif connection.outstanding or connection.waits:
+            self._arm(member, now.mono + self._state.limits.frontend_idle)
+        else:
+            self.leave(member, now, step)
+            self._connections.let_go(connection)
+
+    def _sum_up(self, _: None, now: Now, step: Step) -> None:
+        if not self._seen:
+            self._seen = [member for member in self.by_name.values() if member.heartbeats]
+        for member in self._seen[-SEEN_CHUNK:]:
+            step.record(
+                ClientSeen(
+                    identity=member.identity, heartbeats=member.heartbeats, longest_gap_seconds=member.longest_gap
+                )
+            )
+            member.heartbeats, member.longest_gap = 0, 0.0
+        del self._seen[-SEEN_CHUNK:]
+        again = now.mono if self._seen else now.mono + SEEN_SECONDS
+        self._state.timers.add((self._sum_up, None), again)

@@ -1,0 +1,235 @@
+"""Negotiation: CHECKCONFIG, READY, HEARTBEAT, NEEDBROKER, DISCONNECT (PROTOCOL 2.1).
+
+Lives here: what a client must say, in which order, and what it hears. Never here: frames, or the tables that these
+words change. Invariant: nobody is in a queue without a configuration that this broker knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from scale0.broker.cluster.clock_skew import Skew
+from scale0.broker.cluster.failover import Failover, serves
+from scale0.broker.cluster.rebalancing import Moves
+from scale0.broker.core.config_document import Documents
+from scale0.broker.core.connections import Connection, Connections
+from scale0.broker.core.members import Member, Members
+from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.state import BrokerState
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import is_identity, is_reserved, is_service_name, made_for
+from scale0.transport.core import messages
+
+MAX_INTERVAL_SECONDS: Final = 86_400.0
+"""The longest heartbeat interval that a client may ask for."""
+OVERDUE_LIMIT: Final = 3
+"""How often a client with an old configuration is told to negotiate before it is disconnected."""
+NOT_THEIR_FAULT: Final = frozenset({codes.NOT_SERVING, codes.TOO_MANY})
+"""Refusals that do not make an error client."""
+STRETCH: Final = 1.25
+"""An interval is lengthened only when it falls short by this factor: not with every newcomer."""
+
+
+class Negotiation:
+    """The words of section 2.1, one method each."""
+
+    __slots__ = ("_blame", "_connections", "_documents", "_failover", "_members", "_moves", "_skew", "_state")
+
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        documents: Documents,
+        skew: Skew,
+        blame: Blame,
+        failover: Failover,
+        moves: Moves,
+    ) -> None:
+        self._state = state
+        self._connections = connections
+        self._members = members
+        self._documents = documents
+        self._skew = skew
+        self._blame = blame
+        self._failover = failover
+        self._moves = moves
+
+    def check_config(
+        self, connection: Connection, said: messages.CheckConfig, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """CHECKCONFIG: the first thing a client says."""
+        if said.services:
+            self._check_names(said.services)
+        member = self._named(connection, said.identity, now, step)
+        connection.batch = said.batch
+        self._moves.met(member, now)
+        if said.services is not None and member.backend is None:
+            member.services = tuple(sorted(set(said.services)))
+        self._documents.answer(member, said, now, step)
+        self._members.appear(member, step)
+
+    def ready(self, connection: Connection, said: messages.Ready, _: Sequence[bytes], now: Now, step: Step) -> None:
+        """READY: into the queues, or the queues replaced."""
+        member = connection.member
+        if member is None or said.config_version is None or said.config_version != member.config_version:
+            self.force(connection, "say CHECKCONFIG first: I do not know your configuration", now, step)
+            return
+        if said.identity is not None:
+            self._named(connection, said.identity, now, step)
+        if self._state.passes_on and member.backend is None:
+            self._pass_on(member, said.services, now, step)
+            return
+        elsewhere = connection.takes_pushes and not serves(self._state.config.services, said.services)
+        if elsewhere and self._failover.send_on(connection, said.services, self._state.interval, step):
+            self._members.leave(member, now, step)
+            return
+        self._check_names(said.services)
+        if elsewhere or not serves(self._state.config.services, said.services):
+            raise Refusal(codes.NOT_ALLOWED, "no broker that is heard serves all of these services")
+        self._check_ready(said)
+        if member.suspended:
+            self._members.reconcile(member, said.holds, now, step)
+        interval = self._interval(said.heartbeat_interval)
+        member.prefetch = said.prefetch
+        self._members.judge(member, interval, interval * self._state.liveness, now)
+        slots = said.slots if connection.takes_pushes else 0
+        self._ready_ok(member, now, step)
+        self._members.take_work(member, said, slots, now, step)
+        if said.time is not None:
+            self._skew.read(member, said.time, now, step)
+
+    def _pass_on(self, member: Member, services: Sequence[str], now: Now, step: Step) -> None:
+        """This is the standby of a pair: whoever wants to work goes to the active one."""
+        sent = member.connection.takes_pushes
+        if not sent or not self._failover.send_on(member.connection, services, self._state.interval, step):
+            active = self._state.config.standby_for
+            raise Refusal(codes.NOT_SERVING, f"this broker stands by for {active}, which cannot be named now")
+        self._members.leave(member, now, step)
+
+    def heartbeat(
+        self, connection: Connection, said: messages.Heartbeat, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """HEARTBEAT: answered by our own."""
+        member = connection.member
+        if member is None:
+            self.force(connection, "I do not know you: start again with CHECKCONFIG", now, step)
+            return
+        self._members.heartbeat(member, now)
+        if not member.judged:
+            interval = self._interval(None)
+            self._members.judge(member, interval, interval * self._state.liveness, now)
+        step.send(
+            connection,
+            ("HEARTBEAT", {"time": now.wall, "config_version": self._documents.version}),
+        )
+        if said.config_version is not None and said.config_version < self._documents.version:
+            self._outdated(member, now, step)
+        else:
+            member.old_since, member.overdue = None, 0
+            if said.config_version is not None:
+                member.config_version = said.config_version
+        if member.backend is not None and connection.takes_pushes:
+            self._stretch(member, now, step)
+        if said.time is not None:
+            self._skew.read(member, said.time, now, step)
+
+    def disconnect(
+        self, connection: Connection, _said: messages.Disconnect, _: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """DISCONNECT: leaving in order."""
+        if connection.member is not None:
+            self._members.leave(connection.member, now, step)
+        self._connections.let_go(connection)
+
+    def need_broker(
+        self, connection: Connection, said: messages.NeedBroker, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        """NEEDBROKER: my broker does not answer."""
+        if said.identity is not None and connection.member is not None:
+            self._named(connection, said.identity, now, step)
+        self._moves.prefers(connection, said.preferred_broker or "", now)
+        self._failover.need_broker(connection, said, bodies, now, step)
+
+    def force(self, connection: Connection, reason: str, now: Now, step: Step) -> None:
+        """FORCENEGOTIATE. Needing it again and again is bad input too."""
+        step.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason=reason)))
+        self._blame.blame(connection, codes.MALFORMED, "needs to negotiate again and again", now, step)
+
+    def refused(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
+        """DISCONNECTERROR was said: the registration ends, and bad input is counted."""
+        if connection.member is not None:
+            self._members.leave(connection.member, now, step)
+        if refusal.code not in NOT_THEIR_FAULT:
+            self._blame.blame(connection, refusal.code, refusal.message, now, step)
+
+    def _named(self, connection: Connection, identity: str | None, now: Now, step: Step) -> Member:
+        if identity is None:
+            if connection.member is not None:
+                return connection.member
+            identity = made_for(connection.user_id, f"{connection.door}-{self._state.chance.getrandbits(48):012x}")
+        elif not is_identity(identity):
+            raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        return self._members.name(connection, identity, now, step)
+
+    def _check_names(self, services: Sequence[str]) -> None:
+        limits = self._state.limits
+        if len(services) > limits.max_services:
+            raise Refusal(codes.TOO_BIG, f"a backend offers at most {limits.max_services} services")
+        for name in services:
+            if not is_service_name(name, limits.max_service_bytes):
+                raise Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
+            if is_reserved(name):
+                raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
+
+    def _check_ready(self, said: messages.Ready) -> None:
+        asked = said.heartbeat_interval
+        if asked is not None and not 0 < asked <= MAX_INTERVAL_SECONDS:
+            raise Refusal(codes.MALFORMED, f"heartbeat_interval is above 0 and at most {MAX_INTERVAL_SECONDS:g}")
+        most = self._state.limits.max_slots
+        if not 1 <= said.slots <= most or not 0 <= said.prefetch <= most:
+            raise Refusal(codes.MALFORMED, f"slots are 1 to {most}, prefetch is 0 to {most}")
+
+    def _interval(self, asked: float | None) -> float:
+        """A client may ask for a longer one; many clients together get a longer one."""
+        shared = self._members.judged / self._state.limits.max_heartbeats_per_second
+        wanted = max(self._state.interval, asked or 0.0)
+        return wanted if shared <= wanted else math.ceil(shared * 10) / 10
+
+    def _stretch(self, member: Member, now: Now, step: Step) -> None:
+        interval = self._interval(member.interval)
+        if interval > member.interval * STRETCH:
+            self._members.judge(member, interval, interval * self._state.liveness, now)
+            self._ready_ok(member, now, step)
+
+    def _ready_ok(self, member: Member, now: Now, step: Step) -> None:
+        said = messages.ReadyOk(
+            identity=member.identity,
+            heartbeat_interval=member.interval,
+            time=now.wall,
+            config_version=member.config_version or 0,
+        )
+        step.send(member.connection, ("READYOK", said))
+
+    def _outdated(self, member: Member, now: Now, step: Step) -> None:
+        """Its configuration is old: give it again, then ask, then let it go."""
+        if not member.connection.takes_pushes:
+            return
+        if member.old_since is None:
+            member.old_since = now.mono
+        if now.mono - member.old_since < 2 * member.interval:
+            self._documents.give(member, step)
+            return
+        member.overdue += 1
+        if member.overdue > OVERDUE_LIMIT:
+            self._members.expel(member, codes.CONFIG_TOO_OLD, "your configuration stays too old", now, step)
+        else:
+            member.old_since = now.mono
+            step.send(
+                member.connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason="your configuration is too old"))
+            )

@@ -1,0 +1,350 @@
+"""`SCALE0/1` on the client sockets: decode, look up the rule, do it.
+
+Lives here: from frames to the function of a command, and back to frames. Never here: what a command does. Invariant:
+nothing is done that the table of `dispatch` does not allow on that socket, in that state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from scale0.broker.admin.commands import Management
+from scale0.broker.cluster.catalog_replication import Tables
+from scale0.broker.cluster.config_replication import Spread
+from scale0.broker.cluster.forwarding import Forwarding
+from scale0.broker.cluster.peers import Peers
+from scale0.broker.cluster.rebalancing import Moves
+from scale0.broker.cluster.standby import Pair
+from scale0.broker.core.command_table import COMMANDS, RULES
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.discovery import Discovery
+from scale0.broker.core.enrolment import Enrolment, no_token
+from scale0.broker.core.negotiation import Negotiation
+from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.requests import Requests
+from scale0.broker.core.state import ACTIVE, CLIENT_DOORS, DISABLED, PEER_DOORS, BrokerState
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import is_reserved, is_service_name
+from scale0.transport.core import codec as wire
+from scale0.transport.core import messages as options
+
+DOORS: Final = (*CLIENT_DOORS, *PEER_DOORS)
+Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
+
+
+class Neighbours(NamedTuple):
+    """Those who speak with other brokers."""
+
+    peers: Peers
+    spread: Spread
+    tables: Tables
+    forwarding: Forwarding
+    moves: Moves
+    pair: Pair
+
+
+class Scale0Speaker:
+    """`SCALE0/1` on the client sockets: decode, look up the rule, do it."""
+
+    __slots__ = (
+        "_acts",
+        "_blame",
+        "_codecs",
+        "_discovery",
+        "_hot",
+        "_moves",
+        "_negotiation",
+        "_requests",
+        "_state",
+        "_states",
+        "enrolment",
+        "tasks_done",
+        "tasks_status",
+    )
+
+    def __init__(
+        self,
+        state: BrokerState,
+        requests: Requests,
+        negotiation: Negotiation,
+        discovery: Discovery,
+        management: Management,
+        blame: Blame,
+        neighbours: Neighbours,
+    ) -> None:
+        self._state = state
+        self._blame = blame
+        self._requests = requests
+        self.tasks_status: Act = lambda *_: None
+        self.tasks_done: Act = lambda *_: None
+        """What backends say of tasks: the composition root says who listens."""
+        self._negotiation = negotiation
+        self._moves = neighbours.moves
+        self._discovery = discovery
+        self.enrolment = Enrolment(state)
+        clients, brokers = self._client_acts(negotiation, management), self._broker_acts(neighbours, management)
+        self._acts = {
+            door: {
+                rule.command: (brokers if door in PEER_DOORS else clients)[rule.command]
+                for rule in RULES
+                if door in rule.doors
+            }
+            for door in DOORS
+        }
+        self._states = {door: {rule.command: rule.states for rule in RULES if door in rule.doors} for door in DOORS}
+        self._codecs = {
+            door: wire.Codec(
+                {rule.command: rule.schema for rule in RULES if door in rule.doors},
+                {rule.command for rule in RULES if rule.hot},
+                COMMANDS,
+                state.limits,
+            )
+            for door in DOORS
+        }
+        self._hot = {
+            door: {kind: self._acts[door][command] for kind, command in codec.commands.items()}
+            for door, codec in self._codecs.items()
+        }
+
+    def _client_acts(self, negotiation: Negotiation, management: Management) -> Mapping[str, Act]:
+        return {
+            "CHECKCONFIG": self._within_reason(negotiation.check_config),
+            "READY": self._within_reason(negotiation.ready),
+            "HEARTBEAT": self._within_reason(negotiation.heartbeat),
+            "NEEDBROKER": self._within_reason(negotiation.need_broker),
+            "DISCONNECT": negotiation.disconnect,
+            "REQUEST": self._request,
+            "PARTIAL": self._partial,
+            "REPLY": self._reply,
+            "ERROR": self._error,
+            "TASKSTATUS": self._task_status,
+            "TASKSDONE": self._tasks_done,
+            "MANAGEMENTREQ": management.receive,
+            "ENROL": no_token,
+        }
+
+    def _broker_acts(self, neighbours: Neighbours, management: Management) -> Mapping[str, Act]:
+        peers, spread, tables, forwarding, _, _ = neighbours
+        return {
+            "HELLO": self._within_reason(peers.hello),
+            "HEARTBEAT": self._within_reason(peers.heartbeat),
+            "FORCENEGOTIATE": self._within_reason(peers.force),
+            "DISCONNECTERROR": peers.refused,
+            "CHECKCONFIG": self._within_reason(spread.check_config),
+            "CONFIG": self._within_reason(self._after_hello(spread.config)),
+            "CONFIGACK": spread.acknowledged,
+            "TABLE": self._after_hello(tables.table),
+            "TABLEREQ": self._within_reason(self._after_hello(tables.table_req)),
+            "FORWARD": self._after_hello(forwarding.forward),
+            "PARTIAL": self._partial,
+            "REPLY": self._reply,
+            "ERROR": self._error,
+            "MANAGEMENTREQ": management.receive,
+            "ENROL": no_token,
+        }
+
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """One message, or one BATCH of them."""
+        state, states, acts = self._state, self._states[connection.door], self._acts[connection.door]
+        codec = self._codecs[connection.door]
+        if state.state == ACTIVE and not connection.stale:
+            typed = codec.decode_hot(frames)
+            if typed is not None:
+                self._receive_hot(connection, typed, self._hot[connection.door], now, step)
+                return
+        account = connection.account
+        for decoded in codec.decode(frames):
+            if account.banned_until is not None:
+                return
+            if isinstance(decoded, Refusal):
+                self._refuse(connection, decoded, now, step)
+                continue
+            command, said, bodies = decoded
+            if state.state not in states[command]:
+                self._not_serving(connection, command, said, step)
+                continue
+            if connection.stale:
+                self._renegotiate(connection, command, step)
+            try:
+                acts[command](connection, said, bodies, now, step)
+            except Refusal as refusal:
+                self._refuse(connection, refusal, now, step)
+
+    def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """The key of a token says ENROL, and nothing else (PROTOCOL 11)."""
+        account = connection.account
+        if frames[0] != wire.MAGIC:
+            self._blame.blame(connection, codes.NOT_ALLOWED, "a token is for ENROL only", now, step)
+            return
+        connection.speaker = self
+        for decoded in self._codecs[connection.door].decode(frames):
+            if account.banned_until is not None:
+                return
+            try:
+                if isinstance(decoded, Refusal):
+                    raise decoded
+                command, said, _ = decoded
+                if command != "ENROL":
+                    raise Refusal(codes.NOT_ALLOWED, "the key of a token may say ENROL, and nothing else")
+                if self._state.state == DISABLED:
+                    return
+                self.enrolment.enrol(connection, said, step)
+            except Refusal as refusal:
+                self._refuse(connection, refusal, now, step)
+
+    def _receive_hot(
+        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Step
+    ) -> None:
+        """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
+        account = connection.account
+        for message in messages:
+            if account.banned_until is not None:
+                return
+            body = message.body
+            try:
+                acts[type(message)](connection, message.options, () if body is None else (body,), now, step)
+            except Refusal as refusal:
+                self._refuse(connection, refusal, now, step)
+
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
+        """As a BATCH for those who take it, else one by one."""
+        if connection.batch:
+            limits = self._state.limits
+            if list not in map(type, messages):
+                return wire.encode_batch(messages, limits.max_batch_messages, limits.max_message_bytes)
+            packed: list[list[bytes]] = []
+            for ready, group in itertools.groupby(messages, lambda message: isinstance(message, list)):
+                if ready:
+                    packed.extend(map(wire.encode, group))
+                else:
+                    some = list(group)
+                    packed.extend(wire.encode_batch(some, limits.max_batch_messages, limits.max_message_bytes))
+            return packed
+        return [wire.encode(message) for message in messages]
+
+    def _after_hello(self, act: Act) -> Act:
+        """The same, from a broker that said who it is. Another may only not know that we lost it: no blame for that."""
+
+        def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+            if connection.peer is not None:
+                act(connection, said, bodies, now, step)
+                return
+            if isinstance(said, options.Forward):
+                error = {"id": said.id, "code": codes.NOT_SERVING, "message": "say HELLO first", "unrun": True}
+                step.send(connection, ("ERROR", error))
+            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="say HELLO first")))
+
+        return known
+
+    def _within_reason(self, act: Act) -> Act:
+        """The same, unless it comes as a flood."""
+        affords = self._blame.affords
+
+        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+            if affords(connection, now, step):
+                act(connection, said, bodies, now, step)
+
+        return bounded
+
+    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, step: Step) -> None:
+        """413, to the request's id where there is one."""
+        message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
+        for decoded in self._codecs[connection.door].decode(head):
+            if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
+                said = decoded[1]
+                step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_BIG, "message": message}))
+            elif isinstance(decoded, tuple) and decoded[0] in ("PARTIAL", "REPLY") and self._state.state == ACTIVE:
+                self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, step)
+            else:
+                self._refuse(connection, Refusal(codes.TOO_BIG, message), now, step)
+
+    def _refuse(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
+        """They are wrong: say so, count it, and they are disconnected."""
+        if self._state.state == DISABLED:
+            return
+        said = options.DisconnectError(code=refusal.code, message=refusal.message[:500])
+        step.send(connection, ("DISCONNECTERROR", said))
+        self._negotiation.refused(connection, refusal, now, step)
+
+    def _not_serving(self, connection: Connection, command: str, said: Any, step: Step) -> None:
+        if self._state.state == DISABLED:
+            return
+        message = f"this broker is {self._state.state}"
+        if command in ("REQUEST", "FORWARD"):
+            error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
+            step.send(connection, ("ERROR", error))
+        else:
+            step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
+
+    def _renegotiate(self, connection: Connection, command: str, step: Step) -> None:
+        connection.stale = False
+        if command not in ("CHECKCONFIG", "MANAGEMENTREQ", "READY", "HEARTBEAT") and connection.takes_pushes:
+            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="this broker was disabled")))
+
+    def _request(
+        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        service, state = said.service, self._state
+        if not self._blame.may_ask(connection.account, now):
+            if said.id not in connection.outstanding:  # sent again: the first one is answered, and once
+                message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
+                step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+            return
+        timeout, retry = said.timeout, said.retry
+        if state.policies and service in state.policies:
+            policy = state.policies[service]
+            timeout = policy.timeout if timeout is None else timeout
+            retry = retry or bool(policy.retry)
+        if timeout is None:
+            timeout = state.limits.request_timeout
+        known = self._requests.is_known(service)
+        if not known and is_reserved(service):
+            self._discovery.answer(connection, said, bodies, now, step)
+            return
+        refusal = None
+        if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
+            refusal = self._why_not(service, timeout)
+        if refusal is None:
+            self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, step)
+        else:
+            if state.draining:
+                self._moves.send_now(connection, step)
+            error = {"id": said.id, "code": refusal.code, "message": refusal.message}
+            if refusal.code == codes.NOT_SERVING:
+                error["unrun"] = True
+            step.send(connection, ("ERROR", error))
+
+    def _why_not(self, service: str, timeout: float) -> Refusal | None:
+        """What is wrong with a request, if anything."""
+        limits = self._state.limits
+        if not 0 < timeout <= limits.max_request_timeout:
+            return Refusal(codes.MALFORMED, f"timeout is above 0 and at most {limits.max_request_timeout:g}")
+        if self._state.draining:
+            return Refusal(codes.NOT_SERVING, f"this broker is {self._state.shown}")
+        if not is_service_name(service, limits.max_service_bytes):
+            return Refusal(codes.MALFORMED, "that is no service's name")
+        return None
+
+    def _partial(
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        self._requests.partial(connection, said.id, bodies, now, step)
+
+    def _reply(
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
+    ) -> None:
+        self._requests.reply(connection, said.id, bodies, now, step)
+
+    def _task_status(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        self.tasks_status(connection, said, bodies, now, step)
+
+    def _tasks_done(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        self.tasks_done(connection, said, bodies, now, step)
+
+    def _error(self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, step: Step) -> None:
+        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, step, said.unrun)

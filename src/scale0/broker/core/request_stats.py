@@ -1,0 +1,172 @@
+"""Requests summed up: one event per service, backend and ten seconds, in place of one per request.
+
+Lives here: counts and histograms since the last sum, and since the start. Never here: a single request's story.
+Recording must not cost more than the work: totals are made of sums, when these become events or when somebody looks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scale0.history.events.histogram import bucket_of
+from scale0.history.events.requests import RequestFailed, RequestSummed
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+
+if TYPE_CHECKING:
+    from scale0.broker.core.request import Request
+
+SUM_SECONDS: Final = 10.0
+"""How often sums become events."""
+FAILED_EVENTS_PER_SECOND: Final = 1_000
+"""Failures beyond these are only counted."""
+MAX_TOTALS: Final = 10_000
+"""Services whose totals are kept; the rest counts together."""
+REST: Final = ""
+"""The name of the services that are counted together: those that nobody offers, and those beyond MAX_TOTALS."""
+
+
+class Sum:
+    """What one backend did for one service since the last sum."""
+
+    __slots__ = ("answered", "bytes", "failed", "histogram", "longest", "seconds")
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.seconds = 0.0
+        self.longest = 0.0
+        self.bytes = 0
+        self.histogram: dict[int, int] = {}
+        self.failed: dict[str, int] = {}
+
+
+class Total:
+    """What was done for one service since the broker's start."""
+
+    __slots__ = ("answered", "bytes", "failed", "histogram", "longest", "seconds")
+
+    def __init__(self) -> None:
+        self.answered = self.failed = self.bytes = 0
+        self.seconds = self.longest = 0.0
+        self.histogram: dict[int, int] = {}
+
+    def add(self, entry: Sum) -> None:
+        """One backend's part, without what failed: that is counted as it happens."""
+        self.answered += entry.answered
+        self.bytes += entry.bytes
+        self.seconds += entry.seconds
+        self.longest = max(self.longest, entry.longest)
+        for bucket, count in entry.histogram.items():
+            self.histogram[bucket] = self.histogram.get(bucket, 0) + count
+
+    def row(self, service: str) -> dict[str, Any]:
+        """For management."""
+        return {
+            "service": service,
+            "answered": self.answered,
+            "failed": self.failed,
+            "seconds": self.seconds,
+            "longest": self.longest,
+            "bytes": self.bytes,
+            "histogram": sorted(self.histogram.items()),
+        }
+
+
+class Tally:
+    """All sums of one broker."""
+
+    __slots__ = ("_failures", "_second", "_sums", "_totals", "total_answered", "total_failed")
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], Sum] = {}
+        self._totals: dict[str, Total] = {}
+        self._second = 0
+        self._failures = 0
+        self.total_answered = 0
+        self.total_failed = 0
+
+    def answered(self, service: str, backend: str, seconds: float, size: int) -> None:
+        """One request was answered."""
+        key = (service, backend)
+        entry = self._sums.get(key)
+        if entry is None:
+            self._sums[key] = entry = Sum()
+        entry.answered += 1
+        entry.bytes += size
+        entry.seconds += seconds
+        if seconds > entry.longest:
+            entry.longest = seconds
+        bucket = bucket_of(seconds)
+        entry.histogram[bucket] = entry.histogram.get(bucket, 0) + 1
+        self.total_answered += 1
+
+    def failed(self, request: Request, backend: str, known: bool, code: int, now: Now, step: Step) -> None:
+        """One request failed: an event, or a count when there are too many.
+
+        Those of services that nobody offers are counted together: their names are whatever clients make up.
+        """
+        self.total_failed += 1
+        self._total(request.service if known else REST).failed += 1
+        second = int(now.mono)
+        if second != self._second:
+            self._second, self._failures = second, 0
+        self._failures += 1
+        if self._failures > FAILED_EVENTS_PER_SECOND:
+            entry = self._sums.setdefault((request.service if known else "", backend), Sum())
+            entry.failed[str(code)] = entry.failed.get(str(code), 0) + 1
+            return
+        step.record(
+            RequestFailed(
+                service=request.service,
+                request_id=request.id,
+                backend=backend,
+                code=code,
+                seconds=now.mono - request.accepted,
+                client=request.origin.name,
+                hops=request.hops,
+            )
+        )
+
+    def flush(self, step: Step) -> None:
+        """Record the sums and start anew."""
+        for (service, backend), entry in self._sums.items():
+            self._total(service).add(entry)
+            step.record(
+                RequestSummed(
+                    service=service,
+                    backend=backend,
+                    answered=entry.answered,
+                    longest_seconds=entry.longest,
+                    bytes=entry.bytes,
+                    histogram=sorted(entry.histogram.items()),
+                    failed=entry.failed,
+                )
+            )
+        self._sums = {}
+
+    def totals(self) -> dict[str, Total]:
+        """Since the start, what is not yet an event included."""
+        fresh: dict[str, Total] = {}
+        for (service, _), entry in self._sums.items():
+            name = service if service in self._totals or len(self._totals) < MAX_TOTALS else REST
+            if name not in fresh:
+                fresh[name] = copied(self._totals.get(name))
+            fresh[name].add(entry)
+        return {**self._totals, **fresh}
+
+    def _total(self, service: str) -> Total:
+        found = self._totals.get(service)
+        if found is None:
+            name = service if len(self._totals) < MAX_TOTALS else REST
+            found = self._totals.setdefault(name, Total())
+        return found
+
+
+def copied(total: Total | None) -> Total:
+    """Another of the same, to add to."""
+    out = Total()
+    if total is not None:
+        for name in Total.__slots__:
+            setattr(out, name, getattr(total, name))
+        out.histogram = dict(total.histogram)
+    return out

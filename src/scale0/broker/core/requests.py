@@ -1,0 +1,385 @@
+"""Requests: from a frontend to a backend and back, each with a deadline.
+
+Lives here: the queue of each service, what is under way, and what is answered when nobody can. Never here: slots (the
+roster's), frames, or who may ask. Invariants: every request in `outstanding` of its origin ends in exactly one REPLY or
+ERROR (one word to its `then`, if it has one), or with its origin; every request has a timer until its slot is free; a
+slot taken for a request is given back exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.request import Request, Then
+from scale0.broker.core.request_queues import Queue, Waiting
+from scale0.broker.core.request_stats import Tally
+from scale0.broker.core.scheduler import Backend, Roster
+from scale0.broker.core.state import BrokerState
+from scale0.broker.core.workload import NoTasks, Workload
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.timers import LazyWheel
+
+ABANDONED_SLOT_SECONDS: Final = 600.0
+"""How long a slot stays taken by work that nobody waits for any more, unless the backend answers or leaves."""
+
+
+class Requests:
+    """All requests of one broker."""
+
+    __slots__ = (
+        "_next",
+        "_prefix",
+        "_roster",
+        "_state",
+        "_timers",
+        "_waiting",
+        "elsewhere",
+        "not_there",
+        "tally",
+        "tasks",
+        "under_way",
+    )
+
+    def __init__(self, state: BrokerState, roster: Roster, tally: Tally) -> None:
+        self._state = state
+        self._roster = roster
+        self.tally = tally
+        self._waiting = Waiting()
+        self.under_way: dict[str, Request] = {}
+        self._timers: LazyWheel[Request] = LazyWheel()
+        # Ids must not repeat over restarts: a late REPLY to the old broker's request must match nothing.
+        self._prefix = f"{state.boot:x}."
+        self._next = 0
+        self.elsewhere: Callable[[Request], Backend | None] = lambda _: None
+        """Finds another broker for what nobody here offers; the composition root says who."""
+        self.not_there: Callable[[Backend, str], None] = lambda *_: None
+        """Told that the other broker has nobody for it either."""
+        self.tasks: Workload = NoTasks()
+        """What else backends work on: they get it when no request waits."""
+
+    def submit(
+        self,
+        origin: Connection,
+        origin_id: str | int,
+        service: str,
+        bodies: Sequence[bytes],
+        timeout: float,
+        retry: bool,
+        now: Now,
+        step: Step,
+        hops: int = 0,
+        then: Then | None = None,
+    ) -> None:
+        """Accept a request: hand it to a backend, or let it wait, or refuse it."""
+        outstanding = origin.outstanding
+        if origin_id in outstanding:
+            self._state.count("requests_repeated")
+            return
+        self._next = number = self._next + 1
+        mono = now.mono
+        id_ = f"{self._prefix}{number:x}"
+        request = Request(id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry, hops, then)
+        outstanding[origin_id] = request
+        self._timers.add(request, mono)
+        backend = self._take(request)
+        if backend is not None:
+            self._hand(request, backend, now, step)
+        elif len(outstanding) > self._state.limits.max_outstanding:
+            self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, step)
+        elif hops and not self._roster.offered(service):
+            self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
+        else:
+            self._wait(request, now, step)
+
+    def _take(self, request: Request) -> Backend | None:
+        """A backend of ours with a free slot; if none of ours offers it, another broker."""
+        backend = self._roster.take(request.service)
+        if backend is None and not self._roster.offered(request.service):
+            return self.elsewhere(request)
+        return backend
+
+    def serve_elsewhere(self, services: Iterable[str], now: Now, step: Step) -> None:
+        """Another broker's backends offer these: what waits here in vain may go there."""
+        for service in services:
+            if self._roster.offered(service):
+                continue  # it waits for one of ours
+            for request in self._waiting.of(service):
+                backend = self.elsewhere(request)
+                if backend is not None:
+                    self._unwait(request)
+                    self._hand(request, backend, now, step)
+
+    def give_back(self, services: Iterable[str], now: Now, step: Step) -> None:
+        """What other brokers handed us and nobody here offers any more: they may know somebody else."""
+        for service in services:
+            if not self._roster.offered(service):
+                for request in [one for one in self._waiting.of(service) if one.hops]:
+                    self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
+
+    def is_known(self, service: str) -> bool:
+        """True if somebody offered this service lately: then its name is a good one."""
+        return service in self._roster.services
+
+    def partial(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """A part of an answer: pass it on, or keep it for those who can take only one message."""
+        request = self._of(connection, id_)
+        if request is None or request.ended:
+            return
+        request.spoke = True
+        origin = request.origin
+        if origin.takes_pushes and request.then is None:
+            step.send(origin, ("PARTIAL", {"id": request.origin_id}, *bodies))
+        elif not origin.keep_part(request.origin_id, bodies, self._state.limits):
+            self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, step)
+
+    def reply(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """The last of an answer."""
+        request = self._of(connection, id_)
+        if request is None:
+            return
+        backend = self._release(request)
+        if not request.ended:
+            origin = request.origin
+            if origin.parts:
+                bodies = [*origin.parts.pop(request.origin_id, ()), *bodies]
+            if request.then is None:
+                step.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
+            if not backend.remote:  # an answer counts where its backend is
+                size = request.size + (len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies)))
+                self.tally.answered(request.service, backend.identity, now.mono - request.accepted, size)
+            self._end(request)
+            if request.then is not None:
+                request.then(origin, codes.OK, "done", bodies, now, step)
+        self.feed(backend, now, step)
+
+    def error(
+        self,
+        connection: Connection,
+        id_: str | int,
+        code: int,
+        message: str,
+        now: Now,
+        step: Step,
+        unrun: bool = False,
+    ) -> None:
+        """A backend's own error; `unrun`: another broker gives it back."""
+        request = self._of(connection, id_)
+        if request is None:
+            return
+        backend = self._release(request)
+        if unrun and backend.remote and not request.ended and not request.spoke:
+            self.not_there(backend, request.service)
+            self.again(request, now, step)
+        elif not request.ended:
+            self._fail(request, code, message, now, step, backend)
+        self.feed(backend, now, step)
+
+    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+        """A backend has room: requests that wait come first, then tasks."""
+        if backend.remote:
+            return
+        self.serve(backend, now, step)
+        self.tasks.feed(backend, now, step)
+
+    def serve(self, backend: Backend, now: Now, step: Step) -> None:
+        """Give it what is next among its services: clients in turn, and of each what has waited longest."""
+        while self._waiting and backend.busy < backend.slots:
+            request = self._waiting.next(backend.services)
+            if request is None or not self._roster.take_from(backend):
+                return
+            self._waiting.served(request)
+            request.origin.waiting_bytes -= request.size
+            self._hand(request, backend, now, step)
+
+    def lose(self, backend: Backend, keep: Container[str], now: Now, step: Step) -> None:
+        """A backend no longer has what it held, except `keep`: try elsewhere, or say so."""
+        for held in [work for work in backend.held.values() if isinstance(work, Request) and work.id not in keep]:
+            self._release(held)
+            if held.ended:
+                continue
+            if held.retry and not held.spoke and held.deadline > now.mono:
+                self.again(held, now, step)
+            else:
+                self._fail(held, codes.BACKEND_DIED, f"the backend {backend.identity} died", now, step, backend)
+
+    def refuse_all(self, code: int, message: str, now: Now, step: Step) -> None:
+        """Answer everybody who waits; the backends may keep what they have."""
+        waiting = [request for queue in self._waiting.queues.values() for request in queue]
+        for request in [*waiting, *self.under_way.values()]:
+            if not request.ended:
+                self._fail(request, code, message, now, step)
+
+    def redirect(self, id_: str, now: Now, step: Step) -> None:
+        """It never left for its backend: hand it to another, whatever it says about retries."""
+        for request in self.take_back([id_]):
+            self.again(request, now, step)
+
+    def take_back(self, ids: Iterable[str]) -> list[Request]:
+        """These never left for their backends, which have them no more; those that somebody still waits for."""
+        requests = [self.under_way[id_] for id_ in ids if id_ in self.under_way]
+        for request in requests:
+            self._release(request)
+        return [request for request in requests if not request.ended]
+
+    def origin_gone(self, connection: Connection, now: Now) -> None:
+        """Nobody waits for these answers any more."""
+        for request in list(connection.outstanding.values()):
+            self._abandon(request, now)
+
+    def move(self, old: Connection, new: Connection, now: Now, step: Step) -> None:
+        """A client came back on a new connection: its answers go there; an id used again is the new request's.
+
+        An answer that has begun ends here: nobody knows which of its parts were lost with the old connection.
+        """
+        for request in [request for id_, request in old.outstanding.items() if id_ in new.outstanding]:
+            self._abandon(request, now)
+        for request in old.outstanding.values():
+            request.origin = new
+        new.outstanding.update(old.outstanding)
+        old.outstanding = {}
+        new.waiting_bytes += old.waiting_bytes
+        old.waiting_bytes = 0
+        if old.parts:
+            new.parts = {**old.parts, **(new.parts or {})}
+            old.parts = None
+        if old.takes_pushes:
+            for request in [request for request in new.outstanding.values() if request.spoke]:
+                message = "the connection broke in the middle of the answer"
+                self._fail(request, codes.BACKEND_DIED, message, now, step, request.backend)
+                self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
+
+    def tick(self, now: Now, step: Step) -> None:
+        """Answer those whose time is over."""
+        for request in self._timers.expire(now.mono):
+            if request.ended:
+                if request.backend is not None:
+                    self._state.count("slots_abandoned")
+                    backend = self._release(request)
+                    self.feed(backend, now, step)
+            elif request.backend is not None:
+                message = f"{request.backend.identity} did not answer in time"
+                self._fail(request, codes.NO_ANSWER, message, now, step, request.backend)
+                self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
+            elif self._roster.offered_since(request.service, request.accepted):
+                self._fail(request, codes.NO_ANSWER, f"every backend of {request.service} was busy", now, step)
+            else:
+                self._fail(request, codes.NO_SUCH_SERVICE, f"nobody offers {request.service}", now, step)
+
+    def deadline(self) -> float | None:
+        """When the next request's time is over."""
+        return self._timers.deadline()
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """What waits, by service."""
+        return self._waiting.queues
+
+    def _of(self, connection: Connection, id_: str | int) -> Request | None:
+        request = self.under_way.get(id_)  # type: ignore[arg-type]  # an int is simply not there
+        if request is None or request.backend is None or request.backend.peer is not connection:
+            self._state.count("replies_unknown")
+            return None
+        return request
+
+    def _hand(self, request: Request, backend: Backend, now: Now, step: Step) -> None:
+        request.backend = backend
+        backend.held[request.id] = request
+        self.under_way[request.id] = request
+        options: dict[str, Any] = {
+            "service": request.service,
+            "id": request.id,
+            "timeout": request.deadline - now.mono,
+        }
+        if backend.remote:
+            options["hops"] = request.hops + 1
+            step.send(backend.peer, ("FORWARD", options, *request.bodies))
+        else:
+            step.send(backend.peer, ("REQUEST", options, *request.bodies))
+
+    def _release(self, request: Request) -> Backend:
+        """Give the slot back; the request is with no backend then."""
+        backend = request.backend
+        if backend is None:
+            raise AssertionError("a request without a backend has no slot to give back")
+        del self.under_way[request.id]
+        del backend.held[request.id]
+        request.backend = None
+        if request.ended:
+            self._timers.remove(request)
+        self._roster.give_back(backend)
+        return backend
+
+    def again(self, request: Request, now: Now, step: Step) -> None:
+        """It is with nobody: hand it to whoever can do it, before all that wait."""
+        self._state.count("requests_retried")
+        # A new id: what the old backend may still say about the old one must match nothing.
+        self._next += 1
+        request.id = f"{self._prefix}{self._next:x}"
+        backend = self._take(request)
+        if backend is not None:
+            self._hand(request, backend, now, step)
+        else:
+            self._waiting.add(request, first=True)
+            request.origin.waiting_bytes += request.size
+
+    def _wait(self, request: Request, now: Now, step: Step) -> None:
+        """Let it wait, if there is room; where it is full, whoever has the most there gives way."""
+        origin = request.origin
+        if origin.waiting_bytes + request.size > self._state.limits.max_client_bytes:
+            self._fail(request, codes.TOO_MANY, "too many bytes of this client are waiting", now, step)
+            return
+        policy = self._state.policies.get(request.service)
+        limit = self._state.limits.request_queue_limit
+        if policy is not None and policy.request_queue_limit is not None:
+            limit = policy.request_queue_limit
+        loser = self._waiting.room(request, limit)
+        if loser is not None:
+            self._fail(loser, codes.TOO_MANY, f"the queue of {request.service} is full", now, step)
+        if loser is not request:
+            self._waiting.add(request)
+            origin.waiting_bytes += request.size
+
+    def _unwait(self, request: Request) -> None:
+        if self._waiting.remove(request):
+            request.origin.waiting_bytes -= request.size
+
+    def _fail(
+        self,
+        request: Request,
+        code: int,
+        message: str,
+        now: Now,
+        step: Step,
+        backend: Backend | None = None,
+        unrun: bool = False,
+    ) -> None:
+        if request.then is None:
+            error: dict[str, Any] = {"id": request.origin_id, "code": code, "message": message}
+            step.send(request.origin, ("ERROR", {**error, "unrun": True} if unrun else error))
+        if request.origin.peer is None:  # a failure counts where its frontend is
+            name = backend.identity if backend else ""
+            self.tally.failed(request, name, self.is_known(request.service), code, now, step)
+        self._end(request)
+        if request.then is not None:
+            request.then(request.origin, code, message, (), now, step)
+
+    def _abandon(self, request: Request, now: Now) -> None:
+        self._end(request)
+        if request.backend is not None:
+            self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
+
+    def _end(self, request: Request) -> None:
+        """Nobody waits for it any more; a slot may still be taken."""
+        request.ended = True
+        request.bodies = ()
+        origin = request.origin
+        origin.outstanding.pop(request.origin_id, None)
+        if origin.parts:
+            origin.parts.pop(request.origin_id, None)
+        self._timers.remove(request)
+        if request.backend is None:
+            self._unwait(request)

@@ -1,0 +1,95 @@
+"""What the broker tells its task room about backends, as one small Protocol: the rooms never import each other.
+
+Lives here: the words. Never here: what tasks make of them; the composition root joins the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.scheduler import Backend
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+
+
+class Workload(Protocol):
+    """Tasks, as backends and connections concern them."""
+
+    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+        """It offers its services from now on."""
+        ...
+
+    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+        """It has room, perhaps."""
+        ...
+
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Step) -> None:
+        """It says which attempts it has in hand."""
+        ...
+
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Step) -> None:
+        """It no longer has what it held, except `keep`."""
+        ...
+
+    def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
+        """A TASKS message never left for it."""
+        ...
+
+    def waits(self, service: str) -> bool:
+        """True while a task of this service waits for somebody."""
+        ...
+
+    def forget(self, line: Connection) -> None:
+        """A connection is gone."""
+        ...
+
+    def tick(self, now: Now, step: Step) -> None:
+        """Do what its time has come for."""
+        ...
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        ...
+
+    def settle(self, now: Now, step: Step) -> None:
+        """The turn ends."""
+        ...
+
+
+class NoTasks:
+    """A broker that is not joined with tasks yet."""
+
+    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+        """Nothing."""
+
+    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+        """Nothing."""
+
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Step) -> None:
+        """Nothing."""
+
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Step) -> None:
+        """Nothing."""
+
+    def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
+        """Nothing."""
+
+    def waits(self, service: str) -> bool:
+        """Never."""
+        del service
+        return False
+
+    def forget(self, line: Connection) -> None:
+        """Nothing."""
+
+    def tick(self, now: Now, step: Step) -> None:
+        """Nothing."""
+
+    def deadline(self) -> float | None:
+        """Never."""
+        return None
+
+    def settle(self, now: Now, step: Step) -> None:
+        """Nothing."""

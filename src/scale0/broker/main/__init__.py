@@ -1,0 +1,1 @@
+"""The broker process: composition, start and stop."""

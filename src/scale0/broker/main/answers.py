@@ -1,0 +1,75 @@
+"""What Asks find: passwords verified, files read, rows fetched.
+
+Lives here: slow or outside things that a machine may ask for, each off the loop. Never here: what the machine makes of
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import argon2
+
+from scale0.broker.admin.access import VerifyPassword
+from scale0.broker.admin.commands import ReadHistory, ReadOwnFile
+from scale0.broker.core.enrolment import StoreKey
+from scale0.broker.main.preflight import check_runnable
+from scale0.config import BrokerConfig
+from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.config_files import read_config
+from scale0.kernel.effects import Question
+from scale0.kernel.errors import ConfigError
+from scale0.transport.edge.curve import Curve
+
+
+class Answers:
+    """Answers the Asks of one broker."""
+
+    def __init__(self, commits: Commits, config_file: Path | None, curve: Curve | None = None) -> None:
+        self._commits = commits
+        self._curve = curve
+        self._config_file = config_file
+        self._hasher = argon2.PasswordHasher()
+        # One thread: hashing is heavy on purpose, and must leave a core for the work.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-answers")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="scale0-reader")
+
+    async def find(self, ask: Any) -> Any:
+        """The answer to one Ask."""
+        loop = asyncio.get_running_loop()
+        match ask:
+            case VerifyPassword():
+                return await loop.run_in_executor(self._thread, self._verify, ask.password_hash, ask.password)
+            case ReadHistory():
+                return await self._commits.read(ask.ask)
+            case Question():
+                return await loop.run_in_executor(self._reader, self._commits.look, ask.ask)
+            case ReadOwnFile():
+                return await loop.run_in_executor(self._thread, self._own_file)
+            case StoreKey() if self._curve is not None:
+                return await self._curve.enrol(ask)
+        raise TypeError(f"nobody answers {ask!r}")
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def _verify(self, password_hash: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(password_hash, password)
+        except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError, UnicodeEncodeError):
+            return False
+
+    def _own_file(self) -> BrokerConfig | ConfigError:
+        if self._config_file is None:
+            return ConfigError(["this broker was started without a file: there is nothing to read again"])
+        try:
+            config = read_config(self._config_file, BrokerConfig)
+            check_runnable(config)
+        except ConfigError as error:
+            return error
+        return config

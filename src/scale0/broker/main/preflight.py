@@ -1,0 +1,39 @@
+"""Whether a broker can be run as its file says.
+
+Lives here: what is asked before anything is opened, and again when the file is read anew. Never here: the schema.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from scale0.config import BrokerConfig, check_broker
+from scale0.kernel.errors import ConfigError
+from scale0.transport.edge.key_folder import KeyFolder
+
+
+def check_runnable(config: BrokerConfig) -> None:
+    """Raise with every reason why not."""
+    faults = [*check_broker(config), *_store_faults(config)]
+    if config.curve:
+        faults += KeyFolder(Path(config.data_dir)).check()
+    if faults:
+        raise ConfigError(faults)
+
+
+def _store_faults(config: BrokerConfig) -> list[str]:
+    """What PostgreSQL needs. Its URL is a secret: no fault tells it."""
+    if not is_postgres(config):
+        return []
+    faults = []
+    if not config.group:
+        faults.append("store: brokers that share a database are a group: set group, or use sqlite")
+    if find_spec("psycopg") is None:
+        faults.append("store: PostgreSQL needs psycopg: pip install 'scale0[postgres]'")
+    return faults
+
+
+def is_postgres(config: BrokerConfig) -> bool:
+    """The store is a database that brokers share."""
+    return config.store.startswith(("postgresql:", "postgres:"))

@@ -1,0 +1,312 @@
+"""A broker as a process: from its configuration to its last breath.
+
+Lives here: start in order, stop in reverse. Never here: anything that a turn decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import resource
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+import zmq
+
+from scale0.broker.admin.access import digest_of
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.state import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
+from scale0.broker.main.answers import Answers
+from scale0.broker.main.composition import compose_broker, start_broker
+from scale0.broker.main.http_process import ManagementChild, Served
+from scale0.broker.main.http_settings import STARTED_FILE, server_of
+from scale0.broker.main.http_settings import Ready as Serving
+from scale0.broker.main.preflight import check_runnable, is_postgres
+from scale0.config import BrokerConfig, Endpoints
+from scale0.history.events.journal import Journal
+from scale0.history.segments.exporter import Scribe
+from scale0.history.segments.settings import Settings, password_of, settings_of
+from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.private_files import check_broker_files
+from scale0.kernel.edge.runner import Runner
+from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import StoreError
+from scale0.kernel.log_context import about
+from scale0.storage.interface import Store, StoreFenced
+from scale0.storage.memory.store import MemoryStore
+from scale0.storage.sqlite.store import SqliteStore
+from scale0.transport.core.chunking import portions_of
+from scale0.transport.edge.broker_sockets import Door, Publisher, Subscriber
+from scale0.transport.edge.client_keys import KEY
+from scale0.transport.edge.curve import Curve
+from scale0.transport.edge.curve_setup import management_key, open_curve, start_curve
+from scale0.transport.edge.peer_sockets import Dialer
+
+log = logging.getLogger("scale0.broker")
+
+FENCED: Final = -1
+"""As a status: this process goes on, in another epoch."""
+FLUSH_SECONDS: Final = 10.0
+"""How long a broker that ends waits for its store."""
+DISK_LOOK_SECONDS: Final = 0.5
+"""How often the free space is looked at."""
+WANTED_FILES: Final = 1_048_576
+"""Descriptors that a broker asks for: one for each client."""
+
+GC_THRESHOLDS: Final = (100_000, 50, 100)
+"""Objects made beyond those freed before young ones are looked at for cycles, and how often older ones are."""
+
+SWITCH_SECONDS: Final = 0.0005
+"""How long the writer's thread may wait for the loop's to let it go on: a commit takes a dozen such steps."""
+
+Ready = Callable[[Broker], None]
+
+
+def nobody(_: Serving) -> None:
+    """Nobody wants to hear where HTTP is served."""
+
+
+def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, served: Served = nobody) -> int:
+    """Run until SIGTERM or SIGINT; the exit status. `served` hears where HTTP is served, each time it begins to be."""
+    check_runnable(config)
+    check_broker_files(config, config_file)
+    raise_file_limit()
+    # What lives at the start lives to the end, and what comes later is freed by counting: the collector of cycles
+    # would walk through all clients again and again for nothing.
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        while True:
+            try:
+                return runner.run(serve(config, config_file, choose_store(config), ready, served))
+            except BeginAgain as again:
+                config = at_ports(config, again.endpoints)
+
+
+class BeginAgain(Exception):
+    """The brokers of its group took this one for dead: it serves again from the start, at the same endpoints."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        super().__init__("taken for dead")
+        self.endpoints = endpoints
+
+
+def at_ports(config: BrokerConfig, endpoints: Endpoints) -> BrokerConfig:
+    """The same file, with the ports that were found free: those who know this broker look for it there."""
+    found = msgspec.structs.asdict(endpoints)
+    ports = {f"{name}_port": int(place.rpartition(":")[2]) for name, place in found.items() if "://" in place}
+    return msgspec.structs.replace(config, **ports)
+
+
+def choose_store(config: BrokerConfig) -> Store:
+    """The store that a file asks for."""
+    if config.store == "memory":
+        return MemoryStore()
+    if is_postgres(config):
+        from scale0.storage.postgres.store import PostgresStore  # noqa: PLC0415  # an extra: only for who asks for it
+
+        return PostgresStore(config.store, config.identity, Path(config.data_dir))
+    return SqliteStore(Path(config.data_dir))
+
+
+async def serve(
+    config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready, served: Served = nobody
+) -> int:
+    """Open the store, then the doors; serve; close them in reverse."""
+    loop = asyncio.get_running_loop()
+    stop, end = ending(loop)
+    opened = store.open()
+    commits = Commits(store, loop, lambda error: end(status_of(error)))
+    scribe = Scribe(scribe_settings(config), commits)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, 1_024)
+    curve = open_curve(context, config)
+    answers = Answers(commits, config_file, curve)
+    try:
+        doors, publishers, endpoints = open_doors(context, config, curve)
+        now = read_now()
+        boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
+        token = f"s0_{secrets.token_hex(32)}"
+        broker = compose_broker(
+            config, endpoints, opened, boot, random.SystemRandom(), digest_of(token), curve.keys if curve else None
+        )
+        write_secret(Path(config.data_dir) / TOKEN_FILE, token)
+        journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
+        most, cut = config.limits().max_client_bytes, portions_of(config.limits(), broker.ignores)
+        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, most, cut)
+        step = Step()
+        start_broker(broker, opened, now, step)
+        runner.start(step, now)
+        start_curve(curve, broker, doors, publishers, runner)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end, 0)
+        scribe.start()
+        ready(broker)
+        async with beside(broker, store, curve, served):
+            status = await stop
+        last_turn(broker, runner, status)
+        await flush(commits, store)
+        for socket in (*doors, *publishers):
+            socket.close()
+        if status == FENCED:
+            raise BeginAgain(endpoints)
+        await scribe.finish(status)
+        return status
+    finally:
+        scribe.close()
+        answers.close()
+        with contextlib.suppress(Exception):
+            commits.close()
+        context.destroy(linger=200)
+
+
+def ending(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[int], Callable[[int], None]]:
+    """What a process waits for, and what ends it with a status: the first one counts."""
+    stop: asyncio.Future[int] = loop.create_future()
+
+    def end(status: int) -> None:
+        if not stop.done():
+            stop.set_result(status)
+
+    return stop, end
+
+
+def last_turn(broker: Broker, runner: Runner, status: int) -> None:
+    """The doors are closed; a broker that ends in order says so."""
+    last, now = Step(), read_now()
+    if status == 0:
+        broker.stop("stopped", now, last)
+    runner.stop(last, now)
+
+
+@contextlib.asynccontextmanager
+async def beside(broker: Broker, store: Store, curve: Curve | None, served: Served) -> AsyncIterator[None]:
+    """What runs as long as a broker serves: looks at its disk and keys, and the HTTP server if its file wants one."""
+    loop = asyncio.get_running_loop()
+    watches = [loop.create_task(watch_disk(broker, store))]
+    if curve is not None:
+        watches.append(loop.create_task(curve.watch()))
+    management = managed(broker, served)
+    try:
+        yield
+        await management.finish()
+    finally:
+        for watch in watches:
+            watch.cancel()
+        if curve is not None:
+            curve.close()
+        management.close()
+
+
+def managed(broker: Broker, served: Served) -> ManagementChild:
+    """The HTTP server beside this broker, started if it is wanted; a first start tells a way in."""
+    config, place = broker.state.config, broker.state.endpoints["frontend"]
+    started = Path(config.data_dir) / STARTED_FILE
+
+    def told(now: Serving) -> None:
+        with contextlib.suppress(OSError):
+            write_secret(started, now.url)
+        served(now)
+
+    # Without admins the link is the only way in for a browser.
+    settings = server_of(config, place, wants_link=not started.exists() or not config.admins)
+    environment = {KEY: str(management_key(config))} if config.curve else {}
+    if is_postgres(config) and (password := password_of(config.store)):
+        environment["PGPASSWORD"] = password  # it reads the journal there
+    child = ManagementChild(settings, told, environment)
+    child.start()
+    return child
+
+
+def scribe_settings(config: BrokerConfig) -> Settings | None:
+    """How the journal is written out; None: it is not kept."""
+    if config.store == "memory":
+        return None
+    return settings_of(config, config.store if is_postgres(config) else "")
+
+
+def status_of(error: BaseException) -> int:
+    """What a store's failure means for the process; and say so."""
+    if isinstance(error, StoreFenced):
+        log.critical("%s: it begins anew", error, extra=about())
+        return FENCED
+    log.critical("the store failed, nothing more is promised: %s", error, extra=about())
+    return 1
+
+
+async def flush(commits: Commits, store: Store) -> None:
+    """Wait until everything is stored; a database that is away is not waited for for ever."""
+    try:
+        await asyncio.wait_for(commits.flush(), FLUSH_SECONDS)
+    except TimeoutError:
+        log.critical(
+            "the last writes could not be stored in %g s: they were not acknowledged", FLUSH_SECONDS, extra=about()
+        )
+        store.close()
+
+
+def open_doors(
+    context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig, curve: Curve | None = None
+) -> tuple[list[Door | Dialer | Subscriber], list[Publisher], Endpoints]:
+    """Bind every socket, and say where each one listens; and those that go to others."""
+    limits = config.limits()
+    host = f"[{config.bind}]" if ":" in config.bind else config.bind
+    shown = config.advertise or config.bind
+    if shown in ("0.0.0.0", "::"):
+        shown = os.uname().nodename
+    doors = [
+        Door(context, name, f"tcp://{host}:{port or '*'}", limits, curve)
+        for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
+    ]
+    publishers = [
+        Publisher(context, name, f"tcp://{host}:{port or '*'}", limits, name == TASK_PUB, curve)
+        for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
+    ]
+    bracketed = f"[{shown}]" if ":" in shown else shown
+    bound = [(door.name, door.endpoint) for door in doors] + [(one.name, one.endpoint) for one in publishers]
+    places = {name: f"tcp://{bracketed}:{place.rpartition(':')[2]}" for name, place in bound}
+    if curve is not None:
+        places["server_key"] = curve.own.public
+    callers = (
+        Dialer(context, DIALED, limits, curve),
+        Subscriber(context, CONFIG_SUB, config.config_sub_ports, limits, curve),
+    )
+    return [*doors, *callers], publishers, msgspec.convert(places, Endpoints)
+
+
+async def watch_disk(broker: Broker, store: Store) -> None:
+    """Refuse writes early, and take them again once there is room."""
+    was = ""
+    while True:
+        try:
+            full = store.free_bytes() < broker.state.limits.min_free_bytes
+            why = "the disk is almost full" if full else ""
+        except (StoreError, OSError) as error:
+            full, why = True, str(error)
+        if why and why != was:
+            log.warning("writes are refused: %s", why, extra=about(broker=broker.state.identity))
+        elif was and not why:
+            log.warning("writes are taken again", extra=about(broker=broker.state.identity))
+        broker.state.full, was = full, why
+        await asyncio.sleep(DISK_LOOK_SECONDS)
+
+
+def raise_file_limit() -> None:
+    """As many descriptors as we may have."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,129 @@
+"""Values that only the network knows, for a shell's completion.
+
+Lives here: one function for each kind of value. Never here: a message. Invariants: it is quick, and silent whatever is
+wrong: somebody is in the middle of a line; a password is never asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from scale0.cli.common import authentication
+from scale0.cli.common.connection import connect
+from scale0.cli.common.endpoints import DEFAULT_HOST, FRONTEND_PORT, endpoint_of
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from scale0.client.client import Client
+
+COMPLETION_SECONDS: Final = 0.5
+"""How long a shell's completion may wait for anybody."""
+MAX_VALUES: Final = 200
+"""Nobody reads more; another letter makes fewer."""
+
+Pair = tuple[str, str]
+"""A value, and a word about it for shells that show one."""
+Find = Callable[["Client", "Asked"], Iterable[Pair]]
+Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
+
+
+class Asked:
+    """What stands on the line already, and the right that it gives."""
+
+    def __init__(self, context: click.Context, join: str) -> None:
+        self.params = context.params
+        self._join = join
+
+    def manage(self, client: Client, command: str, **arguments: Any) -> Any:
+        """A management command with a token that is at hand; nothing without one."""
+        said = authentication.Authority(self.params.get("token"), None, self.params.get("data_dir"))
+        credentials = authentication.find(said, self._join)
+        return client.manage(command, **arguments, **credentials) if credentials else {"items": [], "config": {}}
+
+
+def completing(find: Find) -> Completer:
+    """For click: values that begin as the word does; none if nobody answers."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from scale0.kernel.errors import Scale0Error
+
+        try:
+            join = context.params.get("join") or endpoint_of(DEFAULT_HOST, FRONTEND_PORT)
+            with connect(join, COMPLETION_SECONDS, COMPLETION_SECONDS) as client:
+                found = dict(pair for pair in find(client, Asked(context, join)) if pair[0].startswith(start))
+        except (Scale0Error, OSError, click.ClickException, KeyError, ValueError):
+            return []
+        return [CompletionItem(value, help=word) for value, word in sorted(found.items())[:MAX_VALUES]]
+
+    return complete
+
+
+def _services(client: Client, _asked: Asked) -> Iterable[Pair]:
+    return [(row["service"], f"{row['busy']} of {row['slots']} busy") for row in client.services()]
+
+
+def _clients(client: Client, _asked: Asked) -> Iterable[Pair]:
+    return [(row["identity"], row["role"]) for row in client.clients()]
+
+
+def _brokers(client: Client, _asked: Asked) -> Iterable[Pair]:
+    return [(row["broker"], row["state"]) for row in client.brokers()]
+
+
+def _tasks(client: Client, asked: Asked) -> Iterable[Pair]:
+    rows = asked.manage(client, "list_tasks", limit=MAX_VALUES)["items"]
+    return [(row["task_id"], f"{row['method']} {row['status']}") for row in rows]
+
+
+def _watched(view: str, name: str, word: str) -> Find:
+    def find(client: Client, asked: Asked) -> Iterable[Pair]:
+        from scale0.cli.monitoring import helens
+
+        agent = asked.params.get("agent")
+        only = {"agent": agent} if name == "check" and isinstance(agent, str) and agent else {}
+        every = {"all": True} if view == "agents" else {}
+        return [(row[name], str(row[word])) for row in helens.ask(client, view, {**every, **only}).rows]
+
+    return find
+
+
+def _entries(key: str) -> Find:
+    def find(client: Client, asked: Asked) -> Iterable[Pair]:
+        found = asked.manage(client, "get_config")["config"]
+        return [(row["name"], str(row.get("reason") or row.get("check") or "")) for row in found.get(key, ())]
+
+    return find
+
+
+def _listed(command: str, name: str, word: str) -> Find:
+    def find(client: Client, asked: Asked) -> Iterable[Pair]:
+        return [(str(row[name]), str(row[word])) for row in asked.manage(client, command, limit=MAX_VALUES)["items"]]
+
+    return find
+
+
+def _explained(client: Client, asked: Asked) -> Iterable[Pair]:
+    yield from _tasks(client, asked)
+    yield from _clients(client, asked)
+
+
+services = completing(_services)
+clients = completing(_clients)
+brokers = completing(_brokers)
+tasks = completing(_tasks)
+agents = completing(_watched("agents", "agent", "state"))
+checks = completing(_watched("checks", "check", "state"))
+explained = completing(_explained)
+definitions = completing(_entries("checks"))
+handlers = completing(_entries("handlers"))
+silences = completing(_entries("silences"))
+downtimes = completing(_entries("downtimes"))
+versions = completing(_listed("config_history", "version", "author"))
+error_clients = completing(_listed("list_error_clients", "client", "socket"))
+tokens = completing(_listed("list_tokens", "name", "role"))

@@ -1,0 +1,80 @@
+"""What went wrong, to what, and what to do next.
+
+Lives here: each foreseeable error as an exit code and two lines of text. Never here: a traceback.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from scale0.cli.common.output import clean
+from scale0.kernel import codes
+from scale0.kernel.errors import ConfigError, Scale0Error
+
+NO: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+"""What a shell expects after Ctrl-C."""
+
+NEXT: Final = {
+    codes.MALFORMED: "arguments go by position, or as key=value; each is JSON or else text, so '\"5\"' is the text 5",
+    codes.WRONG_CREDENTIALS: "give --data-dir FOLDER (on the broker's machine), --token, or --auth-id NAME",
+    codes.NOT_ALLOWED: "ask somebody with that role: `admins` in the broker's file says who may what",
+    codes.NO_SUCH_SERVICE: "see what is there with `scale0 services`, or offer it with `scale0 worker`",
+    codes.IN_USE: "choose another identity, or stop the other one: `scale0 clients` shows who is there",
+    codes.TOO_BIG: "send less at once, or raise the limit in the broker's file",
+    codes.TOO_MANY: "try again later, or add workers: `scale0 services` shows what waits",
+    codes.FAILED: "the traceback is in the worker's log",
+    codes.BACKEND_DIED: "add --retry if it may run twice",
+    codes.NOT_SERVING: "see `scale0 status`; `scale0 enable` lets a broker serve again",
+    codes.NO_ANSWER: "allow more with --timeout, or look for busy workers with `scale0 services`",
+    codes.UNREACHABLE: "start one with `scale0 up`, or name another with --join; is it disabled? see `scale0 status`",
+}
+
+
+class Trouble(click.ClickException):
+    """An error of the command line: what happened, and what to do next."""
+
+    def __init__(self, what: str, next_step: str = "", exit_code: int = NO) -> None:
+        super().__init__(what)
+        self.next_step = next_step
+        self.status = exit_code
+
+    def show(self, file: object = None) -> None:
+        """Two lines on stderr."""
+        click.echo(f"scale0: {clean(self.message)}", err=True)
+        if self.next_step:
+            click.echo(f"  next: {self.next_step}", err=True)
+
+
+def trouble_of(error: Exception) -> Trouble:
+    """A foreseeable error, in words."""
+    code = getattr(error, "code", None)
+    match error:
+        case ConfigError():
+            return Trouble("\n  ".join(error.reasons), "`scale0 config check FILE` looks at a file", USAGE)
+        case Scale0Error() if isinstance(code, int):
+            return _of_code(code, getattr(error, "service", ""), getattr(error, "message", str(error)))
+        case OSError() if error.strerror and not error.filename:
+            return Trouble(error.strerror)
+        case _:
+            return Trouble(str(error))
+
+
+def _of_code(code: int, service: str, message: str) -> Trouble:
+    hint = NEXT.get(code, "")
+    match code:
+        case codes.UNREACHABLE:
+            return Trouble(f"no broker answers: {message}", hint, UNREACHABLE)
+        case codes.CONFIG_TYPE_UNKNOWN:
+            return Trouble(message, "the ending of a file says its form", USAGE)
+        case codes.FAILED:
+            return Trouble(f"{service} failed: {message}", hint)
+        case codes.MALFORMED if service:
+            return Trouble(f"{service} cannot take that: {message}", hint)
+        case _:
+            where = f"{service}: " if service and service not in message else ""
+            return Trouble(f"{where}{message} ({code} {codes.MEANINGS.get(code, 'error')})", hint)

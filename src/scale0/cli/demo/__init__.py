@@ -1,0 +1,1 @@
+"""`scale0 demo`, `chaos` and `up`: networks on this machine."""

@@ -1,0 +1,1 @@
+"""Commands about keys, tokens and passwords."""

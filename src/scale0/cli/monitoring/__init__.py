@@ -1,0 +1,1 @@
+"""Commands about agents, checks, incidents and Helen."""

@@ -1,0 +1,276 @@
+"""`scale0 silence` and `scale0 downtime`: no notices, though checks go on.
+
+Lives here: both groups, which differ in what they mean and not in how they are written. Never here: what is held back;
+Helen decides that. Both are part of the network document, and change by management like all of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from scale0.cli.common import authentication, completion_values, output
+from scale0.cli.common.endpoints import joins
+from scale0.cli.common.watch_mode import json_option, watched
+from scale0.cli.network import document_entries
+from scale0.client.admin.rows import is_over
+
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+MAX_SECONDS: Final = 366 * 86_400.0
+"""The longest that anybody can mean."""
+
+SOON_SECONDS: Final = 2 * 86_400.0
+"""What is farther away is told by its date."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Span(click.ParamType[float]):
+    """A length of time: `90`, `30m`, `2h`, `1d`."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """In seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        text = str(value)
+        number, unit = (text[:-1], UNITS.get(text[-1:])) if text[-1:] in UNITS else (text, 1)
+        if not (number.isascii() and number.isdigit()) or unit is None or not 0 < int(number) * unit <= MAX_SECONDS:
+            self.fail(f"{text!r} is not a time such as 90, 30m, 2h or 1d, at most a year", param, ctx)
+        return float(int(number) * unit)
+
+
+class Moment(click.ParamType[float]):
+    """A wall time: `2026-05-01T22:00`, in this machine's zone unless it says another."""
+
+    name = "WHEN"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """In seconds since the epoch."""
+        from datetime import datetime
+
+        try:
+            return datetime.fromisoformat(str(value)).astimezone().timestamp()
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is not a time such as 2026-05-01T22:00", param, ctx)
+
+
+def selecting(command: Command) -> Command:
+    """The options that say which checks are meant."""
+    wrapped: Any = command
+    for option in (
+        click.option("--reason", default="", metavar="TEXT", help="Why: whoever sees it will ask."),
+        click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Those of agents with this label."),
+        click.option(
+            "--check",
+            "checks",
+            multiple=True,
+            metavar="GLOB",
+            help="Which checks (all).",
+            shell_complete=completion_values.checks,
+        ),
+        click.option(
+            "--agent",
+            "agents",
+            multiple=True,
+            metavar="GLOB",
+            help="Whose checks (all agents').",
+            shell_complete=completion_values.agents,
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def selection(agents: tuple[str, ...], checks: tuple[str, ...], labels: tuple[str, ...], reason: str) -> dict[str, Any]:
+    """What they say, for the document; something must be said, or all would fall silent by mistake."""
+    if not (agents or checks or labels):
+        raise click.UsageError("say which: --agent GLOB, --check GLOB or --label NAME=GLOB ('*' is all)")
+    return {
+        "agents": list(agents),
+        "checks": list(checks),
+        "labels": document_entries.texts(labels, "--label"),
+        "reason": reason,
+        "author": author(),
+    }
+
+
+def author() -> str:
+    """Who types."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+
+
+def chosen(name: str | None, kind: str) -> str:
+    """The name that was given, or one of our own."""
+    return name or f"{kind}-{secrets.token_hex(4)}"
+
+
+@click.group()
+def silence() -> None:
+    """Hold notices back: checks go on, and everything is recorded.
+
+    \b
+    Examples:
+      scale0 silence add --agent 'db-*' --for 2h --reason 'being moved' --name move
+      scale0 silence list
+      scale0 silence end move
+    """
+
+
+@silence.command("add")
+@joins
+@selecting
+@click.option("--for", "seconds", type=Span(), metavar="TIME", help="How long: 90, 30m, 2h, 1d (until it is ended).")
+@click.option("--name", help="A name for it (one is made).")
+@authentication.commands
+def add_silence(
+    join: str, authority: authentication.Authority, seconds: float | None, name: str | None, **which: Any
+) -> None:
+    """Be silent about some checks from now on.
+
+    \b
+    Example:
+      scale0 silence add --agent 'db-*' --check disk --for 2h --reason 'being moved'
+    """
+    named = chosen(name, "silence")
+    ends = time.time() + seconds if seconds else 0
+    entry = {"name": named, **selection(**which), "ends": ends}
+    document_entries.put(join, authority, {document_entries.path("silences", named): entry})
+    output.say(f"{named}: silent {f'until {output.moment(ends)}' if seconds else 'until it is ended'}")
+    output.note(f"  next: `scale0 silence end {named}` ends it")
+
+
+@click.group()
+def downtime() -> None:
+    """Plan a time in which being down is right: no notices, and it counts as downtime, not as down.
+
+    \b
+    Examples:
+      scale0 downtime add --agent web-1 --for 1h --reason 'new disks'
+      scale0 downtime add --agent '*' --from 2030-05-01T22:00 --for 4h --name move
+      scale0 downtime list
+      scale0 downtime end move
+    """
+
+
+@downtime.command("add")
+@joins
+@selecting
+@click.option("--from", "starts", type=Moment(), metavar="WHEN", help="When it begins, as 2026-05-01T22:00 (now).")
+@click.option("--for", "seconds", type=Span(), required=True, metavar="TIME", help="How long: 90, 30m, 2h, 1d.")
+@click.option("--name", help="A name for it (one is made).")
+@authentication.commands
+def add_downtime(
+    join: str, authority: authentication.Authority, starts: float | None, seconds: float, name: str | None, **which: Any
+) -> None:
+    """Plan a downtime.
+
+    \b
+    Examples:
+      scale0 downtime add --agent web-1 --for 1h --reason 'new disks'
+      scale0 downtime add --agent '*' --from 2030-05-01T22:00 --for 4h
+    """
+    named = chosen(name, "downtime")
+    begins = time.time() if starts is None else starts
+    if begins + seconds <= time.time():
+        raise click.UsageError("that would be over already: give --from a time to come, or leave it out")
+    entry = {"name": named, **selection(**which), "starts": begins, "ends": begins + seconds}
+    document_entries.put(join, authority, {document_entries.path("downtimes", named): entry})
+    output.say(f"{named}: {output.moment(begins)} to {output.moment(begins + seconds)}")
+    output.note(f"  next: `scale0 downtime end {named}` takes it back")
+
+
+def state_of(row: dict[str, Any], now: float) -> str:
+    """Whether an entry holds, and how long."""
+    starts, ends = row.get("starts", 0), row["ends"]
+    if starts > now:
+        soon = starts - now < SOON_SECONDS
+        return f"{f'in {output.span(starts - now)}' if soon else output.moment(starts)}, {output.span(ends - starts)}"
+    if not ends:
+        return "until it is ended"
+    return f"{output.span(ends - now)} left" if ends > now else "over"
+
+
+def example(noun: str, words: str) -> str:
+    """The end of a help text."""
+    return f"\n\n\b\nExample:\n  scale0 {noun} {words}"
+
+
+def listing(noun: str, advice: str) -> click.Command:
+    """The command that shows one of the two."""
+
+    @click.command("list")
+    @joins
+    @json_option
+    @authentication.commands
+    @watched
+    def shown(join: str, wants_json: bool, authority: authentication.Authority) -> None:
+        [rows] = document_entries.entries(join, authority, f"{noun}s")
+        now = time.time()
+        if wants_json:
+            output.say(output.as_json(rows))
+        elif not rows:
+            output.say(f"There is no {noun}. {advice}:\n\n    scale0 {noun} add --agent 'db-*' --for 2h")
+        else:
+            heads = ("NAME", "AGENTS", "CHECKS", "WHEN", "REASON")
+            output.table(heads, [_row(row, now) for row in rows], cut="REASON")
+            if any(is_over(row, now) for row in rows):
+                output.note(f"  next: `scale0 {noun} end --over` takes those away that are over")
+
+    shown.help = f"Show every {noun}, past ones included.\n\n\b\nWith --json, an array of the objects of the document."
+    shown.help += example(noun, "list")
+    return shown
+
+
+def _row(row: dict[str, Any], now: float) -> tuple[str, ...]:
+    labels = [f"{key}={value}" for key, value in row["labels"].items()]
+    return (
+        row["name"],
+        " ".join([*row["agents"], *labels]) or "all",
+        " ".join(row["checks"]) or "all",
+        state_of(row, now),
+        row["reason"] or "-",
+    )
+
+
+def ending(noun: str) -> click.Command:
+    """The command that takes one away."""
+
+    @click.command("end")
+    @click.argument("name", required=False, shell_complete=getattr(completion_values, f"{noun}s"))
+    @click.option("--over", is_flag=True, help="Take all those away that are over already.")
+    @joins
+    @authentication.commands
+    def end(name: str | None, over: bool, join: str, authority: authentication.Authority) -> None:
+        if (name is not None) == over:
+            raise click.UsageError(f"name the {noun} to end (`scale0 {noun} list`), or give --over")
+        if name is not None:
+            document_entries.take(join, authority, noun, [name])
+            output.say(f"{name} is over")
+            return
+        [rows] = document_entries.entries(join, authority, f"{noun}s")
+        names = [row["name"] for row in rows if is_over(row, time.time())]
+        if names:
+            document_entries.take(join, authority, noun, names)
+        output.say(f"{len(names)} taken away")
+
+    end.help = f"End the {noun} NAME now.{example(noun, 'end move')}"
+    return end
+
+
+for group, noun, advice in (
+    (silence, "silence", "This holds notices back for two hours"),
+    (downtime, "downtime", "This plans one"),
+):
+    group.add_command(listing(noun, advice))
+    group.add_command(ending(noun))

@@ -1,0 +1,192 @@
+"""`scale0 explain`: one timeline of all that happened to a task, a client or a check.
+
+Lives here: the command, and what it reads: the journal and the segments of this machine, and the warehouse. Never here:
+how a story is told (`pipeline.explain`). Invariants: everything is only read; what is missing on this machine is said,
+and does not keep the rest from being told.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from scale0.cli.common import completion_values, output
+from scale0.cli.common.errors import NO, Trouble
+from scale0.cli.common.watch_mode import watched
+from scale0.cli.network.events import HELENS_FOLDER
+from scale0.cli.pipeline.locations import warehouse_of, with_warehouse
+from scale0.cli.pipeline.report import Span
+
+if TYPE_CHECKING:
+    from scale0.history.segments.names import Segment
+    from scale0.pipeline.explain import Entry, Known, Story
+    from scale0.pipeline.explain_sentences import Event
+
+COLOURS: Final = {
+    "client.lost": "red",
+    "incident.opened": "red",
+    "incidents": "red",
+    "task.attempt_ended": "yellow",
+    "timeline": "yellow",
+    "incident.closed": "green",
+    "client.joined": "green",
+    "task.completed": "green",
+}
+
+
+@click.command()
+@click.argument("what", metavar="TASK|CLIENT|CHECK", shell_complete=completion_values.explained)
+@with_warehouse
+@click.option("--last", type=Span(), default="7d", show_default=True, help="So far back: 12h, 7d, 4w.")
+@click.option("--json", "wants_json", is_flag=True, help="As JSON: an object with all entries.")
+@watched
+def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_json: bool) -> None:
+    """Tell all that happened to a task (its id), a client, node or agent (its identity), or a check (AGENT/CHECK).
+
+    It reads the journal and the segments of this machine's network, and the warehouse if there is one; each event is
+    told once. Times are UTC. What is marked * was judged by the pipeline from events. Exit code 1: nothing is known.
+
+    \b
+    Examples:
+      scale0 explain 0f3a9c
+      scale0 explain node-2 --last 12h
+      scale0 explain web-1/disk --json
+    """
+    place = warehouse_of(warehouse, data_dir)
+    folders = [folder for folder in (Path(data_dir), Path(data_dir) / HELENS_FOLDER) if folder.is_dir()]
+    story, troubles = told(what, place, folders, last, is_said=warehouse is not None)
+    if not story.entries:
+        raise Trouble(
+            f"nothing is known of {what} in the last {output.span(last / 1e6)}",
+            "look further back with --last 90d; --data-dir names the network's folder, --warehouse its tables",
+        )
+    if wants_json:
+        from scale0.pipeline.explain import as_data
+
+        output.say(output.as_json(as_data(story)))
+    else:
+        show(story)
+    for trouble in troubles:
+        output.note(f"cannot be read: {output.clean(trouble)}")
+    sys.exit(NO if troubles else 0)
+
+
+def told(what: str, place: Path, folders: list[Path], last: int, is_said: bool) -> tuple[Story, list[str]]:
+    """The story, and what could not be read."""
+    import msgspec
+
+    from scale0.pipeline.explain import story_of
+
+    now_us = time.time_ns() // 1_000
+    known = known_in(what, place, now_us, last, bool(folders), is_said)
+    until_us = now_us if folders or known.horizon_us is None else known.horizon_us
+    since_us = until_us - last
+    troubles: list[str] = []
+    unseen = list(known.unseen)
+    recorded = list(recorded_in(folders, what, since_us, troubles, unseen))
+    if known.horizon_us is None:
+        unseen.append("there are no tables: only what this machine's journal and segments still hold is told")
+    elif not folders:
+        unseen.append("there is no journal here: what came after the tables is not told")
+    known = msgspec.structs.replace(known, unseen=tuple(unseen))
+    return story_of(what, since_us, until_us, recorded, known), troubles
+
+
+def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_said: bool) -> Known:
+    """What the warehouse has; nothing, where there is none and nobody said that there is one."""
+    from scale0.pipeline.explain import Known, known_of
+    from scale0.pipeline.reports.period import NothingThen
+    from scale0.pipeline.reports.query import NoTables, Question, at_desk
+
+    # Without a journal, time ends where the tables do.
+    question = Question(from_us=now_us - last if live else None, last_us=last)
+    try:
+        return at_desk(place, question, lambda desk: known_of(desk, what))
+    except NoTables as error:
+        if is_said or not live:
+            raise Trouble(str(error), "make them with `scale0 pipeline run`, or name a network's --data-dir") from error
+        return Known()
+    except NothingThen:
+        return Known(unseen=("the tables are older than what was asked for",))
+
+
+def recorded_in(
+    folders: list[Path], what: str, since_us: int, troubles: list[str], unseen: list[str]
+) -> Iterator[Event]:
+    """The events of journals and segments that belong into the story; and between which segments some are missing."""
+    from scale0.history.segments.filters import Choice
+    from scale0.history.segments.names import day_at
+    from scale0.history.segments.reader import events_of, open_history
+    from scale0.pipeline.explain import is_about
+
+    choice = Choice(clock="at", since_us=since_us)
+    for folder in folders:
+        history = open_history(folder, None, troubles.append)
+        try:
+            pieces = history.pieces(day_at(since_us / 1e6))
+            unseen += holes_between([piece.segment for of_source in pieces.values() for piece in of_source])
+            tables = (table for of_source in pieces.values() for table in history.tables(of_source, choice))
+            for each in (tables, history.rest(choice)):
+                for table in each:
+                    yield from (event for event in events_of(chosen(table, what)) if is_about(event, what))
+        finally:
+            history.close()
+
+
+def holes_between(segments: list[Segment]) -> list[str]:
+    """What the names of segments prove to be missing: their numbers are gapless, over restarts too."""
+    found = []
+    for before, after in itertools.pairwise(sorted(segments)):
+        if before.source == after.source and after.first_seq > before.last_seq + 1:
+            lost = f"{before.last_seq + 1:,} to {after.first_seq - 1:,}"
+            found.append(f"the segments of {before.source} have a hole: its events {lost} are missing")
+    return found
+
+
+def chosen(table: Any, what: str) -> Any:
+    """The rows that may belong into the story: most do not, and need not become Python."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = {what, what.partition("/")[0]}
+    mask = pc.or_kleene(pc.equal(table["ref"], what), pc.is_in(table["identity"], pa.array(sorted(names), pa.string())))
+    return table.filter(mask)
+
+
+def show(story: Story) -> None:
+    """For people, the newest last."""
+    from scale0.pipeline.reports.formatting import moment
+
+    output.say(f"{story.sort} {output.clean(story.what)}: {output.clean(story.summary)}")
+    output.say()
+    previous = story.entries[0].at_us
+    for entry in story.entries:
+        gap = (entry.at_us - previous) / 1e6
+        output.say(line_of(entry, gap))
+        previous = entry.at_us
+    output.say()
+    for unseen in story.unseen:
+        output.say(f"not seen: {output.clean(unseen)}")
+    output.say(f"told: {moment(story.since_us)} to {moment(story.until_us)} UTC")
+    if story.others:
+        output.note(f"  next: {'; '.join(f'scale0 explain {output.clean(name)}' for name in story.others[:3])}")
+
+
+def line_of(entry: Entry, gap: float) -> str:
+    """A time, how long after the one before, and what happened."""
+    from scale0.pipeline.reports.formatting import duration
+    from scale0.pipeline.time_ranges import to_time
+
+    at = to_time(entry.at_us)
+    stamp = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
+    mark = "" if entry.id or entry.kind == "routine" else "* "
+    after = f"+{duration(gap)}" if gap > 0 else ""
+    text = output.clean(f"{mark}{entry.text}").replace("\n", " ")
+    colour = COLOURS.get(entry.kind)
+    return f"{stamp}  {after:>12}  {output.painted(text, colour) if colour else text}"

@@ -1,0 +1,89 @@
+"""`scale0 management`: the HTTP server by itself, for a broker that runs elsewhere or whose file does not start one.
+
+Lives here: options as settings. Never here: HTTP. Invariant: what a broker's own server must keep to (TLS beyond
+loopback) holds here, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from scale0.cli.common import errors
+from scale0.cli.common.endpoints import joins
+from scale0.cli.common.log_format import log_format
+
+A_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.group()
+def management() -> None:
+    """The HTTP server of a broker: API, console and metrics.
+
+    A broker starts its own when its file says `management.enabled`, and `scale0 up` does; this is for the rest.
+
+    \b
+    Example:
+      scale0 management serve --join 10.0.0.1 --port 5780
+    """
+
+
+@management.command()
+@joins
+@click.option(
+    "--data-dir", default="", metavar="DIR", help="The broker's folder on this machine: rates, events, links."
+)
+@click.option("--bind", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
+@click.option("--port", default=5780, show_default=True, type=click.IntRange(0, 65_535), help="Where; 0: any.")
+@click.option("--certificate", type=A_FILE, help="PEM: serve HTTPS. Needed beyond loopback.")
+@click.option("--private-key", type=A_FILE, help="Of the certificate, PEM.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name that browsers use; may be repeated.")
+@log_format
+def serve(
+    join: str,
+    data_dir: str,
+    bind: str,
+    port: int,
+    certificate: Path | None,
+    private_key: Path | None,
+    hosts: tuple[str, ...],
+) -> None:
+    """Serve HTTP for the broker at --join until SIGTERM or Ctrl-C.
+
+    It prints one line that starts with `ready`, with its address, and logs to stderr. Without --data-dir it shows what
+    management tells; rates, health, events and links need the folder of a broker on this machine.
+
+    \b
+    Examples:
+      scale0 management serve --data-dir .scale0 --port 5781
+      scale0 management serve --join 10.0.0.1 --bind 0.0.0.0 --port 443 --host console.example.com \\
+          --certificate console.pem --private-key console-key.pem
+    """
+    from scale0.broker.main.http_settings import Settings
+    from scale0.config import Management, management_faults
+    from scale0.http.server import for_ever, main
+
+    said = Management(
+        enabled=True,
+        bind=bind,
+        port=port,
+        certificate=str(certificate or ""),
+        private_key=str(private_key or ""),
+        hosts=hosts,
+    )
+    wrong = management_faults(said)
+    if wrong:
+        step = "the options are called as these keys are: see scale0 management serve --help"
+        raise errors.Trouble("; ".join(wrong), step, errors.USAGE)
+    settings = Settings(
+        endpoint=join,
+        data_dir=str(Path(data_dir).absolute()) if data_dir else "",
+        bind=bind,
+        port=port,
+        certificate=said.certificate,
+        private_key=said.private_key,
+        hosts=hosts,
+    )
+    sys.exit(main(settings, for_ever))

@@ -1,0 +1,197 @@
+"""One look at a whole network: the broker, its peers, services and queues, and what every Helen watches.
+
+Lives here: the questions, and with what right they are asked. Never here: what the answers mean
+(`client.admin.health`), or how they are shown. Invariants: without a right, or with one that is not this broker's, a
+look shows what any client may know; a broker that does not know a question is not asked it again; one Helen that is
+silent hides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from scale0.cli.common import authentication, errors
+from scale0.cli.monitoring import helens
+from scale0.client.admin.rows import helens_of, known_agents, known_checks, known_incidents
+
+if TYPE_CHECKING:
+    from scale0.client.admin.health import Seen
+    from scale0.client.client import Client
+
+Row = dict[str, Any]
+
+LOOK_ROWS: Final = 1_000
+"""Of one page; as many as a broker gives at once."""
+MAX_ROWS: Final = 20_000
+"""Of one list: a screen shows fewer, and a look must end."""
+MAX_INCIDENTS: Final = 1_000
+
+UNKNOWN: Final = dict.fromkeys(
+    (
+        *("version", "uptime", "config_hash", "heartbeat_interval", "connections", "requests", "tasks"),
+        *("error_clients", "counters", "full"),
+    )
+)
+"""What only management tells of a broker."""
+
+
+class Look(NamedTuple):
+    """What was seen."""
+
+    seen: Seen
+    brokers: list[Row]
+    """This one first."""
+    rates: list[Row] | None
+    """Counts of `list_rates`; None: no right, or a broker that does not count."""
+    at: float
+    """Monotonic, for rates."""
+    managed: bool
+    """False: without a right."""
+
+
+class Right:
+    """What we may, and how we say so: it is found anew when the broker began anew."""
+
+    def __init__(self, given: authentication.Authority, join: str) -> None:
+        self._given = given
+        self._join = join
+        self._explicit = bool(given.token or given.auth_id or given.data_dir)
+        self._credentials = authentication.find(given, join)
+        self._token: authentication.Credentials | None = None
+        self._refused: Exception | None = None
+        """A wrong password is said once: each time costs the broker a hash, and us a longer wait."""
+        self._unknown: set[str] = set()
+
+    def manage(self, client: Client, command: str, **arguments: Any) -> Any:
+        """What the command gives; None if we may not, or the broker does not know it. A right that somebody named and
+        that does not hold is an error."""
+        from scale0.errors import CallError, WrongCredentials
+        from scale0.kernel import codes
+
+        if command in self._unknown or self._credentials is None:
+            return None
+        try:
+            return self._asked(client, command, arguments)
+        except WrongCredentials:
+            if self._explicit:
+                raise
+            return None  # a token file that lies here by chance may be another broker's
+        except CallError as error:
+            if error.code != codes.UNKNOWN_COMMAND:
+                raise
+            self._unknown.add(command)
+            return None
+
+    def pages(self, client: Client, command: str) -> list[Row] | None:
+        """Every row of a list, up to a limit."""
+        page = self.manage(client, command, limit=LOOK_ROWS)
+        if page is None:
+            return None
+        rows: list[Row] = page["items"]
+        while page is not None and page["next"] is not None and len(rows) < MAX_ROWS:
+            page = self.manage(client, command, limit=LOOK_ROWS, after=page["next"])
+            rows.extend(() if page is None else page["items"])
+        return rows
+
+    def _asked(self, client: Client, command: str, arguments: dict[str, Any]) -> Any:
+        from scale0.errors import WrongCredentials
+
+        try:
+            return client.manage(command, **arguments, **self._login(client))
+        except WrongCredentials as error:
+            if self._token is None and self._given.auth_id:
+                self._refused = error
+                raise
+            # The token file changes when its broker begins anew, and what `login` gave is good for an hour.
+            self._token = None
+            if not self._given.auth_id:
+                self._credentials = authentication.find(self._given, self._join) or self._credentials
+            return client.manage(command, **arguments, **self._login(client))
+
+    def _login(self, client: Client) -> authentication.Credentials:
+        if self._refused is not None:
+            raise self._refused
+        if self._token is None:
+            assert self._credentials is not None
+            self._token = authentication.log_in(client, self._credentials)
+        return self._token
+
+
+def look(client: Client, right: Right) -> Look:
+    """Everything, once; a broker that does not serve still answers management."""
+    import time
+
+    from scale0.client.admin.health import LOOK_TASKS, Seen
+
+    found: dict[str, Any] = {"status": right.manage(client, "status")}
+    managed, rates = bool(found["status"]), None
+    if managed:
+        found["services"] = right.pages(client, "list_services") or []
+        found["peers"] = right.pages(client, "list_peers") or []
+        found["queues"] = right.pages(client, "list_queues")
+        found["tasks"] = (right.manage(client, "list_tasks", status="queued", limit=LOOK_TASKS) or {}).get("items")
+        some = found["status"]["error_clients"]
+        found["error_clients"] = right.pages(client, "list_error_clients") if some else []
+        rates = right.pages(client, "list_rates")
+        brokers = [own_row(found["status"]), *(row for row in found["peers"] if row["broker"])]
+    else:
+        brokers = client.brokers()
+        found["peers"] = brokers[1:]
+        found["services"] = client.services()
+        found["status"] = discovered(client, brokers[0], found["services"])
+    at = time.monotonic()
+    seen = Seen(**found, **dict(watched(client, found["services"])))
+    return Look(seen, brokers, rates, at, managed)
+
+
+def own_row(status: Row) -> Row:
+    """The broker that was asked, as it is among brokers."""
+    kept = {key: status[key] for key in ("broker", "group", "state", "standby_for", "endpoints", "config_version")}
+    return {**kept, "load": float(sum(status["clients"].values())), "age": 0.0}
+
+
+def watched(client: Client, services: list[Row]) -> Iterator[tuple[str, Any]]:
+    """What the Helens say, under the names of `Seen`; who is silent is named."""
+    known = helens_of(services)
+    yield "watched", bool(known)
+    silent: dict[str, None] = {}
+    for view, asked, limit, each_once in (
+        ("agents", {"all": True}, MAX_ROWS, known_agents),
+        ("checks", {}, MAX_ROWS, lambda rows: known_checks(rows, problems=False)),
+        ("incidents", {"open": True}, MAX_INCIDENTS, known_incidents),
+    ):
+        answering = [name for name in known if name not in silent]
+        if not answering:
+            yield view, [] if not known else None
+            continue
+        try:
+            heard = helens.ask(client, view, dict(asked), limit, answering)
+        except errors.Trouble:
+            silent |= dict.fromkeys(answering)
+            yield view, None
+        else:
+            silent |= dict.fromkeys(heard.silent)
+            yield view, each_once(heard.rows)
+    yield "silent", list(silent)
+
+
+def discovered(client: Client, broker: Row, services: list[Row]) -> Row:
+    """The status of a broker, as far as any client may know it."""
+    ping = client.ping()
+    roles: dict[str, int] = {}
+    for row in client.clients():
+        roles[row["role"]] = roles.get(row["role"], 0) + 1
+    return {
+        **UNKNOWN,
+        "broker": ping["broker"],
+        "state": ping["state"],
+        "draining": None,
+        "standby_for": broker.get("standby_for", ""),
+        "group": broker["group"],
+        "time": ping["time"],
+        "config_version": ping["config_version"],
+        "clients": roles,
+        "services": sum(row["backends"] > 0 for row in services),
+        "endpoints": broker["endpoints"],
+    }

@@ -1,0 +1,123 @@
+"""Where the pipeline reads and writes: `--segments`, `--warehouse`, and what they are without being said.
+
+Lives here: options that several commands share, and times as people type them. Never here: Spark. Invariant: without
+options it is the network of this folder: what `scale0 up` keeps in .scale0/.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+import click
+
+from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
+from scale0.cli.common.errors import Trouble
+
+SEGMENTS: Final = "segments"
+WAREHOUSE: Final = "warehouse"
+HELEN: Final = Path("monitoring") / "helen"
+"""In a broker's folder: that of the Helen of `scale0 up`."""
+MICRO: Final = 1_000_000
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SPAN: Final = re.compile(r"([0-9]{1,6})([smhdw])", re.ASCII)
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def with_data_dir(command: Command) -> Command:
+    """Give a command `--data-dir`."""
+    option = click.option(
+        "--data-dir",
+        default=LOCAL_FOLDER,
+        show_default=True,
+        envvar=DATA_DIR,
+        help="The network whose history it is, where neither --segments nor --warehouse say otherwise.",
+    )
+    return option(command)
+
+
+def with_warehouse(command: Command) -> Command:
+    """Give a command `--warehouse` and `--data-dir`."""
+    option = click.option(
+        "--warehouse", metavar="DIR", help="Where the tables are (default: warehouse/ in --data-dir)."
+    )
+    return option(with_data_dir(command))
+
+
+def warehouse_of(warehouse: str | None, data_dir: str) -> Path:
+    """The folder of the tables. Trouble if it is a URL."""
+    if warehouse is not None and "://" in warehouse:
+        if not warehouse.startswith("file://"):
+            raise Trouble(
+                f"{warehouse}: a warehouse must be a folder",
+                "its manifest needs a file system with hard links; name a folder on a disk that all hosts share",
+            )
+        warehouse = warehouse.removeprefix("file://")
+    return Path(warehouse) if warehouse else Path(data_dir) / WAREHOUSE
+
+
+def segments_of(segments: tuple[str, ...], data_dir: str) -> tuple[str, ...]:
+    """Where the segments are: as said, or those of the local network that exist."""
+    found = segments or local_segments(data_dir)
+    if not found:
+        raise Trouble(
+            f"there are no segments in {Path(data_dir) / SEGMENTS}",
+            "start a network with `scale0 up` and wait a minute, or name them with --segments URL",
+        )
+    return found
+
+
+def local_segments(data_dir: str) -> tuple[str, ...]:
+    """Where the broker and the Helen of a folder write segments, and have written them before."""
+    from scale0.history.segments.settings import is_url, read_note
+
+    found: dict[str, None] = {}
+    for folder in (Path(data_dir), Path(data_dir) / HELEN):
+        own = folder / SEGMENTS
+        if own.is_dir():
+            found[str(own)] = None
+        note = read_note(folder)
+        if note is not None and (is_url(note.place) or _is_another_folder(Path(note.place), own)):
+            found[note.place] = None
+    return tuple(found)
+
+
+def _is_another_folder(place: Path, own: Path) -> bool:
+    """One folder has one name, so that it is not listed twice."""
+    return place.is_dir() and place.resolve() != own.resolve()
+
+
+def no_java(error: Exception) -> NoReturn:
+    """Spark did not start: say what it needs."""
+    raise Trouble(
+        f"Spark does not start: {str(error).splitlines()[0] if str(error) else error!r}",
+        "it needs Java 17 or newer: set JAVA_HOME, or on Debian: sudo apt-get install openjdk-17-jre-headless",
+    ) from error
+
+
+class Moment(click.ParamType[int]):
+    """A time: 2026-11-01, 2026-11-01T12:30 (UTC), or so long ago: 3d, 12h. It becomes microseconds."""
+
+    name = "TIME"
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        span = _SPAN.fullmatch(value)
+        if span is not None:
+            return int((self._now() - int(span[1]) * _UNITS[span[2]]) * MICRO)
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time; for example 2026-11-01, 2026-11-01T12:30 (UTC), or 3d for three days ago")
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return round(moment.timestamp() * MICRO)

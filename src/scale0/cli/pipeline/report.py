@@ -1,0 +1,189 @@
+"""`scale0 report`: the numbers of the warehouse, made for people.
+
+Lives here: a command for each report, its options, and what to say if there is nothing. Never here: a query, or how a
+report looks (`report_show`). Invariants: only the warehouse is read, without Spark; exit 1 if there is nothing to
+report on, 2 if the question makes no sense.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from scale0.cli.common.errors import Trouble
+from scale0.cli.common.watch_mode import shown_again
+from scale0.cli.pipeline.locations import Moment, warehouse_of, with_warehouse
+from scale0.cli.pipeline.report_output import DEFAULT_ROWS, FORMATS, show
+
+if TYPE_CHECKING:
+    from scale0.pipeline.reports.model import Report
+
+_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])", re.ASCII)
+_HOURS: Final = {"h": 1, "d": 24, "w": 168}
+_HOUR_US: Final = 3_600_000_000
+MAX_NAMED: Final = 5
+"""Names that are suggested where one is not known."""
+
+FILTERS: Final = {
+    "subject": "Only subjects called so; a check is AGENT/CHECK, a node its identity.",
+    "service": "Only this service.",
+    "method": "Only this task method.",
+    "agent": "Only this agent, and its checks.",
+    "check": "Only this check, of all agents or as AGENT/CHECK.",
+}
+
+REPORTS: Final = {
+    "availability": (
+        ("subject", "service", "agent", "check"),
+        "How long everything was up, down, or not observed; the worst first.",
+    ),
+    "tasks": (("method",), "What each method did: how many, how long they waited and ran, what failed."),
+    "requests": (("service",), "What each service answered, how fast, and what failed."),
+    "checks": (("subject", "agent", "check"), "How checks are: states, problems, flapping, the slowest."),
+    "incidents": (("subject", "service", "agent", "check"), "What went down, when, for how long, and what with it."),
+    "capacity": (("subject", "agent", "check"), "What runs out when, how busy the nodes are, what grows."),
+    "noise": (("check",), "Which checks alert most for least."),
+}
+ALL: Final = "all"
+
+
+class Span(click.ParamType[int]):
+    """A length of time: 12h, 30d, 4w. It becomes microseconds."""
+
+    name = "SPAN"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Its length."""
+        if isinstance(value, int):
+            return value
+        found = _SPAN.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no length of time; for example 12h, 30d or 4w", param, ctx)
+        return int(found[1]) * _HOURS[found[2]] * _HOUR_US
+
+
+@click.group()
+def report() -> None:
+    """Say how the network was: availability, tasks, requests, checks, incidents, capacity, noise.
+
+    Reports read the warehouse that `scale0 pipeline run` fills, without Spark, and say how far to believe them: up to
+    when the tables are, what nobody observed, and what was said differently before (--why).
+
+    \b
+    Examples:
+      scale0 report availability
+      scale0 report availability --service thumbs.make --last 7d --why
+      scale0 report tasks --from 2026-11-01 --to 2026-11-08 --format csv
+      scale0 report all --format html --out report.html
+    """
+
+
+def _command(name: str, filters: tuple[str, ...], help_text: str) -> click.Command:
+    options: list[click.Parameter] = [
+        click.Option(["--last"], type=Span(), default="30d", show_default=True, help="So far back: 12h, 30d, 4w."),
+        click.Option(["--from", "starts"], type=Moment(time.time), help="From here on: 2026-11-01, or 7d ago."),
+        click.Option(["--to", "ends"], type=Moment(time.time), help="Up to here (default: as far as the tables go)."),
+        *(click.Option([f"--{each}"], default="", metavar="GLOB", help=FILTERS[each]) for each in filters),
+        click.Option(
+            ["--format", "form"],
+            type=click.Choice(FORMATS),
+            default="table",
+            show_default=True,
+            help="For people, for programs, or a page that stands alone.",
+        ),
+        click.Option(["--json", "wants_json"], is_flag=True, help="The same as --format json."),
+        click.Option(["--watch"], is_flag=True, help="Look again every second, until Ctrl-C."),
+        click.Option(["--out"], type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead."),
+        click.Option(
+            ["--limit"], type=click.IntRange(1), help=f"So many rows of each table ({DEFAULT_ROWS}; json, csv: all)."
+        ),
+        click.Option(["--why"], is_flag=True, help="List the intervals, holes and restatements behind the numbers."),
+    ]
+
+    def asked(watch: bool, wants_json: bool, **said: Any) -> None:
+        form = "json" if wants_json else said.pop("form")
+        shown_again(lambda: answer(name, **{**said, "form": form}), watch, wants_json)
+
+    return with_warehouse(click.Command(name, params=options, callback=asked, help=_help(name, help_text)))
+
+
+def _help(name: str, help_text: str) -> str:
+    return (
+        f"{help_text}\n\nTimes are UTC; a period is whole hours, and ends where the tables do."
+        f"\n\n\b\nExamples:\n  scale0 report {name} --last 7d"
+        f"\n  scale0 report {name} --format html --out {name}.html"
+    )
+
+
+def answer(
+    name: str,
+    *,
+    warehouse: str | None,
+    data_dir: str,
+    last: int,
+    starts: int | None,
+    ends: int | None,
+    form: str,
+    out: Path | None,
+    limit: int | None,
+    why: bool,
+    **filters: str,
+) -> None:
+    """Make the report, and show it."""
+    if starts is not None and ends is not None and starts >= ends:
+        raise click.UsageError("--from must be before --to")
+    place = warehouse_of(warehouse, data_dir)
+    reports = made(name, place, starts, ends, last, why, filters)
+    if len(reports) == 1 and not reports[0].matched:
+        raise unknown(reports[0], filters)
+    show(reports, form, out, limit)
+
+
+def made(
+    name: str, place: Path, starts: int | None, ends: int | None, last: int, why: bool, filters: dict[str, str]
+) -> list[Report]:
+    """The reports; Trouble that says what to do if there is nothing to make them of."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise Trouble("reports need DuckDB", "pip install 'scale0[pipeline]'") from error
+    from scale0.pipeline.reports.catalog import MAKERS, make
+    from scale0.pipeline.reports.period import NothingThen
+    from scale0.pipeline.reports.query import Filters, NoTables, Question
+
+    question = Question(from_us=starts, to_us=ends, last_us=last, filters=Filters(**filters), why=why)
+    try:
+        return make(tuple(MAKERS) if name == ALL else (name,), place, question)
+    except NoTables as error:
+        raise Trouble(
+            str(error), "make them with `scale0 pipeline run`, or say where they are with --warehouse DIR"
+        ) from error
+    except NothingThen as error:
+        raise Trouble(
+            str(error), "choose another --from and --to, or bring the tables up to date: scale0 pipeline run"
+        ) from error
+    except duckdb.Error as error:
+        raise Trouble(
+            f"the tables in {place} cannot be read: {str(error).splitlines()[0]}", "scale0 pipeline status"
+        ) from error
+
+
+def unknown(report: Report, filters: dict[str, str]) -> Trouble:
+    """Nothing is called so: say what is."""
+    import difflib
+
+    said = ", ".join(f"--{name} {value}" for name, value in filters.items() if value)
+    wanted = next(value for value in filters.values() if value)
+    near = difflib.get_close_matches(wanted, report.known, MAX_NAMED, 0.4) or list(report.known[:MAX_NAMED])
+    rest = f" (of {len(report.known):,})" if len(report.known) > len(near) else ""
+    hint = f"there is {', '.join(near)}{rest}" if near else f"scale0 report {report.name}"
+    return Trouble(f"nothing in this period matches {said}", hint)
+
+
+for _name, (_filters, _text) in REPORTS.items():
+    report.add_command(_command(_name, _filters, _text))
+report.add_command(_command(ALL, tuple(FILTERS), "All of them, one after the other; as HTML they make one page."))

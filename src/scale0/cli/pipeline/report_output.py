@@ -1,0 +1,139 @@
+"""Reports as people and programs read them: a table, JSON, CSV, or a page.
+
+Lives here: the renderers of the command line, and where they write. Never here: a number that is made. Invariants: a
+file is whole under its name, or it is not there; nothing that a name says is obeyed by a terminal, or by a spreadsheet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scale0.cli.common import output
+from scale0.cli.common.errors import Trouble
+
+if TYPE_CHECKING:
+    from scale0.pipeline.reports.model import Column, Report
+
+FORMATS: Final = ("table", "json", "csv", "html")
+DEFAULT_ROWS: Final = 50
+"""Of each table, for people; programs get all."""
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""A text that begins so would be reckoned by a spreadsheet."""
+
+
+def show(reports: Sequence[Report], form: str, out: Path | None, limit: int | None) -> None:
+    """Print them, or write them to a file."""
+    if form == "table" and out is None:
+        for_people(reports, limit or DEFAULT_ROWS)
+        return
+    match form:
+        case "json":
+            text = as_json(reports, limit)
+        case "csv":
+            text = as_csv(reports, limit)
+        case "html":
+            from scale0.pipeline.reports.html import page
+
+            text = page(reports, limit or DEFAULT_ROWS)
+        case _:
+            text = as_text(reports, limit or DEFAULT_ROWS)
+    if out is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_whole(out, text)
+        output.note(f"{len(text.encode()):,} bytes in {out}")
+
+
+def write_whole(out: Path, text: str) -> None:
+    """The file, or what was there before."""
+    partial = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(text, encoding="utf-8", newline="")
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise Trouble(f"{out} cannot be written: {error.strerror or error}", "name another file with --out") from error
+
+
+def for_people(reports: Sequence[Report], limit: int) -> None:
+    """On a terminal, or where there is none in plain lines."""
+    from scale0.pipeline.reports.formatting import NUMERIC, text
+    from scale0.pipeline.reports.model import shared_notes
+    from scale0.pipeline.reports.period import said
+
+    shared = shared_notes(reports)
+    for note in shared:
+        output.say(output.clean(note))
+    for at, report in enumerate(reports):
+        if at or shared:
+            output.say()
+        title = f"{report.title}, {said(report.period.from_us)} to {said(report.period.to_us)}"
+        output.say(title)
+        output.say(output.clean(report.summary))
+        for number, table in enumerate(report.tables):
+            output.say()
+            if number or len(report.tables) > 1:
+                output.say(f"{table.title}:")
+            if not table.rows:
+                output.say(f"  {table.empty}")
+                continue
+            shown = [place for place, column in enumerate(table.columns) if not column.detail]
+            heads = [table.columns[place].head.upper() for place in shown]
+            numbers = [head for head, place in zip(heads, shown, strict=True) if table.columns[place].unit in NUMERIC]
+            rows = [[text(row[place], table.columns[place].unit) for place in shown] for row in table.rows[:limit]]
+            output.table(heads, rows, numbers=numbers)
+            if len(table.rows) > limit:
+                output.note(f"the first {limit:,} of {len(table.rows):,}: --limit N shows more")
+        own = [note for note in report.notes if note not in shared]
+        output.say("\n".join(["", *map(output.clean, own)]) if own else "")
+
+
+def as_text(reports: Sequence[Report], limit: int) -> str:
+    """What a terminal would show, for a file."""
+    caught = io.StringIO()
+    with contextlib.redirect_stdout(caught):
+        for_people(reports, limit)
+    return caught.getvalue()
+
+
+def as_json(reports: Sequence[Report], limit: int | None) -> str:
+    """One object for each report, on a line of its own."""
+    from scale0.pipeline.reports.json_output import as_data
+
+    return "".join(f"{json.dumps(as_data(one, limit), ensure_ascii=False)}\n" for one in reports)
+
+
+def as_csv(reports: Sequence[Report], limit: int | None) -> str:
+    """The first table of a report; of several, each with its name before its rows."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    tables = [(report, table) for report in reports for table in report.tables]
+    several = len(tables) > 1
+    for report, table in tables:
+        if several:
+            writer.writerow(["table", *(column.name for column in table.columns)])
+        else:
+            writer.writerow([column.name for column in table.columns])
+        lead = [f"{report.name}.{table.name}"] if several else []
+        for row in table.rows[:limit]:
+            writer.writerow([*lead, *(_field(cell, column) for cell, column in zip(row, table.columns, strict=True))])
+    return written.getvalue()
+
+
+def _field(value: Any, column: Column) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(FORMULA) else value
+    from scale0.pipeline.reports.json_output import value_of
+
+    return str(value).lower() if isinstance(value, bool) else value_of(value, column)

@@ -1,0 +1,112 @@
+"""The connection of `scale0 task`, and whose tasks are meant.
+
+Lives here: one task client id per user and network, and errors of tasks in words. Never here: a command. Invariants:
+tasks belong to the user, not to the process that submitted them; two commands at once never share a connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from scale0.cli.common import errors as faults
+from scale0.cli.common.connection import connect
+from scale0.cli.common.state_file import client_id, state_folder
+
+if TYPE_CHECKING:
+    from scale0.client.client import Client
+    from scale0.errors import CallError
+
+ANSWER_SECONDS: Final = 30.0
+"""How long the broker may take to answer a question about a task."""
+CLIENT_HELP: Final = "Whose task it is: a client id of `scale0 task list` (your own)."
+
+client_option = click.option("--client", "owner", metavar="ID", help=CLIENT_HELP)
+
+
+def own_id(join: str) -> str:
+    """The id to which this user's tasks of a network belong."""
+    return client_id(join, state_folder(dict(os.environ)))
+
+
+@contextlib.contextmanager
+def task_client(join: str, owner: str | None = None) -> Iterator[Client]:
+    """A client for tasks of `owner`, or else of this user; its errors say what to do next."""
+    from scale0.errors import CallError
+    from scale0.kernel.names import is_identity
+
+    if owner is not None and not is_identity(owner):
+        raise click.UsageError(f"--client: {owner!r} is no client id: 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+    whose = owner or own_id(join)
+    # Tasks outlive the connection, whose identity is this process's alone.
+    with connect(join, ANSWER_SECONDS, task_client=whose) as client:
+        try:
+            yield client
+        except CallError as error:
+            raise trouble_of(error, whose) from error
+
+
+def check_ids(ids: tuple[str, ...]) -> None:
+    """Task ids as they were typed: wrong ones are wrong usage."""
+    from scale0.kernel.names import is_identity
+
+    for one in ids:
+        if not is_identity(one):
+            raise click.UsageError(f"{one!r} is no task id: 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+
+
+def trouble_of(error: CallError, whose: str) -> faults.Trouble:
+    """An error about a task, and what to do next."""
+    from scale0 import errors
+    from scale0.kernel import codes
+
+    id_ = getattr(error, "task_id", "")
+    reached = faults.UNREACHABLE if error.code == codes.UNREACHABLE else faults.NO
+    match error:
+        case errors.Unknown():
+            what = f"no broker has acknowledged task {id_}: {error.message}"
+            return faults.Trouble(what, f"`scale0 task status {id_}` says later whether it was taken", reached)
+        case errors.NoSuchTask():
+            step = f"check the id; you are {whose}: give --client ID for a task of somebody else, if its result is kept"
+            return faults.Trouble(f"{whose} has no task {id_}", step)
+        case errors.TaskIdTaken():
+            step = "tasks in --after must be your own, and known: `scale0 task status ID` says whether one is"
+            return faults.Trouble(f"the task was not taken: {error.message}", step)
+        case errors.TaskFailed() | errors.TaskCancelled():
+            return faults.Trouble(failure_of(error), failure_step(error))
+        case errors.TaskError():
+            return faults.Trouble(f"{error.message} ({error.code})", error.advice)
+        case _:
+            return faults.trouble_of(error)
+
+
+def failure_of(error: Any) -> str:
+    """Why an ended task has no result, in one sentence."""
+    from scale0.errors import TaskCancelled
+
+    if isinstance(error, TaskCancelled):
+        return f"task {error.task_id} was cancelled"
+    return f"task {error.task_id} failed: {error.message}"
+
+
+def failure_step(error: Any) -> str:
+    """What somebody may do about it."""
+    from scale0 import errors
+    from scale0.kernel import codes
+    from scale0.tasks.jsonrpc.messages import INVALID_PARAMS
+
+    match error:
+        case errors.TaskFailed() if error.code == INVALID_PARAMS:
+            return faults.NEXT[codes.MALFORMED]
+        case errors.TaskCancelled():
+            return f"`scale0 task retry {error.task_id}` runs it after all"
+        case errors.AfterFailed():
+            return "see why the one before it failed, and submit both again"
+        case errors.TaskLost():
+            return f"all attempts were lost or timed out; `scale0 task retry {error.task_id}` tries it anew"
+        case _:
+            return f"the traceback is in the worker's log; `scale0 task retry {error.task_id}` tries it again"

@@ -1,0 +1,1 @@
+"""Reading a network for people: health, rates and rows."""

@@ -1,0 +1,81 @@
+"""Rates: what was done in between two looks at counts that only grow.
+
+Lives here: differences of `list_rates`. Never here: a clock, or asking. Invariant: a broker that began anew has counts
+that went back, and then nothing is said until the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from scale0.history.events.histogram import Histogram, from_counts, merge, quantile
+
+Row = Mapping[str, Any]
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Of one service, or of all."""
+
+    answered_per_second: float
+    failed_per_second: float
+    p50_seconds: float | None
+    p99_seconds: float | None
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What was done in between."""
+
+    answered: int
+    failed: int
+    histogram: Histogram
+
+    def per(self, seconds: float) -> Rates:
+        """As rates."""
+        return Rates(
+            self.answered / seconds,
+            self.failed / seconds,
+            quantile(self.histogram, 0.5),
+            quantile(self.histogram, 0.99),
+        )
+
+
+def done_between(before: Row | None, after: Row) -> Done | None:
+    """Of one service; None if the counts went back."""
+    old: Row = before or {"answered": 0, "failed": 0, "histogram": ()}
+    counts: dict[int, int] = dict(after["histogram"])
+    for bucket, count in old["histogram"]:
+        counts[bucket] = counts.get(bucket, 0) - count
+    answered, failed = after["answered"] - old["answered"], after["failed"] - old["failed"]
+    if answered < 0 or failed < 0 or any(count < 0 for count in counts.values()):
+        return None
+    return Done(answered, failed, from_counts(counts))
+
+
+def together(parts: Iterable[Done]) -> Done:
+    """The sum of them."""
+    known = list(parts)
+    return Done(
+        sum(one.answered for one in known),
+        sum(one.failed for one in known),
+        merge(one.histogram for one in known),
+    )
+
+
+def rates_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> dict[str, Rates]:
+    """By service; one that was not there before began at nothing."""
+    old = {row["service"]: row for row in before}
+    done = {row["service"]: done_between(old.get(row["service"]), row) for row in after}
+    return {name: one.per(seconds) for name, one in done.items() if one is not None} if seconds > 0 else {}
+
+
+def total_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> Rates | None:
+    """Of all services together; None if nothing can be said."""
+    old = {row["service"]: row for row in before}
+    done = [done_between(old.get(row["service"]), row) for row in after]
+    known = [one for one in done if one is not None]
+    if seconds <= 0 or len(known) < len(done):
+        return None
+    return together(known).per(seconds)

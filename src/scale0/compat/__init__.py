@@ -1,0 +1,1 @@
+"""Other protocols on the same broker."""

@@ -1,0 +1,146 @@
+"""MDP/Client: requests in, replies out, the management services of RFC 8, and the way to those of RFC 9.
+
+Lives here: one speaker per version (and one for the dialect). Never here: a queue, or what a request is about.
+Invariants: a client hears nothing but answers to its own requests; an ERROR is silence, so that it times out as its
+standard has it; a client of 0.1 gets one message per request.
+
+These clients send no ids: each request gets one of ours, which carries the service's name for the PARTIALs of 0.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Generic
+
+from scale0.compat.majordomo.broker_interface import FRONTEND, Desk, L
+from scale0.compat.majordomo.frames import CLIENT_02, CLIENT_DIALECT, ClientForm, is_dialect, read_request, write_reply
+from scale0.compat.titanic.services import TITANIC_SERVICES, Titanic
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Step
+from scale0.kernel.errors import Refusal
+
+MMI_PREFIX: Final = "mmi."
+MMI_SERVICE: Final = "mmi.service"
+FOUND: Final = b"200"
+NOT_FOUND: Final = b"404"
+NOT_IMPLEMENTED: Final = b"501"
+
+
+class Clients(Generic[L]):
+    """All clients of one form."""
+
+    __slots__ = ("_desk", "_form", "_next", "_titanic")
+
+    def __init__(self, form: ClientForm, desk: Desk[L], titanic: Titanic[L]) -> None:
+        self._form = form
+        self._desk = desk
+        self._titanic = titanic
+        self._next = 0
+
+    def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+        """One message, its routing id and delimiter taken off."""
+        desk = self._desk
+        if not desk.serving:
+            return
+        try:
+            if connection.door != FRONTEND:
+                raise Refusal(codes.NOT_ALLOWED, "clients are served on the frontend socket")
+            service, bodies = read_request(self._form, frames, desk.limits.max_service_bytes)
+        except Refusal as refusal:
+            desk.blame(connection, refusal.code, refusal.message, now, step)
+            return
+        if not desk.may_ask(connection, now):
+            return  # an error, so silence: it sends again later
+        self._next += 1
+        id_ = f"{self._form.header.decode()}.{self._next:x} {service}"
+        if service.startswith(MMI_PREFIX):
+            step.send(connection, ("REPLY", {"id": id_, "service": service}, self._manage(service, bodies)))
+        elif service in TITANIC_SERVICES:
+            self._titanic.receive(connection, id_, service, bodies, now, step)
+        else:
+            desk.submit(connection, id_, service, bodies, now, step)
+
+    def pack(self, connection: L, messages: Sequence[Message]) -> list[list[bytes]]:
+        """Answers as this form has them; of everything else these clients know nothing."""
+        out: list[list[bytes]] = []
+        for message in messages:
+            if isinstance(message, list):
+                out.append(message)
+                continue
+            command, said, *bodies = message
+            if command == "REPLY":
+                whole = self._joined(connection, said["id"], bodies)
+                if whole is not None:
+                    out.append(write_reply(self._form, True, said["service"], whole))
+            elif command == "PARTIAL" and self._form.partial:
+                out.append(write_reply(self._form, False, service_of(said["id"]), bodies))
+            elif command == "PARTIAL":
+                self._keep(connection, said["id"], bodies)
+            elif command == "ERROR" and connection.parts:
+                connection.parts.pop(said["id"], None)
+        return out
+
+    def _manage(self, service: str, bodies: Sequence[bytes]) -> bytes:
+        """RFC 8: one service is implemented."""
+        if service != MMI_SERVICE:
+            return NOT_IMPLEMENTED
+        # A name that is no text is the name of nothing.
+        name = bodies[0].decode("utf-8", "replace")
+        return FOUND if name in TITANIC_SERVICES or self._desk.offered(name) else NOT_FOUND
+
+    def _keep(self, connection: L, id_: str | int, bodies: Sequence[bytes]) -> None:
+        """A part for a client that takes one message per request, and is no REQ socket (those the broker joins for).
+
+        What is too big is not kept on, and not sent in the end: silence, as for any error.
+        """
+        if connection.parts is None:
+            connection.parts = {}
+        kept = connection.parts.setdefault(id_, [])
+        limits = self._desk.limits
+        # Their number first: adding up endless crumbs, again with each one, would take all of a broker's time.
+        if len(kept) <= limits.max_parts and size(kept) <= limits.max_message_bytes:
+            kept.extend(bodies)
+
+    def _joined(self, connection: L, id_: str | int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
+        """The whole answer; None if it is too big to be sent as one."""
+        if connection.parts:
+            bodies = [*connection.parts.pop(id_, ()), *bodies]
+        limits = self._desk.limits
+        fits = len(bodies) <= limits.max_parts and size(bodies) <= limits.max_message_bytes
+        return bodies if fits else None
+
+
+class Clients02(Generic[L]):
+    """The header `MDPC02`, which two forms share: RFC 18 and the dialect."""
+
+    __slots__ = ("_dialect", "_plain")
+
+    def __init__(self, desk: Desk[L], titanic: Titanic[L]) -> None:
+        self._plain = Clients(CLIENT_02, desk, titanic)
+        self._dialect = Clients(CLIENT_DIALECT, desk, titanic)
+
+    def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+        """Tell the form from the request, and leave the connection to its speaker."""
+        if is_dialect(frames, connection.delimiter):
+            # Its socket is a DEALER: PARTIALs may be pushed, though its messages look like those of a REQ socket.
+            connection.delimiter = False
+            connection.speaker = self._dialect
+            self._dialect.receive(connection, frames, now, step)
+        else:
+            connection.speaker = self._plain
+            self._plain.receive(connection, frames, now, step)
+
+    def pack(self, connection: L, messages: Sequence[Message]) -> list[list[bytes]]:
+        """Only for a connection whose last message was refused unread."""
+        return self._plain.pack(connection, messages)
+
+
+def service_of(id_: str | int) -> str:
+    """The service that an id of ours carries."""
+    return str(id_).partition(" ")[2]
+
+
+def size(bodies: Sequence[bytes]) -> int:
+    """Bytes in all."""
+    return sum(map(len, bodies))

@@ -1,0 +1,174 @@
+"""MDP/Worker: READY, replies, heartbeats both ways, and DISCONNECT for whoever is out of turn.
+
+Lives here: one speaker per version. Never here: slots or queues (the desk's). Invariants: a worker holds one request at
+a time and is heard only about that one; whoever said or heard DISCONNECT hears nothing more until it says READY again;
+every worker on the list has one heartbeat timer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, Generic
+
+from scale0.compat.majordomo.broker_interface import BACKEND, Desk, L
+from scale0.compat.majordomo.frames import WorkerForm, read_answer, read_service, write_request
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import MAX_IDENTITY_CHARS, is_reserved
+
+MISSED_HEARTBEATS: Final = 3
+"""Silence of so many intervals is death."""
+HUSH_SECONDS: Final = 30.0
+"""How long a connection that said or heard DISCONNECT is remembered: what it still had under way arrives sooner."""
+IDENTITY_PREFIX: Final = "mdp-"
+MEANS_START_AGAIN: Final = frozenset({"DISCONNECTERROR", "FORCENEGOTIATE"})
+"""Words of the broker that are DISCONNECT to a Majordomo worker."""
+
+
+class Workers(Generic[L]):
+    """All workers of one version."""
+
+    __slots__ = ("_beats", "_desk", "_form", "_hushed")
+
+    def __init__(self, form: WorkerForm, desk: Desk[L]) -> None:
+        self._form = form
+        self._desk = desk
+        self._beats: dict[L, int] = {}
+        """The bucket of each worker's next heartbeat."""
+        self._hushed: set[L] = set()
+
+    def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+        """One message, its routing id and delimiter taken off."""
+        if not self._desk.serving:
+            return
+        try:
+            if connection.door != BACKEND:
+                raise Refusal(codes.NOT_ALLOWED, "workers are served on the backend socket")
+            self._act(connection, frames, now, step)
+        except Refusal as refusal:
+            self._dismiss(connection, refusal, now, step)
+
+    def pack(self, connection: L, messages: Sequence[Message]) -> list[list[bytes]]:
+        """Requests, and DISCONNECT for what means it; of everything else these workers know nothing."""
+        out: list[list[bytes]] = []
+        for message in messages:
+            if isinstance(message, list):
+                out.append(message)
+            elif message[0] == "REQUEST":
+                out.append(write_request(self._form, message[1]["id"], message[2:]))
+            elif message[0] in MEANS_START_AGAIN:
+                out.append([self._form.header, self._form.disconnect])
+        return out
+
+    def _act(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+        form = self._form
+        command = frames[1] if len(frames) > 1 else b""
+        if command == form.ready:
+            check_length(frames, 3)
+            self._ready(connection, frames[2], now, step)
+        elif command == form.heartbeat:
+            check_length(frames, 2)
+            self._heartbeat(connection, now)
+        elif command == form.disconnect:
+            check_length(frames, 2)
+            self._strike(connection, now, step)
+        elif command and command in (form.partial, form.final):
+            # RFC 18 has no empty frame at the start: whoever sends one speaks the dialect.
+            bodiless = connection.delimiter and bool(form.partial)
+            id_, bodies = read_answer(frames, bodiless)
+            self._answer(connection, command == form.final, id_, bodies, now, step)
+        elif command == form.request:
+            raise Refusal(codes.MALFORMED, "REQUEST is not a worker's to say")
+        else:
+            raise Refusal(codes.UNKNOWN_COMMAND, "no such command")
+
+    def _ready(self, connection: L, service: bytes, now: Now, step: Step) -> None:
+        desk = self._desk
+        self._hushed.discard(connection)
+        name = read_service(service, desk.limits.max_service_bytes)
+        if is_reserved(name):
+            raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
+        if desk.enlisted(connection):
+            raise Refusal(codes.MALFORMED, "READY is said once")
+        self._cancel(connection)
+        desk.enlist(connection, identity_of(connection.routing_id), name, now, step)
+        self._judge(connection, now)
+        self._arm(connection, now)
+
+    def _heartbeat(self, connection: L, now: Now) -> None:
+        if self._knows(connection):
+            self._desk.heartbeat(connection, now)
+            self._judge(connection, now)
+
+    def _answer(self, connection: L, final: bool, id_: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        if not self._knows(connection):
+            return
+        if not self._desk.holds(connection, id_):
+            raise Refusal(codes.MALFORMED, "a reply to nothing that was asked")
+        if final:
+            self._desk.reply(connection, id_, bodies, now, step)
+        else:
+            self._desk.partial(connection, id_, bodies, now, step)
+
+    def _knows(self, connection: L) -> bool:
+        """True for a worker on the list; False for one that left and whose last words are still under way."""
+        if connection in self._beats and self._desk.enlisted(connection):
+            return True
+        if connection in self._hushed:
+            return False
+        raise Refusal(codes.MALFORMED, "READY comes first")
+
+    def _dismiss(self, connection: L, refusal: Refusal, now: Now, step: Step) -> None:
+        """They are wrong: count it, take back what they hold, and say DISCONNECT once."""
+        self._desk.blame(connection, refusal.code, refusal.message, now, step)
+        if connection not in self._hushed:
+            step.send(connection, [self._form.header, self._form.disconnect])
+        self._strike(connection, now, step)
+
+    def _strike(self, connection: L, now: Now, step: Step) -> None:
+        self._cancel(connection)
+        self._desk.strike(connection, now, step)
+        if connection not in self._hushed:
+            self._hushed.add(connection)
+            self._desk.timers.add((self._unhush, connection), now.mono + HUSH_SECONDS)
+
+    def _unhush(self, connection: L, _now: Now, _step: Step) -> None:
+        self._hushed.discard(connection)
+
+    def _judge(self, connection: L, now: Now) -> None:
+        interval = self._desk.limits.mdp_heartbeat_interval
+        self._desk.judge(connection, interval, MISSED_HEARTBEATS * interval, now)
+
+    def _arm(self, connection: L, now: Now) -> None:
+        when = now.mono + self._desk.limits.mdp_heartbeat_interval
+        self._beats[connection] = self._desk.timers.add((self._beat, connection), when)
+
+    def _cancel(self, connection: L) -> None:
+        bucket = self._beats.pop(connection, None)
+        if bucket is not None:
+            self._desk.timers.remove((self._beat, connection), bucket)
+
+    def _beat(self, connection: L, now: Now, step: Step) -> None:
+        """Our own HEARTBEAT; the end of it when the worker is gone."""
+        if not self._desk.enlisted(connection):
+            self._beats.pop(connection, None)
+            return
+        step.send(connection, [self._form.header, self._form.heartbeat])
+        self._arm(connection, now)
+
+
+def check_length(frames: Sequence[bytes], wanted: int) -> None:
+    """Commands without a body have an exact number of frames."""
+    if len(frames) != wanted:
+        raise Refusal(codes.MALFORMED, "too many or too few frames")
+
+
+def identity_of(routing_id: bytes) -> str:
+    """A worker's name in lists and events; a routing id too long for one is hashed."""
+    shown = routing_id.hex()
+    if len(shown) > MAX_IDENTITY_CHARS - len(IDENTITY_PREFIX):
+        shown = hashlib.sha256(routing_id).hexdigest()
+    return IDENTITY_PREFIX + shown

@@ -1,0 +1,1 @@
+"""RFC 9, Titanic: stored requests as tasks."""

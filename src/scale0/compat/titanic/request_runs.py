@@ -1,0 +1,288 @@
+"""Stored requests under way: taken off the queue, put to backends as requests, and ended by their replies.
+
+Lives here: the broker as a node of its own queue. Never here: the queue's rules, slots, or what Titanic's clients hear
+(see `titanic_desk`). It stands in `io/` because the rooms never import each other; it does no I/O itself.
+
+A stored request is a task of a method that no backend can offer, so that its lane is nobody else's. A task is pulled
+when a backend of the service has a free slot for which no request waits, and finished with the reply. Invariants: a
+request is with at most one backend at a time, and each hand-out is an attempt; what was under way when a broker died is
+queued again at its next start; what is said to our own origins is taken out of the turn before anybody looks for their
+socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.scheduler import Backend
+from scale0.compat.titanic.services import DONE, pack_frames, read_frames
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Step
+from scale0.storage.task_queries import ListTasks, TaskPage
+from scale0.tasks.core.task import Task
+from scale0.tasks.core.tasks import Tasks
+from scale0.tasks.jsonrpc.arguments import DEFAULT_TIMEOUT_SECONDS
+from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, error_object
+
+METHOD_PREFIX: Final = "titanic.run:"
+"""Before the service's name in a task's method; no backend can offer names that start so."""
+OWN_NAME: Final = "@titanic"
+"""The client of these tasks; `@` is in no identity, so nobody can be it."""
+DOOR: Final = "titanic"
+"""Of our own origins; there is no such socket."""
+MAX_UNDER_WAY: Final = 256
+"""Requests of one service that are with backends at once."""
+MAX_UNDER_WAY_BYTES: Final = 64 * 1024 * 1024
+"""Of all services together, as they are stored; the first one may be larger."""
+MAX_SERVICES: Final = 10_000
+"""Services with stored requests that are known by name; beyond them every service may have some."""
+LOOK_SECONDS: Final = 20.0
+"""How often the lanes of offered services are needed anew: well before an idle one is dropped."""
+WAKE_SECONDS: Final = 0.01
+"""How often room is looked for, at the most, while stored requests wait: a task frees a slot without a word to us."""
+STATUS_FRAME_BYTES: Final = len(DONE)
+"""What titanic.reply puts before an answer."""
+TRIED_AGAIN: Final = frozenset(
+    {codes.NO_SUCH_SERVICE, codes.TOO_MANY, codes.BACKEND_DIED, codes.NOT_SERVING, codes.NO_ANSWER}
+)
+"""Errors of requests that another attempt may not meet."""
+
+
+class OwnNode:
+    """The broker as a holder of tasks."""
+
+    __slots__ = (
+        *("alive", "busy", "identity", "pace", "paced", "peer", "prefetch", "pushes", "services", "slots", "slotted"),
+        "returns",
+        "tasks",
+    )
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.services: frozenset[str] = frozenset()
+        self.slots = self.busy = self.prefetch = self.slotted = 0
+        self.alive, self.pushes, self.returns = True, False, False
+        self.pace = self.paced = 0.0
+        self.tasks: dict[str, Any] = {}
+        self.peer: Any = None
+
+
+class Nobody:
+    """Speaks for our own origins: they have no wire."""
+
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+        """Nothing comes from them."""
+
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
+        """Nothing goes to them."""
+        return []
+
+
+class Stream:
+    """The stored requests of one service, while it is offered."""
+
+    __slots__ = ("method", "origin", "service", "under_way")
+
+    def __init__(self, service: str, now: Now) -> None:
+        self.service = service
+        self.method = METHOD_PREFIX + service
+        self.origin = Connection(DOOR, service.encode(), Nobody(), now)
+        # As a REQ socket: the parts of an answer come joined with the last.
+        self.origin.delimiter = True
+        self.under_way: dict[int, tuple[Task, int]] = {}
+        """By the id of the request: the task and its attempt."""
+
+
+class Runs:
+    """What is under way for stored requests."""
+
+    __slots__ = (
+        *("_awake", "_broker", "_bytes", "_known", "_next", "_running", "_streams", "_tasks", "_unsure"),
+        *("_woken", "node", "short", "took"),
+    )
+
+    def __init__(self, broker: Broker, tasks: Tasks) -> None:
+        self._broker = broker
+        self._tasks = tasks
+        self.node = OwnNode(f"{OWN_NAME}.{broker.state.identity}")
+        self._streams: dict[str, Stream] = {}
+        self._running: dict[str, Stream] = {}
+        """Those with requests under way."""
+        self._awake: dict[str, None] = {}
+        """Services for which more can be done, perhaps."""
+        self.short: dict[str, None] = {}
+        """Services with stored requests that wait for a free slot, or for room."""
+        self._known: set[str] = set()
+        """Services that may have stored requests."""
+        self._unsure = True
+        """Any service may have some: the store is not asked yet, or has too many."""
+        self._next = 0
+        self._woken = 0.0
+        self._bytes = 0
+        self.took = False
+        """A slot was taken when last there was one: others come first next time."""
+
+    def start(self, _: None, now: Now, step: Step) -> None:
+        """The first turn: what the predecessor had under way is queued again."""
+        if self._tasks.sharing is None:
+            self._tasks.leases.claim(self.node, None, now, step)
+        for task in list(self.node.tasks.values()):
+            self._put_back(task, now, step)
+        if self._tasks.sharing is None:
+            # Otherwise any broker of the group may store some, at any time.
+            self._tasks.shelf.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, step)
+        self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
+
+    def _learn(self, page: TaskPage, _mark: int, _now: Now, _step: Step) -> None:
+        """A store without any such task: then only what comes from now on concerns us."""
+        if not page.tasks and page.next_seq is None and len(self._known) < MAX_SERVICES:
+            self._unsure = False
+            self._streams = {name: stream for name, stream in self._streams.items() if name in self._known}
+
+    def expect(self, service: str, now: Now, step: Step) -> None:
+        """A request of this service is about to be stored."""
+        if len(self._known) < MAX_SERVICES:
+            self._known.add(service)
+        elif service not in self._known:
+            self._unsure = True
+        self.offered((service,), now, step)
+
+    def offered(self, services: Iterable[str], now: Now, step: Step) -> None:
+        """A backend has come, perhaps: the lanes of what it offers are needed."""
+        for service in services:
+            if (self._unsure or service in self._known) and self._broker.roster.offered(service):
+                stream = self._streams.get(service)
+                if stream is None:
+                    self._streams[service] = stream = Stream(service, now)
+                self._tasks.queue.lanes.need(stream.method, now, step)
+                self._awake[service] = None
+
+    def feed(self, backend: Backend) -> None:
+        """It has room, perhaps, and no request waits for it."""
+        if len(self.short) <= len(backend.services):
+            self._awake.update((name, None) for name in self.short if name in backend.services)
+        else:
+            self._awake.update((name, None) for name in sorted(backend.services) if name in self.short)
+
+    def _look(self, _: None, now: Now, step: Step) -> None:
+        """Keep the lanes of offered services, and forget the others."""
+        for service, stream in list(self._streams.items()):
+            if self._broker.roster.offered(service):
+                self.offered((service,), now, step)
+            elif not stream.under_way:
+                del self._streams[service]
+                self.short.pop(service, None)
+        self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
+
+    def hear(self, now: Now, step: Step) -> None:
+        """What was said to our origins in this turn, and which lanes have something new."""
+        self._listen(now, step)
+        if self.short and now.mono - self._woken >= WAKE_SECONDS:
+            self._woken = now.mono
+            self._awake.update(self.short)
+        for method in self._tasks.queue.dirty:
+            if method.startswith(METHOD_PREFIX):
+                self._awake[method[len(METHOD_PREFIX) :]] = None
+
+    def _listen(self, now: Now, step: Step) -> None:
+        for stream in list(self._running.values()):
+            for message in step.sends.pop(stream.origin, ()):
+                if isinstance(message, tuple):
+                    self._heed(stream, message, now, step)
+
+    def run(self, now: Now, step: Step) -> None:
+        """Have done what can be."""
+        if self._awake:
+            self.took = False
+        while self._awake:
+            awake, self._awake = self._awake, {}
+            for service in awake:
+                stream = self._streams.get(service)
+                if stream is not None and self._run(stream, now, step):
+                    self.took = True
+            self._listen(now, step)
+
+    def _run(self, stream: Stream, now: Now, step: Step) -> bool:
+        """As many requests of a service as have a backend; True if there was one."""
+        lanes, leases = self._tasks.queue.lanes, self._tasks.leases
+        took = False
+        while self._broker.state.serving and not leases.is_closed:
+            lane = lanes.find(stream.method)
+            head = lanes.head(lane) if lane is not None else None
+            if lane is None or head is None:
+                self.short.pop(stream.service, None)
+                break
+            if not self._has_room(stream, head):
+                self.short[stream.service] = None
+                break
+            for task in lanes.take(lane, 1, step):
+                leases.pull(task, self.node, now, step)
+                self._put(stream, task, now, step)
+            took = True
+        return took
+
+    def _has_room(self, stream: Stream, task: Task) -> bool:
+        if len(stream.under_way) >= MAX_UNDER_WAY:
+            return False
+        if self._bytes and self._bytes + len(task.params) > MAX_UNDER_WAY_BYTES:
+            return False
+        return self._is_free(stream.service)
+
+    def could_begin(self, method: str) -> bool:
+        """True if a backend could begin with a stored request of this method now."""
+        return self._is_free(method.removeprefix(METHOD_PREFIX))
+
+    def _is_free(self, name: str) -> bool:
+        service = self._broker.roster.services.get(name)
+        return service is not None and any(backend.busy < backend.slots for backend in service.backends)
+
+    def _put(self, stream: Stream, task: Task, now: Now, step: Step) -> None:
+        """One stored request to a backend."""
+        bodies = read_frames(task.params) if task.client == OWN_NAME else None
+        if bodies is None:
+            message = f"{task.method} is the broker's own: no client can submit it"
+            self._tasks.leases.fail(task, INVALID_PARAMS, error_object(INVALID_PARAMS, message), False, now, step)
+            return
+        state = self._broker.state
+        policy = state.policies.get(stream.service)
+        timeout = DEFAULT_TIMEOUT_SECONDS if policy is None or policy.timeout is None else policy.timeout
+        timeout = min(timeout, state.limits.max_request_timeout)
+        self._next += 1
+        stream.under_way[self._next] = (task, task.attempt)
+        self._running[stream.service] = stream
+        self._bytes += len(task.params)
+        # Without `retry`: whether and when it is tried again is the queue's business.
+        self._broker.requests.submit(stream.origin, self._next, stream.service, bodies, timeout, False, now, step)
+
+    def _heed(self, stream: Stream, message: tuple[Any, ...], now: Now, step: Step) -> None:
+        """A request has ended."""
+        command, said, *bodies = message
+        task, attempt = stream.under_way.pop(said["id"])
+        self._bytes -= len(task.params)
+        if not stream.under_way:
+            del self._running[stream.service]
+        self._awake[stream.service] = None
+        if task.ended or task.holder is not self.node or task.attempt != attempt:
+            return  # closed, or taken back, meanwhile
+        limits, leases = self._broker.state.limits, self._tasks.leases
+        if self._broker.state.full:
+            # Nothing can be kept, not even an answer: it is done again when there is room.
+            self._put_back(task, now, step)
+        elif command != "REPLY":
+            code, again = said["code"], said["code"] in TRIED_AGAIN
+            leases.fail(task, code, error_object(code, said["message"]), again, now, step)
+        elif len(bodies) >= limits.max_parts or sum(map(len, bodies)) > limits.max_message_bytes - STATUS_FRAME_BYTES:
+            error = error_object(codes.TOO_BIG, "the answer is too big for one message")
+            leases.fail(task, codes.TOO_BIG, error, False, now, step)
+        else:
+            leases.finish(task, pack_frames(bodies), now, step)
+
+    def _put_back(self, task: Task, now: Now, step: Step) -> None:
+        """Through no fault of the request or of a backend: it does not count."""
+        self._tasks.leases.release(task)
+        task.starts -= 1
+        self._tasks.queue.attempt_over(task, "lost", None, b"", counted=False, now=now, step=step)

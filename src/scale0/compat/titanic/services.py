@@ -1,0 +1,126 @@
+"""RFC 9, Titanic: requests that are kept, and done when somebody can.
+
+Lives here: what the three services answer, and how frames lie in a store that takes JSON. Never here: the store itself,
+or who does the work; a *safe* keeps them, and the composition root says which. Invariants: every call of one of the
+three gets exactly one answer, whatever it held; `200` with a UUID is said only after the request is on disk; a client
+needs nothing but the UUID, so nobody else can guess one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol
+
+import msgspec
+
+from scale0.compat.majordomo.broker_interface import Desk, L
+from scale0.compat.majordomo.frames import read_service
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import is_reserved
+
+TITANIC_REQUEST: Final = "titanic.request"
+TITANIC_REPLY: Final = "titanic.reply"
+TITANIC_CLOSE: Final = "titanic.close"
+TITANIC_SERVICES: Final = frozenset({TITANIC_REQUEST, TITANIC_REPLY, TITANIC_CLOSE})
+
+DONE: Final = b"200"
+PENDING: Final = b"300"
+UNKNOWN: Final = b"400"
+"""An unknown UUID, and anything else that will not be better when it is tried again."""
+FAILED: Final = b"500"
+"""It cannot be kept now; of a reply: the service could not do it."""
+
+_UUID: Final = re.compile(rb"[0-9A-Fa-f]{32}")
+
+Then = Callable[[bytes, Sequence[bytes], Now, Step], None]
+"""Told the status, and the frames of the answer if it is DONE."""
+
+
+class Safe(Protocol):
+    """Where requests and their answers are kept."""
+
+    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Step) -> str | None:
+        """Store a request with this turn's commit: its UUID in 32 hexadecimal digits; None: it cannot be kept now."""
+        ...
+
+    def fetch(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+        """What came of a request; now, or in a later turn."""
+        ...
+
+    def forget(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+        """Forget a request and its answer: DONE, also if there is none; FAILED if that cannot be stored now."""
+        ...
+
+
+class Titanic(Generic[L]):
+    """The three services."""
+
+    __slots__ = ("_desk", "_safe")
+
+    def __init__(self, desk: Desk[L], safe: Safe) -> None:
+        self._desk = desk
+        self._safe = safe
+
+    def receive(self, connection: L, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """A request for one of them."""
+
+        def answer(status: bytes, frames: Sequence[bytes], _now: Now, out: Step) -> None:
+            # Always behind the commit: what it says of a request is on disk by then.
+            out.promise(connection, ("REPLY", {"id": id_, "service": service}, status, *frames))
+
+        try:
+            if service == TITANIC_REQUEST:
+                uuid = self._safe.keep(self._read_target(bodies), bodies[1:], now, step)
+                if uuid is None:
+                    answer(FAILED, (), now, step)
+                else:
+                    answer(DONE, (uuid.encode(),), now, step)
+            elif service == TITANIC_REPLY:
+                self._safe.fetch(read_uuid(bodies), answer, now, step)
+            else:
+                self._safe.forget(read_uuid(bodies), answer, now, step)
+        except Refusal as refusal:
+            answer(UNKNOWN, (), now, step)
+            self._desk.blame(connection, refusal.code, refusal.message, now, step)
+
+    def _read_target(self, bodies: Sequence[bytes]) -> str:
+        """The service that is to do it; `Refusal` for a name that nobody can ever offer."""
+        if len(bodies) < 2:
+            raise Refusal(codes.MALFORMED, "titanic.request takes a service and a body")
+        name = read_service(bodies[0], self._desk.limits.max_service_bytes)
+        if is_reserved(name):
+            raise Refusal(codes.MALFORMED, f"{name} is a reserved name")
+        return name
+
+
+def read_uuid(bodies: Sequence[bytes]) -> str:
+    """The UUID that a client sends, as it was given out."""
+    if len(bodies) != 1 or _UUID.fullmatch(bodies[0]) is None:
+        raise Refusal(codes.MALFORMED, "one frame: a UUID of 32 hexadecimal digits")
+    return bodies[0].decode().lower()
+
+
+class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message in JSON: each frame in base64, and a key that says what this is."""
+
+    titanic: list[bytes]
+
+
+_read: Final = msgspec.json.Decoder(Frames)
+
+
+def pack_frames(bodies: Sequence[bytes]) -> bytes:
+    """Frames as JSON."""
+    return msgspec.json.encode(Frames(list(bodies)))
+
+
+def read_frames(data: bytes) -> list[bytes] | None:
+    """Frames back from JSON; None: somebody else wrote that."""
+    try:
+        return _read.decode(data).titanic
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None

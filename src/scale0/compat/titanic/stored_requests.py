@@ -1,0 +1,201 @@
+"""Titanic's safe: stored requests as tasks of the broker's own.
+
+Lives here: the words of `compat.titanic.services.Safe`, said in those of the task room, and the runs' place beside the
+tasks. Never here: frames, or a rule of either room. It stands in `io/` because the rooms never import each other; it
+does no I/O itself. Invariant: what a UUID stands for is known only to whoever has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.workload import Workload
+from scale0.compat.titanic.request_runs import METHOD_PREFIX, OWN_NAME, Runs
+from scale0.compat.titanic.services import DONE, FAILED, PENDING, TITANIC_CLOSE, UNKNOWN, Then, pack_frames, read_frames
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.storage.task_queries import FindNew, Found
+from scale0.storage.task_rows import CANCELLED, FINISHED, EndedTask, OpenTask
+from scale0.tasks.core.queue import OWN_IDS
+from scale0.tasks.core.task import Task, from_store, of_seconds
+from scale0.tasks.core.tasks import Tasks
+from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, USUAL, TaskOptions
+from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
+
+TASK_PREFIX: Final = f"{OWN_IDS}titanic:"
+"""Of these tasks' ids; clients cannot bring ids that start so."""
+UUID_DIGITS: Final = 32
+MAX_ATTEMPTS: Final = 20
+"""With the pause doubled each time that is about a week."""
+BACKOFF_SECONDS: Final = 1.0
+"""Before the second attempt."""
+OPTIONS: Final = TaskOptions(
+    # A run ends by the deadline of its request: that of the lease must never come first.
+    timeout=MAX_SECONDS,
+    max_attempts=MAX_ATTEMPTS,
+    backoff=BACKOFF_SECONDS,
+    result_ttl=DEFAULT_RESULT_SECONDS,
+)
+CLOSED: Final = error_object(CANCELLED_ERROR, "closed by its client")
+
+Row = Task | OpenTask | EndedTask
+
+
+class TaskSafe:
+    """Where requests and their answers are kept: in the queue."""
+
+    __slots__ = ("_broker", "_runs", "_tasks")
+
+    def __init__(self, broker: Broker, tasks: Tasks, runs: Runs) -> None:
+        self._broker = broker
+        self._tasks = tasks
+        self._runs = runs
+
+    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Step) -> str | None:
+        """Take a task, as `client_new_task` does."""
+        state, queue = self._broker.state, self._tasks.queue
+        if state.full or state.draining or queue.open >= state.limits.task_queue_limit:
+            return None
+        uuid = f"{state.chance.getrandbits(4 * UUID_DIGITS):032x}"
+        self._runs.expect(service, now, step)
+        params = pack_frames(bodies)
+        queue.accept(task_ids(uuid)[0], OWN_NAME, METHOD_PREFIX + service, params, OPTIONS, 0, 0, now, step)
+        return uuid
+
+    def fetch(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+        """A task in memory has not ended; the store knows about all others."""
+        ids = task_ids(uuid)
+        if ids[0] in self._tasks.shelf.tasks:
+            then(PENDING, (), now, step)
+            return
+        self._tasks.shelf.find(ids, lambda rows, later, out: then(*outcome(rows[0], rows[1], later), later, out), step)
+
+    def forget(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+        """An open task is cancelled; of an ended one it is stored that it was closed."""
+        if self._broker.state.full:
+            then(FAILED, (), now, step)
+            return
+
+        def found(rows: tuple[Row | None, ...], later: Now, out: Step) -> None:
+            row, closed = rows
+            if isinstance(row, OpenTask) and self._tasks.sharing is not None:
+                self._tasks.client_methods.cancel_row(
+                    row, CLOSED, lambda known, at, more: then(DONE if known else FAILED, (), at, more), later, out
+                )
+                return
+            if isinstance(row, EndedTask):
+                if closed is None and row.status != CANCELLED:
+                    self._close(row, uuid, later, out)
+            elif row is not None:
+                self._cancel(from_store(row) if isinstance(row, OpenTask) else row, later, out)
+            then(DONE, (), later, out)
+
+        self._tasks.shelf.find(task_ids(uuid), found, step)
+
+    def _cancel(self, task: Task, now: Now, step: Step) -> None:
+        task.kept = msgspec.structs.replace(task.kept, result_ttl=0.0)
+        self._tasks.leases.cancel(task)
+        self._tasks.queue.end(task, CANCELLED, CLOSED, CANCELLED_ERROR, now, step)
+
+    def _close(self, row: EndedTask, uuid: str, now: Now, step: Step) -> None:
+        """A task beside it, ended at once: the store forgets ended tasks by their time only, and this one later."""
+        id_ = task_ids(uuid)[1]
+
+        def put(at: Now, out: Step) -> None:
+            closing = self._tasks.queue.accept(id_, OWN_NAME, TITANIC_CLOSE, b"null", USUAL, 0, 1, at, out)
+            self._tasks.queue.end(closing, FINISHED, b"true", None, at, out)
+
+        def reserved(found: Found, _mark: int, at: Now, out: Step) -> None:
+            if found.tasks[0] is None and not found.busy:
+                put(at, out)
+
+        # Whoever else closes it in this turn must read again.
+        self._tasks.shelf.touch(row.seq)
+        if self._tasks.sharing is None:
+            put(now, step)
+        else:
+            # Another broker may be closing it, too.
+            self._tasks.shelf.ask(FindNew(OWN_NAME, (id_,), None, None, id_), reserved, step)
+
+
+class TitanicWork:
+    """What the task room hears of backends, and the runs with it."""
+
+    __slots__ = (
+        "_feed",
+        "_offer",
+        "_runs",
+        "_settle",
+        "claim",
+        "deadline",
+        "forget",
+        "lose",
+        "tick",
+        "unsent",
+        "waits",
+    )
+
+    def __init__(self, work: Workload, runs: Runs) -> None:
+        self._runs = runs
+        self._offer, self._feed, self._settle = work.offer, work.feed, work.settle
+        # The rest is the task room's alone.
+        self.claim, self.lose, self.unsent = work.claim, work.lose, work.unsent
+        self.forget, self.tick, self.deadline, self.waits = work.forget, work.tick, work.deadline, work.waits
+
+    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+        """It offers its services from now on."""
+        self._offer(backend, now, step)
+        self._runs.offered(sorted(backend.services), now, step)
+
+    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+        """It has room, perhaps."""
+        self._feed(backend, now, step)
+        if self._runs.short:
+            self._runs.feed(backend)
+
+    def settle(self, now: Now, step: Step) -> None:
+        """The turn ends. Tasks and stored requests want the same slots: whoever got some comes second next time."""
+        runs = self._runs
+        runs.hear(now, step)
+        first = not runs.took
+        if first:
+            runs.run(now, step)
+        self._settle(now, step)
+        if not first:
+            runs.run(now, step)
+
+
+def join_titanic(broker: Broker, tasks: Tasks) -> TaskSafe:
+    """The safe of a broker, whose runs begin with its first turn. The tasks are joined already."""
+    runs = Runs(broker, tasks)
+    tasks.own_room = runs.could_begin
+    broker.requests.tasks = TitanicWork(broker.requests.tasks, runs)
+    broker.state.timers.add((runs.start, None), 0.0)
+    return TaskSafe(broker, tasks, runs)
+
+
+def task_ids(uuid: str) -> tuple[str, str]:
+    """The task of a UUID, and the one that says that it was closed.
+
+    Ids are listed and announced, and whoever knows the UUID gets the answer: so they are made from its digest.
+    """
+    digest = hashlib.sha256(uuid.encode()).hexdigest()[:UUID_DIGITS]
+    return f"{TASK_PREFIX}{digest}", f"{TASK_PREFIX}{digest}:closed"
+
+
+def outcome(row: Row | None, closed: Row | None, now: Now) -> tuple[bytes, Sequence[bytes]]:
+    """What titanic.reply says of a task: its status, and the frames of an answer."""
+    if row is None or closed is not None:
+        return UNKNOWN, ()
+    if not isinstance(row, EndedTask):
+        return PENDING, ()
+    if row.status == CANCELLED or row.expires_us <= of_seconds(now.wall):
+        return UNKNOWN, ()
+    frames = read_frames(row.result) if row.status == FINISHED else None
+    return (FAILED, ()) if frames is None else (DONE, frames)

@@ -1,0 +1,125 @@
+"""The JSON form, read strictly: no duplicate keys, no NaN, no depth without end.
+
+Lives here: JSON text to plain values, and where in the text each one stands. Never here: the schema.
+Invariant: numbers that JSON does not have come out as infinite floats, which every check refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+from scale0.config.locations import Path
+from scale0.config.tree import MAX_DEPTH
+from scale0.kernel.errors import ConfigError
+
+MAX_INTEGER_CHARS: Final = 20
+"""Sign and digits of the largest 64-bit number; reading longer ones costs quadratic time."""
+
+_STRING: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_DEPTH_TOKEN: Final = re.compile(rf"{_STRING}|[\[{{}}\]]", re.DOTALL)
+_TOKEN: Final = re.compile(rf'{_STRING}|[\[{{}}\],:]|[^\s\[{{}}\],:"]+', re.DOTALL)
+
+
+def _refuse_depth(text: str) -> None:
+    depth = 0
+    for match in _DEPTH_TOKEN.finditer(text):
+        token = match[0]
+        if token in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = text.count("\n", 0, match.start()) + 1
+                raise ConfigError([f"line {line}: nested deeper than {MAX_DEPTH}"])
+        elif token in "]}":
+            depth -= 1
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= MAX_INTEGER_CHARS else math.inf
+
+
+def _constant(_name: str) -> float:
+    return math.inf
+
+
+def load(text: str) -> tuple[Any, bool]:
+    """The value, and whether some object has a key twice (`places` says which)."""
+    _refuse_depth(text)
+    twice = False
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        out = dict(found)
+        twice = twice or len(out) < len(found)
+        return out
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs, parse_int=_integer, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise ConfigError([f"line {error.lineno}: not JSON: {error.msg} (column {error.colno})"]) from None
+    return value, twice
+
+
+class _Walk:
+    """Where a walk over JSON tokens is."""
+
+    __slots__ = ("at_key", "found", "keys", "path", "twice")
+
+    def __init__(self) -> None:
+        self.path: list[str | int] = []
+        self.keys: list[set[str] | None] = []
+        self.at_key = False
+        self.found: dict[Path, int] = {(): 1}
+        self.twice: list[tuple[Path, int]] = []
+
+    def open(self, token: str) -> None:
+        self.at_key = token == "{"
+        self.keys.append(set() if self.at_key else None)
+        self.path.append("" if self.at_key else 0)
+
+    def close(self) -> None:
+        self.keys.pop()
+        self.path.pop()
+        self.at_key = False
+
+    def comma(self) -> None:
+        last = self.path[-1]
+        if isinstance(last, int):
+            self.path[-1] = last + 1
+        else:
+            self.at_key = True
+
+    def key(self, name: str, line: int) -> None:
+        self.path[-1] = name
+        here = tuple(self.path)
+        self.found[here] = line
+        seen = self.keys[-1]
+        if seen is not None:
+            if name in seen:
+                self.twice.append((here, line))
+            seen.add(name)
+        self.at_key = False
+
+
+def places(text: str) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
+    """The line of every value, and every key that is there twice. Only for text that `load` has read."""
+    walk = _Walk()
+    line, at = 1, 0
+    for match in _TOKEN.finditer(text):
+        line += text.count("\n", at, match.start())
+        at = match.start()
+        token = match[0]
+        if token in "[{":
+            walk.found.setdefault(tuple(walk.path), line)
+            walk.open(token)
+        elif token in "]}":
+            walk.close()
+        elif token == ",":
+            walk.comma()
+        elif walk.at_key:
+            walk.key(json.loads(token), line)
+        elif token != ":":
+            walk.found.setdefault(tuple(walk.path), line)
+    return walk.found, walk.twice

@@ -1,0 +1,101 @@
+"""Where in a document something is wrong, and the list of everything that is.
+
+Lives here: paths, lines, reasons. Never here: what is right or wrong.
+Invariant: a reason is one printable line of bounded length, whatever the document holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from scale0.kernel.errors import ConfigError
+
+MAX_REASONS: Final = 100
+"""Reasons told about one document: nobody reads more, and each costs time to find."""
+MAX_EXCERPT_CHARS: Final = 60
+"""How much of a foreign value a reason repeats."""
+
+Path = tuple[str | int, ...]
+"""Keys and list positions from the root."""
+
+
+def excerpt(text: str) -> str:
+    """A quoted piece of foreign text that is safe to print."""
+    cut = text if len(text) <= MAX_EXCERPT_CHARS else text[:MAX_EXCERPT_CHARS] + "…"
+    return json.dumps(cut, ensure_ascii=not cut.isprintable())
+
+
+def shown(path: Path) -> str:
+    """`group_config[0].name`, or `document` for the root."""
+    out = ""
+    for part in path:
+        if isinstance(part, int):
+            out += f"[{part}]"
+        else:
+            plain = part.isprintable() and 0 < len(part) <= MAX_EXCERPT_CHARS
+            word = part if plain else excerpt(part)
+            out += f".{word}" if out else word
+    return out or "document"
+
+
+class Lines:
+    """Line numbers by path, made only when the first reason asks: a good document never pays."""
+
+    __slots__ = ("_found", "_make")
+
+    def __init__(self, make: Callable[[], dict[Path, int]]) -> None:
+        self._make = make
+        self._found: dict[Path, int] | None = None
+
+    def of(self, path: Path) -> int:
+        """The line of a path or of its nearest ancestor; 0 if nobody knows."""
+        if self._found is None:
+            self._found = self._make()
+        for end in range(len(path), -1, -1):
+            line = self._found.get(path[:end])
+            if line:
+                return line
+        return 0
+
+
+class Reasons:
+    """Everything found wrong with one document so far."""
+
+    __slots__ = ("_found", "_lines")
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._found: list[tuple[int, str]] = []
+
+    def add(self, path: Path, text: str, line: int = 0) -> None:
+        """Note one reason; at `MAX_REASONS` the search ends."""
+        at = line or self._lines.of(path)
+        place = f"line {at}: " if at else ""
+        self._found.append((at, f"{place}{shown(path)}: {text}"))
+        if len(self._found) >= MAX_REASONS:
+            raise ConfigError([*self.told(), f"there may be more: only {MAX_REASONS} are told"])
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def told(self) -> list[str]:
+        """All reasons, in the order of their lines."""
+        return [reason for _line, reason in sorted(self._found, key=lambda pair: pair[0])]
+
+    def settle(self) -> None:
+        """Raise if anything was found."""
+        if self._found:
+            raise ConfigError(self.told())
+
+
+def repeated(key: str, names: Iterable[str]) -> list[str]:
+    """A reason for each name that a list holds more than once."""
+    seen: set[str] = set()
+    twice: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            twice[name] = None
+        seen.add(name)
+    return [f"{key}: {name or 'the blank name'} is there more than once" for name in twice]

@@ -1,0 +1,263 @@
+"""The kinds of values that configuration knows, each with its rule.
+
+Lives here: annotated types and the rules that they name. Never here: keys, or the forms.
+Invariant: every rule is a total function of foreign text, and says in words what it wants.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from msgspec import Meta
+
+from scale0.kernel.limits import Limits
+from scale0.kernel.names import is_identity, is_service_name
+
+MAX_PORT: Final = 65_535
+MAX_INTEGER: Final = 2**63 - 1
+"""What eight bytes with a sign hold: versions travel so."""
+MAX_NAME_CHARS: Final = 128
+"""Names of checks, handlers, downtimes, silences and labels, and globs of them."""
+MAX_LIMIT: Final = 1e18
+"""The largest number in a threshold's range."""
+MAX_RANGE_CHARS: Final = 80
+"""Of a range's text: two long numbers, and the signs around them."""
+MAX_DEEPEST_JSON: Final = 512
+"""The most that `max_json_depth` may be set to: decoding uses the stack."""
+MAX_KEEP_DAYS: Final = 36_500
+"""A hundred years."""
+MAX_SEGMENT_SECONDS: Final = 86_400.0
+"""A day is a folder of segments."""
+MAX_SEGMENT_EVENTS: Final = 5_000_000
+"""The writer holds the events of one segment in memory."""
+DEFAULT_BACKEND_PORT: Final = 5701
+DEFAULT_HELEN_PORT: Final = 4166
+ALL: Final = "all"
+
+_MAX_SERVICE_BYTES: Final = Limits().max_service_bytes
+_HOST: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])"
+_ADDRESS: Final = re.compile(rf"({_HOST})(?::([1-9][0-9]{{0,4}}))?", re.ASCII)
+_TCP: Final = re.compile(rf"tcp://{_HOST}:([1-9][0-9]{{0,4}})", re.ASCII)
+_LOCAL: Final = re.compile(r"(?:ipc|inproc)://[!-~]{1,100}", re.ASCII)
+_BIND: Final = re.compile(rf"\*|{_HOST}|[0-9A-Fa-f:.]{{2,45}}", re.ASCII)
+_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_CURVE_KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}", re.ASCII)
+_RANGE_NUMBER: Final = r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?"
+_RANGE: Final = re.compile(rf"@?(?:(?P<start>~|{_RANGE_NUMBER})?:)?(?P<end>{_RANGE_NUMBER}|(?<=:))", re.ASCII)
+_LIMITS: Final = frozenset({"warn", "crit"})
+_URL: Final = re.compile(rf"https?://{_HOST}(?::(?P<port>[1-9][0-9]{{0,4}}))?(?:[/?][!-~]{{0,2000}})?", re.ASCII)
+_EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&*+/=?^_{|}~-]{1,64}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
+_HALF_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}://.", re.ASCII)
+_NOT_BARE: Final = re.compile(r"[\s'\"\\]")
+_NOT_IN_A_LINE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def is_line(text: str) -> bool:
+    """True for text without control characters, lone surrogates and line breaks of any kind."""
+    return text.isprintable() or not any(unicodedata.category(char) in _NOT_IN_A_LINE for char in text)
+
+
+def split_address(text: str, default_port: int) -> tuple[str, int] | None:
+    """`host` or `host:port` in its parts, or nothing if it is neither."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return None
+    port = int(match[2]) if match[2] else default_port
+    return (match[1], port) if port <= MAX_PORT else None
+
+
+def is_endpoint(text: str) -> bool:
+    """True for `tcp://host:port`, and for `ipc://` and `inproc://` with a name."""
+    match = _TCP.fullmatch(text)
+    if match is not None:
+        return int(match[1]) <= MAX_PORT
+    return _LOCAL.fullmatch(text) is not None
+
+
+def is_curve_key(text: str) -> bool:
+    """True for a blank, and for what looks like a key of CURVE."""
+    return not text or _CURVE_KEY.fullmatch(text) is not None
+
+
+def _is_address(text: str) -> bool:
+    return split_address(text, DEFAULT_HELEN_PORT) is not None
+
+
+def _is_service(text: str) -> bool:
+    return text != ALL and is_service_name(text, _MAX_SERVICE_BYTES)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable() and " " not in text
+
+
+def _is_store(text: str) -> bool:
+    return text in ("sqlite", "memory") or (text.startswith(("postgresql://", "postgres://")) and is_line(text))
+
+
+def _is_segments_place(text: str) -> bool:
+    # With one slash it would be a folder, made at once, with whatever key stands in its name.
+    return is_line(text) and ("://" not in text or _SCHEME.match(text) is not None) and not _HALF_URL.match(text)
+
+
+def _is_command(words: object) -> bool:
+    return isinstance(words, list) and bool(words) and bool(words[0])
+
+
+def _is_entry(text: str) -> bool:
+    return _is_name(text) and "/" not in text
+
+
+def _is_reference(text: str) -> bool:
+    agent, slash, check = text.partition("/")
+    return is_identity(agent) and _is_entry(check) if slash else _is_entry(text)
+
+
+def is_range(value: object) -> bool:
+    """True for a finite number from 0 up, and for a range such as `10`, `10:`, `~:10`, `10:20` or `@10:20`."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    if not isinstance(value, str):
+        return 0 <= value <= MAX_LIMIT
+    found = _RANGE.fullmatch(value)
+    if found is None or len(value) > MAX_RANGE_CHARS:
+        return False
+    start, end = found["start"] or "0", found["end"]
+    low = -MAX_LIMIT if start == "~" else float(start)
+    high = float(end) if end else MAX_LIMIT
+    return -MAX_LIMIT <= low <= high <= MAX_LIMIT
+
+
+def _is_url(text: str) -> bool:
+    found = _URL.fullmatch(text)
+    return found is not None and int(found["port"] or "0") <= MAX_PORT
+
+
+def _are_thresholds(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        name and isinstance(pair, dict) and pair and pair.keys() <= _LIMITS and all(map(is_range, pair.values()))
+        for name, pair in value.items()
+    )
+
+
+class Rule(NamedTuple):
+    """What a value must be, as a test and in words."""
+
+    holds: Callable[[Any], bool]
+    words: str
+    secret: bool = False
+    """A reason never repeats the value."""
+
+
+_IDENTITY_WORDS: Final = "1 to 128 characters of A-Z a-z 0-9 . _ : -"
+_ENTRY_WORDS: Final = f"1 to {MAX_NAME_CHARS} printable characters without spaces and /"
+
+RULES: Final[dict[str, Rule]] = {
+    "identity": Rule(is_identity, _IDENTITY_WORDS),
+    "identity_or_blank": Rule(lambda text: not text or is_identity(text), f"blank, or {_IDENTITY_WORDS}"),
+    "service": Rule(_is_service, f"a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`"),
+    "endpoint": Rule(is_endpoint, "an endpoint such as tcp://127.0.0.1:5702"),
+    "endpoint_or_blank": Rule(
+        lambda text: not text or is_endpoint(text), "blank, or an endpoint such as tcp://127.0.0.1:5702"
+    ),
+    "broker_address": Rule(
+        lambda text: is_endpoint(text) or _is_address(text),
+        "host, host:port or an endpoint such as tcp://127.0.0.1:5701",
+    ),
+    "helen_address": Rule(_is_address, "host or host:port"),
+    "helen_addresses": Rule(bool, "at least one host:port"),
+    "host": Rule(lambda text: _BIND.fullmatch(text) is not None, "an address, a host name or *"),
+    "host_or_blank": Rule(
+        lambda text: not text or _BIND.fullmatch(text) is not None, "blank, an address or a host name"
+    ),
+    "line": Rule(is_line, "one line of text without control characters"),
+    "some_line": Rule(
+        lambda text: bool(text) and is_line(text), "one line of text, not blank, without control characters"
+    ),
+    "secret": Rule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
+    "store": Rule(_is_store, "sqlite, memory or postgresql://…", secret=True),
+    "segments": Rule(_is_segments_place, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True),
+    "curve_key_or_blank": Rule(is_curve_key, "blank, or a public key of CURVE in 40 characters of Z85"),
+    "hash_or_blank": Rule(
+        lambda text: not text or _SHA256.fullmatch(text) is not None, "blank, or a SHA-256 in 64 hex digits"
+    ),
+    "label": Rule(
+        lambda text: _LABEL.fullmatch(text) is not None, "a letter or _, then at most 127 of A-Z a-z 0-9 _ . -"
+    ),
+    "command": Rule(_is_command, "a program and its arguments"),
+    "service_or_blank": Rule(
+        lambda text: not text or _is_service(text),
+        f"blank, or a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`",
+    ),
+    "entry": Rule(_is_entry, _ENTRY_WORDS),
+    "entry_or_blank": Rule(lambda text: not text or _is_entry(text), f"blank, or {_ENTRY_WORDS}"),
+    "glob": Rule(_is_name, f"a glob of at most {MAX_NAME_CHARS} printable characters without spaces"),
+    "reference": Rule(_is_reference, "the name of a check, or agent/check"),
+    "thresholds": Rule(
+        _are_thresholds, 'limits by metric, each `warn`, `crit` or both: 90, "10:", "~:10", "10:20" or "@10:20"'
+    ),
+    "url_or_blank": Rule(lambda text: not text or _is_url(text), "blank, or an http(s) URL"),
+    "email": Rule(lambda text: _EMAIL.fullmatch(text) is not None, "an e-mail address"),
+}
+
+
+def command_words(line: str) -> list[str] | None:
+    """A command line in words, by the quoting rules of a POSIX shell and by no others of its rules."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return None
+
+
+def word_line(word: str) -> str:
+    """A command line of this one word. Backslashes, not quotes: ZPL has no room for both kinds of those."""
+    return _NOT_BARE.sub(r"\\\g<0>", word)
+
+
+Identity = Annotated[str, Meta(extra={"rule": "identity"})]
+IdentityOrBlank = Annotated[str, Meta(extra={"rule": "identity_or_blank"})]
+ServiceName = Annotated[str, Meta(extra={"rule": "service"})]
+Services = tuple[ServiceName, ...] | Literal["all"]
+Endpoint = Annotated[str, Meta(extra={"rule": "endpoint"})]
+EndpointOrBlank = Annotated[str, Meta(extra={"rule": "endpoint_or_blank"})]
+BrokerAddress = Annotated[str, Meta(extra={"rule": "broker_address"})]
+HelenAddress = Annotated[str, Meta(extra={"rule": "helen_address"})]
+HelenAddresses = Annotated[tuple[HelenAddress, ...], Meta(extra={"rule": "helen_addresses"})]
+Host = Annotated[str, Meta(extra={"rule": "host"})]
+HostOrBlank = Annotated[str, Meta(extra={"rule": "host_or_blank"})]
+Line = Annotated[str, Meta(extra={"rule": "line"})]
+SomeLine = Annotated[str, Meta(extra={"rule": "some_line"})]
+Secret = Annotated[str, Meta(extra={"rule": "secret"})]
+Store = Annotated[str, Meta(extra={"rule": "store"})]
+SegmentsPlace = Annotated[str, Meta(extra={"rule": "segments"})]
+CurveKeyOrBlank = Annotated[str, Meta(extra={"rule": "curve_key_or_blank"})]
+HashOrBlank = Annotated[str, Meta(extra={"rule": "hash_or_blank"})]
+LabelName = Annotated[str, Meta(extra={"rule": "label"})]
+Command = Annotated[tuple[Line, ...], Meta(extra={"rule": "command"})]
+ServiceNameOrBlank = Annotated[str, Meta(extra={"rule": "service_or_blank"})]
+MonitoringName = Annotated[str, Meta(extra={"rule": "entry"})]
+MonitoringNameOrBlank = Annotated[str, Meta(extra={"rule": "entry_or_blank"})]
+Glob = Annotated[str, Meta(extra={"rule": "glob"})]
+Reference = Annotated[str, Meta(extra={"rule": "reference"})]
+Thresholds = Annotated[dict[str, Any], Meta(extra={"rule": "thresholds"})]
+"""An open object, since metrics may have any name: {metric: {"warn": range, "crit": range}}."""
+UrlOrBlank = Annotated[str, Meta(extra={"rule": "url_or_blank"})]
+Email = Annotated[str, Meta(extra={"rule": "email"})]
+Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
+"""0 is any free port."""
+Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+CountOrNone = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+JsonDepth = Annotated[int, Meta(ge=1, le=MAX_DEEPEST_JSON)]
+Seconds = Annotated[float, Meta(gt=0)]
+SegmentSeconds = Annotated[float, Meta(gt=0, le=MAX_SEGMENT_SECONDS)]
+KeepDays = Annotated[int, Meta(ge=0, le=MAX_KEEP_DAYS)]
+"""0: for ever."""
+SegmentEvents = Annotated[int, Meta(ge=1, le=MAX_SEGMENT_EVENTS)]
+Rate = Annotated[float, Meta(gt=0)]
+HeartbeatShare = Literal["push", "pull", "off"]

@@ -1,0 +1,253 @@
+"""Errors that a call or a task can raise, each with its code.
+
+Lives here: one class per code that a caller may want to catch by itself. Never here: when it is raised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from scale0.kernel import codes
+from scale0.kernel.errors import Scale0Error
+from scale0.tasks.jsonrpc import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CallError(Scale0Error):
+    """A call that was not answered as hoped. `code` is one of PROTOCOL section 5, `message` says more."""
+
+    def __init__(self, code: int, message: str, service: str = "") -> None:
+        where = f"{service}: " if service else ""
+        super().__init__(f"{where}{message} ({code} {codes.MEANINGS.get(code, 'error')})")
+        self.code = code
+        self.message = message
+        self.service = service
+        self.detail: Any = None
+        """What else a management command said, such as `reasons`."""
+
+
+class BadArguments(CallError):
+    """400: the handler cannot take these arguments."""
+
+
+class WrongCredentials(CallError):
+    """401: the password or token is wrong."""
+
+
+class NotAllowed(CallError):
+    """403: not for this role."""
+
+
+class NoSuchService(CallError):
+    """404: nobody offered the service in time."""
+
+
+class Conflict(CallError):
+    """409: somebody else has that identity, or changed it first."""
+
+
+class TooBig(CallError):
+    """413: over a limit of size."""
+
+
+class TooMany(CallError):
+    """429: a queue is full."""
+
+
+class ServiceFailed(CallError):
+    """500: the handler raised."""
+
+
+class BackendDied(CallError):
+    """502: the worker died with it; it may or may not have been done."""
+
+
+class NotServing(CallError):
+    """503: the broker does not serve now."""
+
+
+class NoAnswer(CallError):
+    """504: no answer in time."""
+
+
+class Unreachable(CallError):
+    """No broker could be reached."""
+
+
+BY_CODE: Final[dict[int, type[CallError]]] = {
+    codes.MALFORMED: BadArguments,
+    codes.WRONG_CREDENTIALS: WrongCredentials,
+    codes.NOT_ALLOWED: NotAllowed,
+    codes.NO_SUCH_SERVICE: NoSuchService,
+    codes.IN_USE: Conflict,
+    codes.TOO_BIG: TooBig,
+    codes.TOO_MANY: TooMany,
+    codes.FAILED: ServiceFailed,
+    codes.BACKEND_DIED: BackendDied,
+    codes.NOT_SERVING: NotServing,
+    codes.NO_ANSWER: NoAnswer,
+    codes.UNREACHABLE: Unreachable,
+}
+
+
+def error_of(code: int, message: str, service: str = "") -> CallError:
+    """The error for a code."""
+    return BY_CODE.get(code, CallError)(code, message, service)
+
+
+class TaskError(CallError):
+    """Something about a task was not as hoped. `code` is of JSON-RPC (PROTOCOL 6), or one of PROTOCOL 5."""
+
+    advice: ClassVar[str] = ""
+    """What to do next."""
+
+    def __init__(self, code: int, message: str, service: str = "", task_id: str = "", data: Any = None) -> None:
+        super().__init__(code, message, service)
+        self.task_id = task_id
+        self.data = data
+        """What else the broker or the worker said."""
+
+    def __str__(self) -> str:
+        what = " ".join(filter(None, (self.service, f"task {self.task_id}" if self.task_id else "")))
+        meaning = messages.MEANINGS.get(self.code) or codes.MEANINGS.get(self.code, "error")
+        text = f"{what}: {self.message} ({self.code} {meaning})"
+        return f"{text}; {self.advice}" if self.advice else text
+
+
+class Unknown(TaskError):
+    """No acknowledgement came: the task may be stored, or not."""
+
+    advice = "ask later with task_of(task_id).status(), or submit it again with the same id: it will not run twice"
+
+
+class BadTask(TaskError):
+    """-32602: these options or arguments are not for a task."""
+
+    advice = "see PROTOCOL 6 for what a task may say"
+
+
+class ClientIdTaken(TaskError):
+    """-32010: another connection uses this client's identity."""
+
+    advice = "give each running client its own identity"
+
+
+class TaskIdTaken(TaskError):
+    """-32020 when submitting: the id is taken or invalid, or a task in `after` is unknown."""
+
+    advice = "give another id, or none; tasks in `after` must be the same client's, and known"
+
+
+class NoSuchTask(TaskError):
+    """-32020: no such task, or another client's."""
+
+    advice = "check its id, that the client's identity is that of the submitter, and that its result_ttl is not over"
+
+
+class NotYours(TaskError):
+    """-32021: another attempt owns the task."""
+
+
+class NotComplete(TaskError):
+    """-32050: it has no result yet."""
+
+    advice = "wait for it"
+
+
+class NotStored(TaskError):
+    """-32060: the broker could not store it."""
+
+    advice = "make space on the broker's disk, and submit it again"
+
+
+class QueueFull(TaskError):
+    """-32070: too many tasks wait for this service."""
+
+    advice = "submit it again later, or start more workers"
+
+
+class TaskTooBig(TaskError):
+    """-32071: over a limit of size."""
+
+    advice = "put the data elsewhere, and submit where it is"
+
+
+class TasksNotServed(TaskError):
+    """-32080: the broker does not serve tasks now."""
+
+    advice = "submit it again later"
+
+
+class TaskFailed(TaskError):
+    """The task ended without a result: `code`, `message` and `data` are its own."""
+
+    def __init__(self, code: int, message: str, service: str = "", task_id: str = "", data: Any = None) -> None:
+        super().__init__(code, message, service, task_id, data)
+        history = data.get("attempts") if isinstance(data, dict) else None
+        self.history: list[Any] = history if isinstance(history, list) else []
+        """Its attempts, as far as the broker told them."""
+
+
+class TaskLost(TaskFailed):
+    """-32090: every attempt died with its worker, or outlasted its timeout."""
+
+    advice = "see its history: a task that kills its worker will do so again"
+
+
+class AfterFailed(TaskFailed):
+    """-32091: a task that it had to wait for failed."""
+
+    advice = "see why that one failed, and submit both again"
+
+
+class TaskCancelled(TaskError):
+    """It was cancelled."""
+
+
+class NotAllSubmitted(TaskError):
+    """Some of many tasks were not taken. `tasks` are all in order, `refused` says by place why some were not."""
+
+    def __init__(self, tasks: Sequence[Any], refused: dict[int, CallError]) -> None:
+        first = next(iter(refused.values()))
+        message = f"{len(refused)} of {len(tasks)} tasks were not taken; the first: {first.message}"
+        super().__init__(first.code, message, first.service)
+        self.tasks = list(tasks)
+        self.refused = refused
+
+
+TASK_ERRORS: Final[dict[int, type[TaskError]]] = {
+    messages.INVALID_PARAMS: BadTask,
+    messages.BAD_CLIENT: ClientIdTaken,
+    messages.BAD_TASK: NoSuchTask,
+    messages.NOT_YOURS: NotYours,
+    messages.NOT_COMPLETE: NotComplete,
+    messages.NOT_STORED: NotStored,
+    messages.QUEUE_FULL: QueueFull,
+    messages.TOO_BIG: TaskTooBig,
+    messages.NOT_SERVING: TasksNotServed,
+}
+TASK_FAILURES: Final[dict[int, type[TaskFailed]]] = {
+    messages.ATTEMPTS_LOST: TaskLost,
+    messages.AFTER_FAILED: AfterFailed,
+}
+
+
+def task_error(code: int, message: str, service: str, task_id: str, data: Any = None) -> CallError:
+    """The error for something that was asked about a task."""
+    if code > 0:
+        return error_of(code, message, service)
+    return TASK_ERRORS.get(code, TaskError)(code, message, service, task_id, data)
+
+
+def submit_error(code: int, message: str, service: str, task_id: str, data: Any = None) -> CallError:
+    """The error for a task that was not taken."""
+    if code == messages.BAD_TASK:
+        return TaskIdTaken(code, message, service, task_id, data)
+    return task_error(code, message, service, task_id, data)
+
+
+def task_failed(code: int, message: str, service: str, task_id: str, data: Any = None) -> TaskFailed:
+    """The error of a task that failed."""
+    return TASK_FAILURES.get(code, TaskFailed)(code, message, service, task_id, data)

@@ -1,0 +1,1 @@
+"""What happened: events and their journal (`events`), and segments, the files that keep it (`segments`)."""

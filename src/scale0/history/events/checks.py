@@ -1,0 +1,341 @@
+"""Events of monitoring: what checks answered, what followed from it, and what became of agents and notices.
+
+Lives here: the classes. Never here: when one is recorded. There may be 10,000 `check.answered` a second, so that one
+gives the journal its cells itself; its maker hands over times that are finite and not negative.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from scale0.history.events.columns import Metric, Row, clip_int
+
+
+class _AnsweredData(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The data of `check.answered`; the fields stand in the order of the alphabet, as the journal writes keys."""
+
+    interval: float | None = None
+    max_attempts: int | None = None
+    message: str
+    scheduled: bool
+    timeout: float | None = None
+
+
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
+    """A check ended, on the agent's schedule or because somebody asked; it happened at its end."""
+
+    kind: ClassVar[str] = "check.answered"
+    agent: str
+    check: str
+    ref: str
+    """`spool:n` of a report; the request or message id of one that was asked for."""
+    at: float
+    state: str
+    seconds: float | None
+    metrics: tuple[Metric, ...]
+    message: str
+    scheduled: bool = False
+    interval: float | None = None
+    timeout: float | None = None
+    max_attempts: int | None = None
+
+    def _data(self) -> _AnsweredData:
+        return _AnsweredData(
+            message=self.message,
+            scheduled=self.scheduled,
+            interval=self.interval,
+            timeout=self.timeout,
+            max_attempts=self.max_attempts,
+        )
+
+    def cells(self) -> list[Any]:
+        """The stored row."""
+        # fmt: off
+        return ["check.answered", self.at, self.agent, self.check, self.ref,
+                None, None, self.state, self.seconds, None, None, None,
+                self.metrics or None, _to_json(self._data()).decode()]
+        # fmt: on
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            at=self.at,
+            identity=self.agent,
+            service=self.check,
+            ref=self.ref,
+            state=self.state,
+            seconds=self.seconds,
+            metrics=list(self.metrics) or None,
+            data=msgspec.to_builtins(self._data()),
+        )
+
+
+class CheckStateChanged(msgspec.Struct, frozen=True):
+    """The state of a check, its hardness or its flapping is another than before this result."""
+
+    kind: ClassVar[str] = "check.state_changed"
+    agent: str
+    check: str
+    ref: str
+    """Of the result that changed it."""
+    at: float
+    state: str
+    hard: bool
+    attempt: int
+    """Problems in a row, while they are soft; 0 once ok or hard."""
+    previous: str
+    """The state before; blank: there was none."""
+    flapping: bool
+    flapping_percent: float
+    message: str = ""
+    suppressed: tuple[str, ...] = ()
+    """What kept a notice from being sent, if one was due: `silence NAME`, `downtime NAME`, `depends_on CHECK`…"""
+
+    def row(self) -> Row:
+        data = {
+            "hard": self.hard,
+            "previous": self.previous,
+            "flapping": self.flapping,
+            "flapping_percent": self.flapping_percent,
+            "message": self.message,
+            "suppressed": self.suppressed,
+        }
+        return Row(
+            kind=self.kind,
+            at=self.at,
+            identity=self.agent,
+            service=self.check,
+            ref=self.ref,
+            attempt=clip_int(self.attempt),
+            state=self.state,
+            data=data,
+        )
+
+
+class CheckRemoved(msgspec.Struct, frozen=True):
+    """An agent no longer runs a check: its definition is gone, or selects it no more, or the agent was forgotten."""
+
+    kind: ClassVar[str] = "check.removed"
+    agent: str
+    check: str
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.agent, service=self.check)
+
+
+class IncidentOpened(msgspec.Struct, frozen=True):
+    """A check is down: a hard critical or unknown."""
+
+    kind: ClassVar[str] = "incident.opened"
+    agent: str
+    check: str
+    incident: str
+    at: float
+    state: str
+    message: str = ""
+    suppressed: tuple[str, ...] = ()
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            at=self.at,
+            identity=self.agent,
+            service=self.check,
+            ref=self.incident,
+            state=self.state,
+            data={"message": self.message, "suppressed": self.suppressed},
+        )
+
+
+class IncidentClosed(msgspec.Struct, frozen=True):
+    """It is up again, or nobody watches it any more."""
+
+    kind: ClassVar[str] = "incident.closed"
+    agent: str
+    check: str
+    incident: str
+    at: float
+    worst: str
+    """The worst state of the time that it was open."""
+    seconds: float
+    reason: str
+    """`up`, or `removed`: the check is no longer defined for this agent."""
+    flapping: bool = False
+    """It flapped while it was open."""
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            at=self.at,
+            identity=self.agent,
+            service=self.check,
+            ref=self.incident,
+            state=self.worst,
+            seconds=self.seconds,
+            data={"reason": self.reason, "flapping": self.flapping},
+        )
+
+
+class DowntimeStarted(msgspec.Struct, frozen=True):
+    """A planned downtime begins for one agent, or for one check of it."""
+
+    kind: ClassVar[str] = "downtime.started"
+    downtime: str
+    agent: str
+    check: str
+    """Blank: all checks of the agent."""
+    ends: float
+    reason: str = ""
+    author: str = ""
+    at: float | None = None
+    """When it began, if that was before it was recorded."""
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            at=self.at,
+            identity=self.agent,
+            service=self.check or None,
+            ref=self.downtime,
+            data={"ends": self.ends, "reason": self.reason, "author": self.author},
+        )
+
+
+class DowntimeEnded(msgspec.Struct, frozen=True):
+    """It is over, or was taken away before its end."""
+
+    kind: ClassVar[str] = "downtime.ended"
+    downtime: str
+    agent: str
+    check: str
+    ends: float
+    """What was planned."""
+    at: float | None = None
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            at=self.at,
+            identity=self.agent,
+            service=self.check or None,
+            ref=self.downtime,
+            data={"ends": self.ends},
+        )
+
+
+class NoticeSent(msgspec.Struct, frozen=True):
+    """A notice is on the queue as a task: from here on the queue's promises hold for it."""
+
+    kind: ClassVar[str] = "notice.sent"
+    notice: str
+    """Its id."""
+    agent: str
+    check: str
+    handler: str
+    state: str
+    task: str
+    """The id of the task."""
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            identity=self.agent or None,
+            service=self.check or None,
+            ref=self.notice,
+            state=self.state,
+            data={"handler": self.handler, "task": self.task},
+        )
+
+
+class NoticeDropped(msgspec.Struct, frozen=True):
+    """Notices that nobody gets one by one: too many in a period, refused by the queue, or their handler is gone."""
+
+    kind: ClassVar[str] = "notice.dropped"
+    handler: str
+    count: int
+    reason: str
+    agent: str = ""
+    check: str = ""
+    """Of a single one."""
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            identity=self.agent or None,
+            service=self.check or None,
+            code=clip_int(self.count),
+            data={"handler": self.handler, "reason": self.reason},
+        )
+
+
+class AgentDoubled(msgspec.Struct, frozen=True):
+    """Connections with one certificate push each other out: it is on two machines."""
+
+    kind: ClassVar[str] = "agent.doubled"
+    identity: str
+    addresses: tuple[str, ...]
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity, data={"addresses": self.addresses})
+
+
+class AgentMoved(msgspec.Struct, frozen=True):
+    """An agent came from another Helen, with what she knew of it: its incidents go on, and no state begins anew."""
+
+    kind: ClassVar[str] = "agent.moved"
+    identity: str
+    sender: str
+    """The Helen who had it."""
+    checks: int
+    incidents: int
+    """How many of them were open."""
+
+    def row(self) -> Row:
+        data = {"from": self.sender, "checks": self.checks, "incidents": self.incidents}
+        return Row(kind=self.kind, identity=self.identity, data=data)
+
+
+class AgentRefused(msgspec.Struct, frozen=True):
+    """An agent did what it may not: it was told so, and the connection ended."""
+
+    kind: ClassVar[str] = "agent.refused"
+    identity: str
+    """Blank: it had no certificate."""
+    reason: str
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity or None, data={"reason": self.reason})
+
+
+class AgentLate(msgspec.Struct, frozen=True):
+    """A result came after whoever asked had given up: it was dropped."""
+
+    kind: ClassVar[str] = "agent.late"
+    identity: str
+    check: str
+    ref: str
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity, service=self.check, ref=self.ref)
+
+
+EVENTS: Final = (
+    CheckAnswered,
+    CheckStateChanged,
+    CheckRemoved,
+    IncidentOpened,
+    IncidentClosed,
+    DowntimeStarted,
+    DowntimeEnded,
+    NoticeSent,
+    NoticeDropped,
+    AgentDoubled,
+    AgentMoved,
+    AgentRefused,
+    AgentLate,
+)

@@ -1,0 +1,125 @@
+"""Events of clients: who came, changed, went, and how well they were heard.
+
+Lives here: the classes. Never here: when one is recorded. Invariant: every event that begins or ends a session says
+role, services and slots, so that one row is enough to know what the network gained or lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from scale0.history.events.columns import Row, clip_int
+
+
+def _offer(role: str, services: tuple[str, ...], slots: int) -> dict[str, Any]:
+    return {"role": role, "services": services, "slots": slots}
+
+
+class ClientJoined(msgspec.Struct, frozen=True):
+    """A client was taken in: a session begins."""
+
+    kind: ClassVar[str] = "client.joined"
+    identity: str
+    role: str
+    services: tuple[str, ...] = ()
+    slots: int = 0
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+
+
+class ClientChanged(msgspec.Struct, frozen=True):
+    """A client offers something else now; its session goes on."""
+
+    kind: ClassVar[str] = "client.changed"
+    identity: str
+    role: str
+    services: tuple[str, ...] = ()
+    slots: int = 0
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+
+
+class ClientLeft(msgspec.Struct, frozen=True):
+    """A client disconnected in order."""
+
+    kind: ClassVar[str] = "client.left"
+    identity: str
+    role: str
+    services: tuple[str, ...] = ()
+    slots: int = 0
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+
+
+class ClientLost(msgspec.Struct, frozen=True):
+    """A client was not heard for the liveness time; it happened at its last sign of life."""
+
+    kind: ClassVar[str] = "client.lost"
+    identity: str
+    last_heard_wall: float
+    role: str
+    services: tuple[str, ...] = ()
+    slots: int = 0
+
+    def row(self) -> Row:
+        data = _offer(self.role, self.services, self.slots)
+        return Row(kind=self.kind, at=self.last_heard_wall, identity=self.identity, data=data)
+
+
+class ClientReplaced(msgspec.Struct, frozen=True):
+    """The same identity registered from another connection: the old session ends."""
+
+    kind: ClassVar[str] = "client.replaced"
+    identity: str
+    role: str
+    services: tuple[str, ...] = ()
+    slots: int = 0
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+
+
+class ClientSeen(msgspec.Struct, frozen=True):
+    """How a client was heard in the minute that ended."""
+
+    kind: ClassVar[str] = "client.seen"
+    identity: str
+    heartbeats: int
+    longest_gap_seconds: float
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            identity=self.identity,
+            code=clip_int(self.heartbeats),
+            seconds=self.longest_gap_seconds,
+        )
+
+
+class ClientRefused(msgspec.Struct, frozen=True):
+    """Bad input made this client an error client."""
+
+    kind: ClassVar[str] = "client.refused"
+    identity: str
+    code: int
+    data: dict[str, Any] = {}
+    """What was wrong, in plain values; never the input itself."""
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.identity, code=clip_int(self.code), data=self.data)
+
+
+EVENTS: Final = (
+    ClientJoined,
+    ClientChanged,
+    ClientLeft,
+    ClientLost,
+    ClientReplaced,
+    ClientSeen,
+    ClientRefused,
+)

@@ -1,0 +1,190 @@
+"""The journal: a turn's events become one row, numbered without gaps.
+
+Lives here: `Journal`, which numbers, dates and encodes, and `read`, which gives the full columns back. Never here: a
+store or a clock. Invariants: seq is gapless over restarts; time never decreases within a boot; at <= time; an event
+either is in the row or raises, and after a raise the journal is as it was before.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from scale0.history.events.columns import MAX_BIGINT, MAX_INT, METRIC_FIELDS, SCHEMA_VERSION, Metric, Row
+from scale0.history.events.sources import SourceClockStepped
+from scale0.kernel.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scale0.history.events.event import Event
+    from scale0.kernel.clock import Now
+
+STEP_TOLERANCE_US: Final = 100_000
+"""A clock that goes back less than this was only corrected: the time waits for it, and nothing is recorded."""
+
+_MICRO: Final = 1_000_000
+_INT_COLUMNS: Final = ("attempt", "code")
+_DOUBLE_COLUMNS: Final = ("at", "seconds", "waited")
+_METRIC_DOUBLES: Final = tuple(name for name, kind in METRIC_FIELDS if kind == "double")
+
+
+class JournalRow(msgspec.Struct, frozen=True):
+    """The events of one turn, as the store keeps them."""
+
+    first_seq: int
+    last_seq: int
+    boot: int
+    time_us: int
+    body: bytes
+    """A `Turn` in MessagePack."""
+
+
+class Turn(msgspec.Struct, frozen=True, array_like=True):
+    """What a body holds: it is complete without the columns beside it."""
+
+    schema_version: int
+    source: str
+    boot: int
+    first_seq: int
+    time_us: int
+    rows: msgspec.Raw
+    """An array of `_StoredRow`, as this schema version has it."""
+
+
+_StoredRow: Final[Any] = msgspec.defstruct(
+    "_StoredRow",
+    [(field.name, str | None if field.name == "data" else field.type, None) for field in msgspec.structs.fields(Row)],
+    array_like=True,
+    frozen=True,
+)
+"""Row with its data as JSON text already: what cannot become text must raise on entry, not when it is read."""
+
+TURN: Final = msgspec.msgpack.Decoder(Turn)
+"""Of a body."""
+ROWS: Final = msgspec.msgpack.Decoder(list[_StoredRow])
+"""Of the rows of a turn: who makes columns of them needs no dict for each event."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DATA: Final = msgspec.json.Encoder(order="sorted")
+
+
+class Journal:
+    """Numbers and dates the events of one source. One per process; it starts from what its store remembers."""
+
+    __slots__ = ("_boot", "_fresh", "_lag_us", "_last_time_us", "_next_seq", "_source")
+
+    def __init__(self, source: str, boot_us: int, next_seq: int, last_time_us: int) -> None:
+        self._source = source
+        self._boot = boot_us
+        self._next_seq = next_seq
+        self._last_time_us = last_time_us
+        self._lag_us = 0
+        """How far behind the last time the clock is already known to be."""
+        self._fresh = True
+        """Until the first entry: another boot may begin before the last time of the one before it."""
+
+    @property
+    def next_seq(self) -> int:
+        """The number that the next event gets."""
+        return self._next_seq
+
+    def enter(self, events: Sequence[Event], now: Now) -> JournalRow | None:
+        """One row of all these events, in order; None where there are none."""
+        if not events:
+            return None
+        wall_us = round(now.wall * _MICRO)
+        last_us = self._last_time_us
+        lag_us = max(0, last_us - wall_us)
+        known_us = min(self._lag_us, lag_us)
+        rows = [_cells(event) for event in events]
+        if lag_us > known_us + STEP_TOLERANCE_US:
+            known_us = lag_us
+            rows.insert(0, _cells(SourceClockStepped(self._source, lag_us / _MICRO)))
+        stored = msgspec.Raw(_ENCODER.encode(rows))
+        # A restart heals a clock that was ahead; within a boot the time waits until the clock has caught up.
+        time_us = wall_us if self._fresh else max(last_us, wall_us)
+        first_seq = self._next_seq
+        turn = Turn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, stored)
+        entry = JournalRow(first_seq, first_seq + len(rows) - 1, self._boot, time_us, _ENCODER.encode(turn))
+        self._next_seq = entry.last_seq + 1
+        self._last_time_us = time_us
+        self._lag_us = 0 if self._fresh else known_us
+        self._fresh = False
+        return entry
+
+
+def _cells(event: Event) -> list[Any]:
+    """The fields of a `_StoredRow`; events that come in thousands make them themselves, of numbers that fit."""
+    own = getattr(event, "cells", None)
+    if own is not None:
+        cells: list[Any] = own()
+        return cells
+    row = event.row()
+    _check(row)
+    fields = list(msgspec.structs.astuple(row))
+    if row.data is not None:
+        fields[-1] = _DATA.encode(row.data).decode()
+    return fields
+
+
+def _check(row: Row) -> None:
+    """Refuse what the journal could hold and a segment could not: it would stop the source there for good."""
+    for name in _INT_COLUMNS:
+        number = getattr(row, name)
+        if number is not None and not -MAX_INT - 1 <= number <= MAX_INT:
+            raise ValueError(f"{row.kind}: {name} = {number} does not fit 32 bits")
+    for name in _DOUBLE_COLUMNS:
+        number = getattr(row, name)
+        if number is not None and not math.isfinite(number):
+            raise ValueError(f"{row.kind}: {name} = {number} is not a number of seconds")
+    if row.bytes is not None and not 0 <= row.bytes <= MAX_BIGINT:
+        raise ValueError(f"{row.kind}: bytes = {row.bytes} does not fit 63 bits")
+    for metric in row.metrics or ():
+        for name in _METRIC_DOUBLES:
+            number = getattr(metric, name)
+            if number is not None and not math.isfinite(number):
+                raise ValueError(f"{row.kind}: {name} of {metric.name} = {number} is not finite")
+
+
+def read(body: bytes) -> list[dict[str, Any]]:
+    """The events of one journal row in full columns, in order; times in microseconds, data as JSON text."""
+    try:
+        turn = TURN.decode(body)
+        if turn.schema_version > SCHEMA_VERSION:
+            raise StoreError(f"the journal has schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
+        rows = ROWS.decode(turn.rows)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise StoreError(f"a journal row is damaged: {error}") from error
+    return [_columns(turn, number, row) for number, row in enumerate(rows, turn.first_seq)]
+
+
+def _columns(turn: Turn, seq: int, row: Any) -> dict[str, Any]:
+    at_us = turn.time_us if row.at is None else min(turn.time_us, round(row.at * _MICRO))
+    buckets = None if row.histogram is None else [{"bucket": b, "count": n} for b, n in row.histogram]
+    return {
+        "source": turn.source,
+        "boot": turn.boot,
+        "seq": seq,
+        "time": turn.time_us,
+        "at": at_us,
+        "kind": row.kind,
+        "identity": row.identity,
+        "service": row.service,
+        "ref": row.ref,
+        "attempt": row.attempt,
+        "code": row.code,
+        "state": row.state,
+        "seconds": row.seconds,
+        "waited": row.waited,
+        "histogram": buckets,
+        "bytes": row.bytes,
+        "metrics": None if row.metrics is None else [_fields(metric) for metric in row.metrics],
+        "data": row.data,
+    }
+
+
+def _fields(metric: Metric) -> dict[str, Any]:
+    return {name: getattr(metric, name) for name, _ in METRIC_FIELDS}

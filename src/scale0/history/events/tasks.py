@@ -1,0 +1,138 @@
+"""Events of tasks: submitted, attempts that came to nothing, and the end. A quiet task is two events.
+
+Lives here: the classes. Never here: when one is recorded. There may be 50,000 of them a second, so each gives the
+journal its cells itself; their makers hand over numbers that fit (`clip_int`, finite seconds).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from scale0.history.events.columns import Row
+
+_to_json: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class TaskSubmitted(msgspec.Struct, frozen=True, gc=False):
+    """A task was taken."""
+
+    kind: ClassVar[str] = "task.submitted"
+    task_id: str
+    method: str
+    client: str
+    priority: int
+    group: str = ""
+
+    def cells(self) -> list[Any]:
+        """The stored row."""
+        group = _to_json(self.group).decode() if self.group else '""'
+        data = f'{{"group":{group},"priority":{self.priority}}}'
+        # fmt: off
+        return ["task.submitted", None, self.client, self.method, self.task_id,
+                None, None, None, None, None, None, None, None, data]
+        # fmt: on
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            identity=self.client,
+            service=self.method,
+            ref=self.task_id,
+            data={"priority": self.priority, "group": self.group},
+        )
+
+
+class TaskAttemptEnded(msgspec.Struct, frozen=True):
+    """An attempt ended and did not complete its task."""
+
+    kind: ClassVar[str] = "task.attempt_ended"
+    task_id: str
+    method: str
+    attempt: int
+    node: str
+    state: str
+    """failed, lost, timeout or cancelled."""
+    waited: float
+    seconds: float
+    code: int | None = None
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            identity=self.node,
+            service=self.method,
+            ref=self.task_id,
+            attempt=self.attempt,
+            code=self.code,
+            state=self.state,
+            seconds=self.seconds,
+            waited=self.waited,
+        )
+
+
+class TaskCompleted(msgspec.Struct, frozen=True, gc=False):
+    """A task ended for good."""
+
+    kind: ClassVar[str] = "task.completed"
+    task_id: str
+    method: str
+    attempt: int
+    node: str
+    state: str
+    """finished, failed or cancelled."""
+    waited: float
+    """From runnable to hand-out of the attempt that counted."""
+    seconds: float
+    """Its run time."""
+    code: int | None = None
+    """Of the error of a failed one."""
+
+    def cells(self) -> list[Any]:
+        """The stored row."""
+        # fmt: off
+        return ["task.completed", None, self.node or None, self.method, self.task_id,
+                self.attempt, self.code, self.state, self.seconds, self.waited, None, None, None, None]
+        # fmt: on
+
+    def row(self) -> Row:
+        return Row(
+            kind=self.kind,
+            identity=self.node or None,
+            service=self.method,
+            ref=self.task_id,
+            attempt=self.attempt,
+            code=self.code,
+            state=self.state,
+            seconds=self.seconds,
+            waited=self.waited,
+        )
+
+
+class TaskRefused(msgspec.Struct, frozen=True):
+    """A result that came too late, or from somebody who does not have the task: it was not stored."""
+
+    kind: ClassVar[str] = "task.refused"
+    task_id: str
+    node: str
+    attempt: int
+    code: int
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.node, ref=self.task_id, attempt=self.attempt, code=self.code)
+
+
+class TaskReopened(msgspec.Struct, frozen=True):
+    """An administrator had a task tried again that had ended."""
+
+    kind: ClassVar[str] = "task.reopened"
+    task_id: str
+    method: str
+    client: str
+
+    def row(self) -> Row:
+        return Row(kind=self.kind, identity=self.client, service=self.method, ref=self.task_id)
+
+
+EVENTS: Final = (TaskSubmitted, TaskAttemptEnded, TaskCompleted, TaskRefused, TaskReopened)

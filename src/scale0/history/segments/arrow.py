@@ -1,0 +1,228 @@
+"""Events as Arrow tables, and these as Parquet: the one schema of `history.events.columns` in a segment's types.
+
+Lives here: the schema, journal bodies to columns, and how a table is written. Never here: a place, or a second list of
+columns. Invariants: a table holds exactly what `history.events.journal.read` gives; a body that cannot be read raises
+and names itself, it is never left out; the same events make equal tables.
+
+Only the writer's process, readers and the pipeline import this: pyarrow is large.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, SCHEMA_VERSION, Row, Type
+
+# The journal's own decoders: they are the definition of what it stores, and a dict for each event would cost more
+# than all the rest.
+from scale0.history.events.journal import ROWS, TURN, JournalRow
+from scale0.history.segments.names import Segment
+from scale0.kernel.errors import StoreError
+
+MARK: Final = b"scale0"
+"""In a file's key-value metadata: this is a segment of events."""
+MARKED: Final = b"events"
+VERSION_KEY: Final = b"scale0.schema_version"
+MAX_VERSION_DIGITS: Final = 9
+
+ROW_GROUP_EVENTS: Final = 131_072
+"""What a reader must hold at once."""
+COMPRESSION: Final = "zstd"
+COMPRESSION_LEVEL: Final = 3
+
+_MICRO: Final = 1_000_000
+_PLAIN: Final[dict[Type, pa.DataType]] = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "timestamp_us": pa.timestamp("us", tz="UTC"),
+}
+_METRIC_REQUIRED: Final = ("name", "value")
+
+HISTOGRAM: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field(name, _PLAIN[kind], False) for name, kind in HISTOGRAM_FIELDS]), False)
+)
+METRICS: Final = pa.list_(
+    pa.field(
+        "element",
+        pa.struct([pa.field(name, _PLAIN[kind], name not in _METRIC_REQUIRED) for name, kind in METRIC_FIELDS]),
+        False,
+    )
+)
+TYPES: Final[dict[Type, pa.DataType]] = {**_PLAIN, "histogram": HISTOGRAM, "metrics": METRICS}
+
+SCHEMA: Final = pa.schema(
+    [pa.field(column.name, TYPES[column.type], column.nullable) for column in COLUMNS],
+    metadata={MARK: MARKED, VERSION_KEY: str(SCHEMA_VERSION).encode()},
+)
+"""What every segment of this version has."""
+
+_CELLS: Final = tuple(field.name for field in msgspec.structs.fields(Row))
+_cells: Final = operator.attrgetter(*_CELLS)
+_metric_cells: Final = operator.attrgetter(*(name for name, _ in METRIC_FIELDS))
+
+_DICTIONARY: Final = [
+    *(column.name for column in COLUMNS if column.type == "string"),
+    "metrics.list.element.name",
+    "metrics.list.element.unit",
+]
+_DELTA: Final = dict.fromkeys(("boot", "seq", "time", "at"), "DELTA_BINARY_PACKED")
+"""Numbers that grow in small steps."""
+
+
+class Damaged(StoreError):
+    """A journal row that cannot be read; `first_seq` says which."""
+
+    def __init__(self, first_seq: int, why: str) -> None:
+        super().__init__(f"the journal row of event {first_seq} is damaged: {why}")
+        self.first_seq = first_seq
+
+
+class NotASegment(StoreError):
+    """A file that is none of ours, or of a newer version."""
+
+
+def table_of(rows: Sequence[JournalRow]) -> pa.Table:
+    """All events of these rows, in order. Damaged names the first row that cannot be read."""
+    try:
+        return _table(rows)
+    except (Damaged, *_CONVERSION_ERRORS):
+        for row in rows:
+            try:
+                _table([row])
+            except _CONVERSION_ERRORS as error:
+                raise Damaged(row.first_seq, " ".join(str(error).split())) from error
+        raise
+
+
+_CONVERSION_ERRORS: Final = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    pa.ArrowException,
+)
+
+
+def source_of(row: JournalRow) -> str:
+    """Who recorded a journal row. Damaged if it does not say."""
+    try:
+        return TURN.decode(row.body).source
+    except _CONVERSION_ERRORS as error:
+        raise Damaged(row.first_seq, " ".join(str(error).split())) from error
+
+
+def _table(rows: Iterable[JournalRow]) -> pa.Table:
+    """The same, with whatever error there is."""
+    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for row in rows:
+        turn = TURN.decode(row.body)
+        if turn.schema_version > SCHEMA_VERSION:
+            raise Damaged(row.first_seq, f"schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
+        events = ROWS.decode(turn.rows)
+        count = len(events)
+        if (turn.first_seq, turn.boot, turn.time_us) != (row.first_seq, row.boot, row.time_us):
+            raise Damaged(row.first_seq, "it says another number, boot or time than the store")
+        if count != row.last_seq - row.first_seq + 1:
+            raise Damaged(row.first_seq, f"{count} events, and numbers for {row.last_seq - row.first_seq + 1}")
+        time_us = turn.time_us
+        columns["source"] += [turn.source] * count
+        columns["boot"] += [turn.boot] * count
+        columns["seq"] += range(turn.first_seq, turn.first_seq + count)
+        columns["time"] += [time_us] * count
+        for name, cells in zip(_CELLS, zip(*map(_cells, events), strict=True), strict=True):
+            if name == "at":
+                columns[name] += [time_us if at is None else min(time_us, round(at * _MICRO)) for at in cells]
+            else:
+                columns[name] += cells
+    return pa.table([_array(column.type, columns[column.name]) for column in COLUMNS], schema=SCHEMA)
+
+
+def _array(kind: Type, values: list[Any]) -> pa.Array:
+    match kind:
+        case "histogram":
+            return _lists(HISTOGRAM, values, tuple)
+        case "metrics":
+            return _lists(METRICS, values, _metric_cells)
+        case _:
+            return pa.array(values, _PLAIN[kind])
+
+
+def _lists(kind: pa.ListType, values: list[Any], cells_of: Any) -> pa.Array:
+    """Lists of structs, built from their columns: most are null, and few of the rest are long."""
+    offsets: list[int | None] = []
+    flat: list[Any] = []
+    for value in values:
+        offsets.append(None if value is None else len(flat))
+        if value:
+            flat += map(cells_of, value)
+    struct = kind.value_type
+    parts = list(zip(*flat, strict=True)) if flat else [()] * struct.num_fields
+    arrays = [pa.array(part, struct.field(n).type) for n, part in enumerate(parts)]
+    elements = pa.StructArray.from_arrays(arrays, fields=list(struct))
+    return pa.ListArray.from_arrays(pa.array([*offsets, len(flat)], pa.int32()), elements, type=kind)
+
+
+OPTIONS: Final[dict[str, Any]] = {
+    "compression": COMPRESSION,
+    "compression_level": COMPRESSION_LEVEL,
+    "use_dictionary": _DICTIONARY,
+    "column_encoding": _DELTA,
+    "write_statistics": True,
+    "write_page_checksum": True,
+}
+"""Of pyarrow's Parquet writers: checksums on every page, numbers that tell what a page holds."""
+
+
+def write(table: pa.Table, where: Any) -> None:
+    """A table as Parquet, to an open file or a path."""
+    pq.write_table(table, where, row_group_size=ROW_GROUP_EVENTS, **OPTIONS)
+
+
+def open_segment(where: Any) -> pq.ParquetFile:
+    """A segment to be read, its checksums looked at. NotASegment if it is none, or too new for this program."""
+    try:
+        file = pq.ParquetFile(where, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise NotASegment(f"it cannot be read: {' '.join(str(error).split())}") from error
+    metadata = file.metadata.metadata or {}
+    version = metadata.get(VERSION_KEY, b"")
+    if metadata.get(MARK) != MARKED or not version.isdigit() or len(version) > MAX_VERSION_DIGITS:
+        raise NotASegment("it is no segment of Scale0")
+    if int(version) > SCHEMA_VERSION:
+        raise NotASegment(f"it has schema {int(version)}, this program knows {SCHEMA_VERSION}")
+    # Pages have checksums, and the list of columns has none: a name that changed would be a column that is null.
+    columns = list(file.schema_arrow)
+    if columns != list(SCHEMA)[: len(columns)] or (int(version) == SCHEMA_VERSION and len(columns) < len(SCHEMA)):
+        raise NotASegment("its columns are not those of its schema: it is damaged")
+    groups = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
+    if sum(groups) != file.metadata.num_rows:
+        raise NotASegment("its parts have another number of events than the whole: it is damaged")
+    return file
+
+
+def verify(where: Any, segment: Segment) -> None:
+    """Read a segment to its end. NotASegment unless every byte of it is good and it holds what its name says."""
+    expected = segment.first_seq
+    with open_segment(where) as file:
+        try:
+            for batch in file.iter_batches(ROW_GROUP_EVENTS):
+                numbers = pa.array(range(expected, expected + batch.num_rows), pa.int64())
+                same = batch["source"].unique().to_pylist(), batch["boot"].unique().to_pylist()
+                if not batch["seq"].equals(numbers) or same != ([segment.source], [segment.boot]):
+                    raise NotASegment(f"near event {expected} it holds others than its name says")
+                expected += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise NotASegment(f"it cannot be read: {' '.join(str(error).split())}") from error
+    if expected != segment.last_seq + 1:
+        raise NotASegment(f"it has {expected - segment.first_seq} events, and its name says {segment.events}")

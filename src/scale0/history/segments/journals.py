@@ -1,0 +1,46 @@
+"""Where a data folder's journal is: in its SQLite store, or in the database that its writer of segments noted.
+
+Lives here: `journal_of`. Never here: what is read. Invariants: a reader takes no lock, and keeps nobody from exporting;
+psycopg is imported only where a journal is in a database.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from scale0.history.events.journal import JournalRow
+from scale0.history.segments.settings import Note
+from scale0.kernel.errors import StoreError
+from scale0.storage.sqlite.journal import JournalFile
+from scale0.storage.sqlite.store import DATABASE_NAME
+
+
+class Journal(Protocol):
+    """Where rows are read, whatever the store is."""
+
+    def ends(self) -> tuple[int, int]: ...
+    def after(self, seq: int) -> list[JournalRow]: ...
+    def before(self, seq: int) -> list[JournalRow]: ...
+    def close(self) -> None: ...
+
+
+def journal_of(data_dir: Path, note: Note | None) -> Journal | None:
+    """The journal, as far as it is known; None: there is none. StoreError if it is there and cannot be read."""
+    if note is not None and note.database:
+        try:
+            from scale0.storage.postgres.journal import JournalTable  # noqa: PLC0415  # an extra
+        except ImportError:
+            raise StoreError("the journal is in PostgreSQL: pip install 'scale0[postgres]'") from None
+        return JournalTable(note.database, note.source, exports=False)
+    return JournalFile(data_dir) if (data_dir / DATABASE_NAME).exists() else None
+
+
+def mark_of(data_dir: Path, note: Note | None) -> str:
+    """What changes when another store takes its place; blank: there is none."""
+    if note is not None and note.database:
+        return f"{note.source} {note.database}"
+    try:
+        return str((data_dir / DATABASE_NAME).stat().st_ino)
+    except OSError:
+        return ""

@@ -1,0 +1,227 @@
+"""The gate: what every request must be like before anything looks at it, and what every answer carries.
+
+Lives here: Host, Origin, method, sizes and times, and the headers that keep a browser strict. Never here: who asks.
+Invariants: nothing passes under a name that is not ours; what another site's page sends changes nothing; a body is
+bounded and has a deadline; every answer, errors included, carries the security headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from scale0.broker.main.http_settings import Settings
+from scale0.config import MAX_DOCUMENT_BYTES
+from scale0.http.problem import Problem
+
+MAX_BODY_BYTES: Final = MAX_DOCUMENT_BYTES + 64 * 1024
+"""Of a request: the largest configuration, and what is around it."""
+MAX_SMALL_BODY_BYTES: Final = 256 * 1024
+"""Of all other requests."""
+MAX_LOGIN_BYTES: Final = 16 * 1024
+"""Of what somebody sends whom nobody knows yet."""
+BODY_SECONDS: Final = 10.0
+"""How long a body may take to arrive, as a whole."""
+MAX_TARGET_BYTES: Final = 8 * 1024
+"""Of a path with its query."""
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+SAFE: Final = frozenset({"GET", "HEAD"})
+API: Final = "/api/"
+OWN_SITES: Final = frozenset({"same-origin", "none"})
+"""What Sec-Fetch-Site says of our own pages, and of what a user typed."""
+LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+HSTS: Final = "max-age=31536000"
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Nothing from elsewhere, nothing inline."""
+HEADERS: Final = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+
+
+class Gate:
+    """Around the whole application."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._hosts = {name.lower() for name in settings.hosts} | LOCAL_NAMES | {plain(settings.bind)}
+        self._headers = list(HEADERS)
+        if settings.has_tls:
+            self._headers.append((b"strict-transport-security", HSTS.encode()))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the life of the server."""
+        asked: Any = scope
+        if asked["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        passage = Passage(self._headers, asked["path"].startswith(API), dict_of(asked["headers"]), receive, send)
+        try:
+            self._check(asked)
+        except Problem as problem:
+            await passage.refuse(problem)
+            return
+        if asked["method"] == "HEAD":
+            asked = {**asked, "method": "GET"}  # the server leaves the body out by itself
+        await self._app(asked, passage.receive, passage.send)
+
+    def _check(self, scope: Any) -> None:
+        if scope["method"] not in METHODS:
+            raise Problem(405, f"{scope['method'][:16]} is not done here", "use GET, POST, PUT, PATCH or DELETE")
+        if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+            raise Problem(414, f"a path with its query is at most {MAX_TARGET_BYTES} bytes", "ask for less at once")
+        if "\0" in scope["path"] or "\\" in scope["path"]:
+            raise Problem(400, "the path has characters that no path of ours has")
+        host = one_of(scope["headers"], b"host")
+        if host is None:
+            raise Problem(400, "say one Host")
+        self._check_host(host, scope.get("server"))
+        length = one_of(scope["headers"], b"content-length") or "0"
+        if length.isascii() and length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
+            raise Problem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
+        if scope["method"] not in SAFE:
+            check_origin(scope["headers"], host)
+
+    def _check_host(self, host: str, server: Any) -> None:
+        name = host_name(host)
+        local = {plain(server[0])} if server and server[0] else set()
+        if name is None or name not in self._hosts | local:
+            raise Problem(421, f"this is not {host[:100]!r}")
+
+
+class Passage:
+    """One request's way in, and its answer's way out."""
+
+    __slots__ = ("_added", "_arrived", "_deadline", "_is_api", "_receive", "_send", "_unread")
+
+    def __init__(
+        self, headers: list[tuple[bytes, bytes]], is_api: bool, given: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        self._added = headers
+        self._is_api = is_api
+        self._receive = receive
+        self._send = send
+        self._arrived = 0
+        self._deadline: float | None = None
+        self._unread = b"transfer-encoding" in given or given.get(b"content-length", b"0") != b"0"
+        """Whether some of the body may still come: then the connection ends with the answer."""
+
+    async def receive(self) -> Any:
+        """The next piece of the body, in time and within its size."""
+        if not self._unread:
+            return await self._receive()
+        now = asyncio.get_running_loop().time()
+        if self._deadline is None:
+            self._deadline = now + BODY_SECONDS
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise Problem(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+        if message["type"] == "http.request":
+            self._arrived += len(message.get("body", b""))
+            if self._arrived > MAX_BODY_BYTES:
+                raise Problem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
+            self._unread = bool(message.get("more_body", False))
+        return message
+
+    async def send(self, message: Message) -> None:
+        """A piece of the answer; the first carries our headers."""
+        if message["type"] == "http.response.start":
+            given = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in given}
+            given += [(name, value) for name, value in self._added if name not in names]
+            if self._is_api and b"cache-control" not in names:
+                given.append((b"cache-control", b"no-store"))
+            if self._unread:
+                given.append((b"connection", b"close"))
+            message = {**message, "headers": given}
+        await self._send(message)
+
+    async def refuse(self, problem: Problem) -> None:
+        """The answer, without anybody having looked."""
+        self._is_api = True
+        body = msgspec.json.encode(problem.shown())
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers().items()]
+        await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def check_origin(headers: Iterable[tuple[bytes, bytes]], host: str) -> None:
+    """A change comes from a page of ours, or from no page at all. Raises `Problem`."""
+    pairs = list(headers)
+    site = one_of(pairs, b"sec-fetch-site")
+    if site is not None and site.lower() not in OWN_SITES:
+        raise Problem(403, "a page of another site may not change anything here", "open the console itself")
+    if not any(name == b"origin" for name, _ in pairs):
+        return
+    origin = one_of(pairs, b"origin") or ""
+    parts = split(origin)
+    if parts is None or parts != host.lower():
+        raise Problem(403, f"the origin {origin[:100]!r} is not this server", "open the console itself")
+
+
+def split(origin: str) -> str | None:
+    """The host and port of an origin; None: it is no web page's."""
+    try:
+        found = urlsplit(origin)
+    except ValueError:
+        return None
+    if found.scheme not in ("http", "https") or found.path or found.query or found.fragment:
+        return None
+    return found.netloc.lower()
+
+
+def host_name(host: str) -> str | None:
+    """The name in a Host header, without its port; None: it is none."""
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        name, port = host, ""
+    if (colon and not host.endswith("]")) and not (port.isascii() and port.isdigit() and len(port) <= 5):
+        return None
+    return plain(name) or None
+
+
+def plain(host: str) -> str:
+    """An address in one spelling, a name in small letters."""
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        return bare.lower() if bare == host else ""
+
+
+def one_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """The value of a header that is given once; None: it is missing, or given twice."""
+    values = [value for key, value in headers if key == name]
+    return values[0].decode("latin-1") if len(values) == 1 else None
+
+
+def dict_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name, the last of each."""
+    return dict(headers)

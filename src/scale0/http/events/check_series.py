@@ -1,0 +1,92 @@
+"""A check's last day: its states, and what it measured.
+
+Lives here: which results, and how many points become of them. Never here: a warehouse; trends of months are reports.
+Invariants: times increase; there are never more than MAX_POINTS, and a problem between two points is not lost: of
+several results that become one point the worst state counts, and the last numbers.
+"""
+
+from __future__ import annotations
+
+import glob
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from scale0.history.segments.filters import Choice
+from scale0.history.segments.reader import Event, events_of
+from scale0.http.events.event_index import Library
+from scale0.http.events.pages import LookBack
+
+SPAN_SECONDS: Final = 86_400
+MAX_POINTS: Final = 500
+MAX_RESULTS: Final = 20_000
+"""That points are made of: one in four seconds."""
+MAX_METRICS: Final = 32
+"""Of one check."""
+STATES: Final = ("ok", "warning", "unknown", "critical")
+"""From good to bad."""
+_MICRO: Final = 1_000_000
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One list for each number, as plots want them."""
+
+    times: list[float]
+    """Seconds since the Unix epoch."""
+    states: list[str]
+    metrics: dict[str, list[float | None]]
+    units: dict[str, str]
+    since: float
+    """How far back was looked."""
+
+
+def series_of(library: Library, agent: str, check: str, wall: float | None = None) -> Series:
+    """What journals and segments here hold of a check's last day."""
+    now_us = int((time.time() if wall is None else wall) * _MICRO)
+    since_us = now_us - SPAN_SECONDS * _MICRO
+    choice = Choice(
+        kinds=("check.answered",), identity=glob.escape(agent), service=glob.escape(check), since_us=since_us
+    )
+    look = LookBack(library, choice)
+    found: list[Event] = []
+    for part in look:
+        found += events_of(part.table)
+        if len(found) >= MAX_RESULTS:
+            break
+    reached_us = since_us if look.is_over else look.bound_us
+    events = sorted(
+        (event for event in found if event["at"] >= reached_us), key=lambda event: (event["at"], event["seq"])
+    )
+    return _points(events, reached_us, now_us)
+
+
+def _points(events: Sequence[Event], since_us: int, until_us: int) -> Series:
+    groups = [[event] for event in events]
+    if len(events) > MAX_POINTS:
+        width = (max(until_us, events[-1]["at"] + 1) - since_us) // MAX_POINTS + 1
+        by_step: dict[int, list[Event]] = {}
+        for event in events:
+            by_step.setdefault((event["at"] - since_us) // width, []).append(event)
+        groups = [by_step[step] for step in sorted(by_step)]
+    metrics: dict[str, list[float | None]] = {}
+    units: dict[str, str] = {}
+    for number, group in enumerate(groups):
+        for metric in group[-1]["metrics"] or ():
+            if metric["name"] not in metrics and len(metrics) >= MAX_METRICS:
+                continue
+            column = metrics.setdefault(metric["name"], [None] * len(groups))
+            column[number] = metric["value"]
+            units[metric["name"]] = metric["unit"] or ""
+    return Series(
+        times=[group[-1]["at"] / _MICRO for group in groups],
+        states=[max((event["state"] or "unknown" for event in group), key=_badness) for group in groups],
+        metrics=metrics,
+        units=units,
+        since=since_us / _MICRO,
+    )
+
+
+def _badness(state: str) -> int:
+    return STATES.index(state) if state in STATES else STATES.index("unknown")

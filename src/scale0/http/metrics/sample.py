@@ -1,0 +1,150 @@
+"""A sample: what the server saw of the network at one moment, as far as metrics need it.
+
+Lives here: the shape, and how rows of the broker and of Helen become one. Never here: asking for them, or names of
+metrics. Invariant: a sample never changes, so that a thread may write it out while the next one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from scale0.history.events.histogram import Histogram
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """A service since the broker's start: a row of `list_rates`."""
+
+    service: str
+    answered: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    histogram: Histogram = []
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """A service now, at this broker: a row of `list_queues`."""
+
+    service: str
+    backends: int = 0
+    slots: int = 0
+    busy: int = 0
+    waiting: int = 0
+    oldest_seconds: float = 0.0
+    tasks_queued: int = 0
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Another broker: a row of `list_peers`."""
+
+    broker: str
+    state: str
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """What the Helens say: how many there are of each state."""
+
+    helens: int = 0
+    agents: Mapping[str, int] = {}
+    checks: Mapping[str, int] = {}
+    incidents: Mapping[str, int] = {}
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How one export fares."""
+
+    kind: str
+    address: str
+    up: bool = False
+    pushed: int = 0
+    dropped: int = 0
+    failures: int = 0
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it. Without a broker (`status` is empty) the rest is empty too."""
+
+    time: float
+    """Wall seconds."""
+    seconds: float = 0.0
+    """What it took to see all this."""
+    failures: int = 0
+    """Samples since the server's start that the broker did not answer."""
+    status: Mapping[str, Any] = {}
+    """The answer to `status`."""
+    rates: tuple[Rates, ...] = ()
+    loads: tuple[Load, ...] = ()
+    peers: tuple[Seen, ...] = ()
+    watched: Watched | None = None
+    """None: no Helen answers."""
+    exports: tuple[Health, ...] = ()
+
+    @property
+    def broker(self) -> str:
+        """Its identity; empty while it does not answer."""
+        return str(self.status.get("broker", ""))
+
+
+Rows = Iterable[Mapping[str, Any]]
+
+
+def sample_of(
+    time: float,
+    *,
+    status: Mapping[str, Any] | None = None,
+    rates: Rows = (),
+    queues: Rows = (),
+    peers: Rows = (),
+    watched: Watched | None = None,
+    seconds: float = 0.0,
+    failures: int = 0,
+) -> Sample:
+    """A sample from answers of the broker as they came: `status`, and all rows of the three lists."""
+    return Sample(
+        time=time,
+        seconds=seconds,
+        failures=failures,
+        status=status or {},
+        rates=tuple(_rates(row) for row in rates),
+        loads=tuple(_load(row) for row in queues),
+        peers=tuple(Seen(broker=row.get("broker") or "", state=row.get("state") or "unknown") for row in peers),
+        watched=watched,
+    )
+
+
+def _rates(row: Mapping[str, Any]) -> Rates:
+    """As it came: a thousand services have a hundred buckets each, and a list of two serves as well as a tuple."""
+    return Rates(
+        service=row["service"],
+        answered=row["answered"],
+        failed=row["failed"],
+        seconds=row["seconds"],
+        bytes=row["bytes"],
+        histogram=row["histogram"],
+    )
+
+
+def _load(row: Mapping[str, Any]) -> Load:
+    """Slots are told as sums where the broker knows them, else they are those of the backends that are shown."""
+    shown = row.get("lru") or ()
+    return Load(
+        service=row["service"],
+        backends=row.get("backends") or 0,
+        slots=row["slots"] if "slots" in row else sum(one["slots"] for one in shown),
+        busy=row["busy"] if "busy" in row else sum(one["busy"] for one in shown),
+        waiting=row.get("waiting") or 0,
+        oldest_seconds=row.get("oldest_seconds") or 0.0,
+        tasks_queued=row.get("tasks_queued") or 0,
+    )
+
+
+def counted(rows: Rows, key: str = "state") -> dict[str, int]:
+    """How many rows there are of each value."""
+    out: dict[str, int] = {}
+    for row in rows:
+        value = str(row.get(key, ""))
+        out[value] = out.get(value, 0) + 1
+    return out

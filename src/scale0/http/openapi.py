@@ -1,0 +1,73 @@
+"""The API as a document (OpenAPI 3.1), made of the routes themselves.
+
+Lives here: what Litestar finds in the handlers, with roles, errors and ways to log in added. Never here: a route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+
+from scale0 import __version__
+from scale0.http.auth.authentication import COOKIE
+from scale0.http.auth.authorization import CSRF_HEADER, ROLE
+from scale0.http.request_context import provide_desk
+
+TITLE: Final = "Scale0 management"
+PROBLEM: Final = {
+    "type": "object",
+    "required": ["status", "code", "message", "next"],
+    "properties": {
+        "status": {"type": "integer", "description": "The HTTP status."},
+        "code": {"type": "integer", "description": "The network's own code, PROTOCOL 5; else the status."},
+        "message": {"type": "string", "description": "What happened."},
+        "next": {"type": "string", "description": "What to do next."},
+        "reasons": {"type": "array", "items": {"type": "string"}},
+    },
+}
+WORDS: Final = (
+    "Every list is {items, next}: give `next` as `after` for the page behind it. "
+    "Log in with POST /api/v1/session, and send X-CSRF-Token with all that is not GET; "
+    "or give `Authorization: Bearer s0_…`, a token of POST /api/v1/tokens. "
+    "`x-role` names the least role that a route needs: viewer, operator or admin; null: everybody."
+)
+
+
+def document(routes: Sequence[Sequence[HTTPRouteHandler]]) -> dict[str, Any]:
+    """The whole document."""
+    config = OpenAPIConfig(title=TITLE, version=__version__, description=WORDS)
+    handlers = [handler for group in routes for handler in group]
+    app = Litestar(handlers, openapi_config=config, dependencies={"desk": Provide(provide_desk)}, logging_config=None)
+    found: dict[str, Any] = app.openapi_schema.to_schema()
+    components = found.setdefault("components", {})
+    components.setdefault("schemas", {})["Problem"] = PROBLEM
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+        "csrf": {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
+    }
+    for route in app.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            _complete(found, route.path_format, handler)
+    return found
+
+
+def _complete(found: dict[str, Any], path: str, handler: Any) -> None:
+    """Who may use an operation, and how it says no."""
+    for method in handler.http_methods:
+        operation = found["paths"].get(path, {}).get(method.lower())
+        if operation is None:
+            continue
+        role = handler.opt[ROLE]
+        operation["x-role"] = role
+        cookie: dict[str, list[str]] = {"cookie": []} if method == "GET" else {"cookie": [], "csrf": []}
+        operation["security"] = [{"token": []}, cookie] if role is not None else [{}]
+        responses = operation["responses"]
+        responses.pop("400", None)
+        answer = {"schema": {"$ref": "#/components/schemas/Problem"}}
+        responses["default"] = {"description": "What is wrong.", "content": {"application/json": answer}}

@@ -1,0 +1,105 @@
+"""Reports and tables of the warehouse.
+
+Lives here: queries to questions, and refusals to problems. Never here: a number. Invariant: what a report is about
+stands in its answer: a period, up to when the tables are, and how far to believe them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final
+
+import msgspec
+from litestar import MediaType, Response, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, QueryParameter
+
+from scale0.broker.admin.access import VIEWER
+from scale0.http.auth.authorization import ROLE
+from scale0.http.data_sources import readings_of
+from scale0.http.problem import Problem
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, Page, Text
+from scale0.http.thread_pool import Busy, TooLate
+from scale0.http.time_parsing import moment_us, span_us
+from scale0.http.warehouse import Asked, Unavailable, reports
+
+REPORTS: Final = "/api/v1/reports"
+WAREHOUSE: Final = "/api/v1/warehouse"
+BUSY_SECONDS: Final = 5.0
+STATUS_OF: Final = {"not_installed": 501, "absent": 404, "unknown": 404, "stale": 409, "broken": 503}
+
+Span = Annotated[str | None, QueryParameter(min_length=1, max_length=8, description="So far back: 12h, 30d, 4w.")]
+From = Annotated[str | None, QueryParameter(name="from", min_length=1, max_length=40, description="2026-11-01, or 7d.")]
+To = Annotated[str | None, QueryParameter(name="to", min_length=1, max_length=40, description="Not included.")]
+
+Json = Response[dict[str, Any]]
+
+
+@get(REPORTS, opt={ROLE: VIEWER}, summary="Which reports there are")
+async def report_list(desk: At) -> Page:
+    """Their names, what they are about, and what each is chosen by."""
+    return {"items": reports(), "next": None}
+
+
+@get(REPORTS + "/{name:str}", opt={ROLE: VIEWER}, summary="A report")
+async def report(
+    desk: At,
+    name: FromPath[str],
+    last: Span = None,
+    starts: From = None,
+    ends: To = None,
+    subject: Text = None,
+    service: Text = None,
+    method: Text = None,
+    agent: Text = None,
+    check: Text = None,
+) -> Json:
+    """As `scale0 report NAME --format json`; the last 30 days, unless it says otherwise."""
+    said = {"subject": subject, "service": service, "method": method, "agent": agent, "check": check}
+    filters = {key: value for key, value in said.items() if value is not None}
+    return await answered(readings_of(desk.network).stock.report(name, asked(last, starts, ends), filters))
+
+
+@get(WAREHOUSE, opt={ROLE: VIEWER}, summary="Which tables there are")
+async def table_list(desk: At) -> Json:
+    """Their names and columns, and up to when they are."""
+    return await answered(readings_of(desk.network).stock.tables())
+
+
+@get(WAREHOUSE + "/{table:str}", opt={ROLE: VIEWER}, summary="Rows of a table")
+async def rows(
+    desk: At,
+    table: FromPath[str],
+    starts: From = None,
+    ends: To = None,
+    limit: Limit = DEFAULT_ROWS,
+    after: After = None,
+) -> Json:
+    """As they are in the files; with `from` and `to`, of the hours or days that touch that time."""
+    return await answered(readings_of(desk.network).stock.rows(table, limit, after, asked(None, starts, ends)))
+
+
+def asked(last: str | None, starts: str | None, ends: str | None) -> Asked:
+    """A period. Raises `Problem`."""
+    now_us = time.time_ns() // 1_000
+    from_us, to_us = (None if text is None else moment_us(text, now_us) for text in (starts, ends))
+    if from_us is not None and to_us is not None and from_us >= to_us:
+        raise Problem(400, "`from` must be before `to`", "for example from=2026-11-01&to=2026-11-08")
+    return Asked(from_us, to_us, None if last is None else span_us(last))
+
+
+async def answered(work: Awaitable[bytes]) -> Json:
+    """What the warehouse says; its refusals as problems."""
+    try:
+        said: Any = msgspec.Raw(await work)
+    except Unavailable as error:
+        raise Problem(STATUS_OF[error.sort], str(error), error.next) from None
+    except Busy as error:
+        raise Problem(429, str(error), retry_after=BUSY_SECONDS) from None
+    except TooLate as error:
+        raise Problem(504, str(error), "choose a shorter period") from None
+    return Response(said, media_type=MediaType.JSON)
+
+
+HANDLERS: Final[list[HTTPRouteHandler]] = [report_list, report, table_list, rows]

@@ -1,0 +1,1 @@
+"""I/O that every subject uses: the asyncio runner, commits, files, child processes, logging."""

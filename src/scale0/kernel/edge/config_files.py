@@ -1,0 +1,27 @@
+"""Files of configuration.
+
+Lives here: reading them. Never here: what is in them; and no secret: those are in `secret_files`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from scale0.config import MAX_DOCUMENT_BYTES, form_of, parse
+from scale0.kernel.errors import ConfigError
+
+Schema = TypeVar("Schema")
+
+
+def read_config(path: Path, schema: type[Schema]) -> Schema:
+    """A configuration file, its form taken from its ending."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    try:
+        return parse(data, form_of(path.name), schema)
+    except ConfigError as error:
+        raise ConfigError([f"{path}: {reason}" for reason in error.reasons]) from error

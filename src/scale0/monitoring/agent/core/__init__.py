@@ -1,0 +1,1 @@
+"""An agent without I/O: its session and its check schedule."""

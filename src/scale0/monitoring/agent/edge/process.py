@@ -1,0 +1,192 @@
+"""An agent as a process: from its file to its last breath.
+
+Lives here: start in order, stop in reverse. Never here: anything that the agent decides. It is started by `stage0`,
+tells it when it works, and ends when stage0 does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import secrets
+import signal
+import ssl
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from scale0 import __version__
+from scale0.config import AgentConfig
+from scale0.kernel.edge.config_files import read_config
+from scale0.kernel.edge.log_setup import log_to_stderr, now_called
+from scale0.kernel.edge.private_files import check_agent_files
+from scale0.kernel.errors import ConfigError, Scale0Error
+from scale0.kernel.log_context import about
+from scale0.monitoring.agent.core.check_schedule import Rota
+from scale0.monitoring.agent.core.session import AgentSession
+from scale0.monitoring.agent.edge.agent import Agent, Facts
+from scale0.monitoring.agent.edge.certificate import read_certificate
+from scale0.monitoring.agent.edge.certificate_renewal import renew_forever
+from scale0.monitoring.agent.edge.check_registry import Checks, Children, NoChildren
+from scale0.monitoring.agent.edge.clock import read_boot_id
+from scale0.monitoring.agent.edge.lua_pool import LuaChecks
+from scale0.monitoring.agent.edge.running_checks import Runs
+from scale0.monitoring.agent.edge.schedule_file import Plan
+from scale0.monitoring.agent.edge.spool import Spool
+from scale0.monitoring.agent.edge.stage0 import RELOAD_STATUS, USAGE_STATUS
+from scale0.monitoring.agent.edge.thread_pool import Threads
+from scale0.monitoring.agent.edge.tls_client import Link, client_context, described
+from scale0.monitoring.checks.registry import built_in
+from scale0.storage.data_dir import make_folder, take_lock
+from scale0.storage.interface import StoreRefused
+
+log = logging.getLogger("scale0.agent")
+
+SPOOL_FOLDER: Final = "spool"
+LOCK_SECONDS: Final = 5.0
+"""What an agent that was killed had started may hold the folder for a moment."""
+NAME_THREADS: Final = 2
+"""For names that are looked up; a name server that hangs must not keep the disk from being written."""
+CLOSE_SECONDS: Final = 5.0
+"""How long checks have to end when the agent does."""
+LOCK_LOOK_SECONDS: Final = 0.1
+FAILED_STATUS: Final = 1
+NAMELESS: Final = "agent"
+"""What it is called in its log before its certificate says its name."""
+
+
+def main(arguments: list[str]) -> int:
+    """`FILE READY LIFELINE`: the agent's file, and two descriptors of stage0; the exit status."""
+    file, ready, lifeline = arguments
+    log_to_stderr(NAMELESS)
+    try:
+        config = read_config(Path(file), AgentConfig)
+        check_certificates(config)
+        check_agent_files(config)
+        lock = hold(Path(config.data_dir))
+        try:
+            return asyncio.run(serve(config, Path(file), int(ready), int(lifeline)))
+        finally:
+            os.close(lock)
+    except Scale0Error as error:
+        for reason in error.reasons if isinstance(error, ConfigError) else [str(error)]:
+            log.error("%s", reason, extra=about())
+        return USAGE_STATUS
+    except Exception as error:
+        log.critical("the agent ends: %s: %s", type(error).__name__, error, extra=about())
+        return FAILED_STATUS
+
+
+def check_certificates(config: AgentConfig) -> None:
+    """Raise with the reason if TLS cannot work with these files."""
+    for key in ("certificate", "private_key", "server_ca"):
+        path = Path(getattr(config, key))
+        if not os.access(path, os.R_OK):
+            raise ConfigError([f"{key}: {path} is not there, or not ours to read; `scale0 agent enrol` makes it"])
+    try:
+        context_of(config)
+    except OSError as error:
+        raise ConfigError([f"certificate, private_key, server_ca: OpenSSL refuses them: {described(error)}"]) from error
+
+
+def context_of(config: AgentConfig) -> ssl.SSLContext:
+    """TLS, with the files as they are now."""
+    return client_context(config.certificate, config.private_key, config.server_ca)
+
+
+def hold(folder: Path) -> int:
+    """The lock of the data folder; an agent that was killed just now may have left somebody who still has it."""
+    make_folder(folder)
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return take_lock(folder)
+        except StoreRefused:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(LOCK_LOOK_SECONDS)
+
+
+async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> int:
+    """Put the agent together, let it work, take it apart."""
+    loop = asyncio.get_running_loop()
+    identity = read_certificate(Path(config.certificate)).identity
+    now_called(identity)
+    folder = Path(config.data_dir)
+    plugins, lua = children_of(config)
+    checks = Checks(plugins, built_in(folder, config.log_paths), lua)
+    names, disk = Threads(NAME_THREADS, loop), Threads(1, loop)
+    places = [(host.strip("[]"), port) for host, port in config.helen_addresses()]
+    spool = Spool(folder / SPOOL_FOLDER, secrets.token_hex(8), read_boot_id(), config.spool_bytes, config.spool_age)
+    runs = Runs(checks.find, loop, config.max_checks)
+    facts = Facts(config.labels, lambda: checks.names, config.check_timeout, __version__)
+    chance = random.Random(secrets.randbits(64))
+    session = AgentSession(places, __version__, chance)
+    agent = Agent(session, Rota(identity), spool, Plan(folder), runs, facts, disk, loop)
+    renewal = loop.create_task(renew_forever(Path(config.certificate), file, chance))
+    try:
+        await plugins.start()
+        await lua.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, agent.end)
+        loop.set_exception_handler(lambda _loop, context: fail_loudly(agent, context))
+        loop.add_reader(lifeline, stage0_is_gone, agent, lifeline, loop)
+        agent.start(Link(lambda: context_of(config), agent, names, loop))
+        # What lives now lives to the end: the collector of cycles need not walk through it again.
+        gc.collect()
+        gc.freeze()
+        os.write(ready, f"ready {identity} {' '.join(config.helen)}\n".encode())
+        os.close(ready)
+        return RELOAD_STATUS if await agent.ending else 0
+    finally:
+        agent.stop()
+        renewal.cancel()
+        runs.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(renewal, runs.closed(), return_exceptions=True), CLOSE_SECONDS)
+        plugins.close()
+        lua.close()
+        keep(spool)
+
+
+def fail_loudly(agent: Agent, context: dict[str, Any]) -> None:
+    """Something of ours raised where nobody waits: a timer may be lost, so that going on would only look alive."""
+    error = context.get("exception")
+    log.critical("a fault of Scale0 itself: %s", context.get("message"), exc_info=error, extra=about())
+    if error is not None:
+        agent.fail(error)
+
+
+def stage0_is_gone(agent: Agent, lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
+    """Nobody would start us again, and somebody may start another: end."""
+    loop.remove_reader(lifeline)
+    log.error("stage0 is gone", extra=about())
+    agent.end()
+
+
+def children_of(config: AgentConfig) -> tuple[Children, Children]:
+    """Plugins and Lua checks."""
+    plugins: Children = NoChildren()
+    if config.plugins:
+        from scale0.monitoring.agent.edge.plugins import Plugins  # noqa: PLC0415  # who has none does not pay for it
+
+        plugins = Plugins(config.plugins, config.plugin_user)
+    return plugins, LuaChecks(config.checks_dir, config.plugin_user)
+
+
+def keep(spool: Spool) -> None:
+    """A last time: have the disk keep what Helen has not got."""
+    spool.to_disk()
+    work = spool.begin_sync()
+    if work is not None:
+        work()
+    spool.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""What a check has measured so far, and what it will say.
+
+Lives here: `Gauges`, names of metrics, and numbers for people. Never here: a threshold's default. Invariants: the state
+is the worst of all that was added; the message tells what is wrong, the gravest first; no metric's name is longer than
+results allow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scale0.history.events.columns import Metric
+from scale0.monitoring.checks.thresholds import Range, judge
+from scale0.monitoring.protocol.results import MAX_METRIC_NAME_CHARS, OK, SEVERITY, UNKNOWN, Finding, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_PROBLEMS: Final = 10
+"""Problems that a message names; the rest is counted."""
+MAX_EXCERPT_CHARS: Final = 200
+"""Of foreign text in a message."""
+
+PERCENT: Final = "%"
+BYTES: Final = "B"
+SECONDS: Final = "s"
+BYTES_PER_SECOND: Final = "B/s"
+PER_SECOND: Final = "/s"
+
+
+class Gauges:
+    """Metrics and problems, in the order in which they came."""
+
+    __slots__ = ("_metrics", "_problems", "state")
+
+    def __init__(self) -> None:
+        self.state: State = OK
+        self._metrics: list[Metric] = []
+        self._problems: list[tuple[State, str]] = []
+
+    def add(
+        self,
+        name: str,
+        value: float,
+        unit: str | None = None,
+        *,
+        warn: Range | None = None,
+        crit: Range | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        says: str = "",
+    ) -> State:
+        """A metric. `says`, or its name, number and unit, becomes part of the message where it is not ok."""
+        number = float(value)
+        warned = None if warn is None else warn.bound
+        self._metrics.append(Metric(name, number, unit, warned, None if crit is None else crit.bound, low, high))
+        state = judge(number, warn, crit)
+        if state != OK:
+            self.blame(state, f"{says or f'{name} is {number:.6g}{unit or str()}'} ({_ranges(warn, crit)})")
+        return state
+
+    def blame(self, state: State, text: str) -> None:
+        """Something is wrong that has no number."""
+        self._problems.append((state, text))
+        if SEVERITY[state] > SEVERITY[self.state]:
+            self.state = state
+
+    def finding(self, calm: str, also: str = "") -> Finding:
+        """The answer; `calm` is the message where nothing is wrong, `also` follows in any case."""
+        if not self._problems:
+            return Finding(OK, calm + also, tuple(self._metrics))
+        graver = sorted(self._problems, key=lambda problem: -SEVERITY[problem[0]])
+        texts = [text for _, text in graver[:MAX_PROBLEMS]]
+        if len(graver) > MAX_PROBLEMS:
+            texts.append(f"and {len(graver) - MAX_PROBLEMS} more")
+        return Finding(self.state, "; ".join(texts) + also, tuple(self._metrics))
+
+    @property
+    def is_empty(self) -> bool:
+        """True while nothing was measured and nothing is wrong."""
+        return not self._metrics and not self._problems
+
+
+def _ranges(warn: Range | None, crit: Range | None) -> str:
+    """The thresholds, as they were written."""
+    return ", ".join(f"{word} {range_}" for word, range_ in (("warn", warn), ("crit", crit)) if range_ is not None)
+
+
+def named(what: str, instance: str) -> str:
+    """The metric `what` of one of several things. A long name loses its middle: ends tell most."""
+    room = MAX_METRIC_NAME_CHARS - len(what) - 1
+    if len(instance) > room:
+        half = (room - 1) // 2
+        instance = f"{instance[:half]}…{instance[-half:]}"
+    return f"{what}:{instance}"
+
+
+def size(count: float) -> str:
+    """Bytes, for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def span(seconds: float) -> str:
+    """A length of time, for people."""
+    if abs(seconds) < 1:
+        return f"{seconds * 1_000:.3g} ms"
+    if abs(seconds) < 120:
+        return f"{seconds:.3g} s"
+    if abs(seconds) < 7_200:
+        return f"{seconds / 60:.0f} min"
+    if abs(seconds) < 172_800:
+        return f"{seconds / 3_600:.0f} h"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def excerpt(text: str) -> str:
+    """Foreign text, cut, and without what a terminal would obey."""
+    shown = "".join(c if c.isprintable() else " " for c in text[:MAX_EXCERPT_CHARS]).strip()
+    return shown + ("…" if len(text) > MAX_EXCERPT_CHARS else "")
+
+
+def listed(words: Sequence[str]) -> str:
+    """A few words with commas, the rest counted."""
+    shown = ", ".join(excerpt(word) for word in words[:MAX_PROBLEMS])
+    return shown if len(words) <= MAX_PROBLEMS else f"{shown} and {len(words) - MAX_PROBLEMS} more"
+
+
+def not_known(text: str) -> Finding:
+    """The answer of a check that could not measure."""
+    return Finding(UNKNOWN, text)

@@ -1,0 +1,152 @@
+"""The built-in checks by name, and how one is run.
+
+Lives here: the table, and `built_in`, which gives it a memory. Never here: a measurement. Invariants: a run answers a
+Finding whatever its args are and whatever happens; a check's file is imported when it first runs, so that an agent
+pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import time
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
+from scale0.monitoring.checks.arguments import Reader, WrongArgs
+from scale0.monitoring.checks.blocking_calls import Aside
+from scale0.monitoring.checks.check_run import Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.metrics import not_known
+from scale0.monitoring.protocol.results import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from scale0.history.events.columns import Metric
+
+MAX_KEY_BYTES: Final = 1_024
+"""Of args by which a check is known again; longer ones are known by their hash."""
+
+
+class BuiltIn(NamedTuple):
+    """A check that every agent has."""
+
+    name: str
+    quick: bool
+    """It never waits: it may run in an agent's loop."""
+    run: Callable[[bytes, float], Finding]
+    """`run(args_json, timeout)`; answers within the timeout."""
+    about: str
+    compares: bool = False
+    """Its rates are those since its last run; the first run says less."""
+
+
+class _Entry(NamedTuple):
+    name: str
+    about: str
+    quick: bool = False
+    compares: bool = False
+
+
+TABLE: Final = (
+    _Entry("load", "load averages, by core", quick=True),
+    _Entry("cpu", "how busy the processors are", quick=True, compares=True),
+    _Entry("memory", "memory in use and available", quick=True),
+    _Entry("swap", "swap in use, and how much moves", quick=True, compares=True),
+    _Entry("uptime", "time since the machine started", quick=True),
+    _Entry("network", "traffic, errors and drops of each interface", quick=True, compares=True),
+    _Entry("disk", "space and inodes of each file system"),
+    _Entry("process", "processes by name, command line or user: how many, memory, cpu", compares=True),
+    _Entry("file_age", "age and size of the newest or oldest file"),
+    _Entry("log", "new lines of a log that match"),
+    _Entry("ping", "round trips and loss to a host, by ICMP"),
+    _Entry("tcp", "connection to a port, and what it answers"),
+    _Entry("http", "a page: status, text, time"),
+    _Entry("tls", "a certificate: days left, chain, host name"),
+    _Entry("dns", "records of a name at a name server"),
+    _Entry("ntp", "offset of this machine's clock from a time server"),
+)
+
+
+class _Runner:
+    """One check, with its memory."""
+
+    __slots__ = ("_aside", "_data_dir", "_kept", "_log_paths", "_measure", "_name", "_reader")
+
+    def __init__(
+        self, name: str, kept: Kept, aside: Aside, data_dir: Path | None, log_paths: Sequence[str] | None
+    ) -> None:
+        self._name = name
+        self._kept = kept
+        self._aside = aside
+        self._data_dir = data_dir
+        self._log_paths = log_paths
+        self._measure: Callable[[Any, Run], Finding] | None = None
+        self._reader: Reader | None = None
+
+    def __call__(self, args: bytes, timeout: float) -> Finding:
+        started, began = time.time(), time.perf_counter()
+        try:
+            found = self._answer(bytes(args), timeout)
+        except WrongArgs as error:
+            found = not_known(f"{self._name}: {error}")
+        except Failed as error:
+            found = Finding(error.state, error.message)
+        except TimeoutError as error:
+            found = not_known(f"{self._name} did not end within {timeout:g} s: {error}")
+        except Exception as error:  # a check that crashes still answers, and says so
+            found = not_known(f"{self._name} failed: {type(error).__name__}: {error}")
+        metrics = tuple(map(_named, found.metrics))
+        return Finding(found.state, _sayable(found.message), metrics, started, time.perf_counter() - began)
+
+    def _answer(self, args: bytes, timeout: float) -> Finding:
+        if len(args) > MAX_ARGS_BYTES:
+            raise WrongArgs(f"the args have {len(args)} bytes, more than {MAX_ARGS_BYTES}")
+        if self._measure is None or self._reader is None:
+            module = importlib.import_module(f"scale0.monitoring.checks.{self._name}")
+            self._reader = Reader(module.Args)
+            self._measure = module.measure
+        # What is kept between runs is kept by its args: long ones would add up.
+        key = args if len(args) <= MAX_KEY_BYTES else hashlib.blake2b(args).digest()
+        run = Run((self._name, key), Deadline(timeout), self._kept, self._aside, self._data_dir, self._log_paths)
+        return self._measure(self._reader.read(args), run)
+
+
+def built_in(data_dir: Path | None = None, log_paths: Sequence[str] | None = None) -> Mapping[str, BuiltIn]:
+    """All built-in checks, with a memory of their own; with `data_dir`, positions in logs outlive a restart.
+
+    `log_paths`: globs of the files that may be read as logs; None: every one.
+    """
+    kept, aside = Kept(), Aside()
+
+    def made(entry: _Entry) -> BuiltIn:
+        run = _Runner(entry.name, kept, aside, data_dir, log_paths)
+        return BuiltIn(entry.name, entry.quick, run, entry.about, entry.compares)
+
+    return MappingProxyType({entry.name: made(entry) for entry in TABLE})
+
+
+def args_of(name: str) -> type[msgspec.Struct]:
+    """The args of a check, as a class."""
+    args: type[msgspec.Struct] = importlib.import_module(f"scale0.monitoring.checks.{name}").Args
+    return args
+
+
+def _sayable(text: str) -> str:
+    """Text that JSON can hold: names of files may be no Unicode."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _named(metric: Metric) -> Metric:
+    """A metric with a name that JSON can hold: that of a mount point comes from whoever mounts."""
+    if metric.name.isascii():
+        return metric
+    return msgspec.structs.replace(metric, name=_sayable(metric.name))
+
+
+BUILT_IN: Final = built_in()
+"""The built-in checks of a process that keeps nothing on disk."""

@@ -1,0 +1,1 @@
+"""Helen: the monitoring server."""

@@ -1,0 +1,1 @@
+"""Helen without I/O: agents, check states, incidents, notifications."""

@@ -1,0 +1,290 @@
+"""Incidents: from the moment that a check is down until it is up again.
+
+Lives here: `Incident`, and `Incidents`: the open ones and the last closed ones, with their rows and events. Never here:
+what down is (`state`), or who is told. Invariant: a check has at most one open incident; what is open in memory is open
+in the store, in the same commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from scale0.config.monitoring import MAX_WALL
+from scale0.history.events.checks import IncidentClosed, IncidentOpened
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import StoreError
+from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, SEVERITY
+from scale0.storage.check_rows import IncidentRow, PutIncident, SweepIncidents
+
+RECENT: Final = 1_000
+"""Closed incidents that are kept at hand; the journal has them all."""
+KEPT_SECONDS: Final = 90 * 86_400.0
+"""How long the store keeps a closed one."""
+SWEEP_LIMIT: Final = 2_000
+"""Incidents forgotten at once: a bite that no commit feels, and more in a day than a network can go on opening."""
+
+UP: Final = "up"
+REMOVED: Final = "removed"
+MERGED: Final = "merged"
+"""Two Helens each had one of the same check: the one that was opened first goes on."""
+MOVED: Final = "moved"
+"""Another Helen goes on with it: it is over in this store alone, and nobody is told so."""
+
+MAX_CLOSED: Final = 20
+"""Incidents that are over and travel with their agent."""
+MAX_AGENTS: Final = 20_000
+"""Agents of which these are known."""
+MAX_SUPPRESSED: Final = 1_000
+"""Reasons in an incident that another Helen wrote."""
+
+_MICRO: Final = 1_000_000
+
+Closed = tuple[str, float]
+"""The id of an incident that is over, and when it ended."""
+Key = tuple[str, str]
+"""An agent and a check."""
+
+
+class Incident(msgspec.Struct, kw_only=True):
+    """One incident; open while `closed` is None. Times are wall times of results."""
+
+    id: str
+    agent: str
+    check: str
+    opened: float
+    closed: float | None = None
+    state: str
+    worst: str
+    message: str = ""
+    flapping: bool = False
+    suppressed: tuple[str, ...] = ()
+    """What suppressed its notices when it was opened."""
+    reason: str = ""
+    """Why it was closed."""
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Where it stands in the order of all: by time, then by id."""
+        return _micro(self.opened), self.id
+
+    def plain(self) -> dict[str, Any]:
+        """The incident in plain values."""
+        out: dict[str, Any] = msgspec.to_builtins(self)
+        return out
+
+    @property
+    def moved(self) -> bool:
+        """Another Helen has it."""
+        return self.reason == MOVED
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Incident).decode
+
+
+def read_row(row: IncidentRow) -> Incident:
+    """The incident of a row of our own."""
+    try:
+        return _decode(row.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(f"the row of incident {row.id} is damaged: {error}") from error
+
+
+def read_foreign(body: bytes, agent: str) -> Incident:
+    """An open incident that another Helen wrote. ValueError or MsgspecError: there can be none like it."""
+    incident = _decode(body)
+    if (
+        incident.agent != agent
+        or incident.closed is not None
+        or not 0.0 <= incident.opened <= MAX_WALL
+        or incident.id != id_of((agent, incident.check), incident.opened)
+        or incident.state not in SEVERITY
+        or incident.worst not in SEVERITY
+        or len(incident.suppressed) > MAX_SUPPRESSED
+    ):
+        raise ValueError("there can be no such incident")
+    incident.message, incident.reason = incident.message[:MAX_MESSAGE_CHARS], ""
+    return incident
+
+
+def _micro(wall: float) -> int:
+    return round(wall * _MICRO)
+
+
+def id_of(key: Key, opened: float) -> str:
+    """What an incident is called: its check and when it was opened."""
+    return f"{key[0]}/{key[1]}@{_micro(opened)}"
+
+
+class Incidents:
+    """All incidents of one Helen."""
+
+    __slots__ = ("_open", "_over", "_recent")
+
+    def __init__(self, rows: Iterable[IncidentRow]) -> None:
+        self._open: dict[Key, Incident] = {}
+        self._recent: deque[Incident] = deque(maxlen=RECENT)
+        self._over: dict[str, dict[str, float]] = {}
+        """By agent: the last ends that were recorded, here or at another Helen. An older copy that says otherwise is
+        wrong."""
+        found = {row.id: read_row(row) for row in rows}
+        for incident in sorted(found.values(), key=lambda one: one.place):
+            if incident.closed is None:
+                self._open[incident.agent, incident.check] = incident
+            elif not incident.moved:
+                self._remember(incident)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def find(self, key: Key) -> Incident | None:
+        """The open incident of a check."""
+        return self._open.get(key)
+
+    def open(self, key: Key, state: str, message: str, at: float, suppressed: tuple[str, ...], step: Step) -> Incident:
+        """A check is down; if it was before, its incident goes on."""
+        incident = self._open.get(key)
+        if incident is not None:
+            self._go_on(incident, state, message, step)
+            return incident
+        agent, check = key
+        incident = Incident(
+            id=id_of(key, at),
+            agent=agent,
+            check=check,
+            opened=at,
+            state=state,
+            worst=state,
+            message=message,
+            suppressed=suppressed,
+        )
+        self._open[key] = incident
+        self._write(incident, step)
+        step.record(IncidentOpened(agent, check, incident.id, at, state, message, suppressed))
+        return incident
+
+    def _go_on(self, incident: Incident, state: str, message: str, step: Step) -> None:
+        if incident.state == state:
+            return
+        incident.state, incident.message = state, message
+        if SEVERITY[state] > SEVERITY[incident.worst]:
+            incident.worst = state
+        self._write(incident, step)
+
+    def flaps(self, key: Key, step: Step) -> None:
+        """A check flaps: its incident, if it has one, did so too."""
+        incident = self._open.get(key)
+        if incident is not None and not incident.flapping:
+            incident.flapping = True
+            self._write(incident, step)
+
+    def close(self, key: Key, at: float, reason: str, step: Step) -> None:
+        """A check is up, or gone; without an open incident nothing happens."""
+        incident = self._open.pop(key, None)
+        if incident is None:
+            return
+        # A clock that stepped back must not make a negative duration.
+        incident.closed = max(at, incident.opened)
+        incident.reason = reason
+        self._remember(incident)
+        self._write(incident, step)
+        seconds = incident.closed - incident.opened
+        step.record(
+            IncidentClosed(*key, incident.id, incident.closed, incident.worst, seconds, reason, incident.flapping)
+        )
+
+    def _remember(self, incident: Incident) -> None:
+        self._recent.append(incident)
+        self._note_end(incident.id, incident.closed or incident.opened)
+
+    def _note_end(self, id_: str, at: float) -> None:
+        agent = id_.partition("/")[0]
+        ends = self._over.get(agent)
+        if ends is None:
+            self._over[agent] = ends = {}
+            if len(self._over) > MAX_AGENTS:
+                del self._over[next(iter(self._over))]
+        ends[id_] = at
+        if len(ends) > MAX_CLOSED:
+            del ends[next(iter(ends))]
+
+    def hand_over(self, key: Key, now: Now, step: Step) -> bytes | None:
+        """The open incident of a check that another Helen watches now; here it is as if it had never been."""
+        incident = self._open.pop(key, None)
+        if incident is None:
+            return None
+        body = _encode(incident)
+        incident.closed, incident.reason = max(now.wall, incident.opened), MOVED
+        self._write(incident, step)
+        return body
+
+    def closed_of(self, agent: str) -> list[Closed]:
+        """The last incidents of an agent that are over, and when they ended."""
+        return list(self._over.get(agent, {}).items())
+
+    def is_over(self, key: Key, at: float) -> bool:
+        """True if one that was opened then has ended."""
+        return self._has_ended(key[0], id_of(key, at))
+
+    def _has_ended(self, agent: str, id_: str) -> bool:
+        return id_ in self._over.get(agent, ())
+
+    def note_ends(self, ends: Iterable[Closed]) -> None:
+        """After a restart: what another Helen had recorded."""
+        for id_, at in ends:
+            self._note_end(id_, at)
+
+    def learn_closed(self, closed: Closed, step: Step) -> None:
+        """Another Helen has recorded the end of one: if it is open here, from an older copy, it is no more."""
+        id_, at = closed
+        self._note_end(id_, at)
+        agent, _, check = id_.rpartition("@")[0].partition("/")
+        incident = self._open.get((agent, check))
+        if incident is not None and incident.id == id_:
+            del self._open[agent, check]
+            incident.closed, incident.reason = max(at, incident.opened), UP
+            self._remember(incident)
+            self._write(incident, step)
+
+    def take_over(self, incident: Incident, step: Step) -> None:
+        """An incident that another Helen opened goes on here; of two, the one that was opened first."""
+        key = (incident.agent, incident.check)
+        ours = self._open.get(key)
+        if self._has_ended(incident.agent, incident.id):
+            return
+        if ours is not None and ours.id == incident.id:
+            if SEVERITY[incident.worst] > SEVERITY[ours.worst]:
+                ours.worst = incident.worst
+                self._write(ours, step)
+            return
+        if ours is not None and ours.place <= incident.place:
+            self._open[key] = incident
+            self.close(key, incident.opened, MERGED, step)
+            self._open[key] = ours
+            return
+        if ours is not None:
+            self.close(key, ours.opened, MERGED, step)
+        self._open[key] = incident
+        self._write(incident, step)
+
+    def _write(self, incident: Incident, step: Step) -> None:
+        closed = None if incident.closed is None else _micro(incident.closed)
+        body = _encode(incident)
+        step.write(PutIncident(incident.id, incident.agent, incident.check, _micro(incident.opened), closed, body))
+
+    def sweep(self, now: Now, step: Step) -> None:
+        """Have the store forget what is long over."""
+        step.write(SweepIncidents(max(0, _micro(now.wall - KEPT_SECONDS)), SWEEP_LIMIT))
+
+    def newest_first(self, open_only: bool) -> list[Incident]:
+        """All that are at hand."""
+        found = list(self._open.values())
+        if not open_only:
+            found += self._recent
+        found.sort(key=lambda one: one.place, reverse=True)
+        return found

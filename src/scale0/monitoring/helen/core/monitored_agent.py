@@ -1,0 +1,110 @@
+"""One agent as Watch knows it: its labels, the checks that it runs, their states, and the downtimes that it is in.
+
+Lives here: `Watched`, its row in the store, and how all rows are read at a start. Never here: what a result does.
+Invariant: an agent's own row has a blank check's name, and the configuration's a blank agent's: names are never blank,
+so that neither can be taken for a check's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from scale0.config.schema import ClientConfig
+from scale0.kernel.errors import StoreError
+from scale0.monitoring.helen.core.check_rules import Definition
+from scale0.monitoring.helen.core.check_state import CheckState, from_row
+from scale0.monitoring.helen.core.suppression import Covered
+from scale0.storage.check_rows import CheckStateRow, IncidentRow, NoticeRow, PutCheckState
+
+BOOK_ROW: Final = "book"
+"""The `check` of the row with the configuration; its agent is blank."""
+
+
+class WatchRows(msgspec.Struct, frozen=True):
+    """What the store remembers for Watch: all states, all open incidents and the newest closed ones, all notices."""
+
+    states: tuple[CheckStateRow, ...] = ()
+    incidents: tuple[IncidentRow, ...] = ()
+    notices: tuple[NoticeRow, ...] = ()
+
+
+class OwnRow(msgspec.Struct, array_like=True):
+    """An agent's own row."""
+
+    labels: dict[str, str] = {}
+    downtimes: list[tuple[str, str, float]] = []
+    """Downtimes that were recorded as started: name, check (blank: all), when they end."""
+    closed: list[tuple[str, float]] = []
+    """Incidents whose end another Helen recorded, and when that was."""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+read_own: Final = msgspec.msgpack.Decoder(OwnRow).decode
+"""An agent's own row, read."""
+_encode_part: Final = msgspec.json.Encoder().encode
+_decode_part: Final = msgspec.json.Decoder(ClientConfig).decode
+
+
+class Watched:
+    """What is known of one agent."""
+
+    __slots__ = ("agent", "book", "closed", "downtimes", "labels", "queued", "selected", "states")
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        self.labels: dict[str, str] = {}
+        self.book: object = None
+        """The book that `selected` was chosen from."""
+        self.selected: dict[str, Definition] = {}
+        self.states: dict[str, CheckState] = {}
+        self.downtimes: dict[Covered, float] = {}
+        """Those recorded as started, and when they end."""
+        self.closed: list[tuple[str, float]] = []
+        """Incidents whose end another Helen recorded, the last ones."""
+        self.queued = False
+        """It waits for its turn to be looked at."""
+
+    def put(self) -> PutCheckState:
+        """Its own row."""
+        downtimes = [(name, check, ends) for (name, check), ends in self.downtimes.items()]
+        return PutCheckState(self.agent, "", _encode(OwnRow(self.labels, downtimes, self.closed)))
+
+
+def put_part(part: ClientConfig) -> PutCheckState:
+    """The row of a configuration: after a restart she watches at once, whoever else is down."""
+    return PutCheckState("", BOOK_ROW, _encode_part(part))
+
+
+def read_states(rows: Iterable[CheckStateRow]) -> tuple[dict[str, Watched], ClientConfig | None]:
+    """All agents by name, and the last configuration."""
+    agents: dict[str, Watched] = {}
+    part: ClientConfig | None = None
+    for row in rows:
+        try:
+            if not row.agent:
+                part = _read_part(row)
+                continue
+            watched = agents.get(row.agent)
+            if watched is None:
+                agents[row.agent] = watched = Watched(row.agent)
+            if row.check:
+                watched.states[row.check] = from_row(row.body)
+            else:
+                kept = read_own(row.body)
+                watched.labels = kept.labels
+                watched.closed = kept.closed
+                watched.downtimes = {(name, check): ends for name, check, ends in kept.downtimes}
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise StoreError(f"the state of {row.agent}/{row.check} is damaged: {error}") from error
+    return agents, part
+
+
+def _read_part(row: CheckStateRow) -> ClientConfig | None:
+    try:
+        return _decode_part(row.body)
+    except msgspec.ValidationError:
+        # Another version wrote it: the network will tell again what it is.
+        return None

@@ -1,0 +1,163 @@
+"""What the parts of one Helen share: who she is, her agents, her connections, her timers and her counts.
+
+Lives here: the record, and the ways in which a connection ends. Never here: the parts' own decisions. Invariant: a
+connection ends in one place, so that its agent, its timer, its questions and its acknowledgement end with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from scale0.history.events.checks import AgentRefused
+from scale0.history.events.clients import ClientLeft, ClientLost, ClientReplaced
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.timers import Alarm, Wheel
+from scale0.monitoring.helen.core.agent_connection import ENDED, HelenLine
+from scale0.monitoring.helen.core.agents import Agents
+from scale0.monitoring.helen.core.deduplication import Spools
+from scale0.monitoring.helen.core.pending_requests import Open
+from scale0.monitoring.protocol.encoder import in_one_line
+from scale0.monitoring.protocol.messages import Error
+
+if TYPE_CHECKING:
+    from scale0.monitoring.helen.core.evaluation import Watch
+
+AGENT: Final = "agent"
+"""The role of an agent in the events of clients."""
+MAX_REFUSED_EVENTS: Final = 20
+"""`agent.refused` in one second; what is more is only counted: a stranger must not fill the journal."""
+
+LEFT: Final = "left"
+LOST: Final = "lost"
+REPLACED: Final = "replaced"
+
+
+class HelenSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What her own file decides."""
+
+    identity: str
+    advertise: str = ""
+    """`host:port` at which agents reach her; blank: no other Helen sends any here."""
+    max_agents: int = 20_000
+    heartbeat_seconds: int = 30
+    min_equus_version: str = ""
+    """Blank: every version will do."""
+    token: str = ""
+    """Whoever has it may have agents forgotten: it lies in her folder. Blank: nobody may."""
+
+
+class HelenState:
+    """One Helen's shared state."""
+
+    __slots__ = (
+        *("_refused_in", "_refused_now", "acks", "agents", "counts", "crowds", "lines", "look", "newcomers", "open"),
+        *("settings", "spools", "strangers", "timers", "watch"),
+    )
+
+    def __init__(self, settings: HelenSettings, watch: Watch) -> None:
+        self.settings = settings
+        self.watch = watch
+        self.agents = Agents()
+        self.spools = Spools()
+        self.open = Open()
+        self.open.on_given_up = self._given_up
+        self.lines: dict[bytes, HelenLine] = {}
+        self.crowds: dict[str, int] = {}
+        """How many connections each certificate's name has, in whatever stage."""
+        self.newcomers: set[HelenLine] = set()
+        """Connections that have not said hello."""
+        self.strangers: set[HelenLine] = set()
+        """Connections without a certificate."""
+        self.acks: dict[HelenLine, None] = {}
+        """Who reported in this turn."""
+        self.timers: Wheel[Alarm] = Wheel()
+        self.look: Callable[[HelenLine, Now, Step], None] = lambda *_: None
+        """Looks at a connection when its timer rings."""
+        self.counts: dict[str, int] = {}
+        self._refused_in = 0
+        self._refused_now = 0
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Something happened that is not worth an event of its own."""
+        self.counts[name] = self.counts.get(name, 0) + number
+
+    def enter(self, line: HelenLine) -> int:
+        """A connection is there; how many there are of its name. `drop` takes it out again."""
+        self.lines[line.routing_id] = line
+        self.crowds[line.name] = count = self.crowds.get(line.name, 0) + 1
+        return count
+
+    def arm(self, line: HelenLine, when: float) -> None:
+        """Look at a connection at that time, and at no other."""
+        self.timers.remove((self.look, line), line.bucket)
+        line.bucket = self.timers.add((self.look, line), when)
+
+    def disarm(self, line: HelenLine) -> None:
+        """Never look at it: only its socket says when it is gone."""
+        self.timers.remove((self.look, line), line.bucket)
+        line.bucket = 0
+
+    def refuse(self, line: HelenLine, reason: str, now: Now, step: Step, how: str = LOST) -> None:
+        """They are wrong: `error`, and the connection ends."""
+        if line.stage is ENDED:
+            return
+        self.count("connections_refused")
+        self._record_refusal(line, reason, now, step)
+        line.say(Error(in_one_line(reason)), step)
+        self.drop(line, how, now, step)
+
+    def drop(self, line: HelenLine, how: str, now: Now, step: Step, closed: bool = False) -> None:
+        """A connection ends. `closed`: the door has said so itself."""
+        if line.stage is ENDED:
+            return
+        agent, line.agent = line.agent, None
+        line.end()
+        self.disarm(line)
+        if self.lines.pop(line.routing_id, None) is not None:
+            self._leave_crowd(line.name)
+        self.newcomers.discard(line)
+        self.strangers.discard(line)
+        self.acks.pop(line, None)
+        if agent is not None:
+            self.agents.disconnect(agent, now)
+            if how is LEFT:
+                step.record(ClientLeft(agent.identity, AGENT, agent.checks))
+            elif how is REPLACED:
+                step.record(ClientReplaced(agent.identity, AGENT, agent.checks))
+            else:
+                silent_seconds = now.mono - line.heard
+                step.record(ClientLost(agent.identity, now.wall - silent_seconds, AGENT, agent.checks))
+        if line.asked is not None:
+            for asked in line.asked.values():
+                self.open.fail(asked, codes.BACKEND_DIED, "the agent's connection ended", step)
+            line.asked = None
+        if not closed:
+            step.close(line)
+
+    def _leave_crowd(self, name: str) -> None:
+        if self.crowds[name] > 1:
+            self.crowds[name] -= 1
+        else:
+            del self.crowds[name]
+
+    def _record_refusal(self, line: HelenLine, reason: str, now: Now, step: Step) -> None:
+        second = int(now.mono)
+        if second != self._refused_in:
+            self._refused_in, self._refused_now = second, 0
+        self._refused_now += 1
+        if self._refused_now <= MAX_REFUSED_EVENTS:
+            step.record(AgentRefused(identity=line.name, reason=in_one_line(reason)))
+        else:
+            self.count("refusals_not_recorded")
+
+    def _given_up(self, asked: Any, now: Now, step: Step) -> None:
+        """Nobody waits for this result any more; an agent that answers nothing at all is let go."""
+        self.count("checks_given_up")
+        line = asked.line
+        if line is not None and line.stage is not ENDED and asked.fair and (reason := line.give_up()):
+            self.refuse(line, reason, now, step)

@@ -1,0 +1,231 @@
+"""Views of checks and incidents: pages of plain values for whoever asks Helen.
+
+Lives here: what a query may hold, and the pages. Never here: changing anything. Invariant: a page is bounded in what it
+holds and in what it looks at; `next` goes on from there, and is None at the end.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Question, Step
+from scale0.kernel.errors import Refusal
+from scale0.monitoring.helen.core.check_rules import Definition, matcher
+from scale0.monitoring.helen.core.check_state import CheckState
+from scale0.monitoring.helen.core.incidents import Incident, Incidents, read_row
+from scale0.monitoring.helen.core.monitored_agent import Watched
+from scale0.storage.check_rows import ReadIncidents
+
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1_000
+"""Items of one page."""
+MAX_PAGE_CHARS: Final = 1_000_000
+"""Of one page: a character has up to six bytes as JSON, and a message that is too long cuts Helen off the network."""
+ITEM_CHARS: Final = 800
+"""Of an item beside its message and what suppresses it."""
+MAX_LOOKED_AT: Final = 20_000
+"""Checks that one page looks at, whether they fit the query or not: others wait for the turn."""
+
+MAX_READS: Final = 20
+"""Pages of the store that one page of incidents looks at."""
+STALE_SECONDS: Final = 60.0
+"""By how much a result may be late, after its interval and its timeout, before it is called stale."""
+MAX_DIGITS: Final = 20
+"""Of microseconds since 1970 in an incident's id."""
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT)]
+Word = Annotated[str, msgspec.Meta(max_length=400)]
+Why = Callable[[Watched, Definition, CheckState], tuple[str, ...]]
+Page = dict[str, Any]
+Tell = Callable[[Page | Refusal, Now | None, Step], None]
+"""Gets a page that took its time, or why there is none."""
+T = TypeVar("T")
+
+
+class ChecksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which checks: `agent` and `check` are globs; `state` may also be `problem`, any state but ok."""
+
+    agent: Word = ""
+    check: Word = ""
+    state: Word = ""
+    limit: Limit = DEFAULT_LIMIT
+    after: Word = ""
+    """`agent/check`."""
+
+
+class IncidentsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which incidents, newest first."""
+
+    open: bool = False
+    """Only those that are not over."""
+    agent: Word = ""
+    check: Word = ""
+    limit: Limit = DEFAULT_LIMIT
+    after: Word = ""
+
+
+def _read(query: Mapping[str, Any], schema: type[T]) -> T:
+    try:
+        return msgspec.convert(query, schema)
+    except msgspec.ValidationError as error:
+        raise Refusal(codes.MALFORMED, str(error)) from None
+
+
+def _fits(glob: str) -> Callable[[str], object]:
+    return matcher((glob,) if glob else ()) or (lambda _name: True)
+
+
+def checks(query: Mapping[str, Any], agents: Mapping[str, Watched], why: Why, known: Incidents, wall: float) -> Page:
+    """A page of checks, by agent and check, as it is at that wall time."""
+    wanted = _read(query, ChecksQuery)
+    agent_fits, check_fits = _fits(wanted.agent), _fits(wanted.check)
+    after_agent, _, after_check = wanted.after.partition("/")
+    names = sorted(agents)
+    items: list[dict[str, Any]] = []
+    looked_at = chars = 0
+    for agent in names[bisect.bisect_left(names, after_agent) :]:
+        looked_at += 1
+        if not agent_fits(agent):
+            continue
+        watched = agents[agent]
+        for check in sorted(watched.states):
+            if agent == after_agent and check <= after_check:
+                continue
+            looked_at += 1
+            state, definition = watched.states[check], watched.selected.get(check)
+            if definition is not None and check_fits(check) and _has_state(state, wanted.state):
+                items.append(_check(watched, definition, state, why, known, wall))
+                chars += _chars(items[-1])
+            if len(items) == wanted.limit or looked_at >= MAX_LOOKED_AT or chars >= MAX_PAGE_CHARS:
+                return {"items": items, "next": f"{agent}/{check}"}
+    return {"items": items, "next": None}
+
+
+def _chars(item: Mapping[str, Any]) -> int:
+    return ITEM_CHARS + len(item["message"]) + sum(map(len, item["suppressed"]))
+
+
+def _has_state(state: CheckState, wanted: str) -> bool:
+    return not wanted or state.state == wanted or (wanted == "problem" and state.state != "ok")
+
+
+def _check(
+    watched: Watched, definition: Definition, state: CheckState, why: Why, known: Incidents, wall: float
+) -> dict[str, Any]:
+    rule = definition.flap_rule
+    fresh_until = state.at + definition.interval + definition.timeout
+    incident = known.find((watched.agent, definition.name))
+    return {
+        "agent": watched.agent,
+        "check": definition.name,
+        "state": state.state,
+        "hard": state.hard,
+        "attempt": state.attempt,
+        "max_attempts": definition.max_attempts,
+        "flapping": state.flapping,
+        "flapping_percent": 0.0 if rule is None else rule.percent(state.history, state.known),
+        "message": state.message,
+        "at": state.at,
+        "since": state.since,
+        "seconds": state.seconds,
+        "fresh_until": fresh_until,
+        "stale": wall > fresh_until + STALE_SECONDS,
+        "incident": "" if incident is None else incident.id,
+        "suppressed": list(why(watched, definition, state)) if state.state != "ok" else [],
+    }
+
+
+def incidents(query: Mapping[str, Any], known: Incidents) -> Page:
+    """A page of the incidents at hand, newest first."""
+    return _Search(_read(query, IncidentsQuery), known).page_at_hand()
+
+
+def find_incidents(query: Mapping[str, Any], known: Incidents, tell: Tell, step: Step) -> None:
+    """A page of all incidents, newest first: open ones are all at hand, of the others the store knows more."""
+    search = _Search(_read(query, IncidentsQuery), known)
+    if search.wanted.open:
+        tell(search.page_at_hand(), None, step)
+    else:
+        search.tell = tell
+        search.go_on(step)
+
+
+class _Search:
+    """One page of incidents on its way."""
+
+    __slots__ = ("_agent_fits", "_check_fits", "_items", "_known", "_place", "_reads", "_rows", "tell", "wanted")
+
+    def __init__(self, wanted: IncidentsQuery, known: Incidents) -> None:
+        self.wanted = wanted
+        self.tell: Tell = lambda *_: None
+        self._known = known
+        self._agent_fits, self._check_fits = _fits(wanted.agent), _fits(wanted.check)
+        self._place = _place(wanted.after) if wanted.after else None
+        self._items: list[Incident] = []
+        self._reads = 0
+        self._rows = MAX_LIMIT if wanted.agent or wanted.check else wanted.limit + 1
+
+    def page_at_hand(self) -> Page:
+        """Of what is in memory."""
+        self._look_at(self._known.newest_first(self.wanted.open))
+        return self._page(None)
+
+    def go_on(self, step: Step) -> None:
+        """Read what comes next."""
+        before_us, before_id = (None, "") if self._place is None else self._place
+        step.ask(Question(ReadIncidents(False, before_us, before_id, self._rows), self._hear, aside=True))
+
+    def _hear(self, rows: Any, now: Now, step: Step) -> None:
+        if isinstance(rows, Refusal):
+            self.tell(rows, now, step)
+            return
+        self._reads += 1
+        floor = (rows[-1].opened_us, rows[-1].id) if len(rows) == self._rows else None
+        found = {row.id: read_row(row) for row in rows}
+        # What is at hand is newer than its row: that may still be on its way.
+        for incident in self._known.newest_first(False):
+            if (self._place is None or incident.place < self._place) and (floor is None or incident.place >= floor):
+                found[incident.id] = incident
+        self._look_at(sorted(found.values(), key=lambda one: one.place, reverse=True))
+        if floor is None or len(self._items) > self.wanted.limit:
+            self.tell(self._page(None), now, step)
+        elif self._reads >= MAX_READS:
+            self.tell(self._page(floor[1]), now, step)
+        else:
+            self._place = floor
+            self.go_on(step)
+
+    def _look_at(self, found: Iterable[Incident]) -> None:
+        for incident in found:
+            if self._place is not None and incident.place >= self._place:
+                continue
+            if not incident.moved and self._agent_fits(incident.agent) and self._check_fits(incident.check):
+                self._items.append(incident)
+                if len(self._items) > self.wanted.limit:
+                    return
+
+    def _page(self, looked_at: str | None) -> Page:
+        """What was found; `looked_at`: the last of those that did not fit, if there may be more."""
+        items: list[dict[str, Any]] = []
+        chars = 0
+        for incident in self._items[: self.wanted.limit]:
+            items.append(incident.plain())
+            chars += _chars(items[-1])
+            if chars >= MAX_PAGE_CHARS:
+                break
+        more = items[-1]["id"] if len(self._items) > len(items) else looked_at
+        return {"items": items, "next": more}
+
+
+def _place(id_: str) -> tuple[int, str]:
+    """The place of an incident in the order of all, which its id tells."""
+    opened = id_.rpartition("@")[2]
+    if not (opened.isascii() and opened.isdigit() and len(opened) < MAX_DIGITS):
+        raise Refusal(codes.MALFORMED, "after is the id of an incident")
+    return int(opened), id_

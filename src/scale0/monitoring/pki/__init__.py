@@ -1,0 +1,1 @@
+"""Certificates of agents: the authority, enrolment and revocation."""

@@ -1,0 +1,1 @@
+"""The line protocol between Helen and her agents."""

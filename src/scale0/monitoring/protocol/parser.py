@@ -1,0 +1,245 @@
+"""Bytes of the line protocol become words, however the bytes are cut.
+
+Lives here: the grammar of every command (`FORMS`, by which `encoder` writes), and `Parser`. Never here: what a word
+means, or which word may come when (the sessions know). Invariants: `feed` never raises, whatever it is fed; the same
+bytes give the same words in every cut; no more is held than one line or one blob; after a `Fault` nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_DATA_BYTES, MAX_INT, MAX_LINE_BYTES, Word
+
+INT: Final = "int"
+STRING: Final = "string"
+REST: Final = "rest"
+"""Whatever there is to the end of the line, spaces included."""
+NO_BLOB: Final = -1
+
+MAX_INT_DIGITS: Final = len(str(MAX_INT))
+MAX_QUOTED_BYTES: Final = 40
+"""Of what a stranger sent, as a fault quotes it: reasons are logged and sent back."""
+
+_ONLY_REST: Final = (REST,)
+_NEWLINE: Final = 0x0A
+_RETURN: Final = 0x0D
+_ZERO: Final = 0x30
+
+
+class Fault(msgspec.Struct, frozen=True, gc=False):
+    """The last that a parser says: what was wrong, in one printable line. The connection cannot be read any further."""
+
+    reason: str
+
+
+Heard = Word | Fault
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How one command is written: its parameters in their order, and what its blob may hold."""
+
+    command: bytes
+    word: Callable[..., Word]
+    parameters: tuple[str, ...] = ()
+    max_blob_bytes: int = NO_BLOB
+
+
+FORMS_TO_HELEN: Final = (
+    Form(b"hello", messages.Hello, (INT, STRING)),
+    Form(b"result", messages.Result, (INT, STRING), MAX_BLOB_BYTES),
+    Form(b"report", messages.Report, (INT, STRING), MAX_BLOB_BYTES),
+    Form(b"fetch", messages.Fetch, (INT, STRING)),
+    Form(b"enrol", messages.Enrol, (), MAX_BLOB_BYTES),
+)
+"""What only an agent says."""
+
+FORMS_TO_AGENT: Final = (
+    Form(b"check", messages.Check, (STRING, INT), MAX_BLOB_BYTES),
+    Form(b"reload", messages.Reload),
+    Form(b"error", messages.Error, (REST,)),
+    Form(b"accepted", messages.Accepted, (INT,)),
+    Form(b"redirect", messages.Redirect, (STRING,)),
+    Form(b"schedule", messages.Schedule, (INT,), MAX_BLOB_BYTES),
+    Form(b"ack", messages.Ack, (INT,)),
+    Form(b"file", messages.File, (INT, STRING), MAX_BLOB_BYTES),
+    Form(b"upgrade", messages.Upgrade, (INT,), MAX_BLOB_BYTES),
+    Form(b"enrolled", messages.Enrolled, (), MAX_BLOB_BYTES),
+)
+"""What only Helen says."""
+
+FORMS_OF_BOTH: Final = (
+    Form(b"ping", messages.Ping, (INT,)),
+    Form(b"pong", messages.Pong, (INT,)),
+    Form(b"open", messages.Open, (INT,), MAX_BLOB_BYTES),
+    Form(b"data", messages.Data, (INT,), MAX_DATA_BYTES),
+    Form(b"resize", messages.Resize, (INT, INT, INT)),
+    Form(b"close", messages.Close, (INT, INT)),
+)
+"""What either of them says."""
+
+FORMS: Final = (*FORMS_TO_HELEN, *FORMS_TO_AGENT, *FORMS_OF_BOTH)
+
+
+class _Wrong(Exception):
+    """What was read is no message. It never leaves this file."""
+
+
+class Parser:
+    """One direction of one connection. `feed` gives the words that are whole by now; a `Fault` is always the last."""
+
+    __slots__ = ("_at_helen", "_blob_bytes", "_fields", "_form", "_forms", "_held", "_wanted", "ended")
+
+    def __init__(self, to_helen: bool) -> None:
+        self._at_helen = to_helen
+        self._forms = _HEARD_BY_HELEN if to_helen else _HEARD_BY_AGENT
+        self._held = bytearray()
+        """The begin of a line, or of a blob: never both."""
+        self._wanted = 0
+        """Bytes that must be held before looking at them is worth while."""
+        self._form: Form | None = None
+        """Set while the blob of this command is awaited; its parameters are in `_fields`."""
+        self._fields: list[Any] = []
+        self._blob_bytes = 0
+        self.ended = False
+        """True after a fault: whatever is fed is dropped."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits for the rest of its line or blob."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[Heard]:
+        """All words that these bytes complete, in their order."""
+        heard: list[Heard] = []
+        if self.ended:
+            return heard
+        if self._held:
+            self._held += data
+            if len(self._held) < self._wanted:
+                return heard
+            data = bytes(self._held)
+            self._held = bytearray()
+        try:
+            at = self._read(data, heard)
+        except _Wrong as wrong:
+            self.ended = True
+            self._form = None
+            self._fields = []
+            heard.append(Fault(str(wrong)))
+            return heard
+        if at < len(data):
+            self._held += data[at:] if at else data
+        return heard
+
+    def _read(self, data: bytes, heard: list[Heard]) -> int:
+        """Read from the front as far as it goes; where the unread begins."""
+        at = 0
+        while True:
+            if self._form is not None:
+                end = self._blob_end(data, at)
+                if end < 0:
+                    return at
+                body = data[at : at + self._blob_bytes]
+                heard.append(self._form.word(*self._fields, body))
+                self._form = None
+                at = end
+            # One byte more than a line and its return may have: where no end is found so far, none can come.
+            end = data.find(b"\n", at, at + MAX_LINE_BYTES + 2)
+            if end < 0:
+                self._refuse_long_line(data, at)
+                self._wanted = 0
+                return at
+            stop = end - 1 if end > at and data[end - 1] == _RETURN else end
+            if stop - at > MAX_LINE_BYTES:
+                raise _Wrong(f"a line is longer than {MAX_LINE_BYTES} bytes")
+            self._read_line(data[at:stop], heard)
+            at = end + 1
+
+    def _refuse_long_line(self, data: bytes, at: int) -> None:
+        """A line that has no end yet may be a full one, and the return before its end."""
+        there = len(data) - at
+        if there > MAX_LINE_BYTES + 1 or (there == MAX_LINE_BYTES + 1 and data[-1] != _RETURN):
+            raise _Wrong(f"a line is longer than {MAX_LINE_BYTES} bytes")
+
+    def _blob_end(self, data: bytes, at: int) -> int:
+        """Where the blob and its end of line are over; -1: not all of it is here."""
+        end = at + self._blob_bytes
+        there = len(data)
+        if there > end and data[end] == _NEWLINE:
+            return end + 1
+        if there > end and data[end] != _RETURN:
+            raise _Wrong("a blob is not followed by its end of line")
+        if there > end + 1:
+            if data[end + 1] != _NEWLINE:
+                raise _Wrong("a blob is not followed by its end of line")
+            return end + 2
+        self._wanted = self._blob_bytes + 1
+        return -1
+
+    def _read_line(self, line: bytes, heard: list[Heard]) -> None:
+        """A whole line: a word, or the head of one that has a blob."""
+        command, *parts = line.split(b" ")
+        form = self._forms.get(command)
+        if form is None:
+            if self._at_helen:
+                raise _Wrong(f"unknown command {_quoted(command)}")
+            heard.append(messages.Strange(_text(line)))
+            return
+        parameters = form.parameters
+        if parameters == _ONLY_REST:
+            heard.append(form.word(_text(line[len(command) + 1 :])))
+            return
+        has_blob = form.max_blob_bytes != NO_BLOB
+        if len(parts) != len(parameters) + has_blob:
+            raise _Wrong(f"{command.decode()} has {len(parts)} parameters, not {len(parameters) + has_blob}")
+        fields = [
+            _number(part) if kind is INT else _string(part) for kind, part in zip(parameters, parts, strict=False)
+        ]
+        if not has_blob:
+            heard.append(form.word(*fields))
+            return
+        length = _number(parts[-1])
+        if length > form.max_blob_bytes:
+            raise _Wrong(f"a blob of {length} bytes is longer than {form.max_blob_bytes}")
+        self._form = form
+        self._fields = fields
+        self._blob_bytes = length
+
+
+def _number(text: bytes) -> int:
+    """An `<int>`: nothing but ASCII digits, the shortest way to write it, and an int32."""
+    if text.isdigit() and len(text) <= MAX_INT_DIGITS and (text[0] != _ZERO or len(text) == 1):
+        number = int(text)
+        if number <= MAX_INT:
+            return number
+    raise _Wrong(f"bad number {_quoted(text)}")
+
+
+def _string(text: bytes) -> str:
+    """A `<string>`: not empty."""
+    if not text:
+        raise _Wrong("a parameter is empty")
+    return _text(text)
+
+
+def _text(text: bytes) -> str:
+    """UTF-8, and nothing but."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise _Wrong(f"invalid UTF-8 in {_quoted(text)}") from None
+
+
+def _quoted(text: bytes) -> str:
+    """Foreign bytes, fit for a log: short, and printable ASCII."""
+    more = "…" if len(text) > MAX_QUOTED_BYTES else ""
+    return repr(text[:MAX_QUOTED_BYTES])[1:] + more
+
+
+_HEARD_BY_HELEN: Final = {form.command: form for form in (*FORMS_TO_HELEN, *FORMS_OF_BOTH)}
+_HEARD_BY_AGENT: Final = {form.command: form for form in (*FORMS_TO_AGENT, *FORMS_OF_BOTH)}

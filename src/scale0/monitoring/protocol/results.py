@@ -1,0 +1,139 @@
+"""What a check found: the JSON of `result` and `report`, as a value.
+
+Lives here: `Finding`, how it is written, and how a foreign one is read. Never here: what follows from it. Invariant:
+whatever bytes an agent sends make a Finding; what is no result by our convention is `unknown`, and says why.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from scale0.history.events.columns import Metric
+
+State = Literal["ok", "warning", "critical", "unknown"]
+OK: Final[State] = "ok"
+WARNING: Final[State] = "warning"
+CRITICAL: Final[State] = "critical"
+UNKNOWN: Final[State] = "unknown"
+
+SEVERITY: Final[dict[str, int]] = {"ok": 0, "warning": 1, "unknown": 2, "critical": 3}
+"""How states compare where the worst of several is wanted."""
+
+MAX_MESSAGE_CHARS: Final = 4_000
+"""Of a result's message; what is longer is cut."""
+MAX_METRICS: Final = 500
+"""Of one result; the rest is dropped."""
+MAX_METRIC_NAME_CHARS: Final = 128
+MAX_UNIT_CHARS: Final = 32
+"""Of a metric's unit; what is longer is cut."""
+
+
+class Finding(msgspec.Struct, frozen=True, gc=False):
+    """A check's answer. Times: `started` is wall time at the agent, `seconds` how long it took."""
+
+    state: State
+    message: str = ""
+    metrics: tuple[Metric, ...] = ()
+    started: float | None = None
+    seconds: float | None = None
+
+
+class _Number(msgspec.Struct, frozen=True, gc=False):
+    """A metric as it travels."""
+
+    name: str
+    value: float
+    unit: str | None = None
+    warn: float | None = None
+    crit: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+
+class _Wire(msgspec.Struct, frozen=True, gc=False):
+    """A result as it travels; unknown keys are ignored."""
+
+    state: State
+    message: str = ""
+    metrics: Annotated[list[_Number], msgspec.Meta(max_length=100_000)] = []
+    started: float | None = None
+    seconds: float | None = None
+    spool: str | None = None
+    n: int | None = None
+    age: float | None = None
+    sent: float | None = None
+    labels: dict[str, str] | None = None
+    checks: list[str] | None = None
+
+
+class Reported(msgspec.Struct, frozen=True, gc=False):
+    """A finding and where in which spool it was; blank and 0: it was in none."""
+
+    finding: Finding
+    spool: str = ""
+    n: int = 0
+    age: float | None = None
+    """Seconds from the check's end to the sending, by a clock that does not jump; None: not known."""
+    sent: float | None = None
+    """The agent's wall clock when it was sent."""
+    labels: dict[str, str] | None = None
+    """Of an agent's report about itself (AGENT_REPORT)."""
+    checks: tuple[str, ...] = ()
+    """Of the same: the names of the checks that it can run."""
+
+
+AGENT_REPORT: Final = "equus.agent"
+"""The name of the report that an agent makes about itself each time it is accepted: labels, checks."""
+
+_decode: Final = msgspec.json.Decoder(_Wire).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def read_result(body: bytes) -> Reported:
+    """What an agent's blob says; anything that is no result by convention is `unknown` with the reason."""
+    try:
+        wire = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Reported(Finding(UNKNOWN, f"the agent's result is not one that we understand: {error}"))
+    metrics = tuple(
+        Metric(one.name, one.value, one.unit and one.unit[:MAX_UNIT_CHARS], one.warn, one.crit, one.min, one.max)
+        for one in wire.metrics[:MAX_METRICS]
+        if 0 < len(one.name) <= MAX_METRIC_NAME_CHARS
+    )
+    finding = Finding(wire.state, wire.message[:MAX_MESSAGE_CHARS], metrics, wire.started, wire.seconds)
+    return Reported(
+        finding,
+        wire.spool or "",
+        wire.n if wire.spool and wire.n is not None and 0 < wire.n < 2**63 else 0,
+        wire.age,
+        wire.sent,
+        wire.labels,
+        tuple(wire.checks or ()),
+    )
+
+
+def write_result(finding: Finding) -> bytes:
+    """The JSON of a finding; without spool and number, which a report adds."""
+    return _encode(result_object(finding))
+
+
+def result_object(finding: Finding) -> dict[str, Any]:
+    """A finding as plain values, without what it does not say."""
+    out: dict[str, Any] = {
+        "state": finding.state,
+        "message": finding.message[:MAX_MESSAGE_CHARS],
+        "metrics": [metric_object(metric) for metric in finding.metrics[:MAX_METRICS]],
+    }
+    if finding.started is not None:
+        out["started"] = finding.started
+    if finding.seconds is not None:
+        out["seconds"] = finding.seconds
+    return out
+
+
+def metric_object(metric: Metric) -> dict[str, Any]:
+    """A metric as plain values, without what it does not say."""
+    fields = zip(metric.__struct_fields__, msgspec.structs.astuple(metric), strict=True)
+    return {name: value for name, value in fields if value is not None}

@@ -1,0 +1,134 @@
+"""What the checks step over: results, removals and the carry, as rows of one shape, each counted once.
+
+Lives here: how an event of a check is read, which of two equal results counts, and in which order rows stand. Never
+here: what a row means for those after it. Invariants: whatever `data` holds, a row comes out or none, never an error;
+a carried row stands before all rows of the stretch, since it happened before its first hour.
+
+Readings: a result whose interval is missing or odd vouches for its instant alone, one with an odd timeout for its
+interval; without a `max_attempts` of at least 1 a problem is hard at once; a state that is none of the four is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from scale0.config.monitoring import MAX_INTERVAL
+from scale0.monitoring.protocol.results import CRITICAL, OK, UNKNOWN, WARNING
+from scale0.pipeline.aggregations.checks_order import ORDER
+from scale0.pipeline.data_file import fields
+from scale0.pipeline.tables import event_id
+from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, part_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ANSWERED: Final = "check.answered"
+REMOVED_KIND: Final = "check.removed"
+
+CARRIED: Final = 0
+RESULT: Final = 1
+REMOVED: Final = 2
+"""What a row is, in column `what`."""
+
+STATES: Final = (OK, WARNING, CRITICAL, UNKNOWN)
+"""A state is its place here while it is reckoned with."""
+OK_CODE: Final = STATES.index(OK)
+WARNING_CODE: Final = STATES.index(WARNING)
+UNKNOWN_CODE: Final = STATES.index(UNKNOWN)
+
+MAX_VOUCH_SECONDS: Final = MAX_INTERVAL
+"""An interval or a timeout beyond what a definition may say is odd."""
+
+_DATA: Final = fields(("scheduled", "boolean"), ("interval", "double"), ("timeout", "double"), ("max_attempts", "int"))
+_SHAPE: Final = (
+    *("agent", "check", "at_us", "source", "boot", "seq", "what", "state", "vouched_us", "max_attempts"),
+    *("id", "changes", "known", "attempt", "hard_problem", "flapping"),
+)
+"""`vouched_us` is the end of vouching. From `id` on: of a carried row only, what is known at its result."""
+
+
+def code_of(state: Column) -> Column:
+    """A state's place in STATES; unknown of anything else."""
+    chain = f.when(state == STATES[0], 0)
+    for code, name in enumerate(STATES[1:], 1):
+        chain = chain.when(state == name, code)
+    return chain.otherwise(UNKNOWN_CODE)
+
+
+def name_of(code: Column) -> Column:
+    """The state at a place in STATES; null of null. (`element_at` was seen to give the last one there.)"""
+    chain = f.when(code == 0, STATES[0])
+    for place, name in enumerate(STATES[1:], 1):
+        chain = chain.when(code == place, name)
+    return chain
+
+
+def each_once(events: DataFrame, carry: DataFrame | None) -> DataFrame:
+    """Every row of the checks, in `_SHAPE`, all of an agent in one partition.
+
+    Two Helens may record one result: of those with one `ref` of an agent in one hour, the first counts.
+    """
+    rows = _events(events)
+    if carry is not None:
+        rows = rows.unionByName(_carried(carry))
+    rows = rows.repartition("agent").withColumn("hour", part_column(f.col("at_us"), HOUR_US))
+    # The hash decides nearly every comparison of the sort; the other columns make it exact.
+    same = Window.partitionBy(f.xxhash64("agent", "ref", "hour"), "agent", "ref", "hour").orderBy(*ORDER)
+    return rows.withColumn("nth", f.row_number().over(same)).where(f.col("nth") == 1).select(*_SHAPE)
+
+
+def _events(events: DataFrame) -> DataFrame:
+    """The scheduled results and the removals."""
+    at_us, result = f.unix_micros("at"), f.col("what") == RESULT
+    wanted = f.col("kind").isin(ANSWERED, REMOVED_KIND) & (f.col("identity") != "") & (f.col("service") != "")
+    rows = events.where(wanted).select(
+        f.col("identity").alias("agent"),
+        f.col("service").alias("check"),
+        at_us.alias("at_us"),
+        *("source", "boot", "seq", "state", "ref"),
+        f.when(f.col("kind") == ANSWERED, RESULT).otherwise(REMOVED).alias("what"),
+        # A generator, so that the text is read once: a plain column would be read by the filter and again.
+        f.inline(f.array(f.from_json("data", _DATA))),
+    )
+    return rows.where(~result | f.col("scheduled")).select(
+        *("agent", "check", "at_us", "source", "boot", "seq", "what"),
+        f.when(result, code_of(f.col("state"))).alias("state"),
+        f.when(result, f.col("at_us") + _vouched_us()).alias("vouched_us"),
+        f.when(f.col("max_attempts") >= 1, f.col("max_attempts")).otherwise(1).alias("max_attempts"),
+        f.coalesce(f.when(result & (f.col("ref") != ""), f.col("ref")), _unique(event_id())).alias("ref"),
+        f.lit(None).cast("string").alias("id"),
+        f.lit(None).cast("bigint").alias("changes"),
+        *(f.lit(None).cast("int").alias(name) for name in ("known", "attempt")),
+        *(f.lit(None).cast("boolean").alias(name) for name in ("hard_problem", "flapping")),
+    )
+
+
+def _vouched_us() -> Column:
+    """How long a result vouches. NaN is larger than any bound."""
+    interval, timeout = f.col("interval"), f.col("timeout")
+    wait = f.when(timeout.between(0, MAX_VOUCH_SECONDS), timeout).otherwise(f.lit(0.0))
+    seconds = f.when(interval.between(0, MAX_VOUCH_SECONDS), interval + wait).otherwise(f.lit(0.0))
+    return f.rint(seconds * SECOND_US).cast("bigint")
+
+
+def _carried(carry: DataFrame) -> DataFrame:
+    """The last result of every live check."""
+    return carry.where(f.col("downtime").isNull()).select(
+        *("agent", "check", "at_us"),
+        f.lit(None).cast("string").alias("source"),
+        *(f.lit(None).cast("bigint").alias(name) for name in ("boot", "seq")),
+        f.lit(CARRIED).alias("what"),
+        code_of(f.col("state")).alias("state"),
+        f.col("vouched_us"),
+        f.lit(1).alias("max_attempts"),
+        _unique(f.col("check")).alias("ref"),
+        *("id", f.col("changes").cast("bigint").alias("changes"), "known", "attempt", "hard_problem", "flapping"),
+    )
+
+
+def _unique(text: Column) -> Column:
+    """What stands for a missing `ref`: no Helen writes such a one."""
+    return f.concat(f.lit("\0"), text)

@@ -1,0 +1,73 @@
+"""What a check needs to go on in the next hour: one row per live check and per open downtime, at every hour's end.
+
+Lives here: the shape of the carry, and the hours for which a row is taken. Never here: how it is read again
+(`checks_rows`, `checks_downtimes`). Invariants: a row is bounded and normalised, and names no start of a run, so that a
+late result is forgotten as soon as its traces are: after the next result for the id, after 20 for the changes.
+
+Readings: a check stays live until it is removed, however long it was silent: it costs a row per hour. A removed one is
+dropped at the end of its hour.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from scale0.pipeline.aggregations.checks_rows import REMOVED, name_of
+from scale0.pipeline.data_file import Slab, fields
+from scale0.pipeline.time_ranges import HOUR_US, part_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from scale0.pipeline.time_ranges import Stretch
+
+CARRY: Final = Slab(
+    "carry.checks",
+    "",
+    "hour",
+    fields(
+        ("agent", "string"),
+        ("check", "string"),
+        ("downtime", "string"),
+        ("id", "string"),
+        ("at_us", "bigint"),
+        ("vouched_us", "bigint"),
+        ("state", "string"),
+        ("changes", "int"),
+        ("known", "int"),
+        ("attempt", "int"),
+        ("hard_problem", "boolean"),
+        ("flapping", "boolean"),
+        ("ends_us", "bigint"),
+    ),
+    key="agent",
+)
+"""`downtime` is null: a check's last result, and what is known there. Otherwise the id of an open downtime of the check
+(blank: of all checks of the agent), its start, and when it is to end (null: when it is ended)."""
+
+
+def hours_between(after: Column, last: Column) -> Column:
+    """One row for each hour of (after, last]; none if there is none. Both are numbers of hours."""
+    none = f.array().cast("array<int>")
+    return f.explode(f.when(after < last, f.sequence(after + 1, last)).otherwise(none))
+
+
+def checks_carried(kept: DataFrame, stretch: Stretch) -> DataFrame:
+    """The live checks at the start of each hour."""
+    after = f.greatest(part_column(f.col("at_us"), HOUR_US), f.lit(stretch.first))
+    last = f.least(part_column(f.col("until_us"), HOUR_US), f.lit(stretch.last_carry))
+    return kept.where(f.col("what") != REMOVED).select(
+        *("agent", "check"),
+        f.lit(None).cast("string").alias("downtime"),
+        *("id", "at_us", "vouched_us"),
+        name_of(f.col("state")).alias("state"),
+        f.col("changes_now").cast("int").alias("changes"),
+        f.col("known_now").alias("known"),
+        f.col("attempt_now").alias("attempt"),
+        f.col("problem").alias("hard_problem"),
+        f.col("flaps").alias("flapping"),
+        f.lit(None).cast("bigint").alias("ends_us"),
+        hours_between(after, last).alias("part"),
+    )

@@ -1,0 +1,65 @@
+"""Heartbeats by the hour: `beats`, from `client.seen`.
+
+Lives here: the longest gap and the number of heartbeats of every client and hour. Never here: whether a client was
+alive (`families/world.py`). Invariant: whole numbers are summed and maxima taken, so the order of rows does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.time_ranges import HOUR_US, part_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.time_ranges import Stretch
+
+KIND: Final = "client.seen"
+
+MAX_GAP_SECONDS: Final = 1e9
+"""Thirty years: a longer gap is no measurement."""
+
+BEATS: Final = Slab(
+    name="beats",
+    table="",
+    period="hour",
+    schema=fields(("identity", "string"), ("gap_seconds", "double"), ("heartbeats", "bigint")),
+    key="identity",
+)
+"""`gap_seconds` is null where no event of the hour told a gap."""
+
+
+class Beats:
+    """The family without memory that makes `beats`."""
+
+    name: Final = "beats"
+    reads: Final = ("events",)
+    kinds: Final = frozenset({KIND})
+    columns: Final = ("at", "kind", "identity", "code", "seconds")
+    key: Final = "identity"
+    slabs: Final = (BEATS,)
+    carry: Final = None
+
+    def step(
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        """Every hour from its own rows alone."""
+        seen = rows["events"].where((f.col("kind") == KIND) & f.col("identity").isNotNull())
+        told = f.when(f.col("seconds").between(0.0, MAX_GAP_SECONDS), f.col("seconds"))
+        hours = (
+            seen.select("identity", part_column(f.unix_micros("at"), HOUR_US).alias(PART), told.alias("gap"), "code")
+            .groupBy("identity", PART)
+            .agg(f.max("gap").alias("gap_seconds"), f.sum(f.greatest("code", f.lit(0))).alias("heartbeats"))
+        )
+        return {
+            BEATS.name: hours.select(
+                "identity", "gap_seconds", f.coalesce("heartbeats", f.lit(0)).alias("heartbeats"), PART
+            )
+        }

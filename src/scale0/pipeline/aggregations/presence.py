@@ -1,0 +1,95 @@
+"""The world: brokers, clients, agents and services, from what sources recorded and when they were heard.
+
+Lives here: the family, which joins its rooms. Never here: how any of them computes. Invariants: those of `family.py`.
+
+A step goes from proof to verdict: pulses say when a source watched (`world_watching`), that and clients' events make
+sessions (`world_sessions`), these and the brokers' own events make boundaries (`world_boundaries`, `world_brokers`,
+`world_downtimes`), boundaries make states (`world_subjects`), and states are cut at the hours (`world_timeline`).
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from scale0.pipeline.aggregations import presence_brokers, presence_clients, presence_downtimes
+from scale0.pipeline.aggregations.presence_boundaries import of_carried, of_clients, of_services
+from scale0.pipeline.aggregations.presence_brokers import of_gaps, of_said, stops
+from scale0.pipeline.aggregations.presence_clients import deaths, said
+from scale0.pipeline.aggregations.presence_downtimes import downtimes, downtimes_kept, of_downtimes
+from scale0.pipeline.aggregations.presence_sessions import (
+    SESSIONS,
+    SESSIONS_OPEN,
+    segments,
+    sessions,
+    sessions_kept,
+    sessions_open,
+)
+from scale0.pipeline.aggregations.presence_source_hours import SOURCE_HOURS, source_hours
+from scale0.pipeline.aggregations.presence_sources import boots, chain, sight, tails
+from scale0.pipeline.aggregations.presence_state import CARRY, empty
+from scale0.pipeline.aggregations.presence_subjects import states, states_kept
+from scale0.pipeline.aggregations.presence_timeline import NODE_SLOTS, TIMELINE_WORLD, node_slots, timeline
+from scale0.pipeline.caching import cut
+from scale0.pipeline.time_ranges import DAY_US
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from scale0.pipeline.data_file import Slab
+    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.time_ranges import Stretch
+
+EVENTS: Final = "events"
+PULSES: Final = "pulses"
+
+
+class World(NamedTuple):
+    """The family of all that is known by being heard."""
+
+    name: str = "world"
+    reads: tuple[str, ...] = (EVENTS, PULSES)
+    kinds: frozenset[str] = frozenset(
+        (*presence_brokers.KINDS, *presence_clients.SESSION_KINDS, presence_clients.SEEN, *presence_downtimes.KINDS)
+    )
+    columns: tuple[str, ...] = ("source", "boot", "seq", "time", "at", "kind", "identity", "service", "ref", "data")
+    key: str = ""
+    slabs: tuple[Slab, ...] = (TIMELINE_WORLD, SESSIONS, SESSIONS_OPEN, NODE_SLOTS, SOURCE_HOURS)
+    carry: Slab | None = CARRY
+
+    def step(
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        """See `Family.step`."""
+        events, pulses = rows[EVENTS], rows[PULSES]
+        before = empty(events.sparkSession) if carry is None else carry
+        seen, absent_us = sight(stretch, parameters), parameters.absent_days * DAY_US
+        links = cut(chain(pulses, stops(events), before, seen))
+        lives = boots(links)
+        parts = cut(segments(said(events, before, lives, stretch.from_us), lives))
+        planned = downtimes(events, before)
+        boundaries = [
+            of_carried(before, stretch, absent_us),
+            of_clients(parts, stretch),
+            of_services(parts, stretch, absent_us),
+            of_gaps(links, seen),
+            of_said(events, seen),
+            of_downtimes(planned, stretch),
+        ]
+        stand = cut(states(boundaries, stretch, absent_us))
+        carries = [
+            tails(links, stretch),
+            sessions_kept(parts, deaths(events, before), stretch),
+            downtimes_kept(planned, stretch),
+            states_kept(stand, stretch),
+        ]
+        return {
+            TIMELINE_WORLD.name: timeline(stand, stretch),
+            SESSIONS.name: sessions(parts, stretch),
+            SESSIONS_OPEN.name: sessions_open(parts, stretch),
+            NODE_SLOTS.name: node_slots(stand, stretch),
+            SOURCE_HOURS.name: source_hours(links, pulses, stretch),
+            CARRY.name: reduce(lambda one, other: one.unionByName(other), carries),
+        }

@@ -1,0 +1,163 @@
+"""Boundaries: the instants at which something about a subject of the timeline changes.
+
+Lives here: the shape that clients, agents, services and brokers share, and those of clients and services. Never here:
+what the changes add up to (`world_subjects`). Invariants: a boundary says only what is new; what was before the stretch
+stands one microsecond before it, so that nothing in the stretch is mistaken for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from scale0.pipeline.aggregations.presence_clients import AGENT as AGENT_ROLE
+from scale0.pipeline.aggregations.presence_clients import BACKEND, FRONTEND
+from scale0.pipeline.aggregations.presence_clients import LEFT as GONE
+from scale0.pipeline.aggregations.presence_sessions import BROKER_LOST, NO_SESSION, ended
+from scale0.pipeline.aggregations.presence_state import DOUBT, LIVE, SUBJECT, sort_of
+from scale0.pipeline.data_file import fields
+from scale0.pipeline.tables import AGENT, BROKER, CLIENT, SERVICE, event_id
+from scale0.pipeline.time_ranges import Stretch
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+END: Final = "struct<us:bigint,source:string,boot:bigint,seq:bigint,reason:string,id:string>"
+"""An end of a session: when, by which event, why; `id` is the evidence."""
+
+BOUNDARY: Final = fields(
+    ("subject_kind", "string"),
+    ("subject", "string"),
+    ("at_us", "bigint"),
+    ("source", "string"),
+    ("boot", "bigint"),
+    ("seq", "bigint"),
+    ("rank", "int"),
+    ("live", "int"),
+    ("doubt", "int"),
+    ("down", "int"),
+    ("slots", "bigint"),
+    ("start_id", "string"),
+    ("end_id", "string"),
+    ("down_id", "string"),
+    ("end", END),
+    ("over", END),
+    ("ended_us", "bigint"),
+    ("watch", "struct<class:string,reason:string,heard_us:bigint>"),
+    ("peer", "struct<lost:boolean,us:bigint,id:string>"),
+    ("known", "boolean"),
+    ("carried", "struct<evidence:string,down_evidence:string>"),
+)
+"""Ordered by (at_us, source, boot, seq, rank, end_id). `live`, `doubt`, `down` (planned downtimes) and `slots` are
+differences; the rest is null unless it is new. `start_id`: what made it live. `end_id`: what took that. `end`, `over`:
+a client's session ended, the doubt about an end is over. `ended_us`: a service lost a backend. `watch`, `peer` and
+`known`: of brokers."""
+
+_COUNTS: Final = ("rank", "live", "doubt", "down", "slots")
+
+
+def shaped(**cells: Column) -> Column:
+    """One boundary as a struct: what is not named is nothing new."""
+
+    def cell(column: t.StructField) -> Column:
+        empty = f.lit(0) if column.name in _COUNTS else f.lit(None)
+        return cells.get(column.name, empty).cast(column.dataType).alias(column.name)
+
+    return f.struct(*(cell(column) for column in BOUNDARY))
+
+
+def listed(rows: DataFrame, *boundaries: Column, stretch: Stretch) -> DataFrame:
+    """The boundaries of every row that lie in the stretch, or before it."""
+    out = rows.select(f.explode(f.array_compact(f.array(*boundaries))).alias("b")).select("b.*")
+    return out.where(ended(f.col("at_us"), stretch))
+
+
+def clipped(us: Column, stretch: Stretch) -> Column:
+    """What was before the stretch, just before it."""
+    return f.greatest(us, f.lit(stretch.from_us - 1))
+
+
+def of_clients(segments: DataFrame, stretch: Stretch) -> DataFrame:
+    """Of clients and agents; a frontend is no subject."""
+    rows = segments.where(f.col("role") != FRONTEND).withColumns(
+        {
+            "subject_kind": f.when(f.col("role") == AGENT_ROLE, f.lit(AGENT)).otherwise(f.lit(CLIENT)),
+            "slots": f.when(f.col("role") == BACKEND, f.col("slots")).otherwise(f.lit(0)),
+        }
+    )
+    who = {name: f.col(name) for name in ("subject_kind", "source", "boot")} | {"subject": f.col("identity")}
+    seq = f.col("end_seq")
+    end_id = event_id("source", "boot", "end_seq")
+    by = (f.col("to_us").alias("us"), f.col("source"), f.col("boot"), seq.alias("seq"))
+    ends = f.when(f.col("reason").isNotNull(), f.struct(*by, f.col("reason"), end_id.alias("id")))
+    over = f.struct(*by, f.col("over_reason").alias("reason"), f.col("over_id").alias("id"))
+    begun = f.when(f.col("from_us") == f.col("joined_us"), f.col("id"))
+    at = {"from": clipped(f.col("from_us"), stretch), "to": f.col("to_us"), "over": f.col("over_us")}
+    plus = shaped(**who, at_us=at["from"], seq=f.col("from_seq"), live=f.lit(1), slots=f.col("slots"), start_id=begun)
+    # A join that replaces a session, and is the source's last word, ends two at once: its own is the latest.
+    late = f.col("reason").isin(BROKER_LOST, "lost").cast("int")
+    minus = shaped(**who, at_us=at["to"], seq=seq, rank=late, live=f.lit(-1), slots=-f.col("slots"), end=ends)
+    resolved = shaped(**who, at_us=at["over"], seq=seq, over=over)
+    real = ~f.col("kind").isin(*NO_SESSION)
+    return listed(
+        rows,
+        f.when(real, plus),
+        f.when(real & f.col("to_us").isNotNull(), minus),
+        f.when(f.col("kind") == GONE, shaped(**who, at_us=at["to"], seq=seq, end=ends)),
+        f.when(f.col("over_us") >= stretch.from_us, resolved),
+        stretch=stretch,
+    )
+
+
+def of_services(segments: DataFrame, stretch: Stretch, absent_us: int) -> DataFrame:
+    """Of what backends offer; a doubt is of all that a lost session offered."""
+    rows = segments.where(f.col("role") == BACKEND).withColumn("subject", f.explode("services"))
+    who = {"subject_kind": f.lit(SERVICE)} | {name: f.col(name) for name in ("subject", "source", "boot")}
+    seq = f.col("end_seq")
+    end_id = event_id("source", "boot", "end_seq")
+    lost = f.coalesce(f.col("reason") == BROKER_LOST, f.lit(False)).cast("int")
+    offered = f.when(f.col("kind") != LIVE, event_id("source", "boot", "from_seq"))
+    plus = shaped(
+        **who, at_us=clipped(f.col("from_us"), stretch), seq=f.col("from_seq"), live=f.lit(1), start_id=offered
+    )
+    minus = shaped(
+        **who, at_us=f.col("to_us"), seq=seq, live=f.lit(-1), doubt=lost, end_id=end_id, ended_us=f.col("to_us")
+    )
+    doubted = shaped(**who, at_us=f.lit(stretch.from_us - 1), seq=seq, doubt=f.lit(1))
+    resolved = shaped(**who, at_us=f.col("over_us"), seq=seq, rank=f.lit(1), doubt=f.lit(-1), end_id=f.col("over_id"))
+    expired = shaped(**who, at_us=f.col("to_us") + absent_us, seq=seq)
+    real = ~f.col("kind").isin(*NO_SESSION)
+    still = (f.col("kind") == DOUBT) & f.coalesce(f.col("over_us") >= stretch.from_us, f.lit(True))
+    return listed(
+        rows,
+        f.when(real, plus).when(still, doubted),
+        f.when(real & f.col("to_us").isNotNull(), minus),
+        f.when(f.col("over_us") >= stretch.from_us, resolved),
+        f.when(real & f.col("to_us").isNotNull(), expired),
+        stretch=stretch,
+    )
+
+
+def of_carried(carry: DataFrame, stretch: Stretch, absent_us: int) -> DataFrame:
+    """How subjects stood when the stretch began; a service that nobody offers will be absent some day."""
+    columns = ("subject_kind", "identity", "source", "boot", "seq", "last_us", "reason", "evidence", "down_evidence")
+    rows = sort_of(carry, SUBJECT, *columns, "peer_us", "peer")
+    who = {"subject_kind": f.col("subject_kind"), "subject": f.col("identity")}
+    kind = f.col("subject_kind")
+    end = f.struct(f.col("last_us").alias("us"), "source", "boot", "seq", "reason", f.col("evidence").alias("id"))
+    lost = f.struct(f.lit(True).alias("lost"), f.col("peer_us").alias("us"), f.col("peer").alias("id"))
+    before = shaped(
+        **who,
+        at_us=f.lit(stretch.from_us - 1),
+        rank=f.lit(-1),
+        end=f.when(kind.isin(CLIENT, AGENT) & f.col("last_us").isNotNull(), end),
+        ended_us=f.when(kind == SERVICE, f.col("last_us")),
+        end_id=f.when(kind == SERVICE, f.col("evidence")),
+        peer=f.when(f.col("peer").isNotNull(), lost),
+        known=f.when(kind == BROKER, f.lit(True)),
+        carried=f.struct("evidence", "down_evidence"),
+    )
+    expired = shaped(**who, at_us=f.col("last_us") + absent_us)
+    return listed(rows, before, f.when((kind == SERVICE) & f.col("last_us").isNotNull(), expired), stretch=stretch)

@@ -1,0 +1,244 @@
+"""Sessions: when a client's presence at a source began and ended, and what it offered meanwhile.
+
+Lives here: segments, the pieces of sessions between two changes of what they offer, and the tables of sessions. Never
+here: what a client without a session is (`world_subjects`). Invariants: a session belongs to one boot and ends at the
+latest with it; it never ends before it begins; what was recorded before a death in the same boot is not after it.
+
+A source that is heard again in the same boot asks nobody to join again: the first heartbeats or the first change of a
+client whose session ended with the silence begin another one, with the id of that event. Two boots of one source that
+run at one time are kept apart; but once another boot began, nobody of a boot that fell silent is waited for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from scale0.pipeline.aggregations.presence_clients import CHANGED, JOINED, LEFT, LOST, REPLACED, SEEN, STILLBORN
+from scale0.pipeline.aggregations.presence_state import DEATH, DOUBT, LIVE, kept, starts_within
+from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.tables import event_id
+from scale0.pipeline.time_ranges import HOUR_US, OPEN_PART, Stretch, part_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+BROKER_LOST: Final = "broker_lost"
+OPEN: Final = "open"
+RESTARTED: Final = "restarted"
+"""A doubt ended because its source began again, without the client."""
+UNHEARD: Final = "unheard"
+"""A doubt ended because its source was heard again in the same boot, and not yet the client."""
+REASONS: Final = {LEFT: "left", LOST: "lost", REPLACED: "replaced", JOINED: "replaced", STILLBORN: "replaced"}
+
+_SCHEMA: Final = fields(
+    ("identity", "string"),
+    ("id", "string"),
+    ("joined", "timestamp"),
+    ("left", "timestamp"),
+    ("reason", "string"),
+    ("broker", "string"),
+    ("role", "string"),
+    ("services", "array<string>"),
+    ("slots", "bigint"),
+)
+SESSIONS: Final = Slab("sessions", "sessions", "hour", _SCHEMA)
+SESSIONS_OPEN: Final = Slab("sessions.open", "sessions", "open", _SCHEMA)
+
+SEGMENT: Final = (
+    "identity",
+    "role",
+    "source",
+    "boot",
+    "kind",
+    "id",
+    "joined_us",
+    "from_us",
+    "from_seq",
+    "to_us",
+    "reason",
+    "end_seq",
+    "services",
+    "slots",
+    "over_us",
+    "over_reason",
+    "over_id",
+    "sign_us",
+    "begin_us",
+    "spent",
+)
+"""[from_us, to_us) with an offer that the event from_seq made; to_us null: it goes on. `reason` null: so does its
+session; end_seq is of the event that ended it. A session that ended BROKER_LOST is in doubt over [to_us, over_us),
+until its source is heard again, and then over for `over_reason`; it may go on until the client's next sign, or until
+another boot begins. Kinds of NO_SESSION have no from_us: such a session of an earlier stretch, and a client.left of
+somebody who had no session."""
+NO_SESSION: Final = (DOUBT, LEFT)
+
+
+def _order() -> WindowSpec:
+    return Window.partitionBy("identity", "role", "source", "boot").orderBy("at_us", "seq")
+
+
+def _so_far() -> WindowSpec:
+    return _order().rowsBetween(Window.unboundedPreceding, 0)
+
+
+def segments(said: DataFrame, boots: DataFrame) -> DataFrame:
+    """From what was said about clients, and the breaks of their sources' boots."""
+    rows = said.join(f.broadcast(boots), on=["source", "boot"], how="left").repartition("identity")
+    return _segments(_effective(_born(rows)))
+
+
+def _born(rows: DataFrame) -> DataFrame:
+    """Without what was recorded before a death and happened, by the clock, after it; and with `watch`.
+
+    `watch` counts the silences before a row: no session goes from one watch to the next.
+    """
+    marked = f.max("mark").over(_order().rowsBetween(Window.unboundedPreceding, -1))
+    dead = f.col("kind").isin(JOINED, CHANGED, SEEN) & f.coalesce(f.col("seq") < marked, f.lit(False))
+    past = f.size(f.filter("breaks", lambda one: one["us"] < f.col("at_us")))
+    carried = f.col("kind").isin(LIVE, DOUBT)
+    rows = rows.withColumns(
+        {"dead": dead, "watch": f.when(carried | f.col("breaks").isNull(), f.lit(0)).otherwise(past)}
+    )
+    rows = rows.where(~(f.col("dead") & f.col("kind").isin(CHANGED, SEEN)) & (f.col("kind") != DEATH))
+    return rows.withColumn("kind", f.when(f.col("dead"), f.lit(STILLBORN)).otherwise(f.col("kind")))
+
+
+def _effective(rows: DataFrame) -> DataFrame:
+    """The rows that begin, change or end something, with `starts`: a session begins here."""
+    kind = f.col("kind")
+    signs = kind.isin(CHANGED, SEEN)
+    can_go_on = kind.isin(JOINED, LIVE) | ((kind == DOUBT) & f.col("spent").isNull())
+    holds = f.when(~signs, can_go_on)
+    rows = rows.withColumn("held", f.coalesce(f.last(holds, ignorenulls=True).over(_so_far()), f.lit(False)))
+    alive = f.when(signs, f.col("held")).otherwise(kind.isin(JOINED, LIVE))
+    rows = rows.withColumn("alive", alive)
+    was_alive = f.lag("alive").over(_order()) & (f.lag("watch").over(_order()) == f.col("watch"))
+    rows = rows.withColumn("was_alive", f.coalesce(was_alive, f.lit(False)))
+    rows = rows.withColumn("starts", (kind == JOINED) | (signs & f.col("alive") & ~f.col("was_alive")))
+    return rows.where(~signs | f.col("starts") | ((kind == CHANGED) & f.col("alive")))
+
+
+def _segments(rows: DataFrame) -> DataFrame:
+    own_id = event_id()
+    begins = f.col("starts") | (f.col("kind") == STILLBORN)
+    started = f.when(begins, f.struct(f.col("at_us").alias("us"), own_id.alias("id")))
+    carried = f.when(f.col("kind").isin(LIVE, DOUBT), f.struct(f.col("first_us").alias("us"), "id"))
+    rows = rows.withColumns(
+        {
+            "session": f.last(f.coalesce(started, carried), ignorenulls=True).over(_so_far()),
+            "services": f.last("services", ignorenulls=True).over(_so_far()),
+            "slots": f.last("slots", ignorenulls=True).over(_so_far()),
+            "next": f.lead(f.struct("at_us", "seq", "kind", "watch")).over(_order()),
+        }
+    )
+    farewell = (f.col("kind") == LEFT) & ~f.col("was_alive")
+    rows = rows.where(f.col("kind").isin(LIVE, DOUBT, STILLBORN, CHANGED) | f.col("starts") | farewell)
+    rows = rows.withColumns(
+        {
+            "here": f.coalesce(f.col("next.watch") == f.col("watch"), f.lit(False)),
+            "break": f.get("breaks", f.col("watch")),
+            "instant": f.col("kind").isin(STILLBORN, LEFT),
+        }
+    )
+    rows = rows.withColumns(_ends()).withColumns(_doubts())
+    told = {"id": f.col("session.id"), "joined_us": f.col("session.us"), "from_seq": f.col("seq")}
+    return rows.withColumns(told | {"sign_us": f.col("next.at_us")}).select(*SEGMENT)
+
+
+def _ends() -> dict[str, Column]:
+    """Where a segment ends, why, and by which event."""
+    kind, here = f.col("kind"), f.col("here")
+    reasons = f.create_map(*(f.lit(word) for pair in REASONS.items() for word in pair))
+    return {
+        "from_us": f.when(kind == LIVE, f.col("first_us")).when(~kind.isin(*NO_SESSION), f.col("at_us")),
+        "to_us": f.when(kind == DOUBT, f.col("last_us"))
+        .when(f.col("instant"), f.col("at_us"))
+        .when(here, f.col("next.at_us"))
+        .otherwise(f.col("break.us")),
+        "reason": f.when(kind == DOUBT, f.lit(BROKER_LOST))
+        .when(f.col("instant"), f.when(kind == LEFT, f.lit("left")).otherwise(f.lit("lost")))
+        .when(here, f.try_element_at(reasons, f.col("next.kind")))
+        .when(f.col("break").isNotNull(), f.lit(BROKER_LOST)),
+        "end_seq": f.when(kind == DOUBT, f.col("mark"))
+        .when(f.col("instant"), f.col("seq"))
+        .when(here, f.col("next.seq"))
+        .otherwise(f.col("break.seq")),
+    }
+
+
+def _doubts() -> dict[str, Column]:
+    """Until when nobody knows whether a client that went silent with its source lives; and until when it may go on."""
+    carried = f.col("kind") == DOUBT
+    again = f.when(carried, f.col("again")).otherwise(f.col("break.again"))
+    begin = f.when(carried, f.col("begin")).otherwise(f.col("break.begin"))
+    why = f.when(again["boot"] == f.col("boot"), f.lit(UNHEARD)).otherwise(f.lit(RESTARTED))
+    in_doubt = f.col("reason") == BROKER_LOST
+    return {
+        "begin_us": f.when(in_doubt, begin["us"]),
+        "over_reason": f.when(in_doubt & again.isNotNull(), why),
+        "over_id": f.when(in_doubt & again.isNotNull(), event_id("source", again["boot"], again["seq"])),
+        "over_us": f.when(in_doubt, f.coalesce("over_us", again["us"])),
+    }
+
+
+def ended(us: Column, stretch: Stretch) -> Column:
+    """Whether an instant lies in the stretch, and not after the horizon; null does not."""
+    return f.coalesce((us <= stretch.horizon_us) & (us < stretch.end * HOUR_US), f.lit(False))
+
+
+def sessions(parts: DataFrame, stretch: Stretch) -> DataFrame:
+    """Those that ended in the stretch, each in the hour of its end."""
+    over = f.col("reason").isNotNull() & ~f.col("kind").isin(*NO_SESSION) & ended(f.col("to_us"), stretch)
+    rows = parts.where(over).withColumn(PART, part_column(f.col("to_us"), HOUR_US))
+    return _table(rows, f.timestamp_micros("to_us"), f.col("reason"))
+
+
+def sessions_open(parts: DataFrame, stretch: Stretch) -> DataFrame:
+    """Those that go on at the end of the stretch."""
+    rows = parts.where(~f.col("kind").isin(*NO_SESSION) & ~ended(f.col("to_us"), stretch))
+    rows = rows.withColumn(PART, f.lit(OPEN_PART))
+    return _table(rows, f.lit(None).cast("timestamp"), f.lit(OPEN))
+
+
+def _table(rows: DataFrame, left: Column, reason: Column) -> DataFrame:
+    return rows.select(
+        PART,
+        "identity",
+        "id",
+        f.timestamp_micros("joined_us").alias("joined"),
+        left.alias("left"),
+        reason.alias("reason"),
+        f.col("source").alias("broker"),
+        "role",
+        "services",
+        "slots",
+    )
+
+
+def sessions_kept(parts: DataFrame, deaths: DataFrame, stretch: Stretch) -> DataFrame:
+    """The carry of sessions: the live ones, those in doubt, and deaths that were recorded later."""
+    key = ("identity", "role", "source", "boot")
+    live = f.explode(starts_within(stretch, f.col("from_us"), f.col("to_us"))).alias(PART)
+    session = (*key, "id", f.col("joined_us").alias("first_us"), "services", "slots")
+    lives = parts.where(~f.col("kind").isin(*NO_SESSION)).select(live, *session)
+    never = f.lit(stretch.end * HOUR_US)
+    waits = f.when(f.col("spent"), f.lit(0)).otherwise(f.coalesce(f.least("sign_us", "begin_us"), never))
+    doubts = parts.where(f.col("reason") == BROKER_LOST).withColumn(
+        PART, f.explode(starts_within(stretch, f.col("to_us"), f.greatest(waits, f.coalesce("over_us", never))))
+    )
+    start_us = f.col(PART).cast("bigint") * HOUR_US
+    doubts = doubts.select(
+        PART,
+        *session,
+        f.col("to_us").alias("last_us"),
+        f.col("end_seq").alias("seq"),
+        f.when(f.col("over_us") < start_us, f.col("over_us")).alias("opened_us"),
+        f.when(waits < start_us, f.lit(True)).alias("stopped"),
+    )
+    death = f.explode(starts_within(stretch, f.col("first_us"), f.col("last_us"))).alias(PART)
+    dead = deaths.select(death, *key, "seq", "first_us", "last_us")
+    return kept(lives, LIVE).unionByName(kept(doubts, DOUBT)).unionByName(kept(dead, DEATH))

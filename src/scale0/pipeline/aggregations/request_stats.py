@@ -1,0 +1,149 @@
+"""Request statistics by service: minutes and hours, from the sums that brokers record. No memory.
+
+Lives here: the family, its slabs, and the shape of a row. Never here: days (`derived/stat_days.py`). Invariants: a sum
+counts in the minute of its `at`, whole; percentiles are those of the merged histograms at every grain; `max` is exact.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from scale0.history.events.columns import MAX_INT
+from scale0.history.events.requests import RequestFailed, RequestSummed
+from scale0.pipeline.caching import hold
+from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.histograms import (
+    BUCKETS,
+    HISTOGRAM,
+    SHARES,
+    merged,
+    merged_many,
+    micros,
+    quantiles,
+    seconds_of,
+    total,
+)
+from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, part_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.time_ranges import Stretch
+
+EVENTS_NAME: Final = "events"
+SUMMED: Final = RequestSummed.kind
+FAILED: Final = RequestFailed.kind
+
+MAX_COUNT: Final = 1 << 40
+"""No broker answers more within ten seconds, in requests or in bytes: what says so is not counted."""
+
+_FAILED_MAP: Final = t.MapType(t.IntegerType(), t.LongType())
+
+SCHEMA: Final = fields(
+    ("service", t.StringType()),
+    ("grain", t.StringType()),
+    ("start", t.TimestampType()),
+    ("answered", t.LongType()),
+    ("failed", _FAILED_MAP),
+    *((name, t.DoubleType()) for name, _ in SHARES),
+    ("max", t.DoubleType()),
+    ("bytes", t.LongType()),
+    ("histogram", HISTOGRAM),
+)
+
+MINUTE: Final = Slab("request_stats.minute", "request_stats", "hour", SCHEMA)
+HOUR: Final = Slab("request_stats.hour", "request_stats", "hour", SCHEMA)
+
+SUMS: Final = ("answered", "bytes")
+MAXIMA: Final = ("max_us",)
+COUNTS: Final = {"histogram": BUCKETS, "failed": (-MAX_INT - 1, MAX_INT)}
+
+
+class RequestStats:
+    """The family."""
+
+    name: Final = "request_stats"
+    reads: Final = (EVENTS_NAME,)
+    kinds: Final = frozenset((SUMMED, FAILED))
+    columns: Final = ("at", "kind", "service", "code", "seconds", "histogram", "bytes", "data")
+    key: Final = ""
+    slabs: Final = (MINUTE, HOUR)
+    carry: Final = None
+
+    def step(
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        """Minutes from the events, hours from the minutes."""
+        del carry, stretch, parameters
+        minutes = hold(merged(told(rows[EVENTS_NAME]), ("service", "minute"), SUMS, MAXIMA, COUNTS))
+        hour = f.call_function("div", f.col("minute"), f.lit(HOUR_US // MINUTE_US)).cast("int")
+        hours = merged_many(minutes.withColumn("hour", hour), ("service", "hour"), SUMS, MAXIMA, COUNTS)
+        return {
+            MINUTE.name: shown(minutes, "minute", f.col("minute"), MINUTE_US, hour),
+            HOUR.name: shown(hours, "hour", f.col("hour"), HOUR_US, f.col("hour")),
+        }
+
+
+def told(events: DataFrame) -> DataFrame:
+    """The events, each as what it adds: (service, minute, answered, bytes, max_us, histogram, failed)."""
+    summed = f.col("kind") == SUMMED
+    return events.select(
+        f.coalesce("service", f.lit("")).alias("service"),
+        part_column(f.unix_micros("at"), MINUTE_US).alias("minute"),
+        f.when(summed, counted(f.col("code"))).otherwise(0).alias("answered"),
+        f.when(summed, counted(f.col("bytes"))).otherwise(0).alias("bytes"),
+        f.when(summed, micros(f.col("seconds"))).alias("max_us"),
+        f.when(summed, f.col("histogram")).alias("histogram"),
+        f.when(summed, _too_many()).otherwise(f.array(_one())).alias("failed"),
+    )
+
+
+def counted(number: Column) -> Column:
+    """A count that can be believed, bigint; otherwise none."""
+    return f.when((number >= 0) & (number <= MAX_COUNT), number.cast("bigint")).otherwise(0)
+
+
+def _one() -> Column:
+    """One failure, by its code; 0 where it has none."""
+    return f.struct(f.coalesce("code", f.lit(0)).alias("entry"), f.lit(1).cast("bigint").alias("entry_count"))
+
+
+def _too_many() -> Column:
+    """Failures that a sum counts because there were too many to record them; null where there were not."""
+    by_code = f.from_json(f.get_json_object("data", "$.failed"), "map<string,bigint>")
+    entries = f.transform(
+        f.map_entries(by_code),
+        lambda entry: f.struct(
+            f.coalesce(entry["key"].try_cast("int"), f.lit(0)).alias("entry"), entry["value"].alias("entry_count")
+        ),
+    )
+    return f.when(f.col("data").isNotNull(), entries)
+
+
+def shown(rows: DataFrame, grain: str, number: Column, part_us: int, part: Column) -> DataFrame:
+    """Merged rows as the table has them; `number` counts the grain's periods."""
+    counted_ = rows.select(
+        "*",
+        f.timestamp_micros(number.cast("bigint") * part_us).alias("start"),
+        part.cast("int").alias(PART),
+        total(f.col("histogram")).alias("total"),
+    )
+    ranked = counted_.select("*", quantiles(f.col("histogram"), f.col("total")).alias("ranks"))
+    return ranked.select(
+        "service",
+        f.lit(grain).alias("grain"),
+        "start",
+        "answered",
+        f.map_from_entries("failed").cast(_FAILED_MAP).alias("failed"),
+        *(f.col("ranks")[name].alias(name) for name, _ in SHARES),
+        seconds_of(f.col("max_us")).alias("max"),
+        "bytes",
+        "histogram",
+        PART,
+    )

@@ -1,0 +1,53 @@
+"""Dictionaries of the texts that tasks repeat: who, and what a submission says of itself.
+
+Lives here: text -> number -> text, as small frames that are joined by broadcast. Never here: a task's own texts.
+Invariant: numbers are exact, not hashes: a client that chose a name with another's hash would be taken for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window
+
+from scale0.pipeline.aggregations.tasks_events import SUBMITTED
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TEXT: Final = "text"
+NUMBER: Final = "number"
+
+
+def names(events: DataFrame, carry: DataFrame) -> DataFrame:
+    """(number, text): every client and node."""
+    return _numbered(events.select(f.col("identity").alias(TEXT)), carry.select(f.col("client").alias(TEXT)))
+
+
+def sayings(events: DataFrame, carry: DataFrame) -> DataFrame:
+    """(number, text, group, priority): the `data` of submissions; few, because clients and ids are not in it."""
+    told = events.filter(f.col("kind") == SUBMITTED).select(f.col("data").alias(TEXT))
+    rows = _numbered(told, carry.select(saying().alias(TEXT)))
+    return rows.select(NUMBER, TEXT, group_in(f.col(TEXT)).alias("group"), priority_in(f.col(TEXT)).alias("priority"))
+
+
+def saying() -> Column:
+    """What a carry's row would have said when it was submitted."""
+    return f.to_json(f.struct("group", "priority"))
+
+
+def group_in(data: Column) -> Column:
+    """The group that a submission names."""
+    return f.get_json_object(data, "$.group")
+
+
+def priority_in(data: Column) -> Column:
+    """The priority that a submission has, int; null if it is no number."""
+    return f.get_json_object(data, "$.priority").try_cast("int")
+
+
+def _numbered(*columns: DataFrame) -> DataFrame:
+    first, second = columns
+    texts = first.unionByName(second).filter(f.col(TEXT).isNotNull()).distinct()
+    return texts.select(f.row_number().over(Window.orderBy(TEXT)).alias(NUMBER), TEXT)

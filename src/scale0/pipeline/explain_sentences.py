@@ -1,0 +1,194 @@
+"""What an event says, in plain words.
+
+Lives here: a sentence for each kind, and for many events of one routine. Never here: where events come from.
+Invariants: a kind that is not known is still told; what an event says is text, and is never obeyed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.pipeline.reports.formatting import counted, duration
+
+Event = dict[str, Any]
+"""The columns of an event; `time` and `at` in microseconds."""
+
+ROUTINE: Final = frozenset({"client.seen", "request.summed", "source.alive"})
+"""Kinds that say that all goes on as before."""
+MAX_TEXT: Final = 200
+"""Of a message or reason that came from elsewhere."""
+
+
+def is_routine(event: Event, sort: str, answered: str | None) -> bool:
+    """True if it is worth no line of its own. `answered` is what the check before it said, if it is a check's story."""
+    if event["kind"] in ROUTINE:
+        return True
+    if sort == "task":
+        return False
+    if event["kind"] in ("task.completed", "task.submitted"):
+        return event["state"] in (None, "finished")
+    return bool(event["kind"] == "check.answered" and event["state"] in ("ok", answered))
+
+
+def data_of(event: Event) -> dict[str, Any]:
+    """The rest of an event; nothing, where it is no object."""
+    try:
+        found = msgspec.json.decode(event["data"] or "{}")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def words_of(event: Event, sort: str) -> str:
+    """One event, in words."""
+    room = event["kind"].partition(".")[0]
+    match room:
+        case "task":
+            return _task(event, sort)
+        case "client":
+            return _client(event)
+        case "check" | "incident" | "downtime" | "notice":
+            return _check(event)
+        case _:
+            return _other(event)
+
+
+def _task(event: Event, sort: str) -> str:
+    whose = "" if sort == "task" else f" {event['ref']} ({event['service']})"
+    attempt = f"attempt {event['attempt']}" if event["attempt"] is not None else "an attempt"
+    match event["kind"]:
+        case "task.submitted":
+            method = f" for {event['service']}" if sort == "task" else f"{whose}"
+            return f"submitted by {event['identity'] or 'somebody'}{method}{_priority(event)}"
+        case "task.attempt_ended":
+            node = f" on {event['identity']}" if event["identity"] else ""
+            return f"{attempt}{whose}{node} ended: {event['state'] or 'unknown'}{_code(event)}{_times(event)}"
+        case "task.completed":
+            after = f" after {duration(event['seconds'])}" if event["seconds"] is not None else ""
+            node = f", {attempt} on {event['identity']}" if event["identity"] and event["attempt"] else ""
+            waited = f", waited {duration(event['waited'])}" if event["waited"] is not None else ""
+            return f"{event['state'] or 'ended'}{whose}{after}{_code(event)}{node}{waited}"
+        case "task.refused":
+            return f"{attempt}{whose}: a result of {event['identity'] or 'somebody'} came too late{_code(event)}"
+        case "task.reopened":
+            return f"reopened{whose}: to be tried again"
+        case _:
+            return _other(event)
+
+
+def _client(event: Event) -> str:
+    data = data_of(event)
+    offered = data.get("services")
+    services = ", ".join(map(str, offered[:5])) if isinstance(offered, list) and offered else ""
+    what = f" as {data['role']}" if data.get("role") else ""
+    offers = f", offers {_short(services)}" if services else ""
+    slots = f" in {counted(data['slots'], 'slot')}" if services and isinstance(data.get("slots"), int) else ""
+    match event["kind"]:
+        case "client.joined":
+            return f"joined {event['source']}{what}{offers}{slots}"
+        case "client.changed":
+            return f"offers something else{what}{offers}{slots}"
+        case "client.left":
+            return f"left {event['source']} in order"
+        case "client.lost":
+            late = (event["time"] - event["at"]) / 1e6
+            return f"last sign of life; {event['source']} held it for lost {duration(late)} later"
+        case "client.replaced":
+            return f"replaced at {event['source']}: the same identity came from another connection"
+        case "client.refused":
+            return f"refused by {event['source']}{_code(event)}{_because(data)}"
+        case _:
+            return _other(event)
+
+
+def _check(event: Event) -> str:
+    data = data_of(event)
+    message = f": {_short(data['message'])}" if isinstance(data.get("message"), str) and data["message"] else ""
+    match event["kind"]:
+        case "check.answered":
+            took = f" in {duration(event['seconds'])}" if event["seconds"] is not None else ""
+            asked = "" if data.get("scheduled", True) else ", asked for by hand"
+            return f"answered {event['state']}{took}{asked}{message}"
+        case "check.state_changed":
+            hard = "hard" if data.get("hard") else f"soft, attempt {event['attempt']}"
+            flapping = ", flapping" if data.get("flapping") else ""
+            was = f", was {data['previous']}" if data.get("previous") else ", the first result"
+            return f"became {event['state']} ({hard}{flapping}){was}{message}"
+        case "check.removed":
+            return "removed: the agent runs it no longer"
+        case "incident.opened":
+            return f"incident {event['ref']} opened: {event['state']}{message}"
+        case "incident.closed":
+            lasted = f" after {duration(event['seconds'])}" if event["seconds"] is not None else ""
+            return f"incident {event['ref']} closed{lasted}; the worst was {event['state']}"
+        case "downtime.started":
+            of = f" of {event['service']}" if event["service"] else ""
+            return f"downtime {event['ref']}{of} began{_because(data)}"
+        case "downtime.ended":
+            return f"downtime {event['ref']} ended"
+        case "notice.sent":
+            return f"notice sent to {data.get('handler', 'a handler')}"
+        case _:
+            return _other(event)
+
+
+def _other(event: Event) -> str:
+    """A kind without a sentence of its own: its words, and what it has."""
+    said = event["kind"].replace(".", " ").replace("_", " ")
+    extra = [f"{name} {event[name]}" for name in ("service", "state", "code") if event[name] not in (None, "")]
+    if event["seconds"] is not None:
+        extra.append(f"after {duration(event['seconds'])}")
+    return f"{said}{': ' if extra else ''}{', '.join(extra)}{_because(data_of(event))}"
+
+
+def _priority(event: Event) -> str:
+    priority = data_of(event).get("priority")
+    return f", priority {priority}" if isinstance(priority, int) and priority else ""
+
+
+def _times(event: Event) -> str:
+    ran = f" after {duration(event['seconds'])}" if event["seconds"] is not None else ""
+    waited = f", waited {duration(event['waited'])}" if event["waited"] is not None else ""
+    return ran + waited
+
+
+def _code(event: Event) -> str:
+    return f" (code {event['code']})" if event["code"] else ""
+
+
+def _because(data: dict[str, Any]) -> str:
+    reason = data.get("reason")
+    return f": {_short(reason)}" if isinstance(reason, str) and reason else ""
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def routine_words(events: Sequence[Event]) -> str:
+    """Many events without a line of their own, in one."""
+    kinds = Counter(event["kind"] for event in events)
+    said = []
+    answers = [event for event in events if event["kind"] == "check.answered"]
+    for state, count in Counter(event["state"] for event in answers).items():
+        slowest = max(event["seconds"] or 0.0 for event in answers if event["state"] == state)
+        times = "once" if count == 1 else f"{count:,} times"
+        said.append(f"answered {state} {times}, at most in {duration(slowest)}")
+    if kinds["task.completed"]:
+        said.append(f"{counted(kinds['task.completed'], 'task')} finished")
+    if kinds["task.submitted"]:
+        said.append(f"{counted(kinds['task.submitted'], 'task')} submitted")
+    if kinds["request.summed"]:
+        answered = sum(event["code"] or 0 for event in events if event["kind"] == "request.summed")
+        said.append(f"{counted(answered, 'request')} answered")
+    if kinds["client.seen"]:
+        gap = max((e["seconds"] or 0.0 for e in events if e["kind"] == "client.seen"), default=0.0)
+        said.append(f"alive, the longest gap between heartbeats {duration(gap)}")
+    if kinds["source.alive"]:
+        said.append("watching")
+    return "; ".join(said)

@@ -1,0 +1,68 @@
+"""The audit: what every source recorded in a day, and what of it was lost, came back, came twice or was refused.
+
+Lives here: `audit`, from the hours of sources. Never here: pulses. Invariant: a day is the sum of its hours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as f
+
+from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.time_ranges import DAY_HOURS, day_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+
+    from pyspark.sql import DataFrame
+
+    from scale0.pipeline.parameters import Parameters
+
+HOURS: Final = "source_hours"
+
+AUDIT_DAYS: Final = Slab(
+    "audit",
+    "audit",
+    "day",
+    fields(
+        ("source", "string"),
+        ("day", "date"),
+        ("events", "bigint"),
+        ("first_seq", "bigint"),
+        ("last_seq", "bigint"),
+        ("holes", "bigint"),
+        ("rewinds", "bigint"),
+        ("duplicates", "bigint"),
+        ("rejected", "bigint"),
+    ),
+)
+
+
+class Audit(NamedTuple):
+    """The derivation."""
+
+    name: str = "audit"
+    slabs: tuple[Slab, ...] = (AUDIT_DAYS,)
+    inputs: tuple[str, ...] = (HOURS,)
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        """The days of the hours that changed."""
+        return {day_of(hour) for hour in changed.get(HOURS, ())}
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        """All hours of the days."""
+        return {HOURS: {day * DAY_HOURS + hour for day in parts for hour in range(DAY_HOURS)}}
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        """See `Derivation.compute`."""
+        day = f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int")
+        rows = inputs[HOURS].withColumn(PART, day)
+        sums = (f.sum(name).alias(name) for name in ("events", "holes", "rewinds", "duplicates", "rejected"))
+        days = rows.groupBy("source", PART).agg(
+            f.min("first_seq").alias("first_seq"), f.max("last_seq").alias("last_seq"), *sums
+        )
+        days = days.withColumn("day", f.date_from_unix_date(PART))
+        return {AUDIT_DAYS.name: days.select(PART, *AUDIT_DAYS.schema.fieldNames())}

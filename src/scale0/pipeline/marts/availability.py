@@ -1,0 +1,216 @@
+"""Availability by hour, day and month: what every second of a period was, for every subject.
+
+Lives here: the sums, and the numbers that are made of them. Never here: what a second is (the timeline's families), or
+when an incident opens or closes (`families/incidents.py`). Invariants:
+- up, down, downtime, unobserved and absent make the period up to the horizon, to the microsecond: absent is the rest,
+  so it does not matter whether the timeline has rows of a subject that is not there;
+- sums are whole microseconds, kept in hidden columns; a coarser grain adds up the finer one and divides anew;
+- a subject has a row where its timeline has one, or where an incident of it ended because its timeline did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from scale0.pipeline.aggregations.incidents import CLOSED, EDGES, OPENED
+from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.tables import DOWN, DOWNTIME, SOFT, TIMELINE, UNOBSERVED, UP
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, Period, day_of, days_of_month, month_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+
+    from pyspark.sql import DataFrame
+
+    from scale0.pipeline.parameters import Parameters
+
+TIMELINES: Final = ("timeline.checks", "timeline.world")
+
+SUMS: Final = (
+    "up_us",
+    "down_us",
+    "downtime_us",
+    "unobserved_us",
+    "soft_us",
+    "flapping_us",
+    "incidents",
+    "closed",
+    "closed_down_us",
+)
+"""What adds up over time. `closed` counts incidents closed in the period, `closed_down_us` is all their down time."""
+
+_KEY: Final = ("subject_kind", "subject")
+_SHOWN_SUM: Final = "incidents"
+
+_SCHEMA: Final = fields(
+    ("subject_kind", "string"),
+    ("subject", "string"),
+    ("grain", "string"),
+    ("start", "timestamp"),
+    ("up_seconds", "double"),
+    ("down_seconds", "double"),
+    ("downtime_seconds", "double"),
+    ("unobserved_seconds", "double"),
+    ("absent_seconds", "double"),
+    ("soft_seconds", "double"),
+    ("availability_low", "double"),
+    ("availability_high", "double"),
+    ("incidents", "bigint"),
+    ("mttr_seconds", "double"),
+    ("mtbf_seconds", "double"),
+    *((name, "bigint") for name in SUMS if name != _SHOWN_SUM),
+)
+_HIDDEN: Final = tuple(name for name in SUMS if name != _SHOWN_SUM)
+
+
+def _slab(grain: Period) -> Slab:
+    return Slab(f"availability.{grain}", "availability", grain, _SCHEMA, hidden=_HIDDEN)
+
+
+HOUR_SLAB: Final = _slab("hour")
+DAY_SLAB: Final = _slab("day")
+MONTH_SLAB: Final = _slab("month")
+
+
+class AvailabilityHour:
+    """From the hour's timeline, and the incidents that opened and closed in it."""
+
+    name = HOUR_SLAB.name
+    slabs = (HOUR_SLAB,)
+    inputs = (*TIMELINES, EDGES.name)
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        return frozenset().union(*(changed.get(name, frozenset()) for name in self.inputs))
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        return dict.fromkeys(self.inputs, parts)
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        columns = [*TIMELINE.fieldNames(), PART]
+        checks, world = (inputs[name].select(*columns) for name in TIMELINES)
+        alone, others = _apart(checks.unionByName(world), inputs[EDGES.name])
+        sums = alone.unionByName(_summed(others.unionByName(inputs[EDGES.name].selectExpr(*_OF_EDGES))))
+        start_us, end_us = f"{PART} * {HOUR_US}L", f"({PART} + 1) * {HOUR_US}L"
+        return {HOUR_SLAB.name: _shown(sums, "hour", start_us, end_us, horizon_us)}
+
+
+class AvailabilityDay:
+    """From the day's hours."""
+
+    name = DAY_SLAB.name
+    slabs = (DAY_SLAB,)
+    inputs = (HOUR_SLAB.name,)
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        return frozenset(day_of(hour) for hour in changed.get(HOUR_SLAB.name, ()))
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        hours = (hour for day in parts for hour in range(day * DAY_HOURS, (day + 1) * DAY_HOURS))
+        return {HOUR_SLAB.name: frozenset(hours)}
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        day = f"CAST({PART} DIV {DAY_HOURS} AS INT) AS {PART}"
+        rows = inputs[HOUR_SLAB.name].selectExpr(*_KEY, *SUMS, day)
+        start_us, end_us = f"{PART} * {DAY_US}L", f"({PART} + 1) * {DAY_US}L"
+        return {DAY_SLAB.name: _shown(_summed(rows), "day", start_us, end_us, horizon_us)}
+
+
+class AvailabilityMonth:
+    """From the month's days."""
+
+    name = MONTH_SLAB.name
+    slabs = (MONTH_SLAB,)
+    inputs = (DAY_SLAB.name,)
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        return frozenset(month_of(day) for day in changed.get(DAY_SLAB.name, ()))
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        return {DAY_SLAB.name: frozenset(day for month in parts for day in days_of_month(month))}
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        rows = inputs[DAY_SLAB.name].selectExpr(*_KEY, *SUMS, f"{month_of_time('start')} AS {PART}")
+        start_us, end_us = month_start_us(PART), month_start_us(f"{PART} + 1")
+        return {MONTH_SLAB.name: _shown(_summed(rows), "month", start_us, end_us, horizon_us)}
+
+
+def month_of_time(time: str) -> str:
+    """The month of a timestamp, counted as `hours.month_of` does. The session's zone is UTC."""
+    return f"CAST((year({time}) - 1970) * 12 + month({time}) - 1 AS INT)"
+
+
+def month_start_us(month: str) -> str:
+    """When a month begins."""
+    return f"unix_micros(CAST(add_months(DATE '1970-01-01', {month}) AS TIMESTAMP))"
+
+
+_KINDS: Final = (UP, DOWN, DOWNTIME, UNOBSERVED)
+_PIECE_US: Final = "unix_micros(`to`) - unix_micros(`from`)"
+
+_OF_TIMELINE: Final = (
+    *_KEY,
+    PART,
+    *(f"IF(class = '{kind}', {_PIECE_US}, 0L) AS {kind}_us" for kind in _KINDS),
+    f"IF(class = '{UP}' AND reason = '{SOFT}', {_PIECE_US}, 0L) AS soft_us",
+    f"IF(flapping, {_PIECE_US}, 0L) AS flapping_us",
+    "0L AS incidents",
+    "0L AS closed",
+    "0L AS closed_down_us",
+)
+"""Each piece as what it adds."""
+
+_OF_EDGES: Final = (
+    *_KEY,
+    PART,
+    *(f"0L AS {name}" for name in SUMS[:6]),
+    f"IF(edge = '{OPENED}', 1L, 0L) AS incidents",
+    f"IF(edge = '{CLOSED}', 1L, 0L) AS closed",
+    f"IF(edge = '{CLOSED}', down_us, 0L) AS closed_down_us",
+)
+
+
+def _apart(timeline: DataFrame, edges: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Pieces that are sums already, and those that have to be added up.
+
+    Nearly every piece fills its hour, and is all that there is of its subject in it, but for an incident that opened or
+    closed at the very start. Adding up three million groups of one costs several times as much as looking twice.
+    """
+    at_start = edges.filter(f"unix_micros(at) = {PART} * {HOUR_US}L").select(PART, *_KEY).distinct()
+    met = f.broadcast(at_start.selectExpr("*", "true AS met"))
+    pieces = timeline.join(met, on=[PART, *_KEY], how="left")
+    alone = f"met IS NULL AND {_PIECE_US} = {HOUR_US}"
+    return pieces.filter(alone).selectExpr(*_OF_TIMELINE), pieces.filter(f"NOT ({alone})").selectExpr(*_OF_TIMELINE)
+
+
+def _summed(rows: DataFrame) -> DataFrame:
+    """One hash aggregation: whole numbers only, so its buffers have a fixed width and nothing is sorted."""
+    return rows.groupBy(PART, *_KEY).agg(*(f.expr(f"sum({name}) AS {name}") for name in SUMS))
+
+
+def _shown(sums: DataFrame, grain: Period, start_us: str, end_us: str, horizon_us: int) -> DataFrame:
+    """The table's columns from the sums; a part that holds the horizon counts up to it. 0/0 and n/0 are null."""
+    judged_us = "(up_us + down_us + unobserved_us)"
+    absent_us = f"(least({end_us}, {horizon_us}L) - {start_us} - downtime_us - {judged_us})"
+    return sums.selectExpr(
+        *_KEY,
+        f"'{grain}' AS grain",
+        f"timestamp_micros({start_us}) AS start",
+        *(f"{kind}_us / {SECOND_US} AS {kind}_seconds" for kind in _KINDS),
+        f"{absent_us} / {SECOND_US} AS absent_seconds",
+        f"soft_us / {SECOND_US} AS soft_seconds",
+        f"IF({judged_us} > 0, up_us / {judged_us}, NULL) AS availability_low",
+        f"IF({judged_us} > 0, (up_us + unobserved_us) / {judged_us}, NULL) AS availability_high",
+        "incidents",
+        f"IF(closed > 0, closed_down_us / {SECOND_US} / closed, NULL) AS mttr_seconds",
+        f"IF(incidents > 0, up_us / {SECOND_US} / incidents, NULL) AS mtbf_seconds",
+        *_HIDDEN,
+        PART,
+    )

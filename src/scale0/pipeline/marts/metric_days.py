@@ -1,0 +1,108 @@
+"""`metric_trends.day`: the days of what checks measured, from their hours.
+
+Lives here: the folding of 24 hours into a day. Never here: events. Invariants: sums are folded in the order of the
+hours; a day has no histogram of its own, since nothing is made of days.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from scale0.pipeline.aggregations.metrics import HOURS, SHOWN, p95_rank, value_of
+from scale0.pipeline.data_file import PART, Slab
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, day_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+
+    from pyspark.sql import Column, DataFrame
+
+    from scale0.pipeline.parameters import Parameters
+
+DAYS: Final = Slab(name="metric_trends.day", table="metric_trends", period="day", schema=SHOWN)
+
+_KEYS: Final = ("agent", "check", "metric", PART)
+_COUNT_BITS: Final = 32
+"""A bucket and its count travel as one bigint, which sorts as a plain number: no day has 2^32 results of one metric."""
+
+
+class MetricDays:
+    """The derivation of `metric_trends.day`."""
+
+    name: Final = "metric_days"
+    slabs: Final = (DAYS,)
+    inputs: Final = (HOURS.name,)
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        """The days of the hours; the day of the horizon is written as far as it goes."""
+        return {day_of(hour) for hour in changed.get(HOURS.name, ())}
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        """All hours of these days."""
+        return {HOURS.name: {day * DAY_HOURS + hour for day in parts for hour in range(DAY_HOURS)}}
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        """One aggregation: a day's hours as a list in their order."""
+        return {DAYS.name: days(inputs[HOURS.name])}
+
+
+def days(hours: DataFrame) -> DataFrame:
+    """The days of these hours."""
+    hour = f.struct(PART, "count", "min", "max", "sum", "last", "unit", _packed().alias("buckets"))
+    listed = (
+        hours.select(
+            "agent",
+            "check",
+            "metric",
+            f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int").alias("day"),
+            hour.alias("hour"),
+        )
+        .groupBy("agent", "check", "metric", "day")
+        .agg(f.sort_array(f.collect_list("hour")).alias("hours"))
+    )
+    folded = listed.select(
+        *("agent", "check", "metric"),
+        f.col("day").alias(PART),
+        f.aggregate("hours.count", f.lit(0).cast("bigint"), lambda total, count: total + count).alias("count"),
+        f.array_min("hours.min").alias("min"),
+        f.array_max("hours.max").alias("max"),
+        f.aggregate("hours.sum", f.lit(0.0), lambda total, part: total + part).alias("sum"),
+        f.sort_array(f.flatten("hours.buckets")).alias("buckets"),
+        f.element_at("hours", -1).alias("newest"),
+    )
+    return folded.select(
+        *("agent", "check", "metric"),
+        f.lit("day").alias("grain"),
+        f.timestamp_micros(f.col(PART).cast("bigint") * DAY_US).alias("start"),
+        "count",
+        "min",
+        (f.col("sum") / f.col("count")).alias("avg"),
+        "max",
+        f.least("max", f.greatest("min", value_of(_code_at(p95_rank(f.col("count")))))).alias("p95"),
+        f.col("newest.last").alias("last"),
+        f.col("newest.unit").alias("unit"),
+        PART,
+    )
+
+
+def _packed() -> Column:
+    """A histogram as plain numbers: code · 2^32 + count."""
+    return f.transform("histogram", lambda one: f.shiftleft(one["bucket"].cast("bigint"), _COUNT_BITS) + one["count"])
+
+
+def _code_at(rank: Column) -> Column:
+    """The code of the value of this rank, from the sorted `buckets` of all hours."""
+    start = f.struct(f.lit(0).cast("bigint").alias("seen"), f.lit(0).cast("int").alias("code"))
+
+    def walk(at: Column, packed: Column) -> Column:
+        code = f.shiftright(packed, _COUNT_BITS)
+        further = f.struct(
+            (at["seen"] + packed - f.shiftleft(code, _COUNT_BITS)).alias("seen"), code.cast("int").alias("code")
+        )
+        return f.when(at["seen"] >= rank, at).otherwise(further)
+
+    return f.aggregate("buckets", start, walk)["code"]

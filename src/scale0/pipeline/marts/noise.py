@@ -1,0 +1,99 @@
+"""Noise: which checks alert most, over all agents, month by month.
+
+Lives here: alerts, how many were over within minutes, flapping, and the rank. Never here: what an incident is.
+Invariants: an alert belongs to the month in which it opened, wherever it closed, so a share is at most 1; every check
+that was a subject in the month has a row, a silent one with 0 alerts; ranks have no ties.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from scale0.pipeline.aggregations.incidents import CLOSED, EDGES, OPENED
+from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.marts.availability import MONTH_SLAB, month_of_time, month_start_us
+from scale0.pipeline.tables import CHECK
+from scale0.pipeline.time_ranges import DAY_HOURS, MINUTE_US, SECOND_US, day_of, days_of_month, month_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+
+    from pyspark.sql import DataFrame
+
+    from scale0.pipeline.parameters import Parameters
+
+QUICK_US: Final = 5 * MINUTE_US
+"""An alert that closes within this was over before anybody could act."""
+BEYOND_HOURS: Final = 1
+"""Hours after a month in which one that it opened can still close quickly."""
+
+NOISE_SLAB: Final = Slab(
+    "noise",
+    "noise",
+    "month",
+    fields(
+        ("check", "string"),
+        ("month", "timestamp"),
+        ("alerts", "bigint"),
+        ("closed_quickly_share", "double"),
+        ("flapping_seconds", "double"),
+        ("rank", "int"),
+    ),
+)
+
+
+_SUMS: Final = ("alerts", "quick", "flapping_us")
+
+_CHECK: Final = "substr(subject, locate('/', subject) + 1) AS `check`"
+"""A check's subject is `agent/check`; an agent's name has no slash, a check's may."""
+
+_OF_EDGES: Final = (
+    _CHECK,
+    f"{month_of_time('opened')} AS {PART}",
+    f"IF(edge = '{OPENED}', 1L, 0L) AS alerts",
+    f"IF(edge = '{CLOSED}' AND unix_micros(at) - unix_micros(opened) <= {QUICK_US}, 1L, 0L) AS quick",
+    "0L AS flapping_us",
+)
+_OF_MONTHS: Final = (_CHECK, PART, "0L AS alerts", "0L AS quick", "flapping_us")
+
+
+class Noise:
+    """From the edges of incidents, and the flapping that availability added up."""
+
+    name = NOISE_SLAB.name
+    slabs = (NOISE_SLAB,)
+    inputs = (EDGES.name, MONTH_SLAB.name)
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        edges = changed.get(EDGES.name, frozenset())
+        hours = edges | {hour - BEYOND_HOURS for hour in edges}
+        return frozenset(month_of(day_of(hour)) for hour in hours) | changed.get(MONTH_SLAB.name, frozenset())
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        hours: set[int] = set()
+        for month in parts:
+            days = days_of_month(month)
+            hours |= set(range(days.start * DAY_HOURS, days.stop * DAY_HOURS + BEYOND_HOURS))
+        return {EDGES.name: hours, MONTH_SLAB.name: parts}
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        ours = ", ".join(str(part) for part in sorted(parts))
+        alerts = inputs[EDGES.name].filter(f"subject_kind = '{CHECK}'").selectExpr(*_OF_EDGES)
+        present = inputs[MONTH_SLAB.name].filter(f"subject_kind = '{CHECK}'").selectExpr(*_OF_MONTHS)
+        # What other months opened is not ours to count.
+        rows = alerts.filter(f"{PART} IN ({ours})").unionByName(present)
+        sums = rows.groupBy("check", PART).agg(*(f.expr(f"sum({name}) AS {name}") for name in _SUMS))
+        noise = sums.selectExpr(
+            "`check`",
+            f"timestamp_micros({month_start_us(PART)}) AS month",
+            "alerts",
+            "IF(alerts > 0, quick / alerts, NULL) AS closed_quickly_share",
+            f"flapping_us / {SECOND_US} AS flapping_seconds",
+            f"row_number() OVER (PARTITION BY {PART} ORDER BY alerts DESC, flapping_us DESC, `check`) AS rank",
+            PART,
+        )
+        return {NOISE_SLAB.name: noise}

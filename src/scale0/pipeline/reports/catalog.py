@@ -1,0 +1,74 @@
+"""All reports by name.
+
+Lives here: the list, and how one or all are made. Never here: what is in one. Invariant: the reports of one call are of
+one manifest and one period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from scale0.pipeline.reports import availability, capacity, checks, incidents, noise, requests, tasks
+from scale0.pipeline.reports.model import Report
+from scale0.pipeline.reports.query import Desk, Filters, Question, at_desk
+
+MAKERS: Final[dict[str, Callable[[Desk], Report]]] = {
+    "availability": availability.report,
+    "tasks": tasks.report,
+    "requests": requests.report,
+    "checks": checks.report,
+    "incidents": incidents.report,
+    "capacity": capacity.report,
+    "noise": noise.report,
+}
+
+TAKES: Final[dict[str, tuple[str, ...]]] = {
+    "availability": ("subject", "service", "agent", "check"),
+    "tasks": ("method",),
+    "requests": ("service",),
+    "checks": ("subject", "agent", "check"),
+    "incidents": ("subject", "service", "agent", "check"),
+    "capacity": ("subject", "agent", "check"),
+    "noise": ("check",),
+}
+"""Which filters say something about a report; the others are passed over when all are made."""
+
+ABOUT: Final = {
+    "availability": "How long everything was up, down, or not observed; the worst first.",
+    "tasks": "What each method did: how many, how long they waited and ran, what failed.",
+    "requests": "What each service answered, how fast, and what failed.",
+    "checks": "How checks are: states, problems, flapping, the slowest.",
+    "incidents": "What went down, when, for how long, and what with it.",
+    "capacity": "What runs out when, how busy the nodes are, what grows.",
+    "noise": "Which checks alert most for least.",
+}
+"""In a sentence; the command line says the same."""
+
+READS: Final[dict[str, tuple[str, ...]]] = {
+    "availability": ("incidents",),
+    "tasks": tasks.TABLES,
+    "requests": requests.TABLES,
+    "checks": ("incidents", "check_states"),
+    "incidents": ("incidents",),
+    "capacity": ("forecasts", "node_stats", "task_stats"),
+    "noise": noise.TABLES,
+}
+"""Tables that a report asks about its own period."""
+
+
+def make(names: Sequence[str], root: Path, question: Question) -> list[Report]:
+    """These reports. NoTables, NothingThen or WarehouseError if they cannot be made."""
+
+    def work(desk: Desk) -> list[Report]:
+        found = []
+        for name in names:
+            ours = {each: getattr(question.filters, each) for each in TAKES[name]}
+            desk.question = msgspec.structs.replace(question, filters=Filters(**ours))
+            found.append(MAKERS[name](desk))
+        return found
+
+    return at_desk(root, question, work, tuple({table for name in names for table in READS[name]}))

@@ -1,0 +1,162 @@
+"""How far to believe a report: up to when its tables are, what nobody saw, and what was said differently before.
+
+Lives here: notes, holes, restatements. Never here: the numbers themselves. Invariant: every report has these notes,
+so that a number is never shown as surer than it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scale0.pipeline.reports.formatting import counted, share
+from scale0.pipeline.reports.model import Column, Table
+from scale0.pipeline.reports.period import Period, said
+from scale0.pipeline.reports.query import Desk
+from scale0.pipeline.time_ranges import DAY_US
+from scale0.pipeline.warehouse.records import LEDGER
+
+MAX_RESTATEMENTS: Final = 200
+"""Rows that `--why` lists; the note has their number."""
+
+
+class Hole(NamedTuple):
+    """A day of a source of which events are missing, were found twice, or were refused."""
+
+    source: str
+    day_us: int
+    holes: int
+    rewinds: int
+    duplicates: int
+    rejected: int
+
+
+class Restatement(NamedTuple):
+    """A part of a table that a run changed after it had been said."""
+
+    run: int
+    table: str
+    part_us: int
+    rows_before: int
+    rows_after: int
+    cause: str
+
+
+class Belief(NamedTuple):
+    """What limits the belief in a report."""
+
+    unobserved: float | None
+    """The share of the period in which no broker was watched; None without a broker."""
+    holes: tuple[Hole, ...]
+    restatements: tuple[Restatement, ...]
+
+
+def belief_of(desk: Desk, tables: tuple[str, ...]) -> Belief:
+    """Of a report that is made of these tables."""
+    seen = desk.covered(
+        # Whole microseconds: sums of doubles differ from run to run.
+        "SELECT sum(round(unobserved_seconds * 1e6)::BIGINT), sum(round("
+        "(up_seconds + down_seconds + downtime_seconds + unobserved_seconds) * 1e6)::BIGINT)"
+        " FROM availability WHERE subject_kind = 'broker'",
+        "availability",
+    )
+    unobserved, whole = seen[0] if seen else (None, None)
+    return Belief(unobserved / whole if whole else None, holes_of(desk), restatements_of(desk, tables))
+
+
+def holes_of(desk: Desk) -> tuple[Hole, ...]:
+    """What the audit found in the days of the period."""
+    rows = desk.rows(
+        "SELECT source, epoch_us(day::TIMESTAMP), holes, rewinds, duplicates, rejected FROM audit"
+        " WHERE holes > 0 OR rewinds > 0 OR rejected > 0 ORDER BY day, source",
+        ("audit",),
+    )
+    first, last = desk.period.from_us // DAY_US * DAY_US, desk.period.to_us
+    return tuple(Hole(*row[:2], *(count or 0 for count in row[2:])) for row in rows if first <= row[1] < last)
+
+
+def restatements_of(desk: Desk, tables: tuple[str, ...]) -> tuple[Restatement, ...]:
+    """What was changed afterwards in parts of these tables that the period has."""
+    if not desk.has(LEDGER):
+        return ()
+    columns = desk.manifest.tables[LEDGER].columns
+    part = next((name for name, kind in columns.items() if kind == "timestamp"), None)
+    if part is None:
+        return ()
+    rows = desk.rows(
+        f'SELECT run, "table", epoch_us("{part}"), rows_before, rows_after, cause FROM restatements'  # noqa: S608
+        f' WHERE "{part}" >= $first AND "{part}" < $until AND split_part("table", \'.\', 1) IN $ours'
+        f' ORDER BY run DESC, "table", "{part}"',
+        (LEDGER,),
+        # A day or a month that the period only touches begins before it; a month's row says nothing of its days.
+        first=desk.period.bounds["since"].replace(hour=0),
+        until=desk.period.bounds["until"],
+        ours=list(tables),
+    )
+    return tuple(Restatement(*row) for row in rows)
+
+
+def notes_of(belief: Belief, period: Period) -> tuple[str, ...]:
+    """In words."""
+    found = [f"The tables go up to {said(period.horizon_us)}."]
+    if period.clipped:
+        found.append(f"They begin at {said(period.from_us)}: the period is shorter than what was asked for.")
+    if belief.unobserved:
+        found.append(
+            f"{share(belief.unobserved)} of the brokers' time was not observed: what happened then is missing."
+        )
+    if belief.holes:
+        found.append(_of_holes(belief.holes))
+    if belief.restatements:
+        runs = {one.run for one in belief.restatements}
+        causes = ", ".join(sorted({one.cause for one in belief.restatements if one.cause}))
+        parts = counted(len(belief.restatements), "part")
+        found.append(
+            f"{parts} of these tables changed afterwards, in {counted(len(runs), 'run')}"
+            f"{f' ({causes})' if causes else ''}: --why lists them."
+        )
+    return tuple(found)
+
+
+def _of_holes(holes: tuple[Hole, ...]) -> str:
+    sources = sorted({one.source for one in holes})
+    names = ", ".join(sources[:3]) + (f" and {len(sources) - 3} more" if len(sources) > 3 else "")
+    totals = (
+        (sum(one.holes for one in holes), "hole"),
+        (sum(one.rewinds for one in holes), "rewind"),
+        (sum(one.rejected for one in holes), "refused event"),
+    )
+    what = ", ".join(counted(number, word) for number, word in totals if number)
+    return f"The history of {names} has {what}: --why lists them."
+
+
+def why_tables(belief: Belief) -> tuple[Table, ...]:
+    """Holes and restatements, as `--why` lists them."""
+    holes = Table(
+        "holes",
+        "Holes in what was recorded",
+        (
+            Column("source", "Source"),
+            Column("day", "Day", "time"),
+            Column("holes", "Holes", "count"),
+            Column("rewinds", "Rewinds", "count"),
+            Column("duplicates", "Duplicates", "count"),
+            Column("rejected", "Refused", "count"),
+        ),
+        tuple(belief.holes),
+        "every event of every source is there",
+    )
+    restatements = Table(
+        "restatements",
+        "What was said differently before",
+        (
+            Column("run", "Run", "count"),
+            Column("table", "Table"),
+            Column("part", "Part", "time"),
+            Column("rows_before", "Rows before", "count"),
+            Column("rows_after", "Rows after", "count"),
+            Column("cause", "Cause"),
+        ),
+        tuple(belief.restatements[:MAX_RESTATEMENTS]),
+        "no run has changed these tables afterwards",
+    )
+    return holes, restatements

@@ -1,0 +1,197 @@
+"""The desk at which reports ask: one manifest, one period, answers as plain rows.
+
+Lives here: `Question`, `Desk`. Never here: what is asked for. Invariants: all answers are of one manifest; foreign text
+is always a parameter, never a part of a query; a table that a warehouse has not got has no rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from scale0.pipeline import reading
+from scale0.pipeline.reports.period import Period, period_of
+from scale0.pipeline.time_ranges import DAY_US, to_time
+from scale0.pipeline.warehouse.errors import Broken, WarehouseError
+from scale0.pipeline.warehouse.records import LEDGER
+from scale0.pipeline.warehouse.selection import has_grains
+from scale0.pipeline.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import duckdb
+
+    from scale0.pipeline.warehouse.records import Manifest
+
+MAX_LOOKS: Final = 5
+"""How often we try to open all tables before a writer makes the next manifest."""
+MONTH_US: Final = 30 * DAY_US
+ALWAYS: Final = ("availability", "audit", LEDGER)
+"""Tables that every report asks how far to believe it."""
+
+_NAMED: Final = re.compile(r"\$([a-z_]+)", re.ASCII)
+"""The parameters of a query."""
+
+Row = tuple[Any, ...]
+Result = TypeVar("Result")
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """Globs; blank chooses everything."""
+
+    subject: str = ""
+    service: str = ""
+    method: str = ""
+    agent: str = ""
+    check: str = ""
+
+    @property
+    def any(self) -> bool:
+        """True if anything is left out."""
+        return any(msgspec.structs.astuple(self))
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What somebody wants to know."""
+
+    from_us: int | None = None
+    to_us: int | None = None
+    last_us: int = MONTH_US
+    """How far back from the end, if `from_us` is not said."""
+    filters: Filters = Filters()
+    why: bool = False
+
+
+class _Views(NamedTuple):
+    """What a connection of a desk shows."""
+
+    tables: tuple[str, ...]
+    since: datetime
+    until: datetime
+    covered: bool
+    """Of tables with grains, only what makes up the period."""
+
+
+class Desk:
+    """Answers questions about one period, from one manifest."""
+
+    def __init__(
+        self, warehouse: Warehouse, manifest: Manifest, question: Question, tables: tuple[str, ...] = ()
+    ) -> None:
+        self.question = question
+        """What is asked now: of one period, with the filters of one report after the other."""
+        self.manifest = manifest
+        self.warehouse = warehouse
+        first_us = min(manifest.chapters, default=manifest.horizon_us // DAY_US) * DAY_US
+        self.first_us = first_us
+        self.period: Period = period_of(
+            question.from_us, question.to_us, question.last_us, first_us, manifest.horizon_us
+        )
+        self._shared = tuple(sorted(table for table in {*tables, *ALWAYS} if self.has(table)))
+        """Opened together: a connection costs more than most questions. Tables with grains show the period's cover."""
+        self._open: dict[_Views, duckdb.DuckDBPyConnection] = {}
+
+    @property
+    def filters(self) -> Filters:
+        """Of the question."""
+        return self.question.filters
+
+    def has(self, *tables: str) -> bool:
+        """True if the warehouse has these tables."""
+        return all(table in self.manifest.tables or table == "events" for table in tables)
+
+    def rows(
+        self,
+        sql: str,
+        tables: tuple[str, ...],
+        since_us: int | None = None,
+        until_us: int | None = None,
+        **parameters: Any,
+    ) -> list[Row]:
+        """An answer about the parts that touch [since, until), all their grains; without them, the period's."""
+        if not self.has(*tables):
+            return []
+        since, until = self._bounds(since_us, until_us)
+        if set(tables) <= set(self._shared) and not any(self._has_grains(table) for table in tables):
+            tables = self._shared
+        return self._asked(sql, _Views(tables, since, until, tables is self._shared), parameters)
+
+    def covered(self, sql: str, table: str, **parameters: Any) -> list[Row]:
+        """An answer from those rows of a table with grains that make up the period, each second of it in one row."""
+        if not self.has(table):
+            return []
+        tables = self._shared if table in self._shared else (table,)
+        return self._asked(sql, _Views(tables, *self._bounds(), True), parameters)
+
+    def _bounds(self, since_us: int | None = None, until_us: int | None = None) -> tuple[datetime, datetime]:
+        end_us = self.period.to_us if until_us is None else until_us
+        # What happened at the horizon itself counts, also where that is the first instant of an hour.
+        until_us = end_us if end_us < self.period.horizon_us else self.period.horizon_us + 1
+        return to_time(self.period.from_us if since_us is None else since_us), to_time(until_us)
+
+    def _has_grains(self, table: str) -> bool:
+        return table in self.manifest.tables and has_grains(self.manifest.tables[table])
+
+    def _asked(self, sql: str, views: _Views, parameters: dict[str, Any]) -> list[Row]:
+        connection = self._connected(views)
+        wanted = set(_NAMED.findall(sql))
+        used = {name: value for name, value in parameters.items() if name in wanted}
+        import duckdb  # noqa: PLC0415  # it is an extra; who has no warehouse needs none
+
+        try:
+            found: list[Row] = connection.execute(sql, used).fetchall()
+        except duckdb.IOException as error:
+            raise OSError(str(error)) from error
+        return found
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def _connected(self, views: _Views) -> duckdb.DuckDBPyConnection:
+        if views not in self._open:
+            self._open[views] = reading.open_duckdb(
+                self.warehouse,
+                tables=views.tables,
+                since=views.since,
+                until=views.until,
+                cover=self.period.cover if views.covered else None,
+                beside=next(iter(self._open.values()), None),
+            )
+            if self.warehouse.numbers()[-1] != self.manifest.number:
+                raise Overtaken("they change all the time; try again")
+        return self._open[views]
+
+
+class Overtaken(Exception):
+    """A writer made the next manifest while we opened tables."""
+
+
+class NoTables(WarehouseError):
+    """There is no warehouse, or nothing in it."""
+
+
+def at_desk(root: Path, question: Question, work: Callable[[Desk], Result], tables: tuple[str, ...] = ()) -> Result:
+    """Do the work, which asks mostly these tables; anew if they changed under it, or if an old file was collected."""
+    warehouse = Warehouse(root)
+    for last_look in (*[False] * (MAX_LOOKS - 1), True):
+        manifest = warehouse.latest()
+        if manifest is None or not manifest.chapters:
+            raise NoTables(f"there are no tables in {root} yet")
+        desk = Desk(warehouse, manifest, question, tables)
+        try:
+            return work(desk)
+        except (Overtaken, OSError, Broken) as error:
+            newest = warehouse.latest()
+            if last_look or newest is None or newest.number == manifest.number:
+                raise Broken(f"the tables of {root} cannot be read: {error}") from error
+        finally:
+            desk.close()
+    raise AssertionError("the last look returns or raises")

@@ -1,0 +1,260 @@
+"""Adoption: good segments become event files of the draft, each event once, and the sources that stop are named.
+
+Lives here: what is taken, in which order, and what is said of the rest. Never here: how a segment is read. Invariants:
+a damaged segment stops its source at the last good event before it, and nobody else; what is covered is never taken
+twice; the same segments in any order of arrival and any number of runs give the same events.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scale0.history.segments import arrow
+from scale0.history.segments.names import Segment, name_of
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, day_of
+from scale0.pipeline.warehouse import durable_files
+from scale0.pipeline.warehouse.coverage import Coverage
+from scale0.pipeline.warehouse.entries import keep
+from scale0.pipeline.warehouse.inspection import Inspected, inspect_segments
+from scale0.pipeline.warehouse.listing import Look, list_segments
+from scale0.pipeline.warehouse.liveness import DUPLICATE, REJECTED, TAKEN, hour_kinds, pulses_of
+from scale0.pipeline.warehouse.overlap import fates, of_segment, read_events
+from scale0.pipeline.warehouse.records import PART, PULSES, EventsFile, FileEntry, Problem
+from scale0.pipeline.warehouse.segment_sources import known_as, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scale0.pipeline.warehouse.transaction import Draft
+
+MAX_PROBLEMS: Final = 1_000
+"""Problems that a manifest remembers; the oldest go first."""
+
+
+class Taken(msgspec.Struct):
+    """What a run took in, and what it could not."""
+
+    segments: int = 0
+    """Good ones, whatever became of their rows."""
+    events: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    hours: dict[int, dict[str, int]] = {}
+    """New events by hour of `at` and kind."""
+    pulse_hours: set[int] = set()
+    """Hours of `time` that have new pulses."""
+    problems: list[Problem] = []
+    """To be told now: damaged ones in every run until they are replaced, the others once."""
+    stopped: dict[str, str] = {}
+    """Sources that could not go on, with the damaged segment that stops each."""
+    waiting: int = 0
+    """Segments behind a damaged one."""
+
+    @property
+    def failed(self) -> bool:
+        """True if the run must end with exit code 1."""
+        return any(problem.kind != "foreign" for problem in self.problems)
+
+
+def take_in(draft: Draft, urls: str | Sequence[str], now_us: int, *, rescan: bool = False) -> Taken:
+    """Take what is new at these URLs or paths into the draft."""
+    looks: list[Look] = []
+    inspected: list[Inspected] = []
+    for url in dict.fromkeys([urls] if isinstance(urls, str) else urls):
+        place = place_of(url, now_us)
+        look = list_segments(url, place, draft.listings.get(known_as(url), {}), draft.seen_in, rescan=rescan)
+        inspected += inspect_segments(place, look.new, draft.attempt)
+        looks.append(look)
+    taken = adopt(draft, inspected)
+    for look in looks:
+        _settle(draft, look)
+    _remember(draft, looks, taken)
+    draft.warehouse.reach("segments.adopted")
+    return taken
+
+
+def adopt(draft: Draft, inspected: Sequence[Inspected]) -> Taken:
+    """Take the good ones of these, source by source."""
+    adoption = _Adoption(draft)
+    by_source: dict[str, list[Inspected]] = defaultdict(list)
+    for one in inspected:
+        by_source[one.found.segment.source].append(one)
+    for source in sorted(by_source):
+        adoption.take_source(source, by_source[source])
+    adoption.close()
+    return adoption.taken
+
+
+def _settle(draft: Draft, look: Look) -> None:
+    """Remember the folders of which all is done: they are passed over while they stay as they are."""
+    undone = {one.folder for one in look.new if (one.segment.source, one.range) not in draft.seen_in(one.folder)}
+    draft.listings[look.place] = {folder: 0 if folder in undone else stamp for folder, stamp in look.stamps.items()}
+
+
+def _remember(draft: Draft, looks: Sequence[Look], taken: Taken) -> None:
+    """Keep the problems: what is damaged is said until it is replaced, what is rejected or foreign was said once."""
+    foreign = {path for look in looks for path in look.foreign}
+    passed = {path for look in looks for path in look.passed}
+    for path in sorted(foreign - draft.problems.keys()):
+        taken.problems.append(Problem(path, "foreign", "it is no segment: ignored; remove it, or let it be"))
+    known = [
+        problem
+        for problem in draft.problems.values()
+        if problem.kind == "rejected" or problem.name in foreign or problem.name.rpartition("/")[0] in passed
+    ]
+    problems = {problem.name: problem for problem in (*known, *taken.problems)}
+    draft.problems = dict(list(problems.items())[-MAX_PROBLEMS:])
+
+
+class _Adoption:
+    """The work of one run."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.taken = Taken()
+        self._draft = draft
+        self._files: dict[int, list[EventsFile]] = defaultdict(list)
+        self._pulses: list[pa.Table] = []
+
+    def take_source(self, source: str, segments: list[Inspected]) -> None:
+        """In the order of its events, up to the first that is damaged and that nothing else replaces."""
+        # Where two have one name, the good one first: then the other is no loss.
+        segments.sort(key=lambda one: (one.found.segment, bool(one.fault), one.found.path))
+        reach = Coverage({source: self._draft.covered().get(source, ())})
+        for one in segments:
+            if not one.fault:
+                reach.add(*one.found.segment)
+        stop: Inspected | None = None
+        for one in segments:
+            later = stop is not None and one.found.range[:2] > stop.found.range[:2]
+            if one.fault:
+                healed = not later and reach.holds(*one.found.segment)
+                self._bad(one, healed)
+                stop = stop if healed else stop or one
+            elif later:
+                self.taken.waiting += 1
+                one.path.unlink(missing_ok=True)
+            else:
+                self._take(one)
+
+    def _bad(self, one: Inspected, healed: bool) -> None:
+        one.path.unlink(missing_ok=True)
+        segment = one.found.segment
+        if healed:
+            self._done(one)
+            what = "its events are known from other segments: remove it"
+        else:
+            self.taken.stopped.setdefault(segment.source, one.found.path)
+            what = f"{segment.source} stops before event {segment.first_seq}; put a good copy there, and run again"
+        self.taken.problems.append(Problem(one.found.path, "damaged", f"{one.fault}; {what}"))
+
+    def _done(self, one: Inspected) -> None:
+        self._draft.seen_in(one.found.folder).add((one.found.segment.source, one.found.range))
+
+    def _take(self, one: Inspected) -> None:
+        segment = one.found.segment
+        covered = self._draft.coverage.within(*segment)
+        self.taken.segments += 1
+        self._done(one)
+        if covered:
+            self._take_rest(one, covered)
+        else:
+            assert one.pulses is not None
+            self._pulses.append(one.pulses)
+            self._list(segment, self._draft.attempt.relative(one.path), one.bytes, one.hours, one.columns)
+        self._draft.newest_us = max(self._draft.newest_us, one.last_time_us)
+
+    def _take_rest(self, one: Inspected, covered: list[tuple[int, int]]) -> None:
+        """Some of it is covered: what is new goes into trimmed copies, a copy for each run of seqs."""
+        segment = one.found.segment
+        rows = read_events([str(one.path)])
+        days = np.unique(rows["at"].cast(pa.int64()).to_numpy() // DAY_US).tolist()
+        held = read_events(self._holding(segment, days), of_segment(segment, covered[0][0], covered[-1][1]))
+        fate = fates(rows, held, covered, self._draft.floor_day)
+        seq = rows["seq"].to_numpy()
+        self._pulses.append(
+            pulses_of(segment.source, segment.boot, seq, rows["time"].cast(pa.int64()).to_numpy(), fate)
+        )
+        self.taken.duplicates += int((fate == DUPLICATE).sum())
+        if rejected := np.flatnonzero(fate == REJECTED).tolist():
+            self.taken.rejected += len(rejected)
+            why = (
+                f"{len(rejected)} events, the first is {int(seq[rejected[0]])}, have keys of events that are known and"
+                f" say something else: rejected, the ones that came first count"
+            )
+            self.taken.problems.append(Problem(one.found.path, "rejected", why))
+        new = np.flatnonzero(fate == TAKEN)
+        for run in np.split(new, np.flatnonzero(np.diff(new) > 1) + 1) if len(new) else ():
+            self._take_copy(segment, rows.slice(int(run[0]), len(run)))
+        one.path.unlink()
+
+    def _take_copy(self, segment: Segment, rows: pa.Table) -> None:
+        trimmed = Segment(segment.source, segment.boot, rows["seq"][0].as_py(), rows["seq"][-1].as_py())
+        path = self._draft.attempt.place("trimmed") / name_of(trimmed)
+        arrow.write(rows, path)
+        durable_files.sync(path)
+        words = rows["kind"].combine_chunks().dictionary_encode()
+        hours = hour_kinds(
+            rows["at"].cast(pa.int64()).to_numpy(), words.indices.to_numpy(), words.dictionary.to_pylist()
+        )
+        self._list(trimmed, self._draft.attempt.relative(path), path.stat().st_size, hours, rows.num_columns)
+
+    def _holding(self, segment: Segment, days: list[int]) -> list[str]:
+        """The files that may hold events of this boot: an equal event has an equal `at`, so it is of the same day."""
+        paths: dict[str, None] = {}
+        for day in days:
+            for file in (*self._draft.chapter(day).events, *self._files.get(day, ())):
+                apart = file.source and (
+                    (file.source, file.boot) != segment[:2]
+                    or file.last_seq < segment.first_seq
+                    or file.first_seq > segment.last_seq
+                )
+                if not apart:
+                    paths[str(self._draft.warehouse.path(file.path))] = None
+        return list(paths)
+
+    def _list(self, segment: Segment, path: str, size: int, hours: dict[int, dict[str, int]], columns: int) -> None:
+        days: dict[int, dict[int, dict[str, int]]] = defaultdict(dict)
+        for hour, kinds in hours.items():
+            if day_of(hour) < self._draft.floor_day:
+                continue  # covered from now on, but retention has dropped its day
+            days[day_of(hour)][hour] = kinds
+            total = self.taken.hours.setdefault(hour, {})
+            for kind, count in kinds.items():
+                total[kind] = total.get(kind, 0) + count
+        for day, own in days.items():
+            self._files[day].append(EventsFile(path, size, *segment, own, tuple(sorted(days)), columns))
+        self._draft.coverage.add(*segment)
+        self.taken.events += segment.events
+
+    def close(self) -> None:
+        """Have the chapters list it all."""
+        pulses: dict[int, list[FileEntry]] = defaultdict(list)
+        if self._pulses:
+            entry = write_pulses(self._draft, pa.concat_tables(self._pulses))
+            self.taken.pulse_hours = {hour for hour in entry.parts if day_of(hour) >= self._draft.floor_day}
+            for day in {day_of(hour) for hour in self.taken.pulse_hours}:
+                part = keep(entry, lambda hour: day_of(hour) == day)  # noqa: B023
+                pulses[day] += [part] if part else []
+        for day in sorted({*self._files, *pulses}):
+            self._draft.add_events(day, self._files.get(day, ()), pulses.get(day, ()))
+
+
+def write_pulses(draft: Draft, pulses: pa.Table) -> FileEntry:
+    """One file, sorted, of a row group for each day; its parts have no hash: nothing is compared by it."""
+    path = draft.attempt.new_file(PULSES, PULSES)
+    table = pulses.sort_by([(name, "ascending") for name in (PART, "source", "boot", "first_seq")])
+    parts, counts = np.unique(table[PART].to_numpy(), return_counts=True)
+    starts = np.flatnonzero(np.diff(table[PART].to_numpy() // DAY_HOURS, prepend=-1))
+    with pq.ParquetWriter(path, table.schema, compression=arrow.COMPRESSION, write_page_checksum=True) as file:
+        for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
+            # Who wants an hour skips the other days.
+            file.write_table(table.slice(start, end - start))
+    durable_files.sync(path)
+    sums = {part: (count, 0) for part, count in zip(parts.tolist(), counts.tolist(), strict=True)}
+    return FileEntry(draft.attempt.relative(path), path.stat().st_size, sums)

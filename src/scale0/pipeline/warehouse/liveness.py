@@ -1,0 +1,73 @@
+"""Pulses: what a source recorded minute by minute, taken from its segments.
+
+Lives here: the arithmetic, in whole columns. Never here: a file's place, or what a hole means. Invariant: every event
+of a segment is in exactly one pulse: as an event, as a duplicate or as rejected.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US
+from scale0.pipeline.warehouse.records import PART
+
+TAKEN: Final = 0
+DUPLICATE: Final = 1
+REJECTED: Final = 2
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+SCHEMA: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("boot", pa.int64()),
+        ("first_seq", pa.int64()),
+        ("last_seq", pa.int64()),
+        ("first_time", _TIME),
+        ("last_time", _TIME),
+        ("events", pa.int64()),
+        ("duplicates", pa.int64()),
+        ("rejected", pa.int64()),
+        (PART, pa.int32()),
+    ]
+)
+"""As `tables.PULSES` has it, and the hour of `time`."""
+
+
+def pulses_of(source: str, boot: int, seq: Any, time_us: Any, fate: Any = None) -> pa.Table:
+    """One row per minute of `time`, cut also where a seq is missing or the fate changes. seq and time ascend."""
+    count = len(seq)
+    minute = time_us // MINUTE_US
+    cut = (minute[1:] != minute[:-1]) | (seq[1:] != seq[:-1] + 1)
+    if fate is None:
+        fate = np.zeros(count, np.int8)
+    else:
+        cut |= fate[1:] != fate[:-1]
+    starts = np.concatenate(([0], np.flatnonzero(cut) + 1)) if count else np.zeros(0, np.int64)
+    ends = np.append(starts[1:], count) - 1 if count else starts
+    sizes = ends - starts + 1 if count else starts
+    fates = fate[starts]
+    columns = [
+        pa.array([source] * len(starts), pa.string()),
+        pa.array(np.full(len(starts), boot, np.int64)),
+        pa.array(seq[starts]),
+        pa.array(seq[ends]),
+        pa.array(time_us[starts], _TIME),
+        pa.array(time_us[ends], _TIME),
+        *(pa.array(np.where(fates == one, sizes, 0)) for one in (TAKEN, DUPLICATE, REJECTED)),
+        pa.array((time_us[starts] // HOUR_US).astype(np.int32)),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def hour_kinds(at_us: Any, codes: Any, kinds: list[str]) -> dict[int, dict[str, int]]:
+    """Events by hour of `at` and by kind; `codes` number the kinds."""
+    hours: dict[int, dict[str, int]] = {}
+    if len(at_us):
+        keys, counts = np.unique(at_us // HOUR_US * len(kinds) + codes, return_counts=True)
+        for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+            hour, code = divmod(key, len(kinds))
+            hours.setdefault(hour, {})[kinds[code]] = count
+    return hours

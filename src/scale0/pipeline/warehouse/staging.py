@@ -1,0 +1,131 @@
+"""An attempt: a folder of its own for the files of one run, which nobody sees until the manifest names them.
+
+Lives here: the folder, and entries for the files that were written into it. Never here: which parts count (`draft.py`).
+Invariants: a file that is registered is on the disk; an attempt that ends without a commit leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scale0.pipeline.warehouse import durable_files
+from scale0.pipeline.warehouse.errors import WarehouseError
+from scale0.pipeline.warehouse.records import PART, ROW_HASH, FileEntry, Sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from scale0.pipeline.warehouse.warehouse import Warehouse
+
+WORKERS: Final = 4
+"""Threads that sync and look at files: mostly they wait for the disk."""
+
+
+class Attempt:
+    """One try to make manifest `number`. As a context it removes its folder unless it was committed."""
+
+    def __init__(self, warehouse: Warehouse, number: int, name: str, folder: Path) -> None:
+        self.warehouse = warehouse
+        self.number = number
+        self.name = name
+        self.folder = folder
+        self.committed = False
+        self._files = 0
+        self._numbering = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ended: if nothing was committed, nothing is left."""
+        self.warehouse.live.discard(self.name)
+        if not self.committed:
+            # What cannot be removed now is collected later.
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def place(self, slab: str) -> Path:
+        """The folder for a slab's files."""
+        folder = self.folder / slab
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def new_file(self, slab: str, stem: str) -> Path:
+        """A name in a slab's folder that nobody has."""
+        with self._numbering:
+            self._files += 1
+            return self.place(slab) / f"{stem}-{self._files}.parquet"
+
+    def new_place(self, slab: str, name: str) -> Path:
+        """A folder in a slab's folder that nobody has."""
+        with self._numbering:
+            self._files += 1
+            folder = self.place(slab) / f"{name}.{self._files}"
+        folder.mkdir()
+        return folder
+
+    def relative(self, path: Path) -> str:
+        """A file's path as a manifest lists it. ValueError if it is not of this attempt."""
+        if not path.is_relative_to(self.folder):
+            raise ValueError(f"{path} is not in the attempt's folder {self.folder}")
+        return path.relative_to(self.warehouse.root).as_posix()
+
+    def register(self, slab: str, files: Iterable[Path | str]) -> list[FileEntry]:
+        """Entries for Parquet files that were written below the folder; those without a row get none."""
+        paths = sorted({self.folder / path for path in files})
+        for path in paths:
+            self.relative(path)
+        with ThreadPoolExecutor(min(WORKERS, max(1, len(paths)))) as pool:
+            entries = list(pool.map(lambda path: self._entry(slab, path), paths))
+        self.warehouse.reach("files.registered")
+        return [entry for entry in entries if entry.parts]
+
+    def register_whole(self, path: Path) -> FileEntry:
+        """An entry for a Parquet file whose rows belong together: one part, numbered as this attempt."""
+        durable_files.sync(path)
+        rows = pq.read_metadata(path).num_rows
+        return FileEntry(self.relative(path), path.stat().st_size, {self.number: (rows, 0)})
+
+    def _entry(self, slab: str, path: Path) -> FileEntry:
+        durable_files.sync(path)
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                parts = sums_of(file.read(columns=[PART, ROW_HASH], use_threads=False))
+        except (pa.ArrowException, ValueError, KeyError) as error:
+            raise WarehouseError(f"{path} of {slab} has no good {PART} and {ROW_HASH}: {error}") from error
+        return FileEntry(self.relative(path), path.stat().st_size, parts)
+
+    def seal(self) -> None:
+        """Every name below the folder is on the disk; the files already are."""
+        durable_files.sync_tree(self.folder)
+        durable_files.sync(self.folder.parent)
+        self.warehouse.reach("attempt.sealed")
+
+
+def sums_of(table: pa.Table) -> dict[int, Sum]:
+    """Rows and hash by part. ValueError for a row without one of them."""
+    if table[PART].null_count or table[ROW_HASH].null_count:
+        raise ValueError("a row has none")
+    if table.num_rows == 0:
+        return {}
+    parts = table[PART].to_numpy()
+    hashes = table[ROW_HASH].to_numpy()
+    if (parts[1:] < parts[:-1]).any():
+        order = np.argsort(parts, kind="stable")
+        parts, hashes = parts[order], hashes[order]
+    starts = np.concatenate(([0], np.flatnonzero(parts[1:] != parts[:-1]) + 1))
+    counts = np.diff(np.append(starts, len(parts)))
+    mixed = np.bitwise_xor.reduceat(hashes, starts)
+    return {int(p): (int(n), int(h)) for p, n, h in zip(parts[starts], counts, mixed, strict=True)}

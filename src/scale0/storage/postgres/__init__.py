@@ -1,0 +1,1 @@
+"""The store that the brokers of a group share: a PostgreSQL schema."""

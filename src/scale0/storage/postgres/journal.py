@@ -1,0 +1,128 @@
+"""The journal of one broker in PostgreSQL, read from outside the process that writes it.
+
+Lives here: `JournalTable`, and who is dead and left rows. Never here: a write, but that of trimming what a dead
+broker left. Invariants: every read is a statement of its own; what one read brings is bounded in bytes; one exporter at
+a time has a broker's journal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+
+from scale0.history.events.journal import JournalRow
+from scale0.kernel.errors import StoreError
+from scale0.storage.postgres.broker_rows import JOURNAL_FROM, TRIM
+from scale0.storage.postgres.connection import check_url, connect, why
+from scale0.storage.postgres.schema import LOCK_JOURNAL, check_version
+from scale0.storage.rows import MAX_INTEGER
+from scale0.storage.sqlite.journal import PAGE_BYTES, PAGE_ROWS
+
+DEAD_US: Final = 60_000_000
+"""How long a broker is dead before another exports what it left: it may come back."""
+
+_SLOT: Final = "SELECT slot FROM brokers WHERE identity = %s"
+_SIZES: Final = f"SELECT first_seq, length(body) {JOURNAL_FROM}"
+_SIZES_BEFORE: Final = """
+    SELECT first_seq, length(body) FROM journal
+    WHERE broker = %(broker)s AND first_seq < %(before)s ORDER BY first_seq DESC LIMIT %(limit)s"""
+_ROWS: Final = """
+    SELECT first_seq, last_seq, boot, time_us, body FROM journal
+    WHERE broker = %s AND first_seq BETWEEN %s AND %s ORDER BY first_seq"""
+_ENDS: Final = """
+    SELECT (SELECT min(first_seq) FROM journal WHERE broker = slot),
+        (SELECT last_seq FROM journal WHERE broker = slot ORDER BY first_seq DESC LIMIT 1), next_seq
+    FROM brokers WHERE slot = %s"""
+_LOCK: Final = "SELECT pg_try_advisory_lock(%s, %s)"
+_LEFT: Final = """
+    SELECT slot, identity FROM brokers WHERE alive_until_us IS NULL AND gone_us <= clock_us() - %s
+    AND EXISTS (SELECT 1 FROM journal WHERE broker = slot) ORDER BY slot"""
+
+
+class JournalTable:
+    """The journal of one broker; it may be at work meanwhile, or not. Who does not export needs no lock."""
+
+    def __init__(self, url: str, source: str, exports: bool = True) -> None:
+        check_url(url)
+        self._exports = exports
+        self._url = url
+        self._source = source
+        self._connection: psycopg.Connection[Any] | None = None
+        self._slot = 0
+
+    def ends(self) -> tuple[int, int]:
+        """The first event and the last; of an empty journal, the one that is to come and the one before it."""
+        ((first, last, next_seq),) = self._all(_ENDS, lambda: (self._slot,))
+        return (next_seq, next_seq - 1) if first is None else (first, last)
+
+    def after(self, seq: int) -> list[JournalRow]:
+        """The next rows that hold events after `seq`, oldest first; as many as fit a read."""
+        place = {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
+        return self._fetch(self._all(_SIZES, lambda: {**place, "broker": self._slot}))
+
+    def before(self, seq: int) -> list[JournalRow]:
+        """The last rows that begin before `seq`, oldest first; as many as fit a read."""
+        place = {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
+        return self._fetch(self._all(_SIZES_BEFORE, lambda: {**place, "broker": self._slot}))
+
+    def _fetch(self, sizes: list[tuple[Any, ...]]) -> list[JournalRow]:
+        taken: list[int] = []
+        room = PAGE_BYTES
+        for first_seq, size in sizes:
+            room -= size
+            if taken and room < 0:
+                break
+            taken.append(first_seq)
+        if not taken:
+            return []
+        return [JournalRow(*row) for row in self._all(_ROWS, lambda: (self._slot, min(taken), max(taken)))]
+
+    def trim(self, up_to_seq: int) -> None:
+        """Forget what a dead broker left and another has exported."""
+        self._all(f"{TRIM} RETURNING first_seq", lambda: (self._slot, up_to_seq, up_to_seq))
+
+    def close(self) -> None:
+        """Let go of it, and of its lock; the next read opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _all(self, statement: str, values: Any) -> list[tuple[Any, ...]]:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection.execute(statement, values(), binary=True).fetchall()
+        except psycopg.Error as error:
+            self.close()
+            raise StoreError(f"cannot read the journal in the database: {why(error, self._url)}") from None
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = connect(self._url, own_plans=True)
+        try:
+            check_version(connection)
+            row = connection.execute(_SLOT, (self._source,)).fetchone()
+            if row is None:
+                raise StoreError(f"the database does not know {self._source}")
+            self._slot = row[0]
+            if self._exports:
+                self._lock(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _lock(self, connection: psycopg.Connection[Any]) -> None:
+        locked = connection.execute(_LOCK, (LOCK_JOURNAL, self._slot)).fetchone()
+        if locked is None or not locked[0]:
+            raise StoreError(f"another broker exports the journal of {self._source} now")
+
+
+def left_behind(url: str) -> list[str]:
+    """The brokers that have been dead for a while, and whose journal has rows."""
+    try:
+        with connect(url, own_plans=False) as connection:
+            check_version(connection)
+            return [identity for _, identity in connection.execute(_LEFT, (DEAD_US,)).fetchall()]
+    except psycopg.Error as error:
+        raise StoreError(f"cannot read the database: {why(error, url)}") from None

@@ -1,0 +1,1 @@
+"""The store in SQLite: the default, one file in the data directory."""

@@ -1,0 +1,102 @@
+"""The journal of a SQLite store, read from outside the process that writes it.
+
+Lives here: `JournalFile`. Never here: a write; the connection cannot. Invariants: every read is a transaction of its
+own and ends before anything is done with what it found, so that no commit and no checkpoint waits for a reader; what
+one read brings is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from scale0.history.events.journal import JournalRow
+from scale0.kernel.errors import StoreError
+from scale0.storage.rows import MAX_INTEGER
+from scale0.storage.sqlite.schema import refuse_strange
+from scale0.storage.sqlite.store import BUSY_SECONDS, DATABASE_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE_ROWS: Final = 2_000
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""What one read brings; a single row may be larger."""
+
+# The row that holds an event is the last that begins at or before it: the key finds it without a scan.
+_SIZES: Final = """
+    SELECT first_seq, length(body) FROM journal
+    WHERE first_seq >= coalesce((SELECT max(first_seq) FROM journal WHERE first_seq <= :after), 0)
+    AND last_seq > :after ORDER BY first_seq LIMIT :limit"""
+_SIZES_BEFORE: Final = """
+    SELECT first_seq, length(body) FROM journal WHERE first_seq < :before ORDER BY first_seq DESC LIMIT :limit"""
+_ROWS: Final = """
+    SELECT first_seq, last_seq, boot, time_us, body FROM journal
+    WHERE first_seq BETWEEN ? AND ? ORDER BY first_seq"""
+_ENDS: Final = """
+    SELECT (SELECT first_seq FROM journal ORDER BY first_seq LIMIT 1),
+           (SELECT last_seq FROM journal ORDER BY first_seq DESC LIMIT 1), (SELECT next_seq FROM tail)"""
+
+
+class JournalFile:
+    """The journal in one data folder; its owner may be at work meanwhile, or not."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / DATABASE_NAME
+        self._connection: sqlite3.Connection | None = None
+
+    def ends(self) -> tuple[int, int]:
+        """The first event and the last; of an empty journal, the one that is to come and the one before it."""
+        ((first, last, next_seq),) = self._all(_ENDS, ())
+        return (next_seq, next_seq - 1) if first is None else (first, last)
+
+    def after(self, seq: int) -> list[JournalRow]:
+        """The next rows that hold events after `seq`, oldest first; as many as fit a read."""
+        sizes = self._all(_SIZES, {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS})
+        return self._fetch(sizes)
+
+    def before(self, seq: int) -> list[JournalRow]:
+        """The last rows that begin before `seq`, oldest first; as many as fit a read."""
+        sizes = self._all(_SIZES_BEFORE, {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS})
+        return self._fetch(sizes)
+
+    def close(self) -> None:
+        """Let go of it; the next read opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _fetch(self, sizes: list[tuple[Any, ...]]) -> list[JournalRow]:
+        taken: list[int] = []
+        room = PAGE_BYTES
+        for first_seq, size in sizes:
+            room -= size
+            if taken and room < 0:
+                break
+            taken.append(first_seq)
+        if not taken:
+            return []
+        return [JournalRow(*row) for row in self._all(_ROWS, (min(taken), max(taken)))]
+
+    def _all(self, statement: str, values: tuple[int, ...] | dict[str, int]) -> list[tuple[Any, ...]]:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            self.close()
+            raise StoreError(f"cannot read the journal in {self._path}: {error}") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self._path.absolute()))}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+        )
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            refuse_strange(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection

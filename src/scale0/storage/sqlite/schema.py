@@ -1,0 +1,132 @@
+"""The tables of the SQLite store, as the steps that made them.
+
+Lives here: the migrations. Never here: a connection that stays open. Invariant: a released migration never changes;
+each runs in one transaction with its own row in `migrations`, so that a kill leaves it done or not begun.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scale0.storage.interface import StoreRefused
+
+if TYPE_CHECKING:
+    import sqlite3
+
+APPLICATION_ID: Final = 0x5343_4C30
+"""`SCL0`: tells our databases from others."""
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        "CREATE TABLE settings (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
+        """CREATE TABLE tokens (
+            digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, expires_us INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE documents (
+            version INTEGER NOT NULL, hash TEXT NOT NULL, parent TEXT NOT NULL, body BLOB NOT NULL,
+            time_us INTEGER NOT NULL, current INTEGER NOT NULL, author TEXT NOT NULL, PRIMARY KEY (version, hash)
+        ) STRICT""",
+        "CREATE UNIQUE INDEX current_document ON documents (current) WHERE current = 1",
+        """CREATE TABLE journal (
+            first_seq INTEGER PRIMARY KEY, last_seq INTEGER NOT NULL, boot INTEGER NOT NULL,
+            time_us INTEGER NOT NULL, body BLOB NOT NULL
+        ) STRICT""",
+        # What outlives trimming: where the journal was, and how often the store was opened.
+        """CREATE TABLE tail (
+            one INTEGER PRIMARY KEY CHECK (one = 1), next_seq INTEGER NOT NULL, last_time_us INTEGER NOT NULL,
+            last_boot_us INTEGER NOT NULL, boots INTEGER NOT NULL
+        ) STRICT""",
+        "INSERT INTO tail VALUES (1, 1, 0, 0, 0)",
+    ),
+    # What may be large stands last in a row: a list that skips it need not follow its pages.
+    (
+        """CREATE TABLE open_tasks (
+            seq INTEGER PRIMARY KEY, status INTEGER NOT NULL, shelved INTEGER NOT NULL, waits INTEGER NOT NULL,
+            followed INTEGER NOT NULL, priority INTEGER NOT NULL, attempt INTEGER NOT NULL, starts INTEGER NOT NULL,
+            submitted_us INTEGER NOT NULL, runnable_us INTEGER NOT NULL, started_us INTEGER NOT NULL, id TEXT NOT NULL,
+            client TEXT NOT NULL, method TEXT NOT NULL, node TEXT NOT NULL, key TEXT, options BLOB NOT NULL,
+            info BLOB NOT NULL, history BLOB NOT NULL, params BLOB NOT NULL
+        ) STRICT""",
+        # An index ends with the seq by itself: it is the row's own number.
+        "CREATE INDEX shelf ON open_tasks (method, priority) WHERE shelved = 1 AND status = 1000",
+        "CREATE INDEX schedule ON open_tasks (runnable_us) WHERE status = 500 AND waits = 0",
+        """CREATE TABLE ended_tasks (
+            seq INTEGER PRIMARY KEY, status INTEGER NOT NULL, priority INTEGER NOT NULL, attempt INTEGER NOT NULL,
+            starts INTEGER NOT NULL, submitted_us INTEGER NOT NULL, started_us INTEGER NOT NULL,
+            ended_us INTEGER NOT NULL, expires_us INTEGER NOT NULL, id TEXT NOT NULL, client TEXT NOT NULL,
+            method TEXT NOT NULL, node TEXT NOT NULL, key TEXT, options BLOB NOT NULL, info BLOB NOT NULL,
+            history BLOB NOT NULL, params BLOB NOT NULL, result BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX ended_expiry ON ended_tasks (expires_us)",
+        "CREATE INDEX ended_unfinished ON ended_tasks (status) WHERE status <> 7000",
+        "CREATE INDEX ended_method ON ended_tasks (method)",
+        # Open and ended tasks share these, so that a repetition is seen when it is put, and ending touches neither.
+        "CREATE TABLE task_ids (id TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+        """CREATE TABLE task_keys (
+            client TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (client, key)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE follows (
+            after_seq INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (after_seq, seq)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE task_clients (
+            id TEXT PRIMARY KEY, owner TEXT NOT NULL, heard_us INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        # What outlives sweeping: where the numbers of tasks were.
+        "ALTER TABLE tail ADD COLUMN next_task_seq INTEGER NOT NULL DEFAULT 1",
+    ),
+    # What a Helen keeps.
+    (
+        "CREATE TABLE agents (identity TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT, WITHOUT ROWID",
+        """CREATE TABLE check_states (
+            agent TEXT NOT NULL, check_name TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (agent, check_name)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE spools (
+            agent TEXT NOT NULL, spool TEXT NOT NULL, heard_us INTEGER NOT NULL, seen BLOB NOT NULL,
+            PRIMARY KEY (agent, spool)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE incidents (
+            id TEXT PRIMARY KEY, agent TEXT NOT NULL, check_name TEXT NOT NULL, opened_us INTEGER NOT NULL,
+            closed_us INTEGER, body BLOB NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX incidents_opened ON incidents (opened_us, id)",
+        "CREATE INDEX incidents_open ON incidents (opened_us, id) WHERE closed_us IS NULL",
+        "CREATE INDEX incidents_closed ON incidents (closed_us, id) WHERE closed_us IS NOT NULL",
+        "CREATE TABLE notices (id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT, WITHOUT ROWID",
+    ),
+)
+"""Version n is MIGRATIONS[n - 1]."""
+
+STORE_VERSION: Final = len(MIGRATIONS)
+
+
+def refuse_strange(connection: sqlite3.Connection) -> None:
+    """Raise before anything is changed, if another program or a newer one made this database."""
+    if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        return
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise StoreRefused("the database belongs to another program; choose another data_dir")
+    version = _version(connection)
+    if version > STORE_VERSION:
+        raise StoreRefused(
+            f"the database has version {version}, this program knows {STORE_VERSION}; install the newer Scale0 again"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    found = connection.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()[0]
+    return int(found)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring a database, empty or ours, to STORE_VERSION."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY) STRICT")
+    connection.execute("COMMIT")
+    version = _version(connection)
+    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("INSERT INTO migrations VALUES (?)", (number,))
+        connection.execute("COMMIT")

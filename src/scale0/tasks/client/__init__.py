@@ -1,0 +1,1 @@
+"""The end of a program that submits tasks."""

@@ -1,0 +1,1 @@
+"""The broker's end of tasks: queue, leases, delayed tasks, dependencies."""

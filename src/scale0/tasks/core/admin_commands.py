@@ -1,0 +1,178 @@
+"""What administrators may do with tasks: list, retry, cancel, and ask the nodes how they are (PROTOCOL 4).
+
+Lives here: rows of the table of management commands, each said in the words of the task room. Never here: a rule of
+either. It stands in `io/` because the rooms never import each other; it does no I/O itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from scale0.broker.admin.access import OPERATOR, VIEWER
+from scale0.broker.admin.commands import Call, Done, Management, Outcome
+from scale0.broker.admin.views import MAX_PAGE_ROWS
+from scale0.history.events.tasks import TaskReopened
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Question, Step
+from scale0.kernel.errors import Refusal
+from scale0.storage.rows import MAX_INTEGER
+from scale0.storage.task_queries import ListTasks, TaskPage
+from scale0.storage.task_rows import FINISHED, STATUS_CODES, STATUS_NAMES, EndedTask, OpenTask, ReopenTask, reopened
+from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds, read_kept
+from scale0.tasks.core.tasks import Tasks
+from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
+
+MAX_SEQ_DIGITS: Final = 19
+"""Of a place in the list, as text."""
+
+Row = Task | OpenTask | EndedTask
+
+
+class TaskCommands:
+    """The commands, one method each."""
+
+    __slots__ = ("_management", "_tasks")
+
+    def __init__(self, management: Management, tasks: Tasks) -> None:
+        self._management = management
+        self._tasks = tasks
+        management.table.update(
+            {
+                "list_tasks": (VIEWER, self._list),
+                "show_task": (VIEWER, self._show),
+                "retry_task": (OPERATOR, self._retry),
+                "cancel_task": (OPERATOR, self._cancel),
+                "ask_nodes": (OPERATOR, self._ask_nodes),
+            }
+        )
+
+    def _list(self, call: Call) -> Outcome:
+        said = call.said
+        if said.status is not None and said.status not in STATUS_CODES:
+            raise Refusal(codes.MALFORMED, f"status is one of {', '.join(STATUS_CODES)}")
+        before = None
+        if said.after is not None:
+            if not (said.after.isascii() and said.after.isdigit() and len(said.after) <= MAX_SEQ_DIGITS):
+                raise Refusal(codes.MALFORMED, "after is what the last page gave as next")
+            before = min(int(said.after), MAX_INTEGER)
+        ask = ListTasks(
+            limit=max(1, min(said.limit, MAX_PAGE_ROWS)),
+            before_seq=before,
+            status=None if said.status is None else STATUS_CODES[said.status],
+            method=said.method,
+            client=said.client,
+        )
+
+        def found(page: TaskPage, now: Now, step: Step) -> None:
+            tasks = self._tasks.shelf.tasks
+            items = [task_row(tasks.get(row.id) or row) for row in page.tasks]
+            after = None if page.next_seq is None else str(page.next_seq)
+            self._management.finish(call._replace(now=now, step=step), Done({"items": items, "next": after}))
+
+        call.step.ask(Question(ask, found, aside=True))
+        return None
+
+    def _show(self, call: Call) -> Outcome:
+        return self._with_task(call, lambda _, row: Done(task_page(row)))
+
+    def _retry(self, call: Call) -> Outcome:
+        return self._with_task(call, self._reopen)
+
+    def _cancel(self, call: Call) -> Outcome:
+        return self._with_task(call, self._end)
+
+    def _ask_nodes(self, call: Call) -> Outcome:
+        self._tasks.announcer.ask_nodes(call.step)
+        return Done({})
+
+    def _with_task(self, call: Call, act: Callable[[Call, Row], Outcome]) -> Outcome:
+        id_ = call.said.task_id
+        if not id_:
+            raise Refusal(codes.MALFORMED, "task_id is missing")
+
+        def found(rows: tuple[Row | None, ...], now: Now, step: Step) -> None:
+            later = call._replace(now=now, step=step)
+            row = rows[0]
+
+            def do(at: Call) -> Outcome:
+                if row is None:
+                    raise Refusal(codes.NO_SUCH_SERVICE, f"unknown task {id_[:128]}")
+                return act(at, row)
+
+            self._management.later(later, do)
+
+        self._tasks.shelf.find((id_,), found, call.step)
+        return None
+
+    def _end(self, call: Call, row: Row) -> Outcome:
+        before = STATUS_NAMES[row.status]
+        if isinstance(row, EndedTask):
+            return Done({"task_id": row.id, "cancelled": False}, before, before)
+
+        def ended(known: bool, now: Now, step: Step) -> None:
+            self._management.later(call._replace(now=now, step=step), lambda _: outcome(known))
+
+        def outcome(known: bool) -> Outcome:
+            if not known:
+                raise Refusal(codes.NO_ANSWER, f"the broker that holds {row.id} has not answered: ask again")
+            return Done({"task_id": row.id, "cancelled": True}, before, "cancelled", True)
+
+        error = error_object(CANCELLED_ERROR, f"cancelled by {call.admin.name}")
+        self._tasks.client_methods.cancel_row(row, error, ended, call.now, call.step)
+        return None
+
+    def _reopen(self, call: Call, row: Row) -> Outcome:
+        if not isinstance(row, EndedTask):
+            raise Refusal(codes.IN_USE, f"the task {row.id} has not ended: it is {STATUS_NAMES[row.status]}")
+        if row.expires_us <= of_seconds(call.now.wall):
+            raise Refusal(codes.NO_SUCH_SERVICE, f"the time of {row.id} is over: submit a new one")
+        if row.status == FINISHED:
+            raise Refusal(codes.IN_USE, f"the task {row.id} has finished: submit a new one")
+        runnable_us = of_seconds(call.now.wall)
+        call.step.write(ReopenTask(row.seq, runnable_us))
+        call.step.record(TaskReopened(row.id, row.method, row.client))
+        self._tasks.queue.reopened(from_store(reopened(row, runnable_us, followed=False)), call.now, call.step)
+        return Done({"task_id": row.id, "status": "queued"}, STATUS_NAMES[row.status], "queued", True)
+
+
+def task_row(row: Row) -> dict[str, Any]:
+    """A task in a list."""
+    return {
+        "task_id": row.id,
+        "client_id": row.client,
+        "method": row.method,
+        "status": STATUS_NAMES[row.status],
+        "priority": row.priority,
+        "attempt": row.attempt,
+        "starts": row.starts,
+        "node_id": row.node or None,
+        "submitted": row.submitted_us / MICRO,
+        "started": row.started_us / MICRO if row.started_us else None,
+        "finished": row.ended_us / MICRO if isinstance(row, EndedTask) else None,
+    }
+
+
+def task_page(row: Row) -> dict[str, Any]:
+    """All that there is to know of a task but its params and result: those are its client's."""
+    kept = read_kept(row.options)
+    end = row if isinstance(row, EndedTask) else None
+    failed = end is not None and end.status != FINISHED
+    return {
+        **task_row(row),
+        "key": row.key,
+        "timeout": kept.timeout,
+        "max_attempts": kept.max_attempts,
+        "backoff": kept.backoff,
+        "result_ttl": kept.result_ttl,
+        "error": msgspec.Raw(end.result) if end and failed and end.result else None,
+        "info": msgspec.Raw(row.info) if row.info else None,
+        "attempts": msgspec.Raw(row.history) if row.history else [],
+        "params_bytes": len(row.params),
+        "result_bytes": len(end.result) if end and not failed else None,
+        "runnable": None if isinstance(row, EndedTask) else row.runnable_us / MICRO,
+        "expires": end.expires_us / MICRO if end else None,
+    }

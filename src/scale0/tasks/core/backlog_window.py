@@ -1,0 +1,96 @@
+"""The supply of a broker's own store: which part of the queue is in memory.
+
+Lives here: the window over each method and priority, and reading more of it. Never here: the order of what is in
+memory (`lanes`). Invariant: every queued task of a lane whose seq is at most `position` is in memory, and all others
+are on the store's shelf.
+"""
+
+from __future__ import annotations
+
+from scale0.kernel.effects import Step
+from scale0.storage.task_queries import ReadPriorities, ReadQueue
+from scale0.storage.task_rows import OpenTask
+from scale0.tasks.core import method_queues
+from scale0.tasks.core.method_queues import Lane, Level
+from scale0.tasks.core.stored_backlog import Shelf
+from scale0.tasks.core.task import Task
+
+
+class OwnSupply:
+    """The way from the shelf to the lanes."""
+
+    __slots__ = ("_ready", "_shelf")
+
+    def __init__(self, shelf: Shelf, ready: dict[str, Lane]) -> None:
+        self._shelf = shelf
+        self._ready = ready
+
+    def begin(self, lane: Lane, step: Step) -> None:
+        """A lane is new: learn what the shelf holds."""
+        ask = ReadPriorities(lane.method)
+        self._shelf.ask(ask, lambda found, _mark, _now, out: self._learn(lane, found, out), step)
+
+    def place(self, lane: Lane, level: Level, task: Task) -> str:
+        """Where a task waits."""
+        if task.seq <= level.position or (level.loading and task.seq <= level.newest):
+            # It is older than what is here, or than what is just being read: the shelf would not give it any more.
+            if len(level.back) >= method_queues.WINDOW_TASKS:
+                return "later"
+            level.push(task)
+        elif not lane.known or level.newest > level.position or not level.has_room:
+            level.newest = max(level.newest, task.seq)
+            return "shelf"
+        else:
+            level.newest = level.position = task.seq
+            level.append(task)
+        return "here"
+
+    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+        """Have the window filled again, if it is half empty and there is more."""
+        most_tasks, most_bytes = method_queues.WINDOW_TASKS, method_queues.WINDOW_BYTES
+        if level.loading or not level.more or 2 * len(level.fresh) > most_tasks or 2 * level.bytes > most_bytes:
+            return
+        level.loading = True
+        newest = level.newest
+        ask = ReadQueue(
+            method=lane.method,
+            priority=priority,
+            after_seq=level.position,
+            limit=most_tasks - len(level.fresh),
+            max_bytes=max(1, most_bytes - level.bytes),
+        )
+        self._shelf.ask(
+            ask, lambda rows, mark, _now, out: self._load(lane, priority, level, newest, rows, mark, out), step
+        )
+
+    def hunger(self, services: frozenset[str], step: Step) -> None:
+        """Whatever is on the shelf is read before it is needed."""
+
+    def _learn(self, lane: Lane, found: tuple[tuple[int, int], ...], step: Step) -> None:
+        """What the shelf holds of a method."""
+        lane.known = True
+        for priority, newest in found:
+            level = lane.level(priority)
+            level.newest = max(level.newest, newest)
+        for priority, level in list(lane.levels.items()):
+            self.refill(lane, priority, level, step)
+
+    def _load(
+        self, lane: Lane, priority: int, level: Level, newest: int, rows: tuple[OpenTask, ...], mark: int, step: Step
+    ) -> None:
+        """What came from the shelf goes behind what is there."""
+        level.loading = False
+        for row in rows:
+            if self._shelf.is_stale(row.seq, mark):
+                # Something happened to it while it was being read: read it again.
+                break
+            task = self._shelf.load(row)
+            if task is not None:
+                level.append(task)
+                self._ready[lane.method] = lane
+            level.position = max(level.position, row.seq)
+        else:
+            if not rows:
+                level.position = max(level.position, newest)
+        self._shelf.loaded(lane.method)
+        self.refill(lane, priority, level, step)

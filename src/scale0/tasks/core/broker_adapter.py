@@ -1,0 +1,187 @@
+"""The desk at which a broker serves task clients and nodes.
+
+Lives here: the words of `tasks.core.broker_interface.Desk` and `broker.core.workload.Workload`, each said in the other
+room's own. Never here: a rule of either. It stands in `io/` because the rooms never import each other; it does no I/O
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.members import ZEROTASK, Members
+from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.state import BACKEND
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import is_reserved, is_service_name
+from scale0.tasks.core.tasks import Tasks
+from scale0.transport.core import messages
+from scale0.transport.core.codec import depth_within
+
+
+class TaskDesk:
+    """What the broker does for task clients and nodes."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @property
+    def _members(self) -> Members:
+        return self._broker.members
+
+    def blame(self, line: Connection, code: int, message: str, now: Now, step: Step) -> None:
+        """Count bad input."""
+        self._broker.blame(line, code, message, now, step)
+
+    def force(self, line: Connection, now: Now, step: Step) -> None:
+        """It must negotiate before it goes on. It may have many results to tell, so this is not held against it."""
+        self._broker.state.count("results_unknown")
+        if line.takes_pushes:
+            said = messages.ForceNegotiate(reason="I do not know your state: start again with CHECKCONFIG")
+            step.send(line, ("FORCENEGOTIATE", said))
+
+    def renegotiate(self, line: Connection, now: Now, step: Step) -> None:
+        """It must negotiate anew, for no fault of its own."""
+        if line.member is not None:
+            said = messages.ForceNegotiate(reason="there is room on the disk again: say READY and your results")
+            step.send(line, ("FORCENEGOTIATE", said))
+
+    def holder_of(self, line: Connection) -> Backend | None:
+        """The backend or node of this connection."""
+        return line.member.backend if line.member is not None else None
+
+    def node(self, node_id: str) -> tuple[Backend, Connection] | None:
+        """A live node or backend by name, and its connection."""
+        member = self._members.by_name.get((BACKEND, node_id))
+        if member is None or member.backend is None:
+            return None
+        return member.backend, member.connection
+
+    def enlist(self, line: Connection, node_id: str, methods: Sequence[str], now: Now, step: Step) -> Backend:
+        """A node joins: a backend without slots, because it asks for its work itself."""
+        own = self._broker.state.config.services
+        if own != "all" and not set(methods) <= set(own):
+            raise Refusal(codes.NOT_ALLOWED, "this broker does not serve all of these methods")
+        known = line.member
+        if known is not None and known.backend is not None and known.backend.pushes:
+            # A backend of Scale0's own protocol that also asks: it stays what it is.
+            if known.identity != node_id:
+                raise Refusal(codes.IN_USE, f"this connection is {known.identity}")
+            return known.backend
+        member = self._members.name(line, node_id, now, step)
+        member.protocol = ZEROTASK
+        if member.suspended:
+            self._members.reconcile(member, (), now, step)
+        if member.backend is not None:
+            member.backend.pushes = False
+        backend = self._members.join(member, list(methods), 0, now, step)
+        interval = self._broker.state.interval
+        self._members.judge(member, interval, interval * self._broker.state.liveness, now)
+        return backend
+
+    def rebind(self, line: Connection, node_id: str, now: Now, step: Step) -> None:
+        """A known node speaks from a new connection: its work and its methods stay."""
+        member = self._members.by_name[BACKEND, node_id]
+        services, slots = member.services, member.slots
+        self._members.name(line, node_id, now, step)
+        member.suspended, member.protocol = False, ZEROTASK
+        self._members.join(member, list(services), slots, now, step)
+
+    def strike(self, line: Connection, now: Now, step: Step) -> None:
+        """It leaves in order."""
+        if line.member is not None:
+            self._members.leave(line.member, now, step)
+
+    def heard(self, line: Connection) -> float:
+        """When it last spoke; a connection that is forgotten is heard no more."""
+        known = self._broker.connections.find(line.door, line.routing_id)
+        return line.heard if known is line else float("-inf")
+
+    def serve(self, holder: Backend, now: Now, step: Step) -> None:
+        """Requests that wait come before tasks."""
+        self._broker.requests.serve(holder, now, step)
+
+    def heartbeat(self, line: Connection, now: Now) -> None:
+        """Count one, for the minute's summary."""
+        if line.member is not None:
+            self._members.heartbeat(line.member, now)
+
+    def say_status(self, line: Connection, status: Any) -> None:
+        """What a node says of itself."""
+        if line.member is not None:
+            line.member.status = status
+
+    def is_shallow(self, data: bytes) -> bool:
+        """True if JSON text nests no deeper than the limit."""
+        return depth_within(data, self._broker.state.limits.max_json_depth)
+
+    def is_service(self, name: str) -> bool:
+        """True for a name that a backend could offer."""
+        return is_service_name(name, self._broker.state.limits.max_service_bytes) and not is_reserved(name)
+
+
+class TaskWork:
+    """What the task room hears of backends and connections."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+        """It offers its services from now on."""
+        self._tasks.leases.offer(backend, now, step)
+
+    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+        """It has room, perhaps."""
+        self._tasks.leases.feed(backend, now, step)
+
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Step) -> None:
+        """It says which attempts it has in hand."""
+        self._tasks.leases.claim(backend, holds, now, step)
+
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Step) -> None:
+        """It no longer has what it held, except `keep`."""
+        self._tasks.leases.lose(backend, keep, now, step)
+
+    def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
+        """A TASKS message never left for it."""
+        leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[Lease])}
+        self._tasks.leases.unsent(backend, leases, now, step)
+
+    def waits(self, service: str) -> bool:
+        """True while a task of this service waits for somebody."""
+        return self._tasks.waits(service)
+
+    def forget(self, line: Connection) -> None:
+        """A connection is gone."""
+        self._tasks.forget(line)
+
+    def tick(self, now: Now, step: Step) -> None:
+        """Do what its time has come for."""
+        self._tasks.tick(now, step)
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        return self._tasks.deadline()
+
+    def settle(self, now: Now, step: Step) -> None:
+        """The turn ends."""
+        self._tasks.settle(now, step)
+
+
+class Lease(msgspec.Struct):
+    """Of a TASKS body, what names a lease."""
+
+    id: str
+    attempt: int

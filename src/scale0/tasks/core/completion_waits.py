@@ -1,0 +1,209 @@
+"""Watchers: who wants to hear that a task has ended.
+
+Lives here: `client_task_wait`, `notify`, and the announcements of results. Never here: how a task ends. Invariants: a
+wait ends exactly once, at the latest at its deadline; what is told was stored before; nothing is said on a REQ socket
+that did not ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.storage.task_rows import FINISHED, STATUS_NAMES, EndedTask
+from scale0.tasks.core.broker_interface import House
+from scale0.tasks.core.publisher import Announcer
+from scale0.tasks.core.task import Task
+from scale0.tasks.jsonrpc.messages import QUEUE_FULL, RpcError, notification
+
+TASK_COMPLETE: Final = b"zerotask.client.task_complete"
+MAX_LINE_WAITS: Final = 1_000
+"""Calls of client_task_wait of one connection that are not answered yet."""
+MAX_AWAY: Final = 100_000
+"""Tasks that others may end, of which a connection here is told at once; of more it must ask."""
+MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
+"""Of notifications that travel as one array."""
+
+LINE_BITS: Final = 62
+"""Of the number from which connections are counted: by chance, because a clock that is set back repeats itself."""
+
+Resolve = Callable[[bytes, Now, Step], None]
+
+
+class Wait:
+    """One client_task_wait."""
+
+    __slots__ = ("bucket", "complete", "ended", "ids", "line", "ready", "resolve")
+
+    def __init__(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> None:
+        self.line = line
+        self.ids = ids
+        self.resolve = resolve
+        self.complete: dict[str, bytes] = {}
+        self.ready = False
+        """The store was asked about all that are not in memory."""
+        self.ended = False
+        self.bucket = 0
+
+
+class Watchers:
+    """All that is waited for at one broker."""
+
+    __slots__ = ("_announcer", "_away", "_house", "_lines", "_next_line", "_notes", "_per_line", "_waits", "waiting")
+
+    def __init__(self, house: House, announcer: Announcer) -> None:
+        self._house = house
+        self._announcer = announcer
+        self._lines: dict[int, Any] = {}
+        self._next_line: int = house.chance.getrandbits(LINE_BITS)
+        self._notes: dict[Any, list[bytes]] = {}
+        self._waits: dict[str, dict[Wait, None]] = {}
+        self._per_line: dict[Any, int] = {}
+        self._away: dict[str, int] = {}
+        """Tasks that are not in memory, by id: the number of the connection that is told of their end."""
+        self.waiting = 0
+
+    def number(self, line: Any) -> int:
+        """The number of a connection that wants to be told."""
+        if not line.number:
+            self._next_line += 1
+            line.number = self._next_line
+            self._lines[line.number] = line
+        number: int = line.number
+        return number
+
+    def forget(self, line: Any) -> None:
+        """A connection is gone."""
+        self._lines.pop(line.number, None)
+        self._notes.pop(line, None)
+        line.number = 0
+
+    def ended(self, task: Task, status: int, body: bytes, now: Now, step: Step) -> None:
+        """A task has ended: tell whoever wants to know, once it is stored."""
+        if self._away:
+            self._away.pop(task.id, None)
+        self._tell(task, task.kept.notify, status, body, now, step)
+
+    def leaves(self, task: Task) -> None:
+        """A task of a shared store leaves memory: another broker may end it."""
+        number = task.kept.notify
+        if number in self._lines and len(self._away) < MAX_AWAY:
+            self._away[task.id] = number
+
+    def wanted(self) -> tuple[str, ...]:
+        """Tasks whose end somebody waits for, wherever they are; nobody does any more whose connection is gone."""
+        for id_ in [id_ for id_, number in self._away.items() if number not in self._lines]:
+            del self._away[id_]
+        return (*self._waits, *self._away)
+
+    def told(self, row: EndedTask, now: Now, step: Step) -> None:
+        """A task has ended at another broker that shares the store."""
+        self._tell(row, self._away.pop(row.id, 0), row.status, row.result, now, step)
+
+    def _tell(self, task: Task | EndedTask, number: int, status: int, body: bytes, now: Now, step: Step) -> None:
+        if number:
+            line = self._lines.get(number)
+            if line is not None:
+                if line.waits > 0:
+                    line.waits -= 1
+                if line.takes_pushes:
+                    note = notification(TASK_COMPLETE, entry(task.id, status, body))
+                    notes = self._notes.get(line)
+                    if notes is None:
+                        self._notes[line] = [note]
+                    else:
+                        notes.append(note)
+        if self._announcer.topics:
+            self._announcer.ended(task.client, task.id, STATUS_NAMES[status], step)
+        if task.id in self._waits:
+            told = entry(task.id, status, body)
+            for wait in self._waits.pop(task.id):
+                wait.complete[task.id] = told
+                if wait.ready:
+                    self._resolve(wait, now, step)
+
+    def settle(self, step: Step) -> None:
+        """The turn ends: what one connection is told travels together, if it may."""
+        if not self._notes:
+            return
+        notes, self._notes = self._notes, {}
+        for line, told in notes.items():
+            if not line.arrays or len(told) == 1:
+                for note in told:
+                    step.promise(line, [note])
+                continue
+            part: list[bytes] = []
+            size = 0
+            for note in told:
+                part.append(note)
+                size += len(note)
+                if size > MAX_ARRAY_BYTES:
+                    step.promise(line, [b"[%b]" % b",".join(part)])
+                    part, size = [], 0
+            if part:
+                step.promise(line, [b"[%b]" % b",".join(part)])
+
+    def wait(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> Wait:
+        """Begin to wait; `ready` says when all are known to be open."""
+        if self._per_line.get(line, 0) >= MAX_LINE_WAITS:
+            raise RpcError(QUEUE_FULL, f"a connection waits at most {MAX_LINE_WAITS} times at once")
+        wait = Wait(line, tuple(dict.fromkeys(ids)), resolve)
+        for id_ in wait.ids:
+            self._waits.setdefault(id_, {})[wait] = None
+        self._per_line[line] = self._per_line.get(line, 0) + 1
+        line.waits += 1
+        self.waiting += 1
+        return wait
+
+    def begin(self, wait: Wait, timeout: float, now: Now, step: Step) -> None:
+        """All its tasks exist: answer if one is complete, else by the end of its time."""
+        wait.ready = True
+        if wait.complete or timeout <= 0.0:
+            self._resolve(wait, now, step)
+        else:
+            wait.bucket = self._house.timers.add((self._over, wait), now.mono + timeout)
+
+    def drop(self, wait: Wait) -> None:
+        """It is waited for no longer."""
+        if wait.ended:
+            return
+        wait.ended = True
+        wait.line.waits -= 1
+        self.waiting -= 1
+        self._per_line[wait.line] -= 1
+        if not self._per_line[wait.line]:
+            del self._per_line[wait.line]
+        if wait.bucket:
+            self._house.timers.remove((self._over, wait), wait.bucket)
+        for id_ in wait.ids:
+            waits = self._waits.get(id_)
+            if waits is not None:
+                waits.pop(wait, None)
+                if not waits:
+                    del self._waits[id_]
+
+    def _over(self, wait: Wait, now: Now, step: Step) -> None:
+        wait.bucket = 0
+        self._resolve(wait, now, step)
+
+    def _resolve(self, wait: Wait, now: Now, step: Step) -> None:
+        if wait.ended:
+            return
+        self.drop(wait)
+        if not self._house.serving:
+            return
+        told = [wait.complete[id_] for id_ in wait.ids if id_ in wait.complete]
+        wait.resolve(b"[%b]" % b",".join(told), now, step)
+
+
+def entry(id_: str, status: int, body: bytes) -> bytes:
+    """One task's end, as clients hear it."""
+    key = b"result" if status == FINISHED else b"error"
+    return b'{"task_id":"%b","status":"%b","%b":%b}' % (id_.encode(), STATUS_NAMES[status].encode(), key, body)
+
+
+def entry_of(row: EndedTask) -> bytes:
+    """The same, of a stored one."""
+    return entry(row.id, row.status, row.result)

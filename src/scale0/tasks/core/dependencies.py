@@ -1,0 +1,158 @@
+"""Followers: tasks that wait for others to finish.
+
+Lives here: what becomes of them when one ends. Never here: the end itself. Followers are in the store; those that a
+round is about are in memory while it lasts, so that whoever else changes one changes the same. Invariants: rounds are
+done one after another, each read behind the writes of the one before, so that a count is never taken down from an old
+value; the row that says who waits goes with the write that tells it, so that nobody is told twice; a broker that dies
+in between finds the rest at its next start (`ReadSettled`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.storage.task_queries import ReadFollowers, ReadSettled
+from scale0.storage.task_rows import FAILED, FINISHED, SCHEDULED, STATUS_NAMES, DropFollow, EndedTask, OpenTask
+from scale0.tasks.core.queue import Queue
+from scale0.tasks.core.task import Task
+from scale0.tasks.jsonrpc.messages import AFTER_FAILED, error_object
+
+ROUND_TASKS: Final = 200
+"""Ended tasks whose followers are looked up at once."""
+PAGE_TASKS: Final = 1_000
+"""Followers in one answer."""
+
+
+class Telling:
+    """One ended task, while its followers are told."""
+
+    __slots__ = ("id", "open", "seq", "status")
+
+    def __init__(self, seq: int, id_: str, status: int) -> None:
+        self.seq = seq
+        self.id = id_
+        self.status = status
+        self.open = 1
+        """Answers that are still to come."""
+
+
+class Followers:
+    """All waiting for tasks of one broker."""
+
+    __slots__ = ("_ended", "_open", "_queue", "_touched")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._ended: list[Telling | None] = []
+        """Tasks whose followers have not been told; None: the store knows of more."""
+        self._open = 0
+        """Of these, how many this round is about."""
+        self._touched: dict[str, Task] = {}
+        """Followers that this round has in memory."""
+
+    def start(self, step: Step) -> None:
+        """Finish what a predecessor left, or another broker that shares the store."""
+        if self._open or self._ended:
+            return
+        self._queue.shelf.ask(ReadSettled(PAGE_TASKS), self._settled, step)
+
+    def _settled(self, rows: tuple[EndedTask, ...], _mark: int, _now: Now, step: Step) -> None:
+        self._ended.extend(Telling(row.seq, row.id, row.status) for row in rows)
+        if len(rows) == PAGE_TASKS:
+            self._ended.append(None)
+        self.settle(step)
+
+    def ended(self, task: Task, status: int) -> None:
+        """A task that others wait for has ended."""
+        self._ended.append(Telling(task.seq, task.id, status))
+
+    def settle(self, step: Step) -> None:
+        """The turn ends: begin a round, if none is under way."""
+        if self._touched and self._queue.shared is not None:
+            self._let_go()  # others may take them once this turn is stored
+        if self._open or not self._ended:
+            return
+        round_, self._ended = self._ended[:ROUND_TASKS], self._ended[ROUND_TASKS:]
+        for telling in round_:
+            if telling is None:
+                self._queue.shelf.ask(ReadSettled(PAGE_TASKS), self._settled, step)
+                continue
+            self._open += 1
+            self._ask(telling, 0, step)
+
+    def _ask(self, telling: Telling, after: int, step: Step) -> None:
+        self._queue.shelf.ask(
+            ReadFollowers(telling.seq, after, PAGE_TASKS),
+            lambda rows, mark, now, out: self._tell(telling, rows, mark, now, out),
+            step,
+        )
+
+    def _tell(self, telling: Telling, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Step) -> None:
+        shelf = self._queue.shelf
+        again: list[str] = []
+        told: list[int] = []
+        for row in rows:
+            if row.id not in shelf.tasks and shelf.is_stale(row.seq, mark):
+                again.append(row.id)
+            else:
+                self._step_on(telling, row, now, step)
+                told.append(row.seq)
+        if told:
+            step.write(DropFollow(telling.seq, tuple(told)))
+        if again and self._queue.shared is not None:
+            # The rows that say who waits are still there: they are read anew.
+            self._ask(telling, 0, step)
+            return
+        if again:
+            telling.open += 1
+            shelf.find(tuple(again), lambda found, at, out: self._tell_again(telling, found, at, out), step)
+        if len(rows) == PAGE_TASKS:
+            self._ask(telling, rows[-1].seq, step)
+        else:
+            self._done(telling, step)
+
+    def _tell_again(self, telling: Telling, found: tuple[Any, ...], now: Now, step: Step) -> None:
+        """Those that changed while they were being read."""
+        for row in found:
+            if isinstance(row, Task | OpenTask):
+                self._step_on(telling, row, now, step)
+                step.write(DropFollow(telling.seq, (row.seq,)))
+        self._done(telling, step)
+
+    def _done(self, telling: Telling, step: Step) -> None:
+        telling.open -= 1
+        if telling.open:
+            return
+        if self._queue.shared is None:
+            step.write(DropFollow(telling.seq))
+        self._open -= 1
+        if not self._open:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        touched, self._touched = self._touched, {}
+        for task in touched.values():
+            if task.status == SCHEDULED and task.waits > 0:
+                self._queue.shelf.let_go(task)
+
+    def _step_on(self, telling: Telling, row: Task | OpenTask, now: Now, step: Step) -> None:
+        shelf = self._queue.shelf
+        now_in_memory = shelf.tasks.get(row.id)
+        if (now_in_memory or row).waits <= 0:
+            # It waits for nobody: an administrator had it tried again.
+            return
+        task = now_in_memory or (shelf.load(row) if isinstance(row, OpenTask) else row)
+        if task is None or task.ended:
+            return
+        self._touched[task.id] = task
+        if telling.status != FINISHED:
+            message = f"the task {telling.id}, which this one waits for, is {STATUS_NAMES[telling.status]}"
+            self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, step)
+            return
+        task.waits -= 1
+        if task.waits > 0:
+            self._queue.changed(task, step)
+        else:
+            self._queue.runnable(task, now, step)

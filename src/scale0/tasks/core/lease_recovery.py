@@ -1,0 +1,77 @@
+"""Leases from before this broker's start: those who had tasks may come back with them.
+
+Lives here: what is waited for, for how long, and what becomes of it. Never here: a lease of this broker's own
+(`leases`). Invariants: each of these leases ends in exactly one way: taken up by the node that says it still has the
+task, cancelled, or lost; until then it counts in its lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.storage.task_rows import RUNNING, OpenTask
+from scale0.tasks.core.broker_interface import House
+from scale0.tasks.core.queue import Queue
+from scale0.tasks.core.task import Task, from_store
+
+if TYPE_CHECKING:
+    from scale0.tasks.core.leases import Leases
+
+
+class Returning:
+    """The leases of this broker's predecessor."""
+
+    __slots__ = ("_house", "_leases", "_queue", "awaited")
+
+    def __init__(self, house: House, leases: Leases, queue: Queue) -> None:
+        self._house = house
+        self._leases = leases
+        self._queue = queue
+        self.awaited: dict[str, dict[str, Task]] = {}
+        """By node: what it had when this broker's predecessor ended."""
+
+    def start(self, rows: tuple[OpenTask, ...], now: Now, step: Step) -> None:
+        """A broker starts, and the store has these leases."""
+        for row in rows:
+            self._queue.lanes.need(row.method, now, step).leased += 1
+            task = from_store(row)
+            task.said = row.status == RUNNING
+            # Whoever pulled a task was counted as its starter at once.
+            task.native = task.said or not row.started_us
+            self._queue.shelf.tasks[task.id] = task
+            self.awaited.setdefault(task.node, {})[task.id] = task
+        if rows:
+            patience = 2 * self._house.liveness * self._house.interval
+            self._house.timers.add((self._give_up, None), now.mono + patience)
+
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+        """A node is back, and says what it has in hand (None: it cannot say)."""
+        for id_, task in self.awaited.pop(holder.identity, {}).items():
+            self._await_no_more(task, now, step)
+            if holds is None or holds.get(id_) == task.attempt:
+                self._leases.take_up(task, holder, now, step)
+            else:
+                self._leases.lost(task, now, step)
+
+    def cancel(self, task: Task) -> None:
+        """Nobody wants it any more, whoever comes back with it."""
+        awaited = self.awaited.get(task.node)
+        lane = self._queue.lanes.find(task.method)
+        if awaited is not None and awaited.pop(task.id, None) is not None and lane is not None:
+            lane.leased -= 1
+            self._queue.dirty[task.method] = None
+
+    def _give_up(self, _: None, now: Now, step: Step) -> None:
+        """Whoever has not come back by now is lost."""
+        awaited, self.awaited = self.awaited, {}
+        for tasks in awaited.values():
+            for task in tasks.values():
+                self._await_no_more(task, now, step)
+                self._leases.lost(task, now, step)
+
+    def _await_no_more(self, task: Task, now: Now, step: Step) -> None:
+        self._queue.lanes.need(task.method, now, step).leased -= 1
+        self._queue.dirty[task.method] = None

@@ -1,0 +1,327 @@
+"""Lanes: the queue of each method, of which only a window is in memory.
+
+Lives here: the order of tasks that wait to be handed out. Never here: who gets one, or which part of the queue is
+loaded (see `Supply`). Invariants: within a method and priority tasks come out in the order of acceptance; a task that
+waits is in memory or on the store's shelf, never both; a method that nobody offers has no lane, so that its tasks cost
+no memory at all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.tasks.core.task import Task
+from scale0.tasks.jsonrpc.messages import quoted
+
+WINDOW_TASKS: Final = 4_000
+"""Tasks of one method and priority that are in memory."""
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of their params."""
+UNOFFERED_SECONDS: Final = 60.0
+"""How long a lane that nobody needs stays in memory."""
+
+
+class Level:
+    """One method and priority."""
+
+    __slots__ = ("back", "bytes", "fresh", "loading", "newest", "position", "pushed")
+
+    def __init__(self) -> None:
+        self.fresh: deque[Task] = deque()
+        self.back: list[tuple[int, int, Task]] = []
+        """Tasks that were handed out before, or had to wait: they are older than those behind them."""
+        self.position = 0
+        self.newest = 0
+        """The largest seq that may be on the shelf."""
+        self.bytes = 0
+        self.loading = False
+        self.pushed = 0
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.back)
+
+    @property
+    def more(self) -> bool:
+        """True if the shelf may hold tasks behind the window."""
+        return self.newest > self.position
+
+    @property
+    def has_room(self) -> bool:
+        """True if one more task may be held in memory."""
+        return len(self.fresh) < WINDOW_TASKS and self.bytes < WINDOW_BYTES
+
+    def push(self, task: Task) -> None:
+        """Put a task at its place among those that are older than others."""
+        self.pushed += 1
+        heapq.heappush(self.back, (task.seq, self.pushed, task))
+
+    def append(self, task: Task) -> None:
+        """Put a task behind all others."""
+        self.fresh.append(task)
+        self.bytes += len(task.params)
+
+    def head(self) -> Task | None:
+        """The next task; cancelled ones are dropped on the way."""
+        while self.back and self.back[0][2].ended:
+            heapq.heappop(self.back)
+        while self.fresh and self.fresh[0].ended:
+            self.bytes -= len(self.fresh.popleft().params)
+        if self.back and (not self.fresh or self.back[0][0] < self.fresh[0].seq):
+            return self.back[0][2]
+        return self.fresh[0] if self.fresh else None
+
+    def pop(self, task: Task) -> None:
+        """Take out what `head` gave."""
+        if self.fresh and self.fresh[0] is task:
+            self.fresh.popleft()
+            self.bytes -= len(task.params)
+        else:
+            heapq.heappop(self.back)
+
+
+class Lane:
+    """One method."""
+
+    __slots__ = ("flow", "hungry", "known", "leased", "levels", "method", "needed", "quoted", "window")
+
+    def __init__(self, method: str, mono: float) -> None:
+        self.method = method
+        self.levels: dict[int, Level] = {}
+        self.known = False
+        """What the shelf holds has been asked, and answered."""
+        self.leased = 0
+        """Tasks of this method that somebody has."""
+        self.quoted = quoted(method)
+        self.hungry: Any = None
+        """The backend that had room left when the lane ran empty."""
+        self.needed = mono
+        """When somebody last offered it, or asked for it."""
+        self.window = 0
+        self.flow = 0
+        """Of a shared store's supply: how many tasks are held at the most, and how many were taken in this second."""
+
+    def level(self, priority: int) -> Level:
+        """The level of a priority, made if it is new."""
+        found = self.levels.get(priority)
+        if found is None:
+            found = Level()
+            self.levels[priority] = found
+            self.levels = dict(sorted(self.levels.items(), reverse=True))
+        return found
+
+    @property
+    def is_loading(self) -> bool:
+        """True while its first tasks are being read."""
+        return any(level.loading and level.head() is None for level in self.levels.values())
+
+    def head(self) -> Task | None:
+        """The next task of the method."""
+        for level in self.levels.values():
+            task = level.head()
+            if task is not None:
+                return task
+            if self.window and level.more:
+                return None  # what comes first is on its way
+        return None
+
+
+class Supply(Protocol):
+    """Where the tasks of a lane come from: a shelf of this broker's own (`supply`), or a shared one (`sharing`)."""
+
+    def begin(self, lane: Lane, step: Step) -> None:
+        """A lane is new: learn what the shelf holds."""
+        ...
+
+    def place(self, lane: Lane, level: Level, task: Task) -> str:
+        """Where a task waits: `here` (and it is put there), `shelf` or `later`."""
+        ...
+
+    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+        """Have the window filled again, if it is half empty and there is more."""
+        ...
+
+    def hunger(self, services: frozenset[str], step: Step) -> None:
+        """Somebody who offers these has room, and there is nothing in memory for it."""
+        ...
+
+
+class Lanes:
+    """All lanes of one broker."""
+
+    __slots__ = ("_lanes", "_limit", "ready", "supply")
+
+    def __init__(self, limit: Callable[[str], int]) -> None:
+        self._lanes: dict[str, Lane] = {}
+        self._limit = limit
+        """How many tasks of a method may be handed out at once."""
+        self.ready: dict[str, Lane] = {}
+        """Lanes with tasks in memory, perhaps."""
+        self.supply: Supply
+
+    def quoted(self, method: str) -> bytes:
+        """Its name as JSON."""
+        lane = self.find(method)
+        return lane.quoted if lane is not None else quoted(method)
+
+    def find(self, method: str) -> Lane | None:
+        """The lane of a method, if it has one."""
+        return self._lanes.get(method)
+
+    def need(self, method: str, now: Now, step: Step) -> Lane:
+        """The lane of a method that somebody offers or asks for; a new one learns what the shelf holds."""
+        lane = self._lanes.get(method)
+        if lane is None:
+            self._lanes[method] = lane = Lane(method, now.mono)
+            self.supply.begin(lane, step)
+        lane.needed = now.mono
+        return lane
+
+    def add(self, task: Task) -> str:
+        """A task waits from now on: `here` in memory, on the `shelf`, or it must come `later`."""
+        lane = self._lanes.get(task.method)
+        if lane is None:
+            return "shelf"
+        where = self.supply.place(lane, lane.levels.get(task.priority) or lane.level(task.priority), task)
+        if where == "here":
+            self.ready[task.method] = lane
+        return where
+
+    def put_back(self, task: Task, now: Now, step: Step) -> None:
+        """A task that was handed out waits again, where it was."""
+        lane = self.need(task.method, now, step)
+        lane.level(task.priority).push(task)
+        self.ready[task.method] = lane
+
+    def top_up(self, lane: Lane, step: Step) -> None:
+        """Have the shelf read where a window ran empty by other ways than being handed out."""
+        for priority, level in list(lane.levels.items()):
+            if level.newest > level.position and level.head() is None:
+                self.supply.refill(lane, priority, level, step)
+
+    def top_up_all(self, step: Step) -> None:
+        """The same for every lane: a safeguard."""
+        for lane in self.all():
+            self.top_up(lane, step)
+
+    def best(self, services: Any) -> Lane | None:
+        """The lane with the next task for somebody who offers these."""
+        ready = self.ready
+        if len(ready) <= len(services):
+            lanes = [lane for name, lane in ready.items() if name in services]
+        else:
+            lanes = [ready[name] for name in services if name in ready]
+        best: Lane | None = None
+        first = (0, 0)
+        for lane in lanes:
+            task = self.head(lane)
+            if task is not None and (best is None or (-task.priority, task.seq) < first):
+                best, first = lane, (-task.priority, task.seq)
+        return best
+
+    def head(self, lane: Lane) -> Task | None:
+        """The next task of a lane that may be handed out now."""
+        if lane.leased >= self._limit(lane.method):
+            return None
+        task = lane.head()
+        if task is None:
+            self.ready.pop(lane.method, None)
+        return task
+
+    def take(self, lane: Lane, most: int, step: Step) -> list[Task]:
+        """The next tasks of a lane, taken out, as far as they may be handed out now."""
+        taken: list[Task] = []
+        most = min(most, self._limit(lane.method) - lane.leased)
+        for priority, level in lane.levels.items():
+            fresh, back = level.fresh, level.back
+            while len(taken) < most and (fresh or back):
+                if back:
+                    task = level.head()
+                    if task is None:
+                        break
+                    level.pop(task)
+                else:
+                    task = fresh.popleft()
+                    level.bytes -= len(task.params)
+                    if task.ended:
+                        continue
+                taken.append(task)
+            more = level.newest > level.position
+            if more:
+                self.supply.refill(lane, priority, level, step)
+            if len(taken) >= most or (more and lane.window):
+                break
+        lane.flow += len(taken)
+        return taken
+
+    def withdraw(self, task: Task) -> None:
+        """A task in the middle is taken by name: rare, so it may cost a walk."""
+        lane = self._lanes.get(task.method)
+        if lane is None:
+            return
+        level = lane.level(task.priority)
+        if task in level.fresh:
+            level.fresh.remove(task)
+            level.bytes -= len(task.params)
+        else:
+            level.back = [entry for entry in level.back if entry[2] is not task]
+            heapq.heapify(level.back)
+
+    def drop_unneeded(self, offered: Callable[[str], bool], now: Now) -> Iterable[Task]:
+        """Forget lanes that nobody has needed for a while; their tasks must go on the shelf."""
+        dropped: list[Task] = []
+        for lane in list(self._lanes.values()):
+            if offered(lane.method):
+                lane.needed = now.mono
+            busy = lane.leased or not lane.known or any(level.loading for level in lane.levels.values())
+            if busy or now.mono - lane.needed <= UNOFFERED_SECONDS:
+                continue
+            del self._lanes[lane.method]
+            self.ready.pop(lane.method, None)
+            for level in lane.levels.values():
+                waiting = [*level.fresh, *(entry[2] for entry in level.back)]
+                dropped.extend(task for task in waiting if not task.ended)
+        return dropped
+
+    def in_order(self, methods: Iterable[str]) -> list[str]:
+        """These methods, the one with the next task first."""
+        heads = [(lane.head(), method) for method in methods if (lane := self._lanes.get(method)) is not None]
+        waiting = [(-task.priority, task.seq, method) for task, method in heads if task is not None]
+        return [method for _, _, method in sorted(waiting)]
+
+    def all(self) -> list[Lane]:
+        """Every lane."""
+        return list(self._lanes.values())
+
+    def methods(self) -> list[str]:
+        """The methods that have a lane."""
+        return list(self._lanes)
+
+    def visible(self, lane: Lane) -> int:
+        """How many tasks of a lane are in memory; more than that if the shelf has some."""
+        return sum(len(level) + (WINDOW_TASKS if level.more else 0) for level in lane.levels.values())
+
+    def backlog(self) -> dict[str, tuple[int, bool]]:
+        """Of each method: how many tasks wait in memory, and whether the shelf has more."""
+        return {
+            method: (sum(map(len, lane.levels.values())), any(level.more for level in lane.levels.values()))
+            for method, lane in self._lanes.items()
+            if any(len(level) or level.more for level in lane.levels.values())
+        }
+
+    def waiting(self, method: str, most: int) -> list[Task]:
+        """The first tasks in memory that wait."""
+        lane = self._lanes.get(method)
+        found: list[Task] = []
+        for level in lane.levels.values() if lane is not None else ():
+            for task in (*(entry[2] for entry in sorted(level.back)[:most]), *itertools.islice(level.fresh, most)):
+                if len(found) >= most:
+                    return found
+                if not task.ended:
+                    found.append(task)
+        return found

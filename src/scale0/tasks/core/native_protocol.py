@@ -1,0 +1,250 @@
+"""Tasks of native backends: TASKSTATUS and TASKSDONE in, TASKSOK out (PROTOCOL 2.3).
+
+Lives here: the bodies of these commands. Never here: the leases' own rules. Invariants: a result is answered only after
+it is stored; each entry is answered, so that a backend can forget it; a late one is refused and recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.history.events.columns import clip_int
+from scale0.history.events.tasks import TaskRefused
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.tasks.core.broker_interface import Desk, House
+from scale0.tasks.core.leases import Leases
+from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, Reported, late, read_error
+from scale0.tasks.core.queue import Queue
+from scale0.tasks.core.task import Task
+from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, RpcError, error_object, quoted
+from scale0.tasks.node.messages import RETURNED
+
+RESULT_ERROR: Final = error_object(INVALID_PARAMS, "the result is not JSON that can be kept: too deep")
+KEY_END: Final = b'":'
+RAW: Final = ("result", "error")
+MAX_EARLY: Final = 1_000
+"""Results that wait here for their lease."""
+MAX_EARLY_BYTES: Final = 64 * 1024 * 1024
+"""Of them all."""
+BARE_KEYS: Final = 3
+"""Of an entry of TASKSTATUS that says nothing but id, attempt and status: so there is no need to look for the rest."""
+
+
+class Done(msgspec.Struct, gc=False):
+    """One entry of TASKSDONE."""
+
+    id: str
+    attempt: int
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Status(msgspec.Struct, gc=False):
+    """One entry of TASKSTATUS, without the rest of what it says."""
+
+    id: str
+    attempt: int
+    status: str
+
+
+_dones: Final = msgspec.json.Decoder(list[Done])
+_statuses: Final = msgspec.json.Decoder(list[Status])
+_wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+class Native:
+    """What backends that speak TASKS say."""
+
+    __slots__ = ("_desk", "_early", "_early_bytes", "_house", "_leases", "_oks", "_queue", "_unheard")
+
+    def __init__(self, house: House, desk: Desk, queue: Queue, leases: Leases) -> None:
+        self._house = house
+        self._desk = desk
+        self._queue = queue
+        self._leases = leases
+        self._oks: dict[Any, list[bytes]] = {}
+        self._early: dict[tuple[str, int], tuple[Any, Done]] = {}
+        self._early_bytes = 0
+        """Results that came before their lease did, from another broker of a shared store."""
+        leases.on_taken_up, leases.on_refused = self._arrived, self._turned_away
+        self._unheard: dict[Any, None] = {}
+        """Those whose results could not be stored: they are asked for them again."""
+
+    def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """TASKSTATUS: what is going on."""
+        body = one_body(bodies)
+        entries: list[Any] = read(_statuses, body)
+        holder = self._desk.holder_of(line)
+        if holder is None:
+            return
+        bare = body.count(KEY_END) == BARE_KEYS * len(entries)
+        wholes: list[dict[str, Any]] | None = None if bare else read(_wholes, body)
+        tasks, begun = holder.tasks, self._leases.begun
+        for place, entry in enumerate(entries):
+            task = tasks.get(entry.id)
+            if task is None or task.attempt != entry.attempt or entry.status in FINAL:
+                continue
+            if entry.status == RETURNED:
+                self._leases.recalls.returned(task, now, step)
+                continue
+            info = b"" if wholes is None else info_of(wholes[place])
+            if not self._desk.is_shallow(info):
+                info = b""
+            if entry.status != "running" and not info:
+                info = msgspec.json.encode({"status": entry.status})
+            begun(task, info, now, step)
+
+    def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        """TASKSDONE: results and errors."""
+        body = one_body(bodies)
+        entries: list[Any] = read(_dones, body)
+        most = self._house.limits.max_batch_messages
+        if len(entries) > most:
+            raise Refusal(codes.TOO_BIG, f"TASKSDONE holds at most {most} entries")
+        if self._house.full:
+            # Nothing can be stored: it is not answered, so the backend keeps it, and is asked again.
+            self._unheard[line] = None
+            return
+        holder = self._desk.holder_of(line)
+        if holder is None:
+            # It may hold a lease from before our start: it must say so first, then its results are taken.
+            self._desk.force(line, now, step)
+            return
+        tasks = holder.tasks
+        before, ended = len(tasks), 0
+        oks = self._oks.setdefault(line, [])
+        strangers: list[Done] = []
+        for entry in entries:
+            task = tasks.get(entry.id)
+            if task is not None and task.attempt == entry.attempt:
+                self._end(task, entry, now, step)
+                ended += 1
+                oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
+            else:
+                strangers.append(entry)
+        if strangers:
+            self._late(line, holder, strangers, step)
+        if ended:
+            self._leases.measured(holder, ended, before, now)
+
+    def _end(self, task: Any, entry: Done, now: Now, step: Step) -> None:
+        if entry.error is not msgspec.UNSET and bytes(entry.error) != b"null":
+            try:
+                said = read_error(bytes(entry.error), self._desk)
+            except RpcError as fault:
+                said = Reported(fault.code, error_object(fault.code, fault.message), False, 0.0)
+            self._leases.fail(task, said.code, said.error, said.retry, now, step, said.after)
+            return
+        result = b"null" if entry.result is msgspec.UNSET else bytes(entry.result)
+        depth = self._house.limits.max_json_depth
+        if result.count(b"[") + result.count(b"{") > depth and not self._desk.is_shallow(result):
+            self._leases.fail(task, INVALID_PARAMS, RESULT_ERROR, False, now, step)
+        else:
+            self._leases.finish(task, result, now, step)
+
+    def _late(self, line: Any, holder: Any, entries: list[Done], step: Step) -> None:
+        """No lease waits for these: they were stored before, or come too late, or nobody knows them."""
+        name = holder.identity
+
+        def found(rows: tuple[Any, ...], now: Now, out: Step) -> None:
+            oks = self._oks.setdefault(line, [])
+            for entry, row in zip(entries, rows, strict=True):
+                held = holder.tasks.get(entry.id)
+                if held is not None and held.attempt == entry.attempt:
+                    # Its lease came to us meanwhile, from another broker that shares the store.
+                    self._end(held, entry, now, out)
+                    oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
+                    continue
+                if self._leases.fetch(row, holder, entry.attempt, now, out):
+                    self._keep(line, entry)  # its lease is on the way
+                    continue
+                code = late(row, name, entry.attempt)
+                answer = codes.OK if not code else codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
+                if code:
+                    out.record(TaskRefused(entry.id[:128], name, clip_int(entry.attempt), code))
+                oks.append(b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer))
+
+        self._queue.shelf.find(tuple(entry.id for entry in entries), found, step)
+
+    def _keep(self, line: Any, entry: Done) -> None:
+        """If there are too many, the backend says them again, later."""
+        size = size_of(entry)
+        if len(self._early) < MAX_EARLY and self._early_bytes + size <= MAX_EARLY_BYTES:
+            self._let_go((entry.id, entry.attempt))
+            self._early_bytes += size
+            raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
+            self._early[entry.id, entry.attempt] = (line, msgspec.structs.replace(entry, **raw))
+
+    def _arrived(self, task: Task, now: Now, step: Step) -> None:
+        """A lease has come to us: perhaps its result was here before it."""
+        early = self._let_go((task.id, task.attempt))
+        if early is not None:
+            line, entry = early
+            self._end(task, entry, now, step)
+            self._oks.setdefault(line, []).append(b'["%b",%d,200]' % (task.id.encode(), task.attempt))
+
+    def _turned_away(self, id_: str, attempt: int) -> None:
+        self._let_go((id_, attempt))
+
+    def _let_go(self, key: tuple[str, int]) -> tuple[Any, Done] | None:
+        early = self._early.pop(key, None)
+        if early is not None:
+            self._early_bytes -= size_of(early[1])
+        return early
+
+    def forget(self, line: Any) -> None:
+        """A connection is gone: whoever spoke there says it again elsewhere."""
+        for key in [key for key, (whose, _) in self._early.items() if whose is line]:
+            self._let_go(key)
+
+    def ask_again(self, now: Now, step: Step) -> None:
+        """There is room again: results that were turned away are said again after a new READY."""
+        unheard, self._unheard = self._unheard, {}
+        for line in unheard:
+            self._desk.renegotiate(line, now, step)
+
+    def settle(self, step: Step) -> None:
+        """The turn ends: say what was stored, once it is."""
+        if self._oks:
+            oks, self._oks = self._oks, {}
+            for line, entries in oks.items():
+                if entries:
+                    step.promise(line, ("TASKSOK", {}, b"[%b]" % b",".join(entries)))
+
+
+def one_body(bodies: Sequence[bytes]) -> bytes:
+    """The body of such a command."""
+    if len(bodies) != 1:
+        raise Refusal(codes.MALFORMED, "exactly one body: a JSON array")
+    return bodies[0]
+
+
+def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """A body's entries."""
+    try:
+        if not body.isascii():
+            body.decode()
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise Refusal(codes.MALFORMED, str(error)[:200]) from error
+
+
+def size_of(entry: Done) -> int:
+    """Of what a node gave back."""
+    given = (getattr(entry, name) for name in RAW)
+    return sum(memoryview(value).nbytes for value in given if isinstance(value, msgspec.Raw))
+
+
+def info_of(whole: dict[str, Any]) -> bytes:
+    """What an entry says beside the usual."""
+    said = {key: value for key, value in whole.items() if key not in ("id", "attempt")}
+    if said.get("status") == "running":
+        del said["status"]
+    info = msgspec.json.encode(said) if said else b""
+    return info if len(info) <= MAX_STATUS_BYTES else b""

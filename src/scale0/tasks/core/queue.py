@@ -1,0 +1,381 @@
+"""The queue: how a task is taken, waits, and ends.
+
+Lives here: every change of a task's status that is not a hand-out (see `leases`), with the write and the event that go
+with it. Never here: JSON-RPC, slots, or who may ask. Invariants: a status changes together with its row; a task ends
+exactly once; only the newest attempt can end it; within one turn all that happens to a new task is one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from scale0.history.events.tasks import TaskCompleted, TaskSubmitted
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.timers import LazyWheel
+from scale0.storage.interface import SLOT_BITS, Shared
+from scale0.storage.shared_rows import ReleaseTask
+from scale0.storage.task_rows import (
+    ASSIGNED,
+    FAILED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    SCHEDULED,
+    STATUS_NAMES,
+    EndTask,
+    OpenTask,
+)
+from scale0.tasks.core.attempts import attempt_ended, pause_before_next, remembered
+from scale0.tasks.core.backlog_window import OwnSupply
+from scale0.tasks.core.broker_interface import House
+from scale0.tasks.core.delayed_tasks import Schedule
+from scale0.tasks.core.method_queues import Lanes
+from scale0.tasks.core.shared_backlog_window import SharedSupply
+from scale0.tasks.core.shared_delayed_tasks import SharedSchedule
+from scale0.tasks.core.stored_backlog import Shelf
+from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds, pack_kept
+from scale0.tasks.jsonrpc.arguments import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_RESULT_SECONDS,
+    DEFAULT_TIMEOUT_SECONDS,
+    Kept,
+    TaskOptions,
+)
+from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, error_object
+
+OWN_IDS: Final = "s0:"
+"""How the ids that a broker makes begin; clients cannot bring such ones."""
+MAX_USUAL: Final = 1_000
+"""Connections whose usual options are remembered as they are stored."""
+UNLIMITED: Final = 2**62
+
+OnEnd = Callable[[Task, int, bytes, Now, Step], None]
+
+
+class Queue:
+    """All open tasks of one broker."""
+
+    __slots__ = (
+        *("_changed", "_house", "_next", "_usual", "dirty", "fresh", "lanes", "on_end", "open", "schedule", "shared"),
+        *("shelf", "supply", "timers", "total_failed", "total_finished", "total_submitted"),
+    )
+
+    def __init__(
+        self, house: House, shelf: Shelf, next_seq: int, shared: Shared | None, has_room: Callable[[str], bool]
+    ) -> None:
+        self._house = house
+        self.shelf = shelf
+        self._next = next_seq
+        self.shared = shared
+        self.lanes = Lanes(self._limit)
+        self.supply = SharedSupply(shelf, self.lanes.ready, has_room, self._is_closed) if shared else None
+        """Of a store that brokers share."""
+        self.lanes.supply = self.supply or OwnSupply(shelf, self.lanes.ready)
+        self.schedule = (SharedSchedule if shared else Schedule)(house, shelf, self._release)
+        self._changed: dict[Task, None] = {}
+        """In a shared store: what this turn changed. It is written once, as it is when the turn ends."""
+        self.timers: LazyWheel[Task] = LazyWheel()
+        """When attempts have lasted too long."""
+        self.fresh: list[Task] = []
+        """Taken in this turn."""
+        self.dirty: dict[str, None] = {}
+        """Methods that have something to hand out, perhaps."""
+        self.on_end: OnEnd = lambda *_: None
+        self.open = 0
+        """How many have not ended."""
+        self.total_submitted = self.total_finished = self.total_failed = 0
+        self._usual: dict[int, tuple[Kept, bytes]] = {}
+        shelf.on_loaded = self._dirty
+
+    def _limit(self, method: str) -> int:
+        policies = self._house.policies
+        if not policies or method not in policies:
+            return UNLIMITED
+        limit = policies[method].concurrency
+        return UNLIMITED if limit is None else limit
+
+    def _is_closed(self, method: str) -> bool:
+        """True while nothing of it is handed out, whoever has room."""
+        return self._house.draining or self._house.full or self.at_limit(method)
+
+    def is_limited(self, method: str) -> bool:
+        """True if only so many tasks of it may be handed out at once."""
+        return self._limit(method) != UNLIMITED
+
+    def at_limit(self, method: str) -> bool:
+        """True if no more tasks of it may be handed out now."""
+        lane = self.lanes.find(method)
+        return lane is not None and lane.leased >= self._limit(method)
+
+    def _dirty(self, method: str) -> None:
+        self.dirty[method] = None
+
+    def next_id(self) -> str:
+        """An id for a task whose client gives none: never used again."""
+        return f"{OWN_IDS}{self._next:x}" + ("" if self.shared is None else f".{self.shared.slot:x}")
+
+    def _number(self, wall_us: int) -> int:
+        """The seq of a new task. Those of several brokers are in the order of their clocks."""
+        shared = self.shared
+        if shared is None:
+            self._next += 1
+            return self._next - 1
+        counter = max(self._next, wall_us)
+        self._next = counter + 1
+        return counter << SLOT_BITS | shared.slot
+
+    def accept(
+        self,
+        id_: str,
+        client: str,
+        method: str,
+        params: bytes,
+        options: TaskOptions,
+        notify: int,
+        waits: int,
+        now: Now,
+        step: Step,
+    ) -> Task:
+        """Take a task."""
+        wall_us = int(now.wall * MICRO)
+        runnable_us = wall_us if options.delay is None and options.at is None else due(options, wall_us)
+        status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
+        usual = options.timeout is None and options.max_attempts is None and not options.backoff
+        if usual and options.result_ttl == DEFAULT_RESULT_SECONDS and not self._house.policies:
+            kept, packed = self._usual.get(notify) or self._keep_usual(notify)
+        else:
+            kept = self._kept(method, options, notify)
+            packed = pack_kept(kept)
+        # fmt: off
+        task = Task(
+            self._number(wall_us), id_, client, method, params, options.priority, status,
+            0, 0, "", wall_us, runnable_us, 0,  # no attempt, nobody has it, and it has not started
+            waits, False, False, options.key, packed, b"", b"", kept, True,
+        )
+        # fmt: on
+        self.fresh.append(task)
+        step.events.append(TaskSubmitted(id_, method, client, options.priority, self._house.group))
+        self.open += 1
+        self.total_submitted += 1
+        if status == QUEUED:
+            self._wait(task, now, step)
+        elif not waits:
+            self.schedule.add(task, now)
+        else:
+            self.shelf.let_go(task)
+        return task
+
+    def _kept(self, method: str, options: TaskOptions, notify: int) -> Kept:
+        timeout, attempts = options.timeout, options.max_attempts
+        policies = self._house.policies
+        if policies and method in policies:
+            policy = policies[method]
+            timeout = policy.timeout if timeout is None else timeout
+            attempts = policy.max_attempts if attempts is None else attempts
+        return Kept(
+            DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
+            DEFAULT_MAX_ATTEMPTS if attempts is None else attempts,
+            options.backoff,
+            options.result_ttl,
+            notify,
+        )
+
+    def _keep_usual(self, notify: int) -> tuple[Kept, bytes]:
+        """What nearly all tasks of one connection have in common is made once."""
+        if len(self._usual) >= MAX_USUAL:
+            self._usual.clear()
+        kept = Kept(notify=notify)
+        self._usual[notify] = usual = (kept, pack_kept(kept))
+        return usual
+
+    def _wait(self, task: Task, now: Now, step: Step) -> bool:
+        """A queued task takes its place; False: there is none in memory, and none on the shelf."""
+        where = self.lanes.add(task)
+        if where == "here":
+            task.shelved = False
+            self.shelf.tasks[task.id] = task
+            self.dirty[task.method] = None
+        elif where == "shelf":
+            task.shelved = True
+            self.shelf.let_go(task)
+        else:
+            return False
+        return True
+
+    def _release(self, task: Task, now: Now, step: Step) -> bool:
+        """Its time has come."""
+        task.status = QUEUED
+        if not self._wait(task, now, step):
+            task.status = SCHEDULED
+            return False
+        self.changed(task, step)
+        return True
+
+    def changed(self, task: Task, step: Step) -> None:
+        """Store what has changed."""
+        self.shelf.touch(task.seq)
+        if self.shared is not None:
+            self._changed[task] = None
+        elif not task.fresh:
+            step.write(task.change_write())
+
+    def put_away(self, tasks: Iterable[Task], step: Step) -> None:
+        """These go back to the shelf: nobody here takes them."""
+        for task in tasks:
+            task.shelved = True
+            self.changed(task, step)
+            self.shelf.let_go(task)
+
+    def hand_over(self, task: Task, step: Step) -> None:
+        """A lease is nobody's from now on: its node is with another broker."""
+        self.shelf.let_go(task)
+        self.shelf.touch(task.seq)
+        self._changed.pop(task, None)
+        step.write(task.change_write())
+        step.write(ReleaseTask(task.seq))
+
+    def put_down(self, row: OpenTask, now: Now, step: Step) -> None:
+        """A task that was taken from a shared store by its name goes on as it was."""
+        if row.status in (ASSIGNED, RUNNING):
+            self.shelf.touch(row.seq)  # another claim that is on its way does not know that it is nobody's again
+            step.write(ReleaseTask(row.seq))
+            return
+        task = from_store(row)
+        if row.status == QUEUED:
+            self._wait(task, now, step)
+        self.changed(task, step)
+
+    def flush(self, step: Step) -> None:
+        """The turn ends: what changed in a shared store is written, each task once: then others may take it."""
+        changed, self._changed = self._changed, {}
+        for task in changed:
+            if not task.fresh and not task.ended:
+                step.write(task.change_write())
+
+    def runnable(self, task: Task, now: Now, step: Step) -> None:
+        """All that it waited for has finished."""
+        wall_us = of_seconds(now.wall)
+        task.runnable_us = max(task.runnable_us, wall_us)
+        if task.runnable_us <= wall_us:
+            task.status = QUEUED
+            if self._wait(task, now, step):
+                self.changed(task, step)
+                return
+            task.status = SCHEDULED
+        self.changed(task, step)
+        self.schedule.add(task, now)
+
+    def reopened(self, task: Task, now: Now, step: Step) -> None:
+        """An ended task waits again; the store has it on the shelf."""
+        self.open += 1
+        self.shelf.touch(task.seq)
+        lane = self.lanes.find(task.method)
+        if lane is not None and self.supply is not None:
+            self.supply.there_is(lane, task.priority, False, step)
+        elif lane is not None:
+            self.shelf.tasks[task.id] = task
+            self.lanes.put_back(task, now, step)
+            self.dirty[task.method] = None
+
+    def settle(self, step: Step) -> None:
+        """The turn ends: what was taken is written as it is now, whatever happened to it meanwhile."""
+        fresh, self.fresh = self.fresh, []
+        for task in fresh:
+            task.fresh = False
+            self._changed.pop(task, None)
+        # In front: what ends or changes one of them in this very turn must come behind.
+        step.writes[:0] = [task.put_write() for task in fresh]
+
+    def attempt_over(
+        self,
+        task: Task,
+        state: str,
+        code: int | None,
+        error: bytes,
+        counted: bool,
+        now: Now,
+        step: Step,
+        after: float = 0.0,
+    ) -> None:
+        """An attempt ended without completing its task: try again, `after` seconds at the least, or give up.
+
+        The lease is given back already. `counted`: it had started, so it counts and is waited for.
+        """
+        task.history = remembered(task, state, error, of_seconds(now.wall))
+        last = counted and task.starts >= task.kept.max_attempts
+        if last and state == "failed":
+            self.end(task, FAILED, error, code, now, step)
+            return
+        step.record(attempt_ended(task, state, code, now))
+        if last:
+            data = b'{"attempts":%b}' % task.history
+            message = f"all {task.starts} attempts ended without a result (the last one: {state})"
+            self.end(task, FAILED, error_object(ATTEMPTS_LOST, message, data), ATTEMPTS_LOST, now, step)
+            return
+        task.node, task.started_us = "", 0
+        wall_us = of_seconds(now.wall)
+        pause = max(pause_before_next(task, self._house.chance), after) if counted else 0.0
+        task.runnable_us = wall_us + of_seconds(pause)
+        if pause:
+            task.status = SCHEDULED
+            self.changed(task, step)
+            self.schedule.add(task, now)
+        else:
+            task.status, task.shelved = QUEUED, False
+            self.lanes.put_back(task, now, step)
+            self.dirty[task.method] = None
+            self.changed(task, step)
+
+    def fail(self, task: Task, code: int, error: bytes, now: Now, step: Step) -> None:
+        """A failure that is final."""
+        task.history = remembered(task, "failed", error, of_seconds(now.wall))
+        self.end(task, FAILED, error, code, now, step)
+
+    def end(self, task: Task, status: int, body: bytes, code: int | None, now: Now, step: Step) -> None:
+        """For good. The lease is given back already."""
+        task.ended = True
+        if task.fresh:
+            # It is put as one that is held: nobody else may take it before it ends.
+            task.status, task.shelved = QUEUED, False
+        if task.bucket:
+            self.timers.remove(task)
+        self.shelf.tasks.pop(task.id, None)
+        self.shelf.touch(task.seq)
+        wall_us = int(now.wall * MICRO)
+        begun = task.started or task.handed
+        seconds = now.mono - begun if begun else 0.0
+        step.writes.append(
+            EndTask(
+                status,
+                task.attempt,
+                task.starts,
+                task.node,
+                task.started_us,
+                wall_us,
+                wall_us + int(task.kept.result_ttl * MICRO),
+                body,
+                task.info,
+                task.history,
+                task.seq,
+            )
+        )
+        step.events.append(
+            TaskCompleted(
+                task.id, task.method, task.attempt, task.node, STATUS_NAMES[status], task.waited, seconds, code
+            )
+        )
+        self.open -= 1
+        if status == FINISHED:
+            self.total_finished += 1
+        else:
+            self.total_failed += 1
+        self.on_end(task, status, body, now, step)
+
+
+def due(options: TaskOptions, wall_us: int) -> int:
+    """When a task with a delay, or a time of its own, becomes runnable."""
+    if options.delay is not None:
+        return wall_us + of_seconds(options.delay)
+    return max(wall_us, of_seconds(options.at or 0.0))

@@ -1,0 +1,65 @@
+"""Taking back what a backend was given in advance and has not begun, so that somebody who is idle does it.
+
+Lives here: asking, and what comes of it. Never here: when that is fair (`pacing`). Invariant: a backend that answers
+recalls keeps its lease until it has given the task back, so that nothing which it has begun is begun elsewhere, however
+slow it, its line or this broker is. One that does not say `returns` in READY can only be told: what it has begun
+without a word so far may run twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.tasks.core.queue import Queue
+from scale0.tasks.core.task import Task
+from scale0.tasks.jsonrpc.messages import quoted
+
+if TYPE_CHECKING:
+    from scale0.tasks.core.leases import Leases
+
+RECALL: Final = {"recall": True}
+"""The options of TASKSCANCEL that asks."""
+
+
+class Recalls:
+    """The recalls of one broker."""
+
+    __slots__ = ("_asks", "_leases", "_queue")
+
+    def __init__(self, leases: Leases, queue: Queue) -> None:
+        self._leases = leases
+        self._queue = queue
+        self._asks: dict[Any, list[bytes]] = {}
+
+    def ask(self, holder: Any, now: Now, step: Step) -> None:
+        """What was pushed to it and it has not begun goes back to the queue."""
+        if not holder.pushes:
+            return
+        spare = len(holder.tasks) - holder.slotted
+        for task in list(reversed(holder.tasks.values()))[:spare]:
+            if task.said or task.restored:
+                continue
+            if not holder.returns:
+                self._leases.refuse(holder, task.id, task.attempt)
+                self._back(task, now, step)
+            elif task.recalled != task.attempt:
+                task.recalled = task.attempt
+                self._asks.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(task.id), task.attempt))
+
+    def returned(self, task: Task, now: Now, step: Step) -> None:
+        """Its holder gives it back; what was not asked for stays where it is."""
+        if task.recalled == task.attempt and not task.said:
+            self._back(task, now, step)
+
+    def _back(self, task: Task, now: Now, step: Step) -> None:
+        self._leases.release(task)
+        self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, step=step)
+
+    def settle(self, step: Step) -> None:
+        """The turn ends: say it."""
+        if self._asks:
+            asks, self._asks = self._asks, {}
+            for peer, entries in asks.items():
+                step.promise(peer, ("TASKSCANCEL", RECALL, b"[%b]" % b",".join(entries)))

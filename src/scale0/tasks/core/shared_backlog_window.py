@@ -1,0 +1,189 @@
+"""The supply of a store that brokers share: how much of the queue this broker holds.
+
+Lives here: taking tasks from the common shelf when somebody here has room for them, and giving back what nobody here
+takes. Never here: the order of what is in memory (`lanes`). A task in memory is held: no other broker can give it to
+its own backends. Invariants: of a method no more is held than about a second's work; what nobody took for a second goes
+back; nothing is taken for a method that nobody here has room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from scale0.kernel.effects import Step
+from scale0.storage.shared_rows import PeekShelf
+from scale0.storage.task_queries import ReadQueue
+from scale0.storage.task_rows import OpenTask
+from scale0.tasks.core import method_queues
+from scale0.tasks.core.method_queues import Lane, Level
+from scale0.tasks.core.stored_backlog import Shelf
+from scale0.tasks.core.task import Task
+
+LEAST_WINDOW: Final = 4
+"""Tasks of a slow method that are held in advance."""
+MAX_PEEK: Final = 1_000
+"""Methods in one question."""
+MAX_TAKES: Final = 50
+"""Levels that are taken from at one look: each is a transaction, and others wait behind them."""
+FROM_THE_FIRST: Final = -1
+"""Whatever is on the shelf is nobody's: there is no place behind which it begins."""
+MORE: Final = 1
+NO_MORE: Final = 0
+"""A level's `newest`; its `position` stays 0, so that these say whether the shelf has more."""
+
+
+class SharedSupply:
+    """The way from the common shelf to the lanes, and back."""
+
+    __slots__ = ("_has_room", "_is_closed", "_ready", "_shelf", "short")
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        ready: dict[str, Lane],
+        has_room: Callable[[str], bool],
+        is_closed: Callable[[str], bool],
+    ) -> None:
+        self._shelf = shelf
+        self._ready = ready
+        self._has_room = has_room
+        """True if somebody here could begin with a task of this method now."""
+        self._is_closed = is_closed
+        """True while no task of this method is handed out here, whoever has room."""
+        self.short: dict[str, Lane] = {}
+        """Lanes that could have more, once somebody has room."""
+
+    def begin(self, lane: Lane, step: Step) -> None:
+        """A lane is new: learn what the shelf holds."""
+        lane.window = LEAST_WINDOW
+        self._peek((lane,), False, step)
+
+    def look(self, wanted: Iterable[Lane], most: int, step: Step) -> None:
+        """Somebody asks for so many tasks of these lanes: see what the shelf holds, and take it."""
+        found = tuple(wanted)
+        for lane in found:
+            lane.known = False
+            lane.window = max(lane.window, min(most, method_queues.WINDOW_TASKS))
+        self._peek(found, True, step)
+
+    def peek(self, every: Iterable[Lane], step: Step) -> None:
+        """Others may have put something on the shelf that somebody here has room for."""
+        idle = [lane for lane in every if lane.known and lane.head() is None and self._is_wanted(lane)]
+        idle = [lane for lane in idle if not any(level.loading for level in lane.levels.values())]
+        if idle:
+            self._peek(tuple(idle[:MAX_PEEK]), False, step)
+
+    def _peek(self, wanted: tuple[Lane, ...], take: bool, step: Step) -> None:
+        by_method = {lane.method: lane for lane in wanted}
+
+        def found(levels: tuple[tuple[str, int], ...], _mark: int, _now: object, out: Step) -> None:
+            for lane in wanted:
+                lane.known = True
+            for method, priority in levels[:MAX_TAKES]:
+                self.there_is(by_method[method], priority, take, out)
+            for method, priority in levels[MAX_TAKES:]:
+                # Taken when somebody asks for work, or at the next look.
+                by_method[method].level(priority).newest = MORE
+                self.short[method] = by_method[method]
+
+        self._shelf.ask(PeekShelf(tuple(by_method)), found, step)
+
+    def there_is(self, lane: Lane, priority: int, take: bool, step: Step) -> None:
+        """The shelf has tasks of this method and priority."""
+        level = lane.level(priority)
+        level.newest = MORE
+        if take:
+            self._take(lane, priority, level, step)
+        else:
+            self.refill(lane, priority, level, step)
+
+    def place(self, lane: Lane, level: Level, task: Task) -> str:
+        """Where a task waits: here only if somebody here takes tasks of it, and nothing waits before it."""
+        full = len(level) >= lane.window or level.bytes >= method_queues.WINDOW_BYTES
+        if level.more or not lane.known or full or not self._is_wanted(lane):
+            level.newest = MORE
+            self.short[lane.method] = lane
+            return "shelf"
+        put(level, task)
+        return "here"
+
+    def _is_wanted(self, lane: Lane) -> bool:
+        wanted = bool(lane.flow) or lane.hungry is not None or self._has_room(lane.method)
+        return wanted and not self._is_closed(lane.method)
+
+    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+        """Take more, if the window is half empty, there is more, and somebody here wants it."""
+        if level.loading or not level.more or 2 * len(level) > lane.window:
+            return
+        if self._is_wanted(lane):
+            self._take(lane, priority, level, step)
+        else:
+            self.short[lane.method] = lane
+
+    def hunger(self, services: frozenset[str], step: Step) -> None:
+        """Somebody who offers these has room, and there is nothing in memory for it."""
+        if len(self.short) <= len(services):
+            found = [lane for name, lane in self.short.items() if name in services]
+        else:
+            found = [self.short[name] for name in services if name in self.short]
+        for lane in found:
+            del self.short[lane.method]
+            for priority, level in list(lane.levels.items()):
+                if level.more and not level.loading and not len(level):
+                    self._take(lane, priority, level, step)
+
+    def _take(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+        if level.loading or len(level) >= lane.window:
+            return
+        if self._is_closed(lane.method):
+            self.short[lane.method] = lane  # others may give it to their backends
+            return
+        level.loading = True
+        self.short.pop(lane.method, None)
+        limit = lane.window - len(level)
+        most_bytes = max(1, method_queues.WINDOW_BYTES - level.bytes)
+        ask = ReadQueue(lane.method, priority, FROM_THE_FIRST, limit, most_bytes)
+        self._shelf.ask(ask, lambda rows, _mark, _now, _out: self._load(lane, level, limit, most_bytes, rows), step)
+
+    def _load(self, lane: Lane, level: Level, limit: int, most_bytes: int, rows: tuple[OpenTask, ...]) -> None:
+        """They are ours now."""
+        level.loading = False
+        for row in rows:
+            task = self._shelf.load(row)
+            if task is not None:
+                put(level, task)
+                self._ready[lane.method] = lane
+        cut = len(rows) >= limit or sum(len(row.params) for row in rows) >= most_bytes
+        level.newest = MORE if cut else NO_MORE
+        if cut:
+            # Whoever empties it quickly gets twice as much the next time.
+            lane.window = min(2 * lane.window, method_queues.WINDOW_TASKS)
+            self.short[lane.method] = lane
+        self._shelf.loaded(lane.method)
+
+    def spare(self, lane: Lane) -> list[Task]:
+        """Judged once a second: what is held for nothing, taken out of memory."""
+        flow, lane.flow = lane.flow, 0
+        lane.window = max(LEAST_WINDOW, min(lane.window, 2 * flow))
+        spare: list[Task] = []
+        for level in lane.levels.values():
+            while len(level.fresh) > (lane.window if flow else 0):
+                task = level.fresh.pop()
+                level.bytes -= len(task.params)
+                spare.append(task)
+            if not flow:
+                spare.extend(entry[2] for entry in level.back)
+                level.back.clear()
+            if spare:
+                level.newest = MORE
+                self.short[lane.method] = lane
+        return [task for task in spare if not task.ended]
+
+
+def put(level: Level, task: Task) -> None:
+    """At its place in the order of acceptance."""
+    if level.fresh and task.seq < level.fresh[-1].seq:
+        level.push(task)
+    else:
+        level.append(task)

@@ -1,0 +1,305 @@
+"""Submissions: `client_new_task`, from its arguments to a task that is taken or refused.
+
+Lives here: what must be true of a new task, and finding out with the least cost. Never here: what happens to it then.
+An id whose counter is larger than any that its series has had is new, so nobody has to look (`<series>.<counter>`, the
+counter of 12 characters, growing); anything else is looked up in the store first. Invariants: an id is taken once; a
+key gives the first task's id back; nothing is stored of what is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Any, Final
+
+import msgspec
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.names import is_identity, is_reserved
+from scale0.storage.shared_rows import FreeId
+from scale0.storage.task_queries import FindNew, Found
+from scale0.storage.task_rows import FAILED, FINISHED, STATUS_NAMES, EndedTask, OpenTask, PutFollow
+from scale0.tasks.core.broker_interface import Desk, House
+from scale0.tasks.core.completion_waits import Watchers
+from scale0.tasks.core.queue import OWN_IDS, Queue
+from scale0.tasks.core.task import Task, from_store
+from scale0.tasks.core.task_clients import Clients
+from scale0.tasks.jsonrpc.arguments import USUAL, Form, NewTask, TaskOptions
+from scale0.tasks.jsonrpc.endpoint import Asked
+from scale0.tasks.jsonrpc.messages import (
+    AFTER_FAILED,
+    BAD_INPUT,
+    BAD_TASK,
+    CANNOT_STORE,
+    INVALID_PARAMS,
+    NOT_SERVING,
+    NOT_STORED,
+    QUEUE_FULL,
+    TOO_BIG,
+    RpcError,
+    error_object,
+    quoted,
+)
+
+COUNTER_CHARS: Final = 12
+"""Of an id in a series, after its last dot."""
+MAX_SERIES: Final = 100_000
+"""Series that are remembered."""
+AGAIN_SECONDS: Final = 0.02
+BUSY_SECONDS: Final = 5.0
+"""How often, and how long, a submission is asked again while another broker is just taking the same."""
+ROOM_BYTES: Final = 4_096
+"""What else travels in a message with a task's params."""
+
+_form: Final = Form(NewTask)
+
+
+def is_plain(counter: str) -> bool:
+    """True for letters and digits that an identity may have."""
+    return counter.isascii() and counter.isalnum()
+
+
+class New:
+    """A submission that the store must be asked about."""
+
+    __slots__ = ("after", "args", "asked", "options", "params", "until")
+
+    def __init__(self, asked: Asked, args: Any, params: bytes, options: TaskOptions) -> None:
+        self.asked = asked
+        self.args = args
+        self.params = params
+        self.options = options
+        self.after = tuple(dict.fromkeys(options.after))
+        self.until = 0.0
+        """How long it is asked again while another broker is just taking the same; 0: it was not asked yet."""
+
+
+class Submissions:
+    """The way into the queue."""
+
+    __slots__ = ("_claimed", "_clients", "_desk", "_house", "_keys", "_queue", "_series", "_watchers")
+
+    def __init__(self, house: House, desk: Desk, queue: Queue, clients: Clients, watchers: Watchers) -> None:
+        self._house = house
+        self._desk = desk
+        self._queue = queue
+        self._clients = clients
+        self._watchers = watchers
+        self._series: OrderedDict[str, str] = OrderedDict()
+        """The largest counter of each series."""
+        self._claimed: dict[str, list[New]] = {}
+        """Ids that are being looked up for a submission, and who else wants the same."""
+        self._keys: dict[tuple[str, str], list[New]] = {}
+        """Keys that are being looked up, and who else waits for the outcome."""
+
+    def new_task(self, asked: Asked, now: Now, step: Step) -> None:
+        """`client_new_task`."""
+        args = _form.read(asked.params)
+        house, options = self._house, args.options or USUAL
+        params = bytes(args.params)
+        self._check_params(params)
+        if options.key is None:
+            self._check_room()
+        unknown = self._queue.lanes.find(args.method) is None
+        if is_reserved(args.method) or (unknown and not self._desk.is_service(args.method)):
+            raise RpcError(INVALID_PARAMS, f"a method's name is 1 to {house.limits.max_service_bytes} printable bytes")
+        known = self._clients.check(asked.line, args.client_id)
+        id_ = args.task_id
+        if not known or options.key is not None or options.after or not (id_ is None or self._is_new(id_)):
+            if id_ is not None and (not is_identity(id_) or id_.startswith(OWN_IDS)):
+                raise RpcError(BAD_TASK, f"a task id is 1 to 128 characters of A-Z a-z 0-9 . _ : -, not from {OWN_IDS}")
+            self._look(New(asked, args, params, options), step)
+            return
+        task = self._accept(id_, args, params, options, 0, asked.line, now, step)
+        asked.answer(b'"%b"' % task.id.encode(), step)
+
+    def _check_room(self) -> None:
+        house = self._house
+        if house.full:
+            raise RpcError(NOT_STORED, CANNOT_STORE)
+        if self._queue.open >= house.limits.task_queue_limit:
+            raise RpcError(QUEUE_FULL, f"the queue is full: {house.limits.task_queue_limit} tasks have not ended")
+        if house.draining:
+            raise RpcError(NOT_SERVING, "this broker is draining: submit to another")
+
+    def _check_params(self, params: bytes) -> None:
+        limits = self._house.limits
+        if len(params) > limits.max_message_bytes - ROOM_BYTES:
+            raise RpcError(TOO_BIG, f"params are at most {limits.max_message_bytes - ROOM_BYTES} bytes")
+        if params.count(b"[") + params.count(b"{") > limits.max_json_depth and not self._desk.is_shallow(params):
+            raise RpcError(INVALID_PARAMS, f"params nest deeper than {limits.max_json_depth}")
+
+    def _is_new(self, id_: str) -> bool:
+        """True if its counter says that it was never used; it counts as used from now on.
+
+        A series that is known was part of a valid id, so only the counter has to be looked at. In a shared store nobody
+        knows without asking: another broker may be taking the same.
+        """
+        if self._queue.shared is not None:
+            return False
+        series, _, counter = id_.rpartition(".")
+        last = self._series.get(series)
+        if last is None or len(counter) != COUNTER_CHARS or counter <= last or not is_plain(counter):
+            return False
+        if self._claimed and id_ in self._claimed:
+            return False
+        self._series[series] = counter
+        return True
+
+    def _look(self, new: New, step: Step) -> None:
+        id_, key = new.args.task_id, new.options.key
+        if key is not None:
+            waiting = self._keys.get((new.args.client_id, key))
+            if waiting is not None:
+                waiting.append(new)
+                return
+        if id_ is not None:
+            claimed = self._claimed.get(id_)
+            if claimed is not None:
+                # Not taken yet: whoever says the same again must not hear so before it is stored.
+                claimed.append(new)
+                return
+            self._claimed[id_] = []
+        if key is not None:
+            self._keys[new.args.client_id, key] = []
+        self._ask(new, step)
+
+    def _ask(self, new: New, step: Step) -> None:
+        id_ = new.args.task_id
+        series = None
+        shared = self._queue.shared is not None
+        if id_ is not None and not shared:
+            prefix, _, counter = id_.rpartition(".")
+            series = prefix if prefix and len(counter) == COUNTER_CHARS else None
+        ids = new.after if id_ is None else (id_, *new.after)
+        ask = FindNew(new.args.client_id, ids, new.options.key, series, (id_ or "") if shared else None)
+        self._queue.shelf.ask(ask, lambda found, mark, now, out: self._found(new, series, found, mark, now, out), step)
+
+    def _found(self, new: New, series: str | None, found: Found, mark: int, now: Now, step: Step) -> None:
+        """The store has answered."""
+        shelf = self._queue.shelf
+        if any(row is not None and row.id not in shelf.tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
+            self._ask(new, step)
+            return
+        if found.busy and self._wait_for(new, now):
+            return
+        id_, key, asked = new.args.task_id, new.options.key, new.asked
+        others = [] if id_ is None else self._claimed.pop(id_, [])
+        if series is not None:
+            self._learn_series(series, found.last)
+        try:
+            answer = self._decide(new, found, now, step)
+        except RpcError as error:
+            asked.refuse(error.code, error.message, step, error.data)
+            if self._queue.shared is not None and not found.busy:
+                self._free(new, found, step)
+            if error.code in BAD_INPUT:
+                self._desk.blame(asked.line, 400, error.message, now, step)
+        else:
+            asked.answer(quoted(answer), step)
+        if key is not None:
+            others += self._keys.pop((new.args.client_id, key), ())
+        for other in others:
+            try:
+                self._look(other, step)
+            except RpcError as error:
+                other.asked.refuse(error.code, error.message, step)
+
+    def _wait_for(self, new: New, now: Now) -> bool:
+        """Another broker is just taking the same: ask again in a moment. False: it takes too long."""
+        new.until = new.until or now.mono + BUSY_SECONDS
+        if now.mono >= new.until:
+            return False
+        self._house.timers.add((self._again, new), now.mono + AGAIN_SECONDS)
+        return True
+
+    def _again(self, new: New, now: Now, step: Step) -> None:
+        self._ask(new, step)
+
+    def _free(self, new: New, found: Found, step: Step) -> None:
+        """What the store reserved for a submission that is refused."""
+        id_, key = new.args.task_id, new.options.key
+        taken = id_ is not None and found.tasks[0] is not None
+        if found.keyed is None and not taken and (id_ is not None or key is not None):
+            step.write(FreeId(id_, new.args.client_id, key))
+
+    def _learn_series(self, series: str, last: str) -> None:
+        name, _, counter = last.rpartition(".")
+        if last and (name != series or len(counter) != COUNTER_CHARS):
+            # Another series begins with the same letters, and hides the end of this one: it stays unknown.
+            return
+        known = self._series.get(series)
+        if known is None or counter > known:
+            self._series[series] = counter
+            if len(self._series) > MAX_SERIES:
+                self._series.popitem(last=False)
+
+    def _decide(self, new: New, found: Found, now: Now, step: Step) -> str:
+        """Take it, or say why not; the id of the task."""
+        args, options = new.args, new.options
+        line = new.asked.line
+        if options.notify and self._desk.heard(line) == -math.inf:
+            # It is gone meanwhile: nobody could be told.
+            options = msgspec.structs.replace(options, notify=False)
+        self._clients.learn(line, found.client, args.client_id)
+        if found.keyed is not None:
+            return found.keyed.id
+        if found.busy:
+            raise RpcError(NOT_STORED, "another broker is just taking a task with this id or key: try again")
+        self._check_room()
+        id_ = args.task_id
+        rows = found.tasks
+        if id_ is not None:
+            if rows[0] is not None or id_ in self._queue.shelf.tasks:
+                raise RpcError(BAD_TASK, f"the task id {id_} is taken")
+            rows = rows[1:]
+            self._is_new(id_)
+        befores = [self._before(args.client_id, name, row) for name, row in zip(new.after, rows, strict=True)]
+        failed = [each for each in befores if isinstance(each, EndedTask) and each.status != FINISHED]
+        waits = sum(not isinstance(each, EndedTask) for each in befores) if not failed else 1
+        task = self._accept(id_, args, new.params, options, waits, line, now, step)
+        if failed:
+            message = f"the task {failed[0].id}, which this one waits for, is {STATUS_NAMES[failed[0].status]}"
+            self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, step)
+            return task.id
+        for each in befores:
+            if not isinstance(each, EndedTask):
+                self._follow(each, task, step)
+        return task.id
+
+    def _before(self, client_id: str, id_: str, row: OpenTask | EndedTask | None) -> Task | OpenTask | EndedTask:
+        found = self._queue.shelf.tasks.get(id_) or row
+        if found is None or found.client != client_id:
+            raise RpcError(BAD_TASK, f"after: unknown task {id_}")
+        return found
+
+    def _follow(self, before: Task | OpenTask, task: Task, step: Step) -> None:
+        step.write(PutFollow(before.seq, task.seq))
+        if before.followed or (isinstance(before, OpenTask) and self._queue.shared is not None):
+            # Another broker may hold it, and end it: in a shared store those who wait are looked for every second.
+            return
+        if isinstance(before, OpenTask):
+            before = from_store(before)
+        before.followed = True
+        self._queue.changed(before, step)
+
+    def _accept(
+        self,
+        id_: str | None,
+        args: Any,
+        params: bytes,
+        options: TaskOptions,
+        waits: int,
+        line: Any,
+        now: Now,
+        step: Step,
+    ) -> Task:
+        notify = 0
+        if options.notify and line.takes_pushes:
+            notify = line.number or self._watchers.number(line)
+            line.waits += 1
+        queue = self._queue
+        if id_ is None:
+            id_ = queue.next_id()
+        return queue.accept(id_, args.client_id, args.method, params, options, notify, waits, now, step)

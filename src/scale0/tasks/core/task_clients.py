@@ -1,0 +1,102 @@
+"""Task clients: the ids under which tasks are submitted and read.
+
+Lives here: which ids are valid, and from where each was last used. Never here: their tasks. An id stays valid until
+`client_disconnect`, over reconnects and restarts; so the store knows them all, and memory those in use. Invariant: what
+is in `known` is stored, or will be with this turn's commit.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.names import is_identity
+from scale0.storage.task_rows import DropTaskClient, PutTaskClient, TaskClient
+from scale0.tasks.core.broker_interface import Desk, House
+from scale0.tasks.core.task import of_seconds
+from scale0.tasks.jsonrpc.messages import BAD_CLIENT, RpcError
+
+MAX_KNOWN: Final = 100_000
+"""Client ids in memory; the store is asked about others."""
+
+
+class Known:
+    """One valid client id."""
+
+    __slots__ = ("line", "owner")
+
+    def __init__(self, line: Any, owner: str) -> None:
+        self.line = line
+        self.owner = owner
+        """The key that it belongs to; empty without CURVE."""
+
+
+class Clients:
+    """The client ids of one broker."""
+
+    __slots__ = ("_desk", "_house", "_known")
+
+    def __init__(self, house: House, desk: Desk) -> None:
+        self._house = house
+        self._desk = desk
+        self._known: OrderedDict[str, Known] = OrderedDict()
+
+    def connect(self, line: Any, client_id: str | None, now: Now, step: Step) -> str:
+        """An id is valid from now on; RpcError if somebody else uses it right now."""
+        if client_id is None:
+            client_id = f"client-{self._house.chance.getrandbits(64):016x}"
+        elif not is_identity(client_id):
+            raise RpcError(BAD_CLIENT, "a client id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        known = self._known.get(client_id)
+        if known is None:
+            self._remember(client_id, Known(line, line.user_id))
+        else:
+            self._check_owner(known, line)
+            if known.line is not line and self._is_used(known, now):
+                raise RpcError(BAD_CLIENT, f"{client_id} is in use by another connection")
+            known.line = line
+        step.write(PutTaskClient(client_id, line.user_id, of_seconds(now.wall)))
+        return client_id
+
+    def disconnect(self, line: Any, client_id: str, step: Step) -> None:
+        """An id is valid no longer; its tasks go on."""
+        known = self._known.pop(client_id)
+        self._check_owner(known, line)
+        step.write(DropTaskClient(client_id))
+
+    def check(self, line: Any, client_id: str) -> bool:
+        """True for a valid id; False: the store must be asked."""
+        known = self._known.get(client_id)
+        if known is None:
+            if not is_identity(client_id):
+                raise RpcError(BAD_CLIENT, "a client id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+            return False
+        if known.line is not line:
+            self._check_owner(known, line)
+            if known.line is None:
+                known.line = line
+        return True
+
+    def learn(self, line: Any, found: TaskClient | None, client_id: str) -> None:
+        """What the store says of an id; RpcError if it is not valid."""
+        if client_id in self._known:
+            return
+        if found is None:
+            raise RpcError(BAD_CLIENT, f"unknown client id {client_id}: say client_connect first")
+        known = Known(line, found.owner)
+        self._check_owner(known, line)
+        self._remember(client_id, known)
+
+    def _remember(self, client_id: str, known: Known) -> None:
+        self._known[client_id] = known
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+
+    def _is_used(self, known: Known, now: Now) -> bool:
+        return known.line is not None and now.mono - self._desk.heard(known.line) <= self._house.interval
+
+    def _check_owner(self, known: Known, line: Any) -> None:
+        if known.owner and known.owner != line.user_id:
+            raise RpcError(BAD_CLIENT, "this client id belongs to another key")

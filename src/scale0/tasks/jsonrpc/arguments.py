@@ -1,0 +1,235 @@
+"""The arguments of every method of PROTOCOL 6, by position and by name.
+
+Lives here: names, types, defaults and ranges. Never here: what a method does. Invariant: what passes here fits the
+store and the journal; unknown names are refused, so that a misspelt option is not silently ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, RpcError
+
+MAX_PRIORITY: Final = 9
+DEFAULT_PRIORITY: Final = 4
+DEFAULT_TIMEOUT_SECONDS: Final = 3_600.0
+DEFAULT_MAX_ATTEMPTS: Final = 3
+DEFAULT_RESULT_SECONDS: Final = 86_400.0
+MAX_SECONDS: Final = 366 * 86_400.0
+"""The longest delay, timeout, backoff or result_ttl."""
+MAX_WALL_SECONDS: Final = 253_402_300_799.0
+"""The latest `at`: the end of the year 9999."""
+MAX_ATTEMPTS: Final = 10_000
+MAX_KEY_CHARS: Final = 255
+MAX_AFTER: Final = 1_000
+"""Tasks that one task may wait for."""
+MAX_WAIT_IDS: Final = 10_000
+"""Tasks in one client_task_wait."""
+MAX_WAIT_SECONDS: Final = 300.0
+DEFAULT_WAIT_SECONDS: Final = 30.0
+MAX_PULL: Final = 1_000
+"""Tasks that one node_tasks_request gets."""
+MAX_NODE_METHODS: Final = 1_000
+
+ARRAY_START: Final = ord("[")
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
+Text = Annotated[str, msgspec.Meta(max_length=4_096)]
+
+
+class TaskOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """`options` of client_new_task."""
+
+    priority: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)] = DEFAULT_PRIORITY
+    delay: Seconds | None = None
+    at: Annotated[float, msgspec.Meta(ge=0, le=MAX_WALL_SECONDS)] | None = None
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)] | None = None
+    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    backoff: Seconds = 0.0
+    result_ttl: Seconds = DEFAULT_RESULT_SECONDS
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_CHARS)] | None = None
+    after: Annotated[list[str], msgspec.Meta(max_length=MAX_AFTER)] = []
+    notify: bool = False
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The options of a task that are needed after it was taken, as the store keeps them."""
+
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    backoff: float = 0.0
+    result_ttl: float = DEFAULT_RESULT_SECONDS
+    notify: int = 0
+    """The number of the connection that wants to be told; 0: none."""
+
+
+USUAL: Final = TaskOptions()
+
+
+class ClientConnect(msgspec.Struct, forbid_unknown_fields=True):
+    """client_connect."""
+
+    client_id: str | None = None
+
+
+class ClientDisconnect(msgspec.Struct, forbid_unknown_fields=True):
+    """client_disconnect."""
+
+    client_id: str
+
+
+class NewTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """client_new_task."""
+
+    client_id: str
+    method: str
+    params: msgspec.Raw
+    task_id: str | None = None
+    options: TaskOptions | None = None
+
+
+class OfTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """client_task_status, client_task_result and client_task_cancel."""
+
+    client_id: str
+    task_id: str
+
+
+class TaskWait(msgspec.Struct, forbid_unknown_fields=True):
+    """client_task_wait."""
+
+    client_id: str
+    task_ids: Annotated[list[str], msgspec.Meta(max_length=MAX_WAIT_IDS)]
+    timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class NodeConnect(msgspec.Struct, forbid_unknown_fields=True):
+    """node_connect."""
+
+    node_id: str | None = None
+    methods: list[str] | None = None
+
+
+class OfNode(msgspec.Struct, forbid_unknown_fields=True):
+    """node_heartbeat and node_disconnect."""
+
+    node_id: str
+
+
+class NodeStatus(msgspec.Struct, forbid_unknown_fields=True):
+    """node_status."""
+
+    node_id: str
+    status: Any = None
+
+
+class ShortTaskRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """node_task_request, the node taken from the connection."""
+
+    task_id: str
+
+
+class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """node_task_request."""
+
+    node_id: str
+    task_id: str
+
+
+class TasksRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """node_tasks_request."""
+
+    node_id: str
+    limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class ShortTaskFinished(msgspec.Struct, forbid_unknown_fields=True):
+    """node_task_finished, the node taken from the connection."""
+
+    task_id: str
+    task_result: msgspec.Raw
+
+
+class TaskFinished(msgspec.Struct, forbid_unknown_fields=True):
+    """node_task_finished."""
+
+    node_id: str
+    task_id: str
+    task_result: msgspec.Raw
+    attempt: int | None = None
+
+
+class ShortTaskFailed(msgspec.Struct, forbid_unknown_fields=True):
+    """node_task_failed, the node taken from the connection."""
+
+    task_id: str
+    error: msgspec.Raw
+
+
+class TaskFailed(msgspec.Struct, forbid_unknown_fields=True):
+    """node_task_failed."""
+
+    node_id: str
+    task_id: str
+    error: msgspec.Raw
+    attempt: int | None = None
+
+
+class ErrorObject(msgspec.Struct):
+    """A JSON-RPC error, as a node reports it."""
+
+    code: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+    message: str
+    data: msgspec.Raw = msgspec.Raw()
+    retry: bool = False
+    after: Seconds = 0.0
+    """The least that should pass before the next attempt."""
+
+
+class Form:
+    """The arguments of one method: decodes both ways of giving them."""
+
+    __slots__ = ("_by_name", "_by_place")
+
+    def __init__(self, by_name: type[msgspec.Struct]) -> None:
+        self._by_name: msgspec.json.Decoder[Any] = msgspec.json.Decoder(by_name)
+        fields: list[Any] = []
+        for field in msgspec.structs.fields(by_name):
+            if field.default is not msgspec.NODEFAULT:
+                fields.append((field.name, field.type, field.default))
+            elif field.default_factory is not msgspec.NODEFAULT:
+                fields.append((field.name, field.type, msgspec.field(default_factory=field.default_factory)))
+            else:
+                fields.append((field.name, field.type))
+        placed = msgspec.defstruct(by_name.__name__, fields, array_like=True, forbid_unknown_fields=True, gc=False)
+        self._by_place: msgspec.json.Decoder[Any] = msgspec.json.Decoder(placed)
+
+    def read(self, params: msgspec.Raw) -> Any:
+        """The arguments; `RpcError` if they do not fit."""
+        try:
+            data = bytes(params)
+            return self._by_place.decode(data) if data[0] == ARRAY_START else self._by_name.decode(data)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise RpcError(INVALID_PARAMS, str(error)[:500]) from error
+
+
+class EitherForm:
+    """Two forms of one method: the short one (without the node) has `short_count` places."""
+
+    __slots__ = ("_long", "_short", "_short_count")
+
+    def __init__(self, short: type[msgspec.Struct], long: type[msgspec.Struct]) -> None:
+        self._short = Form(short)
+        self._long = Form(long)
+        self._short_count = len(msgspec.structs.fields(short))
+
+    def read(self, params: msgspec.Raw) -> Any:
+        """The arguments in whichever form they came."""
+        try:
+            parts = msgspec.json.decode(params, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise RpcError(INVALID_PARAMS, str(error)[:500]) from error
+        short = "node_id" not in parts if isinstance(parts, dict) else len(parts) <= self._short_count
+        return (self._short if short else self._long).read(params)

@@ -1,0 +1,290 @@
+"""What a task client may call, on the frontend socket (PROTOCOL 6).
+
+Lives here: one function per method. Never here: the queue's own rules. Invariant: only the client that owns a task
+hears anything of it; what is said of a task that runs is stored first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.storage.shared_rows import Claimed
+from scale0.storage.task_queries import FindNew, Found
+from scale0.storage.task_rows import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, OpenTask
+from scale0.tasks.core.broker_interface import House
+from scale0.tasks.core.completion_waits import Watchers, entry_of
+from scale0.tasks.core.leases import Leases
+from scale0.tasks.core.queue import Queue
+from scale0.tasks.core.shared_store import Sharing, Then
+from scale0.tasks.core.submissions import Submissions
+from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds
+from scale0.tasks.core.task_clients import Clients
+from scale0.tasks.jsonrpc.arguments import (
+    DEFAULT_WAIT_SECONDS,
+    MAX_WAIT_SECONDS,
+    ClientConnect,
+    ClientDisconnect,
+    Form,
+    OfTask,
+    TaskWait,
+)
+from scale0.tasks.jsonrpc.endpoint import Asked, Method
+from scale0.tasks.jsonrpc.messages import (
+    BAD_TASK,
+    CANCELLED_ERROR,
+    CANNOT_STORE,
+    NOT_COMPLETE,
+    NOT_STORED,
+    RpcError,
+    error_object,
+    quoted,
+)
+
+_connect: Final = Form(ClientConnect)
+_disconnect: Final = Form(ClientDisconnect)
+_of_task: Final = Form(OfTask)
+_wait: Final = Form(TaskWait)
+
+Row = Task | OpenTask | EndedTask
+CANCEL_ERROR: Final = error_object(CANCELLED_ERROR, "cancelled by its client")
+
+
+class ClientMethods:
+    """The methods, one function each."""
+
+    __slots__ = ("_clients", "_house", "_leases", "_queue", "_sharing", "_submissions", "_watchers")
+
+    def __init__(
+        self,
+        house: House,
+        queue: Queue,
+        leases: Leases,
+        clients: Clients,
+        watchers: Watchers,
+        submissions: Submissions,
+        sharing: Sharing | None,
+    ) -> None:
+        self._house = house
+        self._queue = queue
+        self._leases = leases
+        self._clients = clients
+        self._watchers = watchers
+        self._submissions = submissions
+        self._sharing = sharing
+
+    @property
+    def table(self) -> Mapping[str, Method]:
+        """The methods by name."""
+        return {
+            "zerotask.broker.client_connect": self.connect,
+            "zerotask.broker.client_disconnect": self.disconnect,
+            "zerotask.broker.client_new_task": self._submissions.new_task,
+            "zerotask.broker.client_task_status": self.status,
+            "zerotask.broker.client_task_result": self.result,
+            "zerotask.broker.client_task_wait": self.wait,
+            "zerotask.broker.client_task_cancel": self.cancel,
+        }
+
+    def connect(self, asked: Asked, now: Now, step: Step) -> None:
+        """An id is valid from now on."""
+        args = _connect.read(asked.params)
+        self._check_room()
+        client_id = args.client_id
+        if client_id is None or not asked.line.user_id or self._clients.check(asked.line, client_id):
+            asked.answer(quoted(self._clients.connect(asked.line, client_id, now, step)), step)
+            return
+
+        def answered(found: Found, _mark: int, later: Now, out: Step) -> None:
+            """With CURVE the store knows whose it is."""
+            try:
+                if found.client is not None:
+                    self._clients.learn(asked.line, found.client, client_id)
+                asked.answer(quoted(self._clients.connect(asked.line, client_id, later, out)), out)
+            except RpcError as error:
+                asked.refuse(error.code, error.message, out, error.data)
+
+        self._queue.shelf.ask(FindNew(client_id, (), None, None), answered, step)
+
+    def disconnect(self, asked: Asked, now: Now, step: Step) -> None:
+        """An id is valid no longer."""
+        args = _disconnect.read(asked.params)
+        self._check_room()
+
+        def known(_: list[Row | None], _now: Now, out: Step) -> None:
+            self._clients.disconnect(asked.line, args.client_id, out)
+            asked.answer(b"true", out)
+
+        self._look(asked, args.client_id, (), known, now, step)
+
+    def status(self, asked: Asked, now: Now, step: Step) -> None:
+        """How a task is."""
+        args = _of_task.read(asked.params)
+
+        def found(rows: list[Row | None], _now: Now, out: Step) -> None:
+            row = the_one(rows, args.task_id)
+            if isinstance(row, Task):
+                self._leases.save(row, out)
+            asked.answer(status_of(row), out)
+
+        self._look(asked, args.client_id, (args.task_id,), found, now, step)
+
+    def result(self, asked: Asked, now: Now, step: Step) -> None:
+        """What came of a task."""
+        args = _of_task.read(asked.params)
+
+        def found(rows: list[Row | None], _now: Now, out: Step) -> None:
+            row = the_one(rows, args.task_id)
+            if not isinstance(row, EndedTask):
+                if isinstance(row, Task):
+                    self._leases.save(row, out)
+                name = STATUS_NAMES[row.status]
+                data = b'{"status":"%b"}' % name.encode()
+                raise RpcError(NOT_COMPLETE, f"the task {row.id} is {name}", data)
+            if row.status == FINISHED:
+                asked.answer(row.result, out)
+            else:
+                asked.fail(row.result, out)
+
+        self._look(asked, args.client_id, (args.task_id,), found, now, step)
+
+    def cancel(self, asked: Asked, now: Now, step: Step) -> None:
+        """A task will not run, or no longer."""
+        args = _of_task.read(asked.params)
+        self._check_room()
+
+        def ended(known: bool, _now: Now, out: Step) -> None:
+            if known:
+                asked.answer(b"true", out)
+            else:
+                asked.refuse(NOT_STORED, "the broker that holds the task has not answered: ask again", out)
+
+        def found(rows: list[Row | None], later: Now, out: Step) -> None:
+            self.cancel_row(the_one(rows, args.task_id), CANCEL_ERROR, ended, later, out)
+
+        self._look(asked, args.client_id, (args.task_id,), found, now, step)
+
+    def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, step: Step) -> None:
+        """End a task, unless it has ended; `then` hears whether it has."""
+        if isinstance(row, OpenTask) and self._sharing is not None:
+            self._take_and_cancel(self._sharing, row.id, error, then, step)
+            return
+        if not isinstance(row, EndedTask):
+            self._cancel(row, error, now, step)
+        then(True, now, step)
+
+    def _take_and_cancel(self, sharing: Sharing, id_: str, error: bytes, then: Then, step: Step) -> None:
+        """It is in a store that brokers share: it is ours to end only once we hold it."""
+
+        def taken(found: tuple[Claimed, ...], now: Now, out: Step) -> None:
+            row, where = self._queue.shelf.tasks.get(id_) or found[0].task, found[0].holder
+            if isinstance(row, OpenTask) and where:
+                sharing.end_elsewhere(id_, where, error, then, now, out)
+                return
+            if isinstance(row, Task | OpenTask):
+                self._cancel(row, error, now, out)
+            then(True, now, out)
+
+        self._queue.shelf.claim((id_,), taken, step)
+
+    def _cancel(self, row: Task | OpenTask, error: bytes, now: Now, step: Step) -> None:
+        task = from_store(row) if isinstance(row, OpenTask) else row
+        self._leases.cancel(task)
+        self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, step)
+
+    def wait(self, asked: Asked, now: Now, step: Step) -> None:
+        """Those of some tasks that are complete, as soon as one is."""
+        args = _wait.read(asked.params)
+        timeout = DEFAULT_WAIT_SECONDS if args.timeout is None else min(args.timeout, MAX_WAIT_SECONDS)
+        if asked.in_batch:
+            timeout = 0.0
+        ids = tuple(args.task_ids)
+        wait = self._watchers.wait(asked.line, ids, lambda told, _now, out: asked.answer(told, out))
+
+        def found(rows: list[Row | None], later: Now, out: Step) -> None:
+            for id_, row in zip(ids, rows, strict=True):
+                if row is None:
+                    self._watchers.drop(wait)
+                    raise RpcError(BAD_TASK, f"unknown task {id_}")
+                if isinstance(row, EndedTask):
+                    wait.complete[id_] = entry_of(row)
+            self._watchers.begin(wait, timeout, later, out)
+
+        try:
+            self._look(asked, args.client_id, ids, found, now, step, lambda: self._watchers.drop(wait))
+        except RpcError:
+            self._watchers.drop(wait)
+            raise
+
+    def _check_room(self) -> None:
+        if self._house.full:
+            raise RpcError(NOT_STORED, CANNOT_STORE)
+
+    def _look(
+        self,
+        asked: Asked,
+        client_id: str,
+        ids: tuple[str, ...],
+        then: Callable[[list[Row | None], Now, Step], None],
+        now: Now,
+        step: Step,
+        dropped: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """A client's tasks by id: from memory if all are there, else from the store."""
+        shelf = self._queue.shelf
+        tasks = shelf.tasks
+        if self._clients.check(asked.line, client_id) and all(id_ in tasks for id_ in ids):
+            then([own(tasks[id_], client_id, now) for id_ in ids], now, step)
+            return
+
+        def answered(found: Found, mark: int, later: Now, out: Step) -> None:
+            if any(row is not None and row.id not in tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
+                shelf.ask(FindNew(client_id, ids, None, None), answered, out)
+                return
+            try:
+                self._clients.learn(asked.line, found.client, client_id)
+                rows = zip(ids, found.tasks, strict=True)
+                then([own(tasks.get(id_) or row, client_id, later) for id_, row in rows], later, out)
+            except RpcError as error:
+                dropped()
+                asked.refuse(error.code, error.message, out, error.data)
+
+        shelf.ask(FindNew(client_id, ids, None, None), answered, step)
+
+
+def own(row: Row | None, client_id: str, now: Now) -> Row | None:
+    """A task, if it is this client's and its time is not over."""
+    if row is None or row.client != client_id:
+        return None
+    if isinstance(row, EndedTask) and row.expires_us <= of_seconds(now.wall):
+        return None
+    return row
+
+
+def the_one(rows: list[Row | None], id_: str) -> Row:
+    """The task, or the error that it is unknown."""
+    row = rows[0]
+    if row is None:
+        raise RpcError(BAD_TASK, f"unknown task {id_}")
+    return row
+
+
+def status_of(row: Row) -> bytes:
+    """A task's status as clients hear it."""
+    ended = isinstance(row, EndedTask)
+    return b'{"task_id":"%b","status":"%b","code":%d,"attempt":%d,"node_id":%b,%b,"info":%b}' % (
+        row.id.encode(),
+        STATUS_NAMES[row.status].encode(),
+        row.status,
+        row.attempt,
+        quoted(row.node) if row.node else b"null",
+        b'"submitted":%a,"started":%b,"finished":%b'
+        % (
+            row.submitted_us / MICRO,
+            b"%a" % (row.started_us / MICRO) if row.started_us else b"null",
+            b"%a" % (row.ended_us / MICRO) if isinstance(row, EndedTask) and ended else b"null",
+        ),
+        row.info or b"{}",
+    )

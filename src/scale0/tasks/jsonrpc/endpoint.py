@@ -1,0 +1,176 @@
+"""JSON-RPC on a broker's client sockets: frames in, calls to the methods of the socket, answers out.
+
+Lives here: the way in and out, single and batch, notifications and errors. Never here: what a method does. Invariants:
+nothing is called by a name from the wire that has no row in the table of its socket; the answer to a batch is one batch
+in the same order, sent when the last of its calls is answered; every answer waits for what was decided before it to be
+on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from scale0.kernel import codes
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message, Step
+from scale0.tasks.core.broker_interface import Desk, House
+from scale0.tasks.jsonrpc.messages import (
+    BAD_INPUT,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    NOT_SERVING,
+    NOT_STORED,
+    NULL_ID,
+    TOO_BIG,
+    Fault,
+    RpcError,
+    answer,
+    error_answer,
+    error_object,
+    read_calls,
+)
+
+NO_IDS: Final = frozenset(b"{[tf")
+"""How what cannot be an id begins: objects, arrays, true and false."""
+MAX_SHOWN_CHARS: Final = 64
+"""Of a foreign name in an error."""
+
+
+class Reply:
+    """The answers to one frame."""
+
+    __slots__ = ("_answers", "_line", "_open", "_unstored", "batch")
+
+    def __init__(self, line: Any, count: int, batch: bool) -> None:
+        self._line = line
+        self.batch = batch
+        self._answers: list[bytes | None] = [None] * count
+        self._open = count
+        self._unstored = True
+
+    def put(self, place: int, data: bytes | None, step: Step, unstored: bool = False) -> None:
+        """One answer, or none for a notification; the last one sends them all.
+
+        `unstored`: it says that nothing can be stored now. Where all do, they do not wait for the store.
+        """
+        self._answers[place] = data
+        self._unstored = self._unstored and unstored
+        self._open -= 1
+        if not self._open:
+            self._send(step)
+
+    def _send(self, step: Step) -> None:
+        line = self._line
+        say = step.send if self._unstored else step.promise
+        said = [data for data in self._answers if data is not None]
+        if not said:
+            if line.delimiter:
+                say(line, [b"null"])
+        elif self.batch:
+            say(line, [b"[%b]" % b",".join(said)])
+        else:
+            say(line, [said[0]])
+
+
+class Asked(msgspec.Struct, eq=False, gc=False):
+    """One call being answered. It may be kept, and answered in a later turn."""
+
+    line: Any
+    params: msgspec.Raw
+    _id: bytes | None
+    _reply: Reply
+    _place: int
+
+    @property
+    def in_batch(self) -> bool:
+        """True if other calls wait for this one's answer."""
+        return self._reply.batch
+
+    def answer(self, result: bytes, step: Step) -> None:
+        """Its result, as JSON."""
+        self._reply.put(self._place, None if self._id is None else answer(self._id, result), step)
+
+    def refuse(self, code: int, message: str, step: Step, data: bytes = b"") -> None:
+        """Its error."""
+        self.fail(error_object(code, message, data), step, code == NOT_STORED)
+
+    def fail(self, error: bytes, step: Step, unstored: bool = False) -> None:
+        """Its error, as an object."""
+        self._reply.put(self._place, None if self._id is None else error_answer(self._id, error), step, unstored)
+
+
+Method = Callable[[Asked, Now, Step], None]
+
+
+class Rpc:
+    """The speaker of JSON-RPC."""
+
+    __slots__ = ("_desk", "_house", "_methods", "_names")
+
+    def __init__(self, house: House, desk: Desk, methods: Mapping[str, Mapping[str, Method]]) -> None:
+        """`methods`: by socket, by name."""
+        self._house = house
+        self._desk = desk
+        self._methods = methods
+        self._names = frozenset(name for table in methods.values() for name in table)
+
+    @property
+    def table(self) -> Mapping[str, Mapping[str, Method]]:
+        """What may be called where."""
+        return self._methods
+
+    def receive(self, line: Any, frames: list[bytes], now: Now, step: Step) -> None:
+        """One message."""
+        if len(frames) != 1:
+            step.promise(line, [error_answer(NULL_ID, error_object(INVALID_REQUEST, "exactly one frame"))])
+            self._desk.blame(line, codes.MALFORMED, "JSON-RPC in several frames", now, step)
+            return
+        limits = self._house.limits
+        batch, calls = read_calls(frames[0], limits.max_batch_messages)
+        too_big = len(frames[0]) > limits.max_message_bytes
+        if batch:
+            line.arrays = True
+        refusal: RpcError | None = None
+        if too_big:
+            refusal = RpcError(TOO_BIG, f"a message is at most {limits.max_message_bytes} bytes")
+        elif not self._house.serving:
+            refusal = RpcError(NOT_SERVING, "this broker does not serve now: try another")
+        reply = Reply(line, len(calls), batch)
+        methods = self._methods.get(line.door, {})
+        for place, call in enumerate(calls):
+            if type(call) is Fault:
+                self._fault(line, reply, place, call, now, step)
+                continue
+            id_ = None if call.id is msgspec.UNSET else bytes(call.id)
+            asked = Asked(line, call.params, id_, reply, place)
+            method = methods.get(call.method)
+            try:
+                if method is None:
+                    raise self._unknown(call.method)
+                if refusal is not None:
+                    raise refusal
+                if id_ is not None and id_[0] in NO_IDS:
+                    asked = Asked(line, call.params, NULL_ID, reply, place)
+                    raise RpcError(INVALID_REQUEST, "an id is a string, a number or null")
+                method(asked, now, step)
+            except RpcError as error:
+                asked.refuse(error.code, error.message, step, error.data)
+                if error.code in BAD_INPUT:
+                    self._desk.blame(line, codes.MALFORMED, error.message, now, step)
+
+    def pack(self, line: Any, messages: Sequence[Message]) -> list[list[bytes]]:
+        """Who has spoken nothing but JSON-RPC hears nothing else."""
+        return [message for message in messages if isinstance(message, list)]
+
+    def _unknown(self, name: str) -> RpcError:
+        shown = name[:MAX_SHOWN_CHARS]
+        if name in self._names:
+            return RpcError(METHOD_NOT_FOUND, f"{shown} is for the other socket")
+        return RpcError(METHOD_NOT_FOUND, f"no such method: {shown}")
+
+    def _fault(self, line: Any, reply: Reply, place: int, fault: Fault, now: Now, step: Step) -> None:
+        reply.put(place, error_answer(fault.id, error_object(fault.code, fault.message)), step)
+        self._desk.blame(line, codes.MALFORMED, fault.message, now, step)

@@ -1,0 +1,174 @@
+"""JSON-RPC 2.0 as tasks speak it: calls, answers, error codes and the arguments of every method (PROTOCOL 6).
+
+Lives here: bytes to typed calls and back. Never here: what a call does. Invariant: whatever a frame holds, `read_calls`
+gives calls and faults, one per element, in their order; it raises nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from scale0.kernel.errors import Scale0Error
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+BAD_CLIENT: Final = -32010
+BAD_TASK: Final = -32020
+NOT_YOURS: Final = -32021
+BAD_NODE: Final = -32030
+NOT_COMPLETE: Final = -32050
+NOT_STORED: Final = -32060
+QUEUE_FULL: Final = -32070
+TOO_BIG: Final = -32071
+NOT_SERVING: Final = -32080
+ATTEMPTS_LOST: Final = -32090
+AFTER_FAILED: Final = -32091
+CANCELLED_ERROR: Final = -32092
+
+CANNOT_STORE: Final = "nothing can be stored now: the disk is almost full, or the database is away; try again later"
+
+MEANINGS: Final[dict[int, str]] = {
+    PARSE_ERROR: "not JSON",
+    INVALID_REQUEST: "not a JSON-RPC 2.0 request",
+    METHOD_NOT_FOUND: "no such method on this socket",
+    INVALID_PARAMS: "wrong arguments",
+    BAD_CLIENT: "client id taken, invalid or unknown",
+    BAD_TASK: "task id taken, invalid or unknown",
+    NOT_YOURS: "another attempt owns the task",
+    BAD_NODE: "node id taken, invalid or unknown",
+    NOT_COMPLETE: "the task is not complete",
+    NOT_STORED: "could not store: the disk is almost full, or the database is away",
+    QUEUE_FULL: "the queue is full",
+    TOO_BIG: "too big",
+    NOT_SERVING: "this broker does not serve now",
+    ATTEMPTS_LOST: "every attempt was lost",
+    AFTER_FAILED: "a task that this one waits for failed",
+    CANCELLED_ERROR: "the task was cancelled",
+}
+"""PROTOCOL 6; the last one and NOT_SERVING are our own."""
+
+BAD_INPUT: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
+"""What counts towards an error client."""
+
+_to_json: Final = msgspec.json.Encoder().encode
+NULL_ID: Final = b"null"
+
+
+class RpcError(Scale0Error):
+    """A call that is answered with an error."""
+
+    def __init__(self, code: int, message: str, data: bytes = b"") -> None:
+        super().__init__(f"{code} {message}")
+        self.code = code
+        self.message = message
+        self.data = data
+        """JSON; empty: none."""
+
+
+class Call(msgspec.Struct, gc=False):
+    """One call. Without an id it is a notification."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: msgspec.Raw = msgspec.Raw(b"[]")
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One element that is no call, and what to answer."""
+
+    code: int
+    message: str
+    id: bytes = NULL_ID
+
+
+class _Id(msgspec.Struct):
+    """What a broken call may still tell."""
+
+    id: str | int | float | None = None
+
+
+_one: Final = msgspec.json.Decoder(Call)
+_many: Final = msgspec.json.Decoder(list[Call])
+_elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_id: Final = msgspec.json.Decoder(_Id)
+
+Heard = Call | Fault
+
+
+def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
+    """Whether it is a batch, and its calls and faults in order."""
+    if not frame.isascii():
+        try:
+            frame.decode()
+        except UnicodeDecodeError:
+            return False, [Fault(PARSE_ERROR, "not UTF-8")]
+    try:
+        if frame[:1] == b"[":
+            calls: list[Any] = _many.decode(frame)
+            if not calls:
+                return False, [Fault(INVALID_REQUEST, "an empty batch")]
+            if len(calls) > most:
+                return False, [Fault(INVALID_REQUEST, f"a batch holds at most {most} calls")]
+            return True, calls
+        return False, [_one.decode(frame)]
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return _walk(frame, most)
+
+
+def _walk(frame: bytes, most: int) -> tuple[bool, list[Any]]:
+    """Element by element: one bad call does not cost the others."""
+    if frame[:1] != b"[":
+        return False, [_read_one(frame)]
+    try:
+        elements = _elements.decode(frame)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        return False, [Fault(PARSE_ERROR, str(error)[:200])]
+    if not 0 < len(elements) <= most:
+        return False, [Fault(INVALID_REQUEST, f"a batch holds 1 to {most} calls")]
+    return True, [_read_one(bytes(element)) for element in elements]
+
+
+def _read_one(data: bytes) -> Heard:
+    try:
+        return _one.decode(data)
+    except (msgspec.ValidationError, RecursionError) as error:
+        try:
+            known = _to_json(_id.decode(data).id)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            known = NULL_ID
+        return Fault(INVALID_REQUEST, str(error)[:200], known)
+    except (msgspec.DecodeError, ValueError) as error:
+        return Fault(PARSE_ERROR, str(error)[:200])
+
+
+def answer(id_: bytes, result: bytes) -> bytes:
+    """A call's result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, result)
+
+
+def error_object(code: int, message: str, data: bytes = b"") -> bytes:
+    """An error, as JSON."""
+    text = _to_json(message.encode("utf-8", "replace").decode())
+    if data:
+        return b'{"code":%d,"message":%b,"data":%b}' % (code, text, data)
+    return b'{"code":%d,"message":%b}' % (code, text)
+
+
+def error_answer(id_: bytes, error: bytes) -> bytes:
+    """A call's error."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id_, error)
+
+
+def notification(method: bytes, params: bytes) -> bytes:
+    """What nobody answers."""
+    return b'{"jsonrpc":"2.0","method":"%b","params":%b}' % (method, params)
+
+
+def quoted(text: str) -> bytes:
+    """A string as JSON."""
+    return _to_json(text)

@@ -1,0 +1,340 @@
+"""What a task node may call, on the backend socket (PROTOCOL 6).
+
+Lives here: one function per method. Never here: the leases' own rules, or what a report means (`reports`). The short
+forms take the node from the connection. Invariant: a result is taken only from the node that has the newest attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from scale0.history.events.columns import clip_int
+from scale0.history.events.tasks import TaskRefused
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Step
+from scale0.kernel.errors import Refusal
+from scale0.kernel.names import is_identity, is_reserved, made_for
+from scale0.storage.shared_rows import Claimed
+from scale0.storage.task_rows import QUEUED, EndedTask, OpenTask
+from scale0.tasks.core.broker_interface import Desk, Holder, House
+from scale0.tasks.core.leases import Leases
+from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, late, read_error, read_status
+from scale0.tasks.core.queue import Queue
+from scale0.tasks.core.stored_backlog import MAX_LOOKS
+from scale0.tasks.core.task import Task, from_store
+from scale0.tasks.jsonrpc.arguments import (
+    MAX_NODE_METHODS,
+    MAX_PULL,
+    EitherForm,
+    Form,
+    NodeConnect,
+    NodeStatus,
+    OfNode,
+    ShortTaskFailed,
+    ShortTaskFinished,
+    ShortTaskRequest,
+    TaskFailed,
+    TaskFinished,
+    TaskRequest,
+    TasksRequest,
+)
+from scale0.tasks.jsonrpc.endpoint import Asked, Method
+from scale0.tasks.jsonrpc.messages import BAD_NODE, BAD_TASK, CANNOT_STORE, INVALID_PARAMS, NOT_STORED, RpcError, quoted
+
+FETCH_SECONDS: Final = 0.25
+MAX_FETCHES: Final = 60
+"""How often, and how many times, a result waits for its lease to come from another broker of a shared store."""
+
+_connect: Final = Form(NodeConnect)
+_of_node: Final = Form(OfNode)
+_status: Final = Form(NodeStatus)
+_request: Final = EitherForm(ShortTaskRequest, TaskRequest)
+_requests: Final = Form(TasksRequest)
+_finished: Final = EitherForm(ShortTaskFinished, TaskFinished)
+_failed: Final = EitherForm(ShortTaskFailed, TaskFailed)
+
+
+class Again:
+    """A result that waits for its lease."""
+
+    __slots__ = ("args", "asked", "do", "tries")
+
+    def __init__(self, asked: Asked, args: Any, do: Any, tries: int) -> None:
+        self.asked = asked
+        self.args = args
+        self.do = do
+        self.tries = tries
+
+
+class NodeMethods:
+    """The methods, one function each."""
+
+    __slots__ = ("_desk", "_house", "_leases", "_queue")
+
+    def __init__(self, house: House, desk: Desk, queue: Queue, leases: Leases) -> None:
+        self._house = house
+        self._desk = desk
+        self._queue = queue
+        self._leases = leases
+
+    @property
+    def table(self) -> Mapping[str, Method]:
+        """The methods by name."""
+        return {
+            "zerotask.broker.node_connect": self.connect,
+            "zerotask.broker.node_heartbeat": self.heartbeat,
+            "zerotask.broker.node_status": self.status,
+            "zerotask.broker.node_disconnect": self.disconnect,
+            "zerotask.broker.node_task_request": self.task_request,
+            "zerotask.broker.node_tasks_request": self.tasks_request,
+            "zerotask.broker.task_status": self.task_status,
+            "zerotask.broker.node_task_finished": self.finished,
+            "zerotask.broker.node_task_failed": self.failed,
+        }
+
+    def connect(self, asked: Asked, now: Now, step: Step) -> None:
+        """A node joins, or offers other methods."""
+        args = _connect.read(asked.params)
+        node_id = args.node_id
+        if node_id is None:
+            held = self._desk.holder_of(asked.line)
+            made = made_for(asked.line.user_id, f"node-{self._house.chance.getrandbits(64):016x}")
+            node_id = held.identity if held is not None else made
+        elif not is_identity(node_id):
+            raise RpcError(BAD_NODE, "a node id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        methods = args.methods or []
+        if len(methods) > MAX_NODE_METHODS or not all(map(self._desk.is_service, methods)):
+            raise RpcError(INVALID_PARAMS, f"methods are at most {MAX_NODE_METHODS} printable names")
+        other = self._desk.node(node_id)
+        if other is not None and other[1] is not asked.line and (other[0].pushes or self._is_used(other[1], now)):
+            raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
+        try:
+            holder = self._desk.enlist(asked.line, node_id, methods, now, step)
+        except Refusal as refusal:
+            raise RpcError(BAD_NODE, refusal.message) from refusal
+        self._leases.claim(holder, None, now, step)
+        self._leases.offer(holder, now, step)
+        asked.answer(quoted(node_id), step)
+
+    def heartbeat(self, asked: Asked, now: Now, step: Step) -> None:
+        """A sign of life."""
+        self._node(asked, _of_node.read(asked.params).node_id, now, step)
+        self._desk.heartbeat(asked.line, now)
+        asked.answer(b"true", step)
+
+    def status(self, asked: Asked, now: Now, step: Step) -> None:
+        """What a node says of itself."""
+        args = _status.read(asked.params)
+        self._node(asked, args.node_id, now, step)
+        said = msgspec.json.encode(args.status)
+        if len(said) > MAX_STATUS_BYTES:
+            raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
+        self._desk.say_status(asked.line, args.status)
+        asked.answer(b"true", step)
+
+    def disconnect(self, asked: Asked, now: Now, step: Step) -> None:
+        """It leaves; its tasks are queued again."""
+        self._node(asked, _of_node.read(asked.params).node_id, now, step)
+        self._desk.strike(asked.line, now, step)
+        asked.answer(b"true", step)
+
+    def task_request(self, asked: Asked, now: Now, step: Step) -> None:
+        """A node wants this task."""
+        args = _request.read(asked.params)
+        self._check_room()
+        self._node(asked, getattr(args, "node_id", None), now, step)
+
+        def found(rows: tuple[Any, ...], later: Now, out: Step) -> None:
+            row = rows[0]
+            holder = self._desk.holder_of(asked.line)
+            if holder is None:
+                asked.refuse(BAD_NODE, "this connection has no node any more", out)
+            elif row is None or isinstance(row, EndedTask) or is_reserved(row.method):
+                asked.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
+            elif row.status != QUEUED or self._leases.is_closed or self._queue.at_limit(row.method):
+                asked.answer(b"{}", out)
+            elif isinstance(row, OpenTask) and self._queue.shared is not None:
+                self._take_and_pull(asked, row.id, out)
+            else:
+                task = self._take_out(row)
+                self._leases.pull(task, holder, later, out)
+                asked.answer(task_json(task), out)
+
+        self._find(args.task_id, found, now, step)
+
+    def _take_and_pull(self, asked: Asked, id_: str, step: Step) -> None:
+        """It is in a store that brokers share: it can be handed out only once we hold it."""
+
+        def taken(found: tuple[Claimed, ...], now: Now, out: Step) -> None:
+            row, theirs = self._queue.shelf.tasks.get(id_) or found[0].task, bool(found[0].holder)
+            holder = self._desk.holder_of(asked.line)
+            if not isinstance(row, Task) and (not isinstance(row, OpenTask) or theirs):
+                asked.answer(b"{}", out)
+            elif row.status != QUEUED or holder is None or self._leases.is_closed:
+                if isinstance(row, OpenTask):
+                    self._queue.put_down(row, now, out)
+                asked.answer(b"{}", out)
+            else:
+                task = self._take_out(row)
+                self._leases.pull(task, holder, now, out)
+                asked.answer(task_json(task), out)
+
+        self._queue.shelf.claim((id_,), taken, step)
+
+    def _take_out(self, row: Task | OpenTask) -> Task:
+        """A queued task leaves its place: its lane finds it ended there, or the store knows."""
+        if isinstance(row, OpenTask):
+            return from_store(row)
+        self._queue.lanes.withdraw(row)
+        return row
+
+    def tasks_request(self, asked: Asked, now: Now, step: Step) -> None:
+        """A node wants tasks of its methods."""
+        args = _requests.read(asked.params)
+        self._check_room()
+        holder = self._node(asked, args.node_id, now, step)
+        limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
+        needed = [self._queue.lanes.need(method, now, step) for method in sorted(holder.services)]
+        if self._queue.supply is not None:
+            self._queue.supply.look([lane for lane in needed if lane.head() is None], limit, step)
+        self._pull(asked, limit, MAX_LOOKS, now, step)
+
+    def _pull(self, asked: Asked, limit: int, looks: int, now: Now, step: Step) -> None:
+        holder = self._desk.holder_of(asked.line)
+        lanes = [lane for lane in map(self._queue.lanes.find, holder.services if holder else ()) if lane is not None]
+        for lane in lanes:
+            self._queue.lanes.top_up(lane, step)
+        if looks and any(not lane.known or lane.is_loading for lane in lanes):
+            # The queue is being read from the store: answer behind that.
+            self._queue.shelf.find((), lambda _, at, out: self._pull(asked, limit, looks - 1, at, out), step)
+            return
+        taken: list[bytes] = []
+        size = 0
+        while holder is not None and len(taken) < limit and not self._leases.is_closed:
+            best = self._queue.lanes.best(holder.services)
+            if best is None or size > self._house.limits.max_message_bytes // 2:
+                break
+            for task in self._queue.lanes.take(best, 1, step):
+                size += len(task.params)
+                self._leases.pull(task, holder, now, step)
+                taken.append(task_json(task))
+        asked.answer(b"[%b]" % b",".join(taken), step)
+
+    def task_status(self, asked: Asked, now: Now, step: Step) -> None:
+        """What a node says of a task that it runs."""
+        said = read_status(asked.params)
+        holder = self._node(asked, said.pop("node_id"), now, step)
+        id_, status = said.pop("task_id"), said["status"]
+        if status in FINAL:
+            raise RpcError(INVALID_PARAMS, f"{status} is said by node_task_finished or node_task_failed")
+        task = holder.tasks.get(id_)
+        if task is None:
+            raise RpcError(BAD_TASK, f"this node does not have the task {id_}")
+        info = msgspec.json.encode(said)
+        if len(info) > MAX_STATUS_BYTES or not self._desk.is_shallow(info):
+            raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes, and not too deep")
+        self._leases.begun(task, info, now, step)
+        self._leases.save(task, step)
+        asked.answer(b"true", step)
+
+    def finished(self, asked: Asked, now: Now, step: Step) -> None:
+        """A task's result."""
+        args = _finished.read(asked.params)
+        result = bytes(args.task_result)
+        if result.count(b"[") + result.count(b"{") > 64 and not self._desk.is_shallow(result):
+            raise RpcError(INVALID_PARAMS, f"a result nests at most {self._house.limits.max_json_depth} deep")
+        self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, step)
+
+    def failed(self, asked: Asked, now: Now, step: Step) -> None:
+        """A task's error."""
+        args = _failed.read(asked.params)
+        said = read_error(bytes(args.error), self._desk)
+
+        def fail(task: Task, at: Now, out: Step) -> None:
+            self._leases.fail(task, said.code, said.error, said.retry, at, out, said.after)
+
+        self._end(asked, args, fail, 0, now, step)
+
+    def _end(self, asked: Asked, args: Any, do: Any, tries: int, now: Now, step: Step) -> None:
+        self._check_room()
+        holder = self._node(asked, getattr(args, "node_id", None), now, step)
+        attempt = getattr(args, "attempt", None)
+        task = holder.tasks.get(args.task_id)
+        if task is not None and (attempt is None or attempt == task.attempt):
+            do(task, now, step)
+            asked.answer(b"true", step)
+            return
+
+        def found(rows: tuple[Any, ...], later: Now, out: Step) -> None:
+            held = holder.tasks.get(args.task_id)
+            if held is not None and (attempt is None or attempt == held.attempt):
+                # Its lease came to us meanwhile, from another broker that shares the store.
+                do(held, later, out)
+                asked.answer(b"true", out)
+                return
+            if tries < MAX_FETCHES and self._leases.fetch(rows[0], holder, attempt, later, out):
+                again = Again(asked, args, do, tries + 1)
+                self._house.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
+                return
+            code = late(rows[0], holder.identity, attempt)
+            if not code:
+                asked.answer(b"true", out)
+                return
+            message = "unknown task" if code == BAD_TASK else "another attempt owns the task"
+            out.record(TaskRefused(args.task_id[:128], holder.identity, clip_int(attempt or 0), code))
+            asked.refuse(code, f"{message}: {args.task_id[:128]}", out)
+
+        self._find(args.task_id, found, now, step)
+
+    def _end_again(self, again: Again, now: Now, step: Step) -> None:
+        try:
+            self._end(again.asked, again.args, again.do, again.tries, now, step)
+        except RpcError as error:
+            again.asked.refuse(error.code, error.message, step)
+
+    def _find(self, id_: str, found: Any, now: Now, step: Step) -> None:
+        task = self._queue.shelf.tasks.get(id_)
+        if task is not None:
+            found((task,), now, step)
+        else:
+            self._queue.shelf.find((id_,), found, step)
+
+    def _node(self, asked: Asked, node_id: str | None, now: Now, step: Step) -> Holder:
+        """The node that calls; RpcError if it is none."""
+        own = self._desk.holder_of(asked.line)
+        if own is not None and (node_id is None or own.identity == node_id):
+            return own
+        if node_id is None:
+            raise RpcError(BAD_NODE, "this connection is no node: say node_connect first")
+        if own is not None:
+            raise RpcError(BAD_NODE, f"this connection is the node {own.identity}")
+        other = self._desk.node(node_id)
+        if other is None:
+            raise RpcError(BAD_NODE, f"unknown node {node_id[:128]}: say node_connect first")
+        if other[0].pushes or self._is_used(other[1], now):
+            raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
+        try:
+            self._desk.rebind(asked.line, node_id, now, step)
+        except Refusal as refusal:
+            raise RpcError(BAD_NODE, refusal.message) from refusal
+        return other[0]
+
+    def _is_used(self, line: Any, now: Now) -> bool:
+        return now.mono - self._desk.heard(line) <= self._house.interval
+
+    def _check_room(self) -> None:
+        if self._house.full:
+            raise RpcError(NOT_STORED, CANNOT_STORE)
+
+
+def task_json(task: Task) -> bytes:
+    """A task as a node gets it."""
+    return b'{"method":%b,"params":%b,"id":"%b","attempt":%d}' % (
+        quoted(task.method),
+        task.params,
+        task.id.encode(),
+        task.attempt,
+    )

@@ -1,0 +1,1 @@
+"""SCALE0/1 without I/O: messages, codec, client sessions."""

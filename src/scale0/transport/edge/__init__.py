@@ -1,0 +1,1 @@
+"""ZeroMQ sockets, CURVE, key files and joining."""

@@ -1,0 +1,268 @@
+"""A door: one ZeroMQ socket of a broker, drained and fed without blocking.
+
+Lives here: socket options, frames in, frames out. Never here: what a frame means. Invariant: nothing here waits; a peer
+that is gone or does not read is reported, not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Literal
+
+import zmq
+import zmq.utils.monitor
+
+from scale0.kernel.limits import Limits
+from scale0.transport.edge.frames import drain, drain_admitted, readable, send_frames
+from scale0.transport.edge.zmq_context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from scale0.transport.edge.curve import Curve
+
+HIGH_WATER_MARK: Final = 64
+"""Messages that libzmq keeps per peer and direction."""
+ROUTER_SEND_MARK: Final = 16
+"""Messages that libzmq keeps for one client, whatever their size; beyond it we count bytes ourselves."""
+HANDSHAKE_MS: Final = 5_000
+"""A stranger that does not finish its handshake is let go."""
+BACKLOG: Final = 4_096
+"""Connections that wait to be accepted: a fleet reconnects at once."""
+BIND_TRIES: Final = 200
+BIND_RETRY_SECONDS: Final = 0.01
+"""How often a port that is still being let go is tried, and how far apart."""
+
+Sent = Literal["sent", "full", "gone"]
+
+
+class Door:
+    """A ROUTER socket that clients connect to."""
+
+    __slots__ = ("_gate", "_socket", "name")
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        endpoint: str,
+        limits: Limits,
+        curve: Curve | None = None,
+    ) -> None:
+        self.name = name
+        self._gate = curve.gate(name) if curve is not None else None
+        self._socket = context.socket(zmq.ROUTER)
+        set_options(self._socket, limits)
+        if curve is not None:
+            curve.serve(self._socket, name)
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)
+        self._socket.set(zmq.SNDHWM, ROUTER_SEND_MARK)
+        bind(self._socket, endpoint)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there may be something to do."""
+        return int(self._socket.get(zmq.FD))
+
+    @property
+    def endpoint(self) -> str:
+        """Where it really listens."""
+        return last_endpoint(self._socket)
+
+    def drain(self, most: int) -> Iterator[list[bytes]]:
+        """What waits, routing id first; at most `most` messages."""
+        if self._gate is not None:
+            return drain_admitted(self._socket, most, self._gate.admits)
+        return drain(self._socket, most)
+
+    def pending(self) -> bool:
+        """True if there is something to read. To be asked after every send: sending may swallow the signal."""
+        return readable(self._socket)
+
+    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
+        """Hand one message to libzmq, or say why not."""
+        try:
+            send_frames(self._socket, [routing_id, *frames])
+        except zmq.Again:
+            return "full"
+        except zmq.ZMQError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                return "gone"
+            raise
+        return "sent"
+
+    def close(self) -> None:
+        """Let it go; what was sent still leaves for a moment."""
+        self._socket.close(linger=200)
+
+
+class Subscriber:
+    """A SUB socket that hears several publishers. Looks to the runner like a ROUTER that nobody reads from."""
+
+    __slots__ = ("_connected", "_curve", "_monitor", "_socket", "_sources", "name")
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        sources: Iterable[str],
+        limits: Limits,
+        curve: Curve | None = None,
+    ) -> None:
+        self.name = name
+        self._curve = curve
+        self._sources = tuple(sources)
+        self._connected: dict[str, str] = {}
+        """By endpoint: the key that is expected there."""
+        self._socket = context.socket(zmq.SUB)
+        set_options(self._socket, limits)
+        self._socket.set(zmq.SUBSCRIBE, b"")
+        self._monitor: zmq.Socket[bytes] | None = None
+        if curve is not None:
+            self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        self.connect()
+
+    def _forget_refused(self) -> None:
+        """libzmq does not try again where our key was refused: it may be stored there by now."""
+        while self._monitor is not None and readable(self._monitor):
+            place = zmq.utils.monitor.recv_monitor_message(self._monitor)["endpoint"].decode()
+            if self._connected.pop(place, None) is not None:
+                self._socket.disconnect(place)
+
+    def connect(self) -> None:
+        """Hear those that can be heard. With CURVE a key must be known first: their brokers say it when they greet."""
+        self._forget_refused()
+        for endpoint in self._sources:
+            before = self._connected.get(endpoint)
+            if before is not None and (self._curve is None or self._curve.peer_of(before)):
+                continue
+            keys = self._curve.candidates(endpoint) if self._curve is not None else [""]
+            if len(keys) != 1:
+                continue
+            if self._curve is not None:
+                self._curve.call(self._socket, keys[0])
+            if before is not None:
+                self._socket.disconnect(endpoint)
+            self._socket.connect(endpoint)
+            self._connected[endpoint] = keys[0]
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there may be something to hear."""
+        return int(self._socket.get(zmq.FD))
+
+    def drain(self, most: int) -> Iterator[list[bytes]]:
+        """What was published, after a routing id that says nothing."""
+        return ([b"", *frames] for frames in drain(self._socket, most))
+
+    def pending(self) -> bool:
+        """True if there is something to read."""
+        return readable(self._socket)
+
+    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
+        """Nobody can be told anything here."""
+        del routing_id, frames
+        return "gone"
+
+    def close(self) -> None:
+        """Let it go."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
+        self._socket.close(linger=0)
+
+
+class Publisher:
+    """A PUB socket, or an XPUB that also tells who subscribed: whoever listens, hears."""
+
+    __slots__ = ("_place", "_socket", "_tells", "name")
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        endpoint: str,
+        limits: Limits,
+        tells: bool = False,
+        curve: Curve | None = None,
+    ) -> None:
+        """`tells`: what is subscribed can be read."""
+        self.name = name
+        self._tells = tells
+        self._socket = context.socket(zmq.XPUB if tells else zmq.PUB)
+        set_options(self._socket, limits)
+        if curve is not None:
+            curve.serve(self._socket, name)
+        bind(self._socket, endpoint)
+        self._place = last_endpoint(self._socket)
+
+    def bind_anew(self) -> None:
+        """End all connections, so that each has to show its key again: ZAP decides at the handshake only."""
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.unbind(self._place)  # not bound: an earlier change is not through yet
+        self._try_bind(BIND_TRIES)
+
+    def _try_bind(self, tries: int) -> None:
+        """libzmq lets the port go in a thread of its own, a moment later."""
+        try:
+            self._socket.bind(self._place)
+        except zmq.ZMQError as error:
+            if self._socket.closed or error.errno != errno.EADDRINUSE:
+                return
+            if not tries:
+                raise OSError(error.errno, f"cannot listen on {self._place} again: {error.strerror}") from error
+            asyncio.get_running_loop().call_later(BIND_RETRY_SECONDS, self._try_bind, tries - 1)
+
+    @property
+    def endpoint(self) -> str:
+        """Where it really listens."""
+        return self._place
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there may be something to hear."""
+        return int(self._socket.get(zmq.FD))
+
+    def subscriptions(self, most: int) -> Iterator[list[bytes]]:
+        """What subscribers say: one frame, 1 or 0 and the topic."""
+        return drain(self._socket, most) if self._tells else iter(())
+
+    def publish(self, frames: list[bytes]) -> None:
+        """To everybody who subscribed; those who do not read miss it."""
+        send_frames(self._socket, frames)
+
+    def close(self) -> None:
+        """Let it go."""
+        self._socket.close(linger=200)
+
+
+def set_options(socket: zmq.Socket[bytes], limits: Limits) -> None:
+    """What all sockets of a broker have in common."""
+    socket.set(zmq.LINGER, 200)
+    socket.set(zmq.SNDHWM, HIGH_WATER_MARK)
+    socket.set(zmq.RCVHWM, HIGH_WATER_MARK)
+    socket.set(zmq.MAXMSGSIZE, 2 * limits.max_message_bytes)
+    socket.set(zmq.HEARTBEAT_IVL, ZMTP_HEARTBEAT_MS)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, ZMTP_TIMEOUT_MS)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.set(zmq.BACKLOG, BACKLOG)
+    socket.set(zmq.IPV6, 1)
+
+
+def last_endpoint(socket: zmq.Socket[bytes]) -> str:
+    """Where a socket was bound to."""
+    place = socket.get(zmq.LAST_ENDPOINT)
+    return place.rstrip(b"\0").decode() if isinstance(place, bytes) else ""
+
+
+def bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Bind, with an error that says what to do."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise OSError(
+            error.errno,
+            f"cannot listen on {endpoint}: {error.strerror}. Is another broker running? Choose another port.",
+        ) from error

@@ -1,0 +1,126 @@
+"""A client's keys: its own certificate, and the key that it expects of the broker.
+
+Lives here: where both come from. Never here: a socket's life. In this order: what the program was given; SCALE0_KEY and
+SCALE0_SERVER_KEY; the certificate in the user's folders that says it is for this endpoint. Without any of these a
+client connects in the clear, and a broker that wants keys does not let it in. Invariant: a certificate that others can
+read is not used.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from scale0.kernel.errors import ConfigError
+from scale0.kernel.log_context import about
+from scale0.transport.core.address_book import Book
+from scale0.transport.edge.curve_certificates import (
+    KEYS_FOLDER,
+    LOCAL,
+    SECRET_ENDING,
+    Certificate,
+    read_pair,
+    read_public,
+    set_client,
+)
+
+log = logging.getLogger("scale0.keys")
+
+KEY: Final = "SCALE0_KEY"
+"""A file with the client's own certificate."""
+SERVER_KEY: Final = "SCALE0_SERVER_KEY"
+"""The broker's public key, or a file that has it."""
+DATA_DIR: Final = "SCALE0_DATA_DIR"
+LOCAL_FOLDER: Final = ".scale0"
+"""Where `scale0 up` keeps its data."""
+
+
+class ClientKeys:
+    """With what a client connects."""
+
+    __slots__ = ("_given", "_server_key", "learned", "own")
+
+    def __init__(self, own: Certificate, server_key: str, given: Sequence[str]) -> None:
+        self.own = own
+        self._server_key = server_key
+        self._given = frozenset(given)
+        self.learned: Callable[[str], str] = lambda _: ""
+        """What brokers said of the keys of others."""
+
+    def suit(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
+        """Let a socket that is about to connect there prove who we are, and ask who they are."""
+        told = "" if endpoint in self._given else self.learned(endpoint)
+        set_client(socket, self.own, told or self._server_key)
+
+
+def find_keys(
+    endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
+) -> ClientKeys | None:
+    """The keys for these endpoints; None: there are none, and the connection is in the clear."""
+    given = key or os.environ.get(KEY, "")
+    expected = server_key or os.environ.get(SERVER_KEY, "")
+    if given:
+        own = read_pair(Path(given).expanduser())
+    else:
+        if server_key:
+            raise ConfigError(["server_key needs a key of one's own beside it: give key, or set SCALE0_KEY"])
+        found = _stored(endpoints)
+        if found is None:
+            return None
+        own = found
+    wanted = read_public(expected) if expected else own.metadata.get("server-key", "")
+    if not wanted:
+        raise ConfigError([f"{given}: the broker's public key is not known: give server_key, or set SCALE0_SERVER_KEY"])
+    return ClientKeys(own, wanted, endpoints)
+
+
+def keys_for(
+    book: Book, endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
+) -> ClientKeys | None:
+    """The same, for a client that learns of other brokers by its address book."""
+    found = find_keys(endpoints, key, server_key)
+    if found is not None:
+        found.learned = book.server_key
+    return found
+
+
+def called(identity: str, keys: ClientKeys | None) -> str:
+    """The identity as a broker takes it from these keys: it begins with the name that the key is stored as."""
+    name = keys.own.name if keys is not None else ""
+    return identity if not name or f"{identity}.".startswith(f"{name}.") else f"{name}.{identity}"
+
+
+def config_folder(environment: dict[str, str]) -> Path:
+    """Where this user's certificates are kept."""
+    given = environment.get("XDG_CONFIG_HOME", "")
+    base = Path(given) if given.startswith("/") else Path(environment.get("HOME", "~")).expanduser() / ".config"
+    return base / "scale0" / KEYS_FOLDER
+
+
+def folders() -> list[Path]:
+    """Where certificates are looked for: the user's, and those of a broker on this machine."""
+    environment = dict(os.environ)
+    data_dir = Path(environment.get(DATA_DIR) or LOCAL_FOLDER)
+    return [config_folder(environment), data_dir / KEYS_FOLDER / LOCAL]
+
+
+def _stored(endpoints: Sequence[str]) -> Certificate | None:
+    for folder in folders():
+        try:
+            paths = sorted(folder.glob(f"*{SECRET_ENDING}"))
+        except OSError:
+            continue
+        for path in paths:
+            try:
+                found = read_pair(path)
+            except ConfigError as error:
+                log.warning("%s", error, extra=about(file=str(path)))
+                continue
+            if set(found.metadata.get("endpoint", "").split()) & set(endpoints):
+                return found
+    return None

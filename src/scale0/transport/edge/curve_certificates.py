@@ -1,0 +1,185 @@
+"""CURVE certificates: the files that ZeroMQ's own tools write and read.
+
+Lives here: one key pair, or the public half of one, as a file. Never here: who may do what with it. Invariants: a file
+with a secret is readable by its owner alone from its first byte on; a secret is in no `repr` and in no error.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import struct
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zmq
+import zmq.utils.z85
+
+from scale0.kernel.edge.secret_files import write_secret
+from scale0.kernel.errors import ConfigError
+
+KEYS_FOLDER: Final = "keys"
+"""In `data_dir` of a broker, and among the configuration of a user."""
+LOCAL: Final = "local"
+"""In it: keys for what runs on the broker's own machine."""
+PUBLIC_ENDING: Final = ".key"
+SECRET_ENDING: Final = ".key_secret"
+MAX_FILE_BYTES: Final = 16_384
+"""More than any certificate has."""
+OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+_SECTION: Final = re.compile(r"[a-z]+", re.ASCII)
+_VALUE: Final = re.compile(r'[ \t]+([A-Za-z0-9_-]+)[ \t]*=[ \t]*(?:"([^"]*)"|(\S.*?))[ \t]*')
+_PLAIN: Final = re.compile(r"[ !#-~]*", re.ASCII)
+_KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}", re.ASCII)
+
+HEADER: Final = """#   ZeroMQ CURVE {kind} Certificate
+#   {advice}
+"""
+PUBLIC_ADVICE: Final = "It may be shown to anybody; whoever stores it lets its owner in."
+SECRET_ADVICE: Final = "DO NOT PROVIDE THIS FILE TO OTHER USERS nor change its permissions."
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, in Z85, and what is written beside it."""
+
+    public: str
+    secret: str = ""
+    metadata: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.public})"  # a secret must not get into a log by chance
+
+    @property
+    def name(self) -> str:
+        """What it is stored as, if it says so."""
+        return self.metadata.get("name", "")
+
+
+def is_key(text: str) -> bool:
+    """True for 32 bytes in Z85."""
+    if _KEY.fullmatch(text) is None:
+        return False
+    try:
+        zmq.utils.z85.decode(text)
+    except (ValueError, OverflowError, struct.error):
+        return False
+    return True
+
+
+def new_certificate(**metadata: str) -> Certificate:
+    """A pair that nobody else has."""
+    public, secret = zmq.curve_keypair()
+    return Certificate(public=public.decode(), secret=secret.decode(), metadata=metadata)
+
+
+def public_of(secret: str) -> str:
+    """The public half of a secret key."""
+    return zmq.curve_public(secret.encode()).decode()
+
+
+def text_of(certificate: Certificate, *, with_secret: bool) -> str:
+    """As a file holds it."""
+    kind, advice = ("Secret", SECRET_ADVICE) if with_secret else ("Public", PUBLIC_ADVICE)
+    lines = [HEADER.format(kind=kind, advice=advice), "metadata"]
+    for key, value in certificate.metadata.items():
+        if _PLAIN.fullmatch(value) is None:
+            raise ValueError(f"{key}: a certificate's metadata is one line of plain text")
+        lines.append(f'    {key} = "{value}"')
+    lines += ["curve", f'    public-key = "{certificate.public}"']
+    if with_secret:
+        lines.append(f'    secret-key = "{certificate.secret}"')
+    return "\n".join(lines) + "\n"
+
+
+def write_public(path: Path, certificate: Certificate) -> None:
+    """The public half. Only its owner may change it: whoever can lets somebody in."""
+    write_secret(path, text_of(certificate, with_secret=False))
+
+
+def write_pair(path: Path, certificate: Certificate) -> None:
+    """Both halves in one file."""
+    write_secret(path, text_of(certificate, with_secret=True))
+
+
+def read_certificate(path: Path) -> Certificate:
+    """A certificate; ConfigError, which names the file and no secret, if it is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        return parse_certificate(data.decode("ascii"))
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except ValueError as error:
+        reason = "it is not plain text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise ConfigError([f"{path}: {reason}"]) from None
+
+
+def parse_certificate(text: str) -> Certificate:
+    """From a file's text; ValueError, without the text, if it is none."""
+    if len(text) > MAX_FILE_BYTES:
+        raise ValueError("it is too long for a certificate")
+    section, values = "", dict[tuple[str, str], str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if _SECTION.fullmatch(line.rstrip()):
+            section = line.rstrip()
+            continue
+        found = _VALUE.fullmatch(line)
+        if found is None or not section or (section, found[1]) in values:
+            raise ValueError(f"line {number} is not one of a certificate")
+        values[section, found[1]] = found[2] if found[2] is not None else found[3]
+    public, secret = values.get(("curve", "public-key"), ""), values.get(("curve", "secret-key"), "")
+    if not is_key(public):
+        raise ValueError("it has no public key")
+    if secret and (not is_key(secret) or public_of(secret) != public):
+        raise ValueError("its two keys do not belong together")
+    metadata = {key: value for (where, key), value in values.items() if where == "metadata"}
+    return Certificate(public=public, secret=secret, metadata=metadata)
+
+
+def read_pair(path: Path) -> Certificate:
+    """A certificate with its secret, from a file that nobody else can read."""
+    check_private(path)
+    certificate = read_certificate(path)
+    if not certificate.secret:
+        raise ConfigError([f"{path}: it has no secret key; name the file that ends in {SECRET_ENDING}"])
+    return certificate
+
+
+def read_public(given: str) -> str:
+    """A public key as people give it: the key itself, or a file that has it."""
+    if is_key(given):
+        return given
+    return read_certificate(Path(given)).public
+
+
+def check_private(path: Path) -> None:
+    """ConfigError, with what mends it, if others can read or change this file or folder."""
+    faults = private_faults(path)
+    if faults:
+        raise ConfigError(faults)
+
+
+def private_faults(path: Path, forbidden: int = OTHERS) -> list[str]:
+    """What is wrong with a file's or folder's permissions; nothing if it is not there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{path}: {error.strerror}"]
+    if not found.st_mode & forbidden:
+        return []
+    wanted = "700" if stat.S_ISDIR(found.st_mode) else "600"
+    return [f"{path}: others have access to it (mode {stat.S_IMODE(found.st_mode):o}): chmod {wanted} {path}"]
+
+
+def set_client(socket: zmq.Socket[bytes], own: Certificate, server_key: str) -> None:
+    """This socket goes to whoever has this key, and to nobody else."""
+    socket.set(zmq.CURVE_SECRETKEY, own.secret.encode())
+    socket.set(zmq.CURVE_PUBLICKEY, own.public.encode())
+    socket.set(zmq.CURVE_SERVERKEY, server_key.encode())

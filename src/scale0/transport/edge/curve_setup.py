@@ -1,0 +1,85 @@
+"""How a broker begins to use keys: its folder checked, its own pair made, programs on its machine let in.
+
+Lives here: what is done once, before and after the sockets are bound. Never here: what happens later (`curve`).
+Invariant: nothing is written over a pair that is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+
+from scale0.broker.core.broker import Broker
+from scale0.broker.core.state import BACKEND, FRONTEND
+from scale0.config import WILDCARDS, BrokerConfig, is_loopback
+from scale0.kernel.edge.runner import Runner
+from scale0.kernel.log_context import about
+from scale0.transport.edge.broker_sockets import Publisher, Subscriber
+from scale0.transport.edge.curve import Curve
+from scale0.transport.edge.curve_certificates import LOCAL, SECRET_ENDING
+from scale0.transport.edge.key_folder import KeyFolder
+from scale0.transport.edge.peer_sockets import Dialer
+
+log = logging.getLogger("scale0.keys")
+
+LOOPBACK: Final = "127.0.0.1"
+LOCAL_NAME: Final = "local"
+"""What programs on the broker's machine are called."""
+MANAGEMENT: Final = "management"
+"""The HTTP server's own key, and its file."""
+
+
+def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) -> Curve | None:
+    """The keys of a broker whose file wants them; before any socket is bound."""
+    if not config.curve:
+        return None
+    folder = KeyFolder(Path(config.data_dir))
+    if folder.init():
+        log.info("made a key for this broker: %s", folder.server_file, extra=about(file=str(folder.server_file)))
+    return Curve(context, folder)
+
+
+def start_curve(
+    curve: Curve | None, broker: Broker, doors: Iterable[Any], publishers: list[Publisher], runner: Runner
+) -> None:
+    """The sockets are bound: keys for programs here, and who hears of changes."""
+    if curve is None:
+        return
+    for role in (FRONTEND, BACKEND):
+        places = local_places(broker.state.config, broker.state.endpoints[role])
+        curve.folder.local(role, role, LOCAL_NAME, places, curve.own)
+    curve.folder.tell_places(broker.state.endpoints)
+    curve.folder.local(MANAGEMENT, FRONTEND, MANAGEMENT, [], curve.own)
+    callers = [door for door in doors if isinstance(door, Dialer | Subscriber)]
+
+    def looked() -> None:
+        for caller in callers:
+            if isinstance(caller, Dialer):
+                caller.review()
+            else:
+                caller.connect()
+
+    curve.server_keys = broker.peers.server_key
+    curve.attach(publishers, runner.take, broker.lose_users, looked)
+    curve.share(broker.key_share, broker.state.identity)
+    curve.look_now()
+    curve.zap.start()
+
+
+def management_key(config: BrokerConfig) -> Path:
+    """The HTTP server's own pair."""
+    return KeyFolder(Path(config.data_dir)).path / LOCAL / f"{MANAGEMENT}{SECRET_ENDING}"
+
+
+def local_places(config: BrokerConfig, endpoint: str) -> list[str]:
+    """By which endpoints programs on this machine reach a socket."""
+    port = endpoint.rpartition(":")[2]
+    hosts = [LOOPBACK] if config.bind in WILDCARDS or is_loopback(config.bind) else [config.bind]
+    shown = [f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}" for host in hosts]
+    if is_loopback(config.bind) and config.bind not in hosts:
+        shown.append(f"tcp://{config.bind}:{port}")
+    return list(dict.fromkeys([*shown, endpoint, *([f"tcp://localhost:{port}"] if LOOPBACK in hosts else [])]))

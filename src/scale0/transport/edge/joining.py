@@ -1,0 +1,204 @@
+"""Joining a network by token: what a token says, and ENROL from the newcomer's side (PROTOCOL 11).
+
+Lives here: the token as text, one conversation, and the certificate that comes of it. Never here: who may have a token
+(`key_folder`). Invariants: the token's secret is told to nobody but the broker whose key the token names; the
+newcomer's own secret never leaves this machine; an error repeats neither.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import struct
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zmq
+import zmq.utils.monitor
+import zmq.utils.z85
+
+from scale0.broker.core.keys import ROLES
+from scale0.kernel import codes
+from scale0.kernel.errors import Scale0Error
+from scale0.transport.core import codec, messages
+from scale0.transport.edge.client_keys import config_folder
+from scale0.transport.edge.curve_certificates import (
+    SECRET_ENDING,
+    Certificate,
+    new_certificate,
+    public_of,
+    read_pair,
+    set_client,
+    write_pair,
+)
+from scale0.transport.edge.key_folder import KeyFolder, folder_of
+
+PREFIX: Final = "s0join."
+ANSWER_SECONDS: Final = 10.0
+"""How long a broker may take to answer."""
+SEEN_SECONDS: Final = 2.0
+"""Within this time a broker knows of a new token."""
+AGAIN_SECONDS: Final = 0.25
+_PACKED: Final = struct.Struct(">B32s32sQ")
+_TOKEN: Final = re.compile(r"s0join\.([A-Za-z0-9_-]{98})", re.ASCII)
+SHAKES: Final = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_CONNECT_RETRIED
+)
+
+
+class JoinError(Scale0Error):
+    """It did not work; `code` is one of `kernel.codes`."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class UnknownTokenError(JoinError):
+    """The broker does not let its key in."""
+
+    def __init__(self) -> None:
+        message = "the broker does not take this token here: it was used, its time is over, or its role is another"
+        super().__init__(codes.NOT_ALLOWED, message)
+
+
+class JoinToken(msgspec.Struct, frozen=True):
+    """A token as it is given to a newcomer."""
+
+    role: str
+    server_key: str
+    secret: str
+    expires: int
+    """Wall clock."""
+
+    def __repr__(self) -> str:
+        return "JoinToken(…)"  # a secret must not get into a log by chance
+
+    def text(self) -> str:
+        """One word."""
+        keys = (zmq.utils.z85.decode(self.server_key), zmq.utils.z85.decode(self.secret))
+        packed = _PACKED.pack(ROLES.index(self.role), *keys, self.expires)
+        return PREFIX + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def read_join_token(text: str) -> JoinToken | None:
+    """A token from its word; None: it is none."""
+    found = _TOKEN.fullmatch(text.strip())
+    if found is None:
+        return None
+    role, server_key, secret, expires = _PACKED.unpack(base64.urlsafe_b64decode(found[1] + "=="))
+    if role >= len(ROLES):
+        return None
+    shown, hidden = (zmq.utils.z85.encode(key).decode() for key in (server_key, secret))
+    return JoinToken(ROLES[role], shown, hidden, expires)
+
+
+def new_join_token(folder: KeyFolder, role: str, name: str, seconds: float) -> JoinToken:
+    """A token that lets one newcomer in, within this time."""
+    expires = int(time.time() + seconds)
+    pair = folder.new_token(role, name, expires)
+    return JoinToken(role, folder.server().public, pair.secret, expires)
+
+
+def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]:
+    """A certificate of our own for a broker's socket: its file, and whether it is new. A token is not needed twice."""
+    place = endpoint.removeprefix("tcp://").strip("[]").replace(":", "-").replace("]", "")
+    path = config_folder(dict(os.environ)) / f"{token.role}-{place}{SECRET_ENDING}"
+    if path.exists() and read_pair(path).metadata.get("server-key") == token.server_key:
+        return path, False
+    metadata = {"name": name, "role": token.role, "endpoint": endpoint, "server-key": token.server_key}
+    pair = new_certificate(**metadata)
+    write_pair(path, pair)
+    try:
+        enrol(endpoint, token, name, pair.public)
+    except JoinError as error:
+        if error.code != codes.NO_ANSWER:  # it may be stored, for all we know
+            path.unlink(missing_ok=True)
+        raise
+    return path, True
+
+
+def join_peer(endpoint: str, token: JoinToken, identity: str, folder: KeyFolder) -> bool:
+    """Make this broker a peer of another: each stores the other's key. False: they know each other already."""
+    folder.init()
+    peers = folder.path / folder_of(token.role)
+    if any(f'"{token.server_key}"' in path.read_text() for path in peers.glob("*.key")):
+        return False
+    enrolled = enrol(endpoint, token, identity, folder.server().public)
+    name = enrolled.identity or f"peer-{int(time.time())}"
+    folder.store(token.role, name, Certificate(public=token.server_key, metadata={"name": name, "endpoint": endpoint}))
+    return True
+
+
+def enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:
+    """ENROL, and its answer; JoinError if it is refused."""
+    if token.expires <= time.time():
+        raise JoinError(codes.NOT_ALLOWED, "the token's time is over")
+    end = time.monotonic() + SEEN_SECONDS
+    while True:
+        try:
+            return _enrol(endpoint, token, name, public_key)
+        except UnknownTokenError:
+            # It may have been made a moment ago: a broker looks at its folder now and then.
+            if time.monotonic() >= end:
+                raise
+        time.sleep(AGAIN_SECONDS)
+
+
+def _enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.set(zmq.LINGER, 0)
+        socket.set(zmq.IPV6, 1)
+        socket.set(zmq.RECONNECT_IVL, -1)
+        set_client(socket, Certificate(public=public_of(token.secret), secret=token.secret), token.server_key)
+        monitor = socket.get_monitor_socket(SHAKES)
+        try:
+            socket.connect(endpoint)
+            socket.send_multipart(codec.encode(("ENROL", {"name": name, "public_key": public_key})))
+            return _answer(socket, monitor)
+        except zmq.ZMQError as error:
+            raise JoinError(codes.UNREACHABLE, f"{endpoint}: {error.strerror}") from error
+        finally:
+            socket.disable_monitor()
+            monitor.close(linger=0)
+
+
+def _answer(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> messages.Enrolled:
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLIN)
+    poller.register(monitor, zmq.POLLIN)
+    end = time.monotonic() + ANSWER_SECONDS
+    while (left := end - time.monotonic()) > 0:
+        ready = dict(poller.poll(round(left * 1_000)))
+        if socket in ready:
+            return _read(socket.recv_multipart())
+        if monitor in ready:
+            event = zmq.utils.monitor.recv_monitor_message(monitor)["event"]
+            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                raise UnknownTokenError
+            raise JoinError(*_why(event))
+    raise JoinError(codes.NO_ANSWER, "the broker does not answer")
+
+
+def _why(event: int) -> tuple[int, str]:
+    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        return codes.NOT_ALLOWED, "the broker there uses no keys"
+    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        return codes.NOT_ALLOWED, "the broker there is not the one that made this token"
+    return codes.UNREACHABLE, "no broker is there"
+
+
+def _read(frames: list[bytes]) -> messages.Enrolled:
+    try:
+        if frames[1] == b"ENROLLED":
+            return msgspec.json.decode(frames[2], type=messages.Enrolled)
+        said = msgspec.json.decode(frames[2], type=messages.DisconnectError)
+    except (IndexError, msgspec.DecodeError):
+        raise JoinError(codes.MALFORMED, "the broker said something that is no answer") from None
+    raise JoinError(said.code, said.message)

@@ -1,0 +1,269 @@
+"""The folder `keys` of a broker: its own certificate, and whom it lets in.
+
+    keys/server/server.key_secret   the broker's own pair; server.key beside it is for others
+    keys/frontends/NAME.key         and backends/, peers/: the public keys of those who may, by role
+    keys/tokens/ID.key              keys of tokens that nobody has used
+    keys/local/NAME.key_secret      pairs for programs on this machine
+    keys/told/BROKER.json           what other brokers told of their keys (`told_folder`)
+
+Lives here: these files. Never here: a socket, or what a key may do. Invariants: a name is a file's name; secrets are
+readable by their owner alone; of all who use a token exactly one succeeds, because a rename does.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from scale0.broker.core.enrolment import StoreKey
+from scale0.broker.core.keys import ROLES, Key, KeyTable, is_name
+from scale0.kernel import codes
+from scale0.kernel.edge.secret_files import write_secret
+from scale0.kernel.errors import ConfigError, Refusal
+from scale0.storage.data_dir import sync_folder
+from scale0.transport.edge.curve_certificates import (
+    KEYS_FOLDER,
+    LOCAL,
+    OTHERS_WRITE,
+    PUBLIC_ENDING,
+    SECRET_ENDING,
+    Certificate,
+    is_key,
+    new_certificate,
+    private_faults,
+    read_certificate,
+    read_pair,
+    write_pair,
+    write_public,
+)
+from scale0.transport.edge.replicated_key_folder import TOLD
+
+SERVER: Final = "server"
+TOKENS: Final = "tokens"
+PLACES: Final = "places.json"
+"""Beside the broker's own pair: where it is."""
+MAX_KEYS: Final = 100_000
+"""Files of one folder that are read; as many as a broker has clients."""
+
+Signature = tuple[int, int, int]
+"""Of a file: inode, size and time of its last change."""
+
+
+class KeyTakenError(ValueError):
+    """That name is another key's."""
+
+
+class Stored(NamedTuple):
+    """A file as it was read."""
+
+    signature: Signature
+    key: Key | None
+
+
+def folder_of(role: str) -> str:
+    """`frontends` and its like."""
+    return f"{role}s"
+
+
+class KeyFolder:
+    """One broker's keys on disk."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir / KEYS_FOLDER
+        self._read: dict[Path, Stored] = {}
+        self.programs: set[str] = set()
+        """Public keys of programs on this machine: they are no other broker's business."""
+        self.faults: dict[Path, str] = {}
+        """Files that are no keys, and why."""
+
+    # The broker's own.
+
+    def init(self) -> bool:
+        """Have all folders and a pair of one's own; True if the pair is new."""
+        for name in ("", SERVER, TOKENS, LOCAL, TOLD, *map(folder_of, ROLES)):
+            (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.server_file.exists():
+            return False
+        pair = new_certificate(name="server")
+        write_public(self.server_file.with_suffix(PUBLIC_ENDING), pair)
+        write_pair(self.server_file, pair)
+        sync_folder(self.path / SERVER)
+        return True
+
+    @property
+    def server_file(self) -> Path:
+        """The broker's own pair."""
+        return self.path / SERVER / f"server{SECRET_ENDING}"
+
+    def server(self) -> Certificate:
+        """The broker's own pair, read."""
+        return read_pair(self.server_file)
+
+    def tell_places(self, endpoints: dict[str, str]) -> None:
+        """Keep where the broker is, for the commands that tell others."""
+        write_secret(self.path / SERVER / PLACES, msgspec.json.encode(endpoints).decode())
+
+    def places(self) -> dict[str, str]:
+        """Where the broker was when it started last, by socket; nothing if it never did."""
+        try:
+            return msgspec.json.decode((self.path / SERVER / PLACES).read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+    def check(self) -> list[str]:
+        """What is wrong with permissions, each with what mends it."""
+        out = private_faults(self.path)
+        for name in (SERVER, TOKENS, LOCAL):
+            out += private_faults(self.path / name)
+            for path in sorted((self.path / name).glob(f"*{SECRET_ENDING}")):
+                out += private_faults(path)
+        for name in (*map(folder_of, ROLES), TOLD):
+            folder = self.path / name
+            out += private_faults(folder, OTHERS_WRITE)
+            for path in sorted(folder.glob("*.*")):
+                out += private_faults(path, OTHERS_WRITE)
+        return out
+
+    # Whom it lets in.
+
+    def file_of(self, role: str, name: str) -> Path:
+        """Where a key is stored, or would be."""
+        if not is_name(name):
+            raise ValueError("a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and begins with no dot")
+        return self.path / folder_of(role) / f"{name}{PUBLIC_ENDING}"
+
+    def store(self, role: str, name: str, certificate: Certificate) -> None:
+        """Let this key in; KeyTakenError if the name is another's."""
+        path = self.file_of(role, name)
+        if path.exists() and read_certificate(path).public != certificate.public:
+            raise KeyTakenError(f"there is a key {name} among the {folder_of(role)} already")
+        write_public(path, certificate)
+        sync_folder(path.parent)
+
+    def revoke(self, role: str, name: str) -> bool:
+        """Let it in no more; False if it was not there."""
+        path = self.file_of(role, name)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        sync_folder(path.parent)
+        return True
+
+    def table(self, wall: float) -> KeyTable:
+        """All keys that are stored now. Files that have not changed are not read again."""
+        seen: dict[Path, Stored] = {}
+        self.faults = {}
+        for path, role, signature in self._files():
+            known = self._read.get(path)
+            stored = known if known is not None and known.signature == signature else self._load(path, role, signature)
+            seen[path] = stored
+        self._read = seen
+        return KeyTable(
+            one.key for one in seen.values() if one.key is not None and (not one.key.expires or wall < one.key.expires)
+        )
+
+    def _files(self) -> Iterator[tuple[Path, str, Signature]]:
+        for folder, role in (*((folder_of(role), role) for role in ROLES), (TOKENS, "")):
+            try:
+                with os.scandir(self.path / folder) as entries:
+                    names = [entry for entry in entries if entry.name.endswith(PUBLIC_ENDING)][:MAX_KEYS]
+            except OSError:
+                continue
+            for entry in names:
+                try:
+                    found = entry.stat()
+                except OSError:
+                    continue
+                yield Path(entry.path), role, (found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def _load(self, path: Path, role: str, signature: Signature) -> Stored:
+        name = path.name.removesuffix(PUBLIC_ENDING)
+        try:
+            certificate = read_certificate(path)
+            expires = 0.0
+            if not role:
+                role, expires = certificate.metadata.get("role", ""), float(certificate.metadata.get("expires", "nan"))
+            if not is_name(name) or role not in ROLES or expires != expires:
+                raise ConfigError([f"{path}: that is no key's name or role"])
+        except (ConfigError, ValueError) as error:
+            self.faults[path] = str(error)
+            return Stored(signature, None)
+        return Stored(signature, Key(certificate.public, role, name, expires, certificate.metadata.get("endpoint", "")))
+
+    # Tokens.
+
+    def new_token(self, role: str, name: str, expires: float) -> Certificate:
+        """The one-time pair of a token; only its public half is kept. `name`: the only one that it is for, if any."""
+        id_ = secrets.token_hex(8)
+        pair = new_certificate(role=role, name=name, expires=f"{expires:.0f}")
+        path = self.path / TOKENS / f"{id_}{PUBLIC_ENDING}"
+        write_public(path, pair)
+        sync_folder(path.parent)
+        return pair
+
+    def enrol(self, ask: StoreKey, wall: float) -> Refusal | None:
+        """Use up a token and store a key for its role; or why not."""
+        try:
+            said = read_certificate(self.path / TOKENS / f"{ask.token}{PUBLIC_ENDING}").metadata
+            if float(said.get("expires", "0")) <= wall:
+                raise ConfigError([])
+        except (ConfigError, ValueError):
+            return Refusal(codes.NOT_ALLOWED, "this token was used, or its time is over")
+        if said.get("name") not in ("", None, ask.name):
+            return Refusal(codes.NOT_ALLOWED, f"this token is for {said['name']}")
+        if not is_key(ask.public_key):
+            return Refusal(codes.MALFORMED, "public_key is a key of CURVE, in Z85")
+        if self.file_of(ask.role, ask.name).exists():
+            return Refusal(codes.IN_USE, f"there is a key {ask.name} already: choose another name")
+        if any(key.public == ask.public_key for key in self.table(wall).keys):
+            return Refusal(codes.IN_USE, "this key is stored already: make another")
+        if self.use_token(ask.token) is None:
+            return Refusal(codes.NOT_ALLOWED, "this token was used, or its time is over")
+        self.store(ask.role, ask.name, Certificate(public=ask.public_key, metadata={"name": ask.name}))
+        return None
+
+    def use_token(self, id_: str) -> Certificate | None:
+        """Use a token up: what it says, for exactly one who tries, and it stays so after a loss of power."""
+        path = self.path / TOKENS / f"{id_}{PUBLIC_ENDING}"
+        used = path.with_name(f".{id_}.used-{secrets.token_hex(4)}")
+        try:
+            path.rename(used)
+        except FileNotFoundError:
+            return None
+        sync_folder(path.parent)
+        try:
+            return read_certificate(used)
+        finally:
+            used.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Forget tokens whose time is over."""
+        now = time.time()
+        for path, stored in list(self._read.items()):
+            if stored.key is not None and stored.key.expires and stored.key.expires <= now:
+                path.unlink(missing_ok=True)
+
+    # Programs on this machine.
+
+    def local(self, file: str, role: str, name: str, endpoints: list[str], server: Certificate) -> Path:
+        """A pair for programs on this machine. It is stored among those of its role when it is made, and not again:
+        whoever takes it away there means it."""
+        path = self.path / LOCAL / f"{file}{SECRET_ENDING}"
+        known = path.exists()
+        pair = read_pair(path) if known else new_certificate()
+        metadata = {"name": name, "role": role, "endpoint": " ".join(endpoints), "server-key": server.public}
+        if pair.metadata != metadata:
+            pair = Certificate(public=pair.public, secret=pair.secret, metadata=metadata)
+            write_pair(path, pair)
+        self.programs.add(pair.public)
+        if not known:
+            self.file_of(role, name).unlink(missing_ok=True)
+            self.store(role, name, Certificate(public=pair.public, metadata={"name": name}))
+        return path

@@ -1,0 +1,191 @@
+"""The dialer: the connections that a broker makes to its peers, as one door.
+
+Lives here: a DEALER socket for each peer that is dialed, by its endpoint. Never here: whom to dial, or what is said.
+Invariants: nothing here waits; what cannot leave now does not leave later, because by then it would be old news.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import zmq
+
+from scale0.kernel.limits import Limits
+from scale0.kernel.log_context import about
+from scale0.transport.edge.broker_sockets import Sent, set_options
+from scale0.transport.edge.frames import drain, readable, send_frames
+
+if TYPE_CHECKING:
+    from scale0.transport.edge.curve import Curve
+
+RECONNECT_MS: Final = 100
+RECONNECT_MOST_MS: Final = 2_000
+"""How often a peer that is not there is tried: a broker that comes back is missed by everybody."""
+LINGER_MS: Final = 200
+SEND_MARK: Final = 1_000
+"""Messages that libzmq keeps for a peer that is connected and slow; one that is further behind counts as gone."""
+
+SUIT_SECONDS: Final = 1.0
+"""How long one key is tried before the next, where several brokers may be at an address."""
+
+log = logging.getLogger("scale0.dialer")
+
+
+class Suit(NamedTuple):
+    """The key that somebody is expected to have."""
+
+    key: str
+    since: float
+    """Monotonic."""
+
+
+class Dialer:
+    """Looks to the runner like a ROUTER whose routing ids are endpoints."""
+
+    __slots__ = ("_context", "_curve", "_epoll", "_limits", "_sockets", "_suits", "_turn", "name")
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], name: str, limits: Limits, curve: Curve | None = None
+    ) -> None:
+        self.name = name
+        self._curve = curve
+        self._suits: dict[bytes, Suit] = {}
+        """By endpoint: the key that we expect there."""
+        if curve is not None:
+            curve.dialed_user = self._user_of
+        self._context = context
+        self._limits = limits
+        self._sockets: dict[bytes, zmq.Socket[bytes]] = {}
+        self._epoll = select.epoll()
+        self._turn = 0
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there may be something to do at any of them."""
+        return self._epoll.fileno()
+
+    def dial(self, endpoint: str) -> None:
+        """Connect, and keep connecting until `hang_up`."""
+        place = endpoint.encode()
+        if place in self._sockets:
+            return
+        if self._curve is not None and not self._choose(place):
+            log.warning(
+                "the broker at %s cannot be dialed: no key of a peer is stored",
+                endpoint,
+                extra=about(endpoint=endpoint),
+            )
+        self._connect(place)
+
+    def _connect(self, place: bytes) -> None:
+        endpoint = place.decode()
+        try:
+            socket = self._context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            log.warning("no socket is left for the broker at %s: %s", endpoint, error, extra=about(peer=endpoint))
+            return
+        try:
+            set_options(socket, self._limits)
+            # Without a connection nothing is queued: `send` says "gone".
+            socket.set(zmq.IMMEDIATE, 1)
+            socket.set(zmq.SNDHWM, SEND_MARK)
+            socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+            socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MOST_MS)
+            if self._curve is not None:
+                suit = self._suits.get(place)
+                self._curve.call(socket, suit.key if suit is not None else self._curve.own.public)
+            socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            # Others name addresses, too: one that is none must not cost us the turn.
+            log.warning("the broker at %s cannot be dialed: %s", endpoint, error, extra=about(peer=endpoint))
+            socket.close(linger=0)
+            return
+        self._sockets[place] = socket
+        self._epoll.register(int(socket.get(zmq.FD)), select.EPOLLIN)
+
+    def _choose(self, place: bytes) -> bool:
+        """The next key that the broker there may have; False: none."""
+        assert self._curve is not None
+        keys, now = self._curve.candidates(place.decode()), time.monotonic()
+        before = self._suits.get(place)
+        if not keys:
+            return False
+        at = (keys.index(before.key) + 1) % len(keys) if before is not None and before.key in keys else 0
+        self._suits[place] = Suit(keys[at], now)
+        return True
+
+    def _try_another(self, place: bytes) -> None:
+        """Nobody answers: perhaps it has another key than we expect, or did not know ours; libzmq tries that once."""
+        suit = self._suits.get(place)
+        if suit is not None and time.monotonic() - suit.since < SUIT_SECONDS:
+            return
+        if self._choose(place):
+            self._close(place, 0)
+            self._connect(place)
+
+    def review(self) -> None:
+        """Keys may have changed: whoever has one that is stored no more is hung up on."""
+        if self._curve is None:
+            return
+        for place in list(self._sockets):
+            suit = self._suits.get(place)
+            if suit is None or not self._curve.peer_of(suit.key):
+                self._suits.pop(place, None)
+                if self._choose(place) or suit is not None:
+                    self._close(place, 0)
+                    self._connect(place)
+
+    def _user_of(self, place: bytes) -> str:
+        suit = self._suits.get(place)
+        return self._curve.peer_of(suit.key) if self._curve is not None and suit is not None else ""
+
+    def hang_up(self, endpoint: str) -> None:
+        """Never again, unless it is dialed anew."""
+        self._close(endpoint.encode(), LINGER_MS)
+        self._suits.pop(endpoint.encode(), None)
+
+    def _close(self, place: bytes, linger: int) -> None:
+        socket = self._sockets.pop(place, None)
+        if socket is not None:
+            self._epoll.unregister(int(socket.get(zmq.FD)))
+            socket.close(linger=linger)
+
+    def drain(self, most: int) -> Iterator[list[bytes]]:
+        """What waits, the endpoint that it came from first; at most `most` messages."""
+        return islice(self._all(most), most)
+
+    def _all(self, most: int) -> Iterator[list[bytes]]:
+        # A turn may end before all were heard: each time another one is first.
+        places = list(self._sockets.items())
+        self._turn = (self._turn + 1) % max(1, len(places))
+        for place, socket in places[self._turn :] + places[: self._turn]:
+            for frames in drain(socket, most):
+                yield [place, *frames]
+
+    def pending(self) -> bool:
+        """True if there is something to read. To be asked after every send: sending may swallow the signal."""
+        return any(map(readable, self._sockets.values()))
+
+    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
+        """Hand one message to libzmq; a peer that is not connected, or takes nothing more, is gone for now."""
+        socket = self._sockets.get(routing_id)
+        if socket is None:
+            return "gone"
+        try:
+            send_frames(socket, frames)
+        except zmq.Again:
+            if self._curve is not None:
+                self._try_another(routing_id)
+            return "gone"
+        return "sent"
+
+    def close(self) -> None:
+        """Let all of them go."""
+        for place in list(self._sockets):
+            self.hang_up(place.decode())
+        self._epoll.close()
