@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.scheduler import Backend
-from scale0.broker.core.state import BACKEND, FRONTEND
 from scale0.history.events.clients import ClientJoined, ClientLeft, ClientLost, ClientReplaced
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from simulator.network.broker import BrokerNode, Mail
 from simulator.network.clients import BackendNode
 from simulator.network.connections import Wire

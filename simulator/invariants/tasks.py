@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.broker.core.state import ACTIVE, BACKEND
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
 from scale0.storage.task_rows import FINISHED, QUEUED, SCHEDULED
+from scale0.transport.core.sockets import ACTIVE, BACKEND
 from simulator.invariants.task_memory import leaks, too_many
 from simulator.invariants.task_messages import SaidChecks
 from simulator.invariants.task_model import TaskModel

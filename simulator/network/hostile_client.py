@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scale0.broker.core.state import BACKEND, FRONTEND
 from scale0.transport.core.codec import MAGIC, encode, encode_batch
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from simulator.network.connections import Parcel, Route, Wire
 
 if TYPE_CHECKING:

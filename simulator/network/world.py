@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from scale0.broker.core.state import ACTIVE, BACKEND, FRONTEND
 from scale0.config import BrokerConfig
+from scale0.transport.core.sockets import ACTIVE, BACKEND, FRONTEND
 from simulator.invariants.registry import Checkers
 from simulator.network.broker import BrokerNode
 from simulator.network.calls import Calls

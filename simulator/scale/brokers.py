@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from scale0.broker.core.connections import Connection
-from scale0.broker.core.state import CLIENT_DOORS, DIALED, PEER
 from scale0.config import BrokerConfig
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
 from scale0.storage.interface import Opened
+from scale0.transport.core.sockets import CLIENT_SOCKETS, DIALED, PEER
 from simulator.network.broker import BrokerNode, Mail
 from simulator.network.connections import Parcel, Route, Wire
 from simulator.scale.counters import Meter
@@ -43,7 +43,7 @@ class Onlooker:
         del now
         second = int(self._agenda.now)
         for wire, frames in mail:
-            if wire.door in CLIENT_DOORS:
+            if wire.door in CLIENT_SOCKETS:
                 self._meter.client_said(node.name, frames, second)
 
     def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None:

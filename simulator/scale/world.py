@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.broker.core.state import BACKEND, FRONTEND
 from scale0.config import BrokerConfig, BrokerEntry, GroupConfig
 from scale0.transport.core.codec import encode
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from simulator.network.broker import LOCAL_TOKEN
 from simulator.network.client_connection import SimLink
 from simulator.network.connections import Parcel, Route, Wire

@@ -16,10 +16,7 @@ from scale0.history.events.columns import Metric
 from scale0.kernel.errors import Refusal
 from scale0.monitoring.agent.edge.lua_files import MAX_SOURCE_BYTES, LuaFiles
 from scale0.monitoring.agent.edge.lua_pool import LuaChecks
-from tests.agent_checks.world import (
-    FINE,
-    open_folder,
-)
+from tests.agent_checks.world import FINE, open_folder
 
 pytestmark = pytest.mark.processes
 

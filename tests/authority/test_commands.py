@@ -13,7 +13,7 @@ from scale0.cli.common import errors
 from scale0.cli.monitoring.agent_enrol import enrol, renew, revoke
 from scale0.cli.monitoring.helen_init import init, token
 from scale0.config import AgentConfig, HelenConfig
-from scale0.kernel.edge.config_files import read_config
+from scale0.config.edge.files import read_config
 from scale0.monitoring.pki.authority import Authority
 from scale0.monitoring.pki.tokens import read_token
 from tests.authority.small_helen import SmallHelen

@@ -16,7 +16,7 @@ import pytest
 from cryptography import x509
 
 from scale0.config import AgentConfig
-from scale0.kernel.edge.config_files import read_config
+from scale0.config.edge.files import read_config
 from scale0.monitoring.pki import certificates, enrolment
 from scale0.monitoring.pki.authority import Authority, create_authority
 from scale0.monitoring.pki.enrolment import EnrolError, Place, enrol, renew, renew_if_due, renewal_at

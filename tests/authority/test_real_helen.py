@@ -14,7 +14,7 @@ import pytest
 
 from scale0.cli.monitoring import helen_init
 from scale0.config import AgentConfig
-from scale0.kernel.edge.config_files import read_config
+from scale0.config.edge.files import read_config
 from scale0.monitoring.pki.authority import Authority
 from scale0.monitoring.pki.enrolment import EnrolError, Place, enrol, renew
 

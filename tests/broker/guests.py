@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from scale0.broker.core.state import BACKEND, FRONTEND
 from scale0.transport.core.backend_session import BackendSession, Work
 from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.network import Guest, Network, Node, place_of
 
 

@@ -17,7 +17,6 @@ from scale0.broker.admin.commands import ReadHistory
 from scale0.broker.core.broker import Broker
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.keys import Keys
-from scale0.broker.core.state import CLIENT_DOORS, DIALED, FRONTEND, PEER
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
@@ -27,6 +26,7 @@ from scale0.storage.memory.store import MemoryStore
 from scale0.transport.core.codec import encode
 from scale0.transport.core.session import UP
 from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.sockets import CLIENT_SOCKETS, DIALED, FRONTEND, PEER
 
 TOKEN = "s0_test"
 WALL = 1_700_000_000.0
@@ -125,7 +125,7 @@ class Node:
 
     def _send(self, peer: Connection, messages: list[Any], step: Step) -> None:
         for frames in peer.pack(messages):
-            if peer.door in CLIENT_DOORS:
+            if peer.door in CLIENT_SOCKETS:
                 guest = self.network.guests.get(int(peer.routing_id))
                 if guest is None:
                     self.admin.append((int(peer.routing_id), frames))

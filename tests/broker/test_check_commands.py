@@ -12,7 +12,7 @@ import pytest
 
 from scale0.broker.admin.check_commands import GRACE_SECONDS, MAX_NOTED, MAX_NOTED_CHARS, RUN_SECONDS
 from scale0.broker.core.requests import ABANDONED_SLOT_SECONDS
-from scale0.broker.core.state import BACKEND, FRONTEND
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.network import TOKEN as NETWORK_TOKEN
 from tests.broker.network import Network, place_of
 from tests.broker.world import TOKEN, Told, World

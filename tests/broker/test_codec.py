@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.broker.core.command_table import COMMANDS, RULES, TOLD, TOLD_HOT
-from scale0.broker.core.state import PEER_DOORS
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.transport.core import codec as wire
 from scale0.transport.core import messages as options
+from scale0.transport.core.command_table import COMMANDS, RULES, TOLD, TOLD_HOT
+from scale0.transport.core.sockets import PEER_SOCKETS
 from tests.support.examples import examples
 
 LIMITS = Limits()
 HEARD = wire.Codec(
-    {rule.command: rule.schema for rule in RULES if not set(rule.doors) <= set(PEER_DOORS)},
+    {rule.command: rule.schema for rule in RULES if not set(rule.doors) <= set(PEER_SOCKETS)},
     {rule.command for rule in RULES if rule.hot},
     COMMANDS,
     LIMITS,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.core.state import BACKEND, FRONTEND
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.network import Network, Node, place_of
 
 FIRST = place_of("a")

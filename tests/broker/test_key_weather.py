@@ -15,9 +15,9 @@ import pytest
 from scale0.broker.cluster.key_replication import KeyShare, places_of
 from scale0.broker.cluster.replicated_keys import Stored, Teller, let_in
 from scale0.broker.core.keys import Key, Keys, KeyTable
-from scale0.broker.core.state import PEER, PEER_DOORS
 from scale0.config import BrokerConfig
 from scale0.kernel.effects import Step
+from scale0.transport.core.sockets import PEER, PEER_SOCKETS
 from tests.broker.network import Network, Node, place_of
 from tests.support.examples import seeds
 
@@ -54,7 +54,7 @@ class KeyedNode(Node):
         return next(name for name in NAMES if place_of(name) == routing_id.decode())
 
     def _user(self, door: str, routing_id: bytes) -> str:
-        return f"peer/{self._other(door, routing_id)}" if door in PEER_DOORS else "frontend/admin"
+        return f"peer/{self._other(door, routing_id)}" if door in PEER_SOCKETS else "frontend/admin"
 
     def start(self) -> None:
         super().start()
@@ -65,7 +65,7 @@ class KeyedNode(Node):
         return let_in(sorted(self.files), self.share.tellers, self.name, public(self.name))
 
     def look(self) -> None:
-        """As `transport.edge.curve` does."""
+        """As `broker.edge.curve` does."""
         newer, step = KeyTable(one.key for one in self.stored()), Step()
         lost, self.table = self.table.lost_users(newer), newer
         assert self.keys is not None
@@ -78,7 +78,7 @@ class KeyedNode(Node):
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
         """No handshake, no message: either end must have the other's key."""
-        if door in PEER_DOORS:
+        if door in PEER_SOCKETS:
             other = self.network.nodes[self._other(door, routing_id)]
             assert isinstance(other, KeyedNode)
             if not (self.lets_in("peer", other.name) and other.lets_in("peer", self.name)):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.core.state import BACKEND, FRONTEND
 from scale0.transport.core.backend_session import Work
 from scale0.transport.core.calls import Answered, Failed
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.guests import answer, ask, caller, town, until_served, worker
 from tests.broker.network import place_of
 from tests.support.examples import seeds

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.broker.core.state import BACKEND, FRONTEND
 from scale0.transport.core.calls import Answered, Failed
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.guests import answer, ask, caller, town, until_served, worker
 from tests.broker.network import Guest, Network, Node
 from tests.support.examples import seeds

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
-from scale0.broker.core.state import BACKEND
 from scale0.transport.core.address_book import Book, KnownBroker, KnownGroup
+from scale0.transport.core.sockets import BACKEND
 from tests.broker.network import place_of
 from tests.broker.test_forwarding import town
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from scale0.broker.core.state import BACKEND
+from scale0.transport.core.sockets import BACKEND
 from tests.broker.network import Client, Network, Node, place_of
 
 NAMES = "abcde"

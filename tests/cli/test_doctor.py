@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scale0.transport.edge.key_folder import KeyFolder
+from scale0.broker.edge.key_folder import KeyFolder
 from tests.cli.shell import Shell
 
 pytestmark = pytest.mark.processes

@@ -10,7 +10,7 @@ from pathlib import Path
 from scale0.broker.main import process
 from scale0.cli.broker.command import say_ready
 from scale0.config import BrokerConfig
-from scale0.kernel.edge.config_files import read_config
+from scale0.config.edge.files import read_config
 from scale0.kernel.edge.log_setup import log_to_stderr
 from scale0.storage.interface import Store
 from scale0.storage.sqlite.store import SqliteStore

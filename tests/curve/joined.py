@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import scale0
+from scale0.broker.edge.join_tokens import join_peer, new_join_token
+from scale0.broker.edge.key_folder import KeyFolder
 from scale0.transport.edge.curve_certificates import new_certificate, write_pair
-from scale0.transport.edge.joining import enrol, join_peer, new_join_token
-from scale0.transport.edge.key_folder import KeyFolder
+from scale0.transport.edge.joining import enrol
 from tests.curve.hands import Lock, Pair, locked
 from tests.support.waiting import until
 

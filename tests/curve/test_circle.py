@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.transport.edge.joining import join_peer, new_join_token
-from scale0.transport.edge.key_folder import KeyFolder
+from scale0.broker.edge.join_tokens import join_peer, new_join_token
+from scale0.broker.edge.key_folder import KeyFolder
 from tests.curve.hands import Lock, locked
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scale0.transport.edge.key_folder import KeyFolder
+from scale0.broker.edge.key_folder import KeyFolder
 from tests.curve.hands import Lock, locked
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, until

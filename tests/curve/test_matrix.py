@@ -16,14 +16,14 @@ import msgspec
 import pytest
 
 from scale0.broker.core.broker import Broker
-from scale0.broker.core.command_table import COMMANDS, RULES, Rule
 from scale0.broker.core.keys import Key, Keys, KeyTable
-from scale0.broker.core.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.storage.memory.store import MemoryStore
+from scale0.transport.core.command_table import COMMANDS, RULES, Rule
+from scale0.transport.core.sockets import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
 
 DOORS = (FRONTEND, BACKEND, PEER)
 STATES = (JOINING, ACTIVE, DISABLED)

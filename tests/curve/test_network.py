@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 import scale0
+from scale0.broker.edge.key_folder import KeyFolder
 from scale0.transport.edge.joining import JoinError
-from scale0.transport.edge.key_folder import KeyFolder
 from tests.curve.hands import PUBLISHERS, Lock
 from tests.curve.joined import client_of, enrolled, network, pair_in
 from tests.support.postgres import as_url, postgres_database, postgres_server, postgres_url

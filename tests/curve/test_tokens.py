@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import zmq
 
-from scale0.transport.edge.joining import JoinToken, new_join_token, read_join_token
-from scale0.transport.edge.key_folder import KeyFolder
+from scale0.broker.edge.join_tokens import new_join_token
+from scale0.broker.edge.key_folder import KeyFolder
+from scale0.transport.edge.joining import JoinToken, read_join_token
 from tests.curve.hands import FOLDERS, ROLES, Lock, Pair, new_pair
 from tests.support.waiting import until
 from tests.wire.raw import Heard, Raw, unique

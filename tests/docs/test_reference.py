@@ -12,12 +12,12 @@ import pytest
 
 import scale0
 from scale0.broker.admin.access import RANKS
-from scale0.broker.core.command_table import RULES, TOLD
 from scale0.history.events.columns import COLUMNS
 from scale0.history.events.kinds import KINDS
 from scale0.kernel import codes
 from scale0.kernel.limits import Limits
 from scale0.testing.stub import StubNetwork
+from scale0.transport.core.command_table import RULES, TOLD
 from tests.broker.world import World
 from tests.docs import pages
 from tests.docs.reference import pages_of_reference

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from scale0.config import BrokerConfig
-from scale0.kernel.edge.config_files import read_config
+from scale0.config.edge.files import read_config
 from tests.cli.conftest import shell_of
 from tests.cli.shell import EXAMPLES, Background, Shell, background
 from tests.docs.pages import table_rows, words

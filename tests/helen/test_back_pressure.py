@@ -103,7 +103,7 @@ async def begin(store: SlowStore) -> tuple[Teller, Runner, Commits]:
         raise AssertionError(ask)
 
     machine = Teller()
-    commits = Commits(store, asyncio.get_running_loop(), lambda error: None)  # type: ignore[arg-type]
+    commits = Commits(store, asyncio.get_running_loop(), lambda error: None)
     door: Any = EndlessDoor()
     runner = Runner(machine, [door], [], commits, Journal("h", 1, 1, 0), read_now, nobody, 1 << 24)
     runner.start(Step(), read_now())

@@ -1,7 +1,6 @@
-"""The house rules for source files, as pure functions from text to complaints.
+"""The rules for source files, as pure functions from text to complaints: layers, purity, size, forbidden calls.
 
-Lives here: what is forbidden, and how to see it in a syntax tree. Never here: reading a file.
-Invariant: a complaint names the line and the reason; no complaint means that the rule is kept.
+A complaint names the line and the reason; no complaint means that the file keeps the rules.
 """
 
 from __future__ import annotations
@@ -14,30 +13,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE: Final = "scale0"
-ROOT: Final = ""
-"""The room of files that lie in no room: the package itself."""
-
-FLOORS: Final = (
-    ("base",),
-    ("store", "config", "events"),
-    ("broker", "majordomo", "zerotask", "equus"),
-    ("io",),
-    ("management", "client", "pipeline", "testing"),
-    ("cli",),
+LAYERS: Final = (
+    ("kernel",),
+    ("config", "history.events"),
+    ("storage",),
+    ("history.segments",),
+    ("transport",),
+    ("broker",),
+    ("tasks",),
+    ("compat",),
+    ("broker.main",),
+    ("errors",),
+    ("client", "monitoring"),
+    ("pipeline",),
+    ("http",),
+    ("testing", "cli"),
 )
-"""From the ground up: a room may import every room on a lower floor."""
+"""Subjects from the bottom up: a subject may import every subject of a lower layer, and itself.
 
-STRANGERS: Final = frozenset({"broker", "majordomo", "zerotask", "equus"})
-"""Rooms that never import each other, though they share a floor."""
+`broker.main` composes the broker, its tasks and the other protocols: it is above them, and the rest of `broker` never
+imports it.
+"""
 
-FLOOR_OF: Final = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-PURE_ROOMS: Final = frozenset({"base", "events", "config", *STRANGERS})
+LAYER_OF: Final = {subject: number for number, subjects in enumerate(LAYERS) for subject in subjects}
+SUBJECTS: Final = frozenset(subject.partition(".")[0] for subject in LAYER_OF)
+PURE: Final = (
+    *("kernel", "config", "history.events", "transport.core", "broker.core", "broker.admin", "broker.cluster"),
+    *("tasks", "compat", "monitoring.protocol", "monitoring.helen.core", "monitoring.agent.core"),
+)
+"""Packages without I/O, clocks, randomness and threads; an `edge` package inside one is not pure."""
 
-ONLY_IN: Final = {"zmq": "io", "pyspark": "pipeline"}
-"""Foreign packages that have one room."""
+ONLY_IN: Final = {
+    "zmq": ("transport.edge", "broker.edge", "broker.main", "monitoring.helen.edge", "cli.network.host_readings"),
+    "pyspark": ("pipeline",),
+}
+"""Third-party packages that only some packages import."""
 
-MAX_FILE_LINES: Final = 400
-MAX_FUNCTION_LINES: Final = 50
+MAX_FILE_LINES: Final = 600
+MAX_FUNCTION_LINES: Final = 60
 
 FORBIDDEN_MODULES: Final = frozenset(
     {
@@ -83,17 +96,27 @@ IMPURE_NAMES: Final = frozenset(
 )
 """Clocks, dice and files. `random.Random(seed)` is none of them: it is told what to say."""
 
-UNHELPFUL_WORDS: Final = ("Manager", "Handler", "Helper", "Util")
+UNHELPFUL_WORDS: Final = ("Manager", "Helper", "Util")
 """Parts of a class name that say nothing about what it is."""
 
 
-def complaints(source: str, room: str) -> list[str]:
-    """Everything that is wrong with one file of `room`."""
+def complaints(source: str, module: str) -> list[str]:
+    """Everything that is wrong with one file; `module` is its dotted name below `scale0`."""
     tree = parsed(source)
-    found = [*size(tree, source), *names(tree), *imports(tree, room), *dangers(tree)]
-    if room in PURE_ROOMS:
+    found = [*size(tree, source), *names(tree), *imports(tree, module), *dangers(tree)]
+    if is_pure(module):
         found += impurities(tree)
     return found
+
+
+def is_pure(module: str) -> bool:
+    """True for a module of a pure package."""
+    return inside(module, PURE) and "edge" not in module.split(".")
+
+
+def inside(module: str, packages: tuple[str, ...]) -> bool:
+    """True for a module of one of these packages, or one of them itself."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 @lru_cache(maxsize=1)
@@ -128,26 +151,33 @@ def names(tree: ast.Module) -> Iterator[str]:
             yield f"{node.lineno}: the name {node.name} says nothing"
 
 
-def imports(tree: ast.Module, room: str) -> Iterator[str]:
-    """Who may import whom, imports for type checking included."""
-    for line, module in imported(tree):
-        package = module.partition(".")[0]
-        if package in ONLY_IN and ONLY_IN[package] != room:
-            yield f"{line}: {package} is imported in {ONLY_IN[package]}/ only"
-        other = room_of(module)
-        if other is not None and not may_import(room, other):
-            yield f"{line}: {room or PACKAGE} may not import {other or PACKAGE}"
+def imports(tree: ast.Module, module: str) -> Iterator[str]:
+    """Which modules may import which, imports for type checking included."""
+    for line, other in imported(tree):
+        package, _, name = other.partition(".")
+        if package in ONLY_IN and not inside(module, ONLY_IN[package]):
+            yield f"{line}: {package} is imported in {', '.join(ONLY_IN[package])} only"
+        if package == PACKAGE and name != "__version__" and not may_import(module, name):
+            yield f"{line}: {module or PACKAGE} may not import {name or PACKAGE}"
 
 
-def may_import(room: str, other: str) -> bool:
-    """True when `room` may know `other`; rooms that share a floor may, unless they are strangers."""
-    if room in (other, ROOT):
+def may_import(module: str, other: str) -> bool:
+    """True if `module` may import `other`: of one subject, or `other` in a lower layer; core never imports edge."""
+    if not module or module == "__main__":
         return True
-    if other == ROOT or other not in FLOOR_OF or room not in FLOOR_OF:
+    if is_pure(module) and "edge" in other.split("."):
         return False
-    if {room, other} <= STRANGERS:
+    own, its = subject_of(module), subject_of(other)
+    if own is None or its is None:
         return False
-    return FLOOR_OF[other] <= FLOOR_OF[room]
+    return own == its or LAYER_OF[its] < LAYER_OF[own]
+
+
+def subject_of(module: str) -> str | None:
+    """The longest prefix of a dotted name that has a layer."""
+    parts = module.split(".")
+    prefixes = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in LAYER_OF), None)
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -158,17 +188,9 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level:
-                yield node.lineno, f"{PACKAGE}.<relative>"
+                yield node.lineno, f"{PACKAGE}.relative"
             else:
                 yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-
-
-def room_of(module: str) -> str | None:
-    """The room that a dotted name lies in; None for what is not ours, or is everybody's."""
-    package, *parts = module.split(".")
-    if package != PACKAGE or parts == ["__version__"]:
-        return None
-    return parts[0] if parts and (parts[0] in FLOOR_OF or parts[0] == "<relative>") else ROOT
 
 
 def within(module: str, modules: frozenset[str]) -> bool:
@@ -199,14 +221,14 @@ def is_constant(node: ast.expr, value: object) -> bool:
 
 
 def impurities(tree: ast.Module) -> Iterator[str]:
-    """A pure room is told the time and the randomness, and touches nothing."""
+    """A pure module is given the time and the randomness, and does no I/O."""
     for line, module in imported(tree):
         if within(module, IMPURE_MODULES):
-            yield f"{line}: {module} does not belong in a pure room"
+            yield f"{line}: {module} does not belong in a pure package"
     for line, name in references(tree):
         dice = name.startswith("random.") and name.count(".") == 1 and name != "random.Random"
         if name in IMPURE_NAMES or dice:
-            yield f"{line}: {name} does not belong in a pure room"
+            yield f"{line}: {name} does not belong in a pure package"
 
 
 def references(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -247,24 +269,3 @@ def spelled(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute) and (before := spelled(node.value)):
         return f"{before}.{node.attr}"
     return ""
-
-
-def cycle(edges: dict[str, set[str]]) -> list[str]:
-    """One circle of rooms that import each other, or nothing."""
-    done: set[str] = set()
-
-    def walk(room: str, path: list[str]) -> list[str]:
-        if room in path:
-            return [*path[path.index(room) :], room]
-        if room in done:
-            return []
-        for other in sorted(edges.get(room, ())):
-            if found := walk(other, [*path, room]):
-                return found
-        done.add(room)
-        return []
-
-    for room in sorted(edges):
-        if found := walk(room, []):
-            return found
-    return []

@@ -17,8 +17,8 @@ from scale0.kernel.clock import Now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import TURN_SECONDS, Runner
 from scale0.kernel.effects import Message, Step
+from scale0.kernel.machine import Sent
 from scale0.storage.memory.store import MemoryStore
-from scale0.transport.edge.broker_sockets import Sent
 
 EACH_SECONDS = 0.6 * TURN_SECONDS
 """Two messages are a turn."""

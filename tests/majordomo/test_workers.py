@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.broker.core.state import ACTIVE
 from scale0.compat.majordomo.workers import identity_of
 from scale0.kernel.names import is_identity
+from scale0.transport.core.sockets import ACTIVE
 from tests.majordomo.town import (
     DISCONNECT_01,
     DISCONNECT_02,

@@ -13,12 +13,12 @@ from typing import Any
 from scale0.broker.core.broker import Broker
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Member
-from scale0.broker.core.state import DISABLED
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.storage.interface import Opened
+from scale0.transport.core.sockets import DISABLED
 
 C01, C02, W01, W02 = b"MDPC01", b"MDPC02", b"MDPW01", b"MDPW02"
 EMPTY = b""

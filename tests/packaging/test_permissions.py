@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from scale0.broker.main.preflight import check_broker_files, holds_secret
 from scale0.config import Admin, BrokerConfig
-from scale0.kernel.edge.private_files import check, check_broker_files, closed, holds_secret
+from scale0.kernel.edge.private_files import check, closed
 from scale0.kernel.errors import ConfigError
 from tests.cli.shell import Shell, background
 

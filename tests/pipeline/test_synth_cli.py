@@ -1,4 +1,4 @@
-"""`python -m simulator.history`: numbers as people write them, a table of what was planted, errors that say what to do."""
+"""`python -m simulator.history`: its arguments, its table of what was planted, and its errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The truths of a history are found in the tables, exact where their meaning is exact; and what nobody planted is not.
 
-One history of `python -m simulator.history`, and one of a generator that shares no code with the pipeline; the engine runs
+One history of `simulator.history`, and one of a generator that shares no code with the pipeline; the engine runs
 once over each, and the tables are read as users read them.
 
 Promise: PIPE-10

@@ -24,18 +24,7 @@ from scale0.pipeline.warehouse.ingestion import take_in
 from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US, drive
-from tests.pipeline.warehouse_made import (
-    DAY,
-    HOUR,
-    NOW_US,
-    START_US,
-    add,
-    commit,
-    put,
-    rows,
-    run,
-    seqs,
-)
+from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, seqs
 
 REPOSITORY = Path(__file__).parents[2]
 

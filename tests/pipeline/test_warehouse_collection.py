@@ -14,19 +14,7 @@ from scale0.pipeline.warehouse.retention import LEAST_KEEP_DAYS, TooFewDays, dro
 from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US
-from tests.pipeline.warehouse_made import (
-    DAY,
-    HOUR,
-    NOW_US,
-    START_US,
-    add,
-    commit,
-    put,
-    rows,
-    run,
-    seqs,
-    slab_file,
-)
+from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, seqs, slab_file
 
 
 @pytest.fixture

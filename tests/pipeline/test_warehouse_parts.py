@@ -14,15 +14,7 @@ from scale0.pipeline.warehouse.entries import keep, kept, sums
 from scale0.pipeline.warehouse.records import FileEntry
 from scale0.pipeline.warehouse.transaction import Draft
 from scale0.pipeline.warehouse.warehouse import Warehouse
-from tests.pipeline.warehouse_made import (
-    DAY,
-    HOUR,
-    NOW_US,
-    add,
-    commit,
-    hash_of,
-    slab_file,
-)
+from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, add, commit, hash_of, slab_file
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What each planted truth means for the tables: where it is found, and how exactly.
 
-Lives here: a function for each kind of truth of `python -m simulator.history`, which fails where it is not found. Never here:
+Lives here: a function for each kind of truth of `simulator.history`, which fails where it is not found. Never here:
 false alarms, or how tables are read (`truths_found.py`). Invariant: times are compared exactly, unless a line says why
 not.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from scale0.broker.core.state import BACKEND
+from scale0.transport.core.sockets import BACKEND
 from simulator.network.calls import Call
 from simulator.network.clients import BackendNode
 from simulator.network.connections import NOTICED_SECONDS

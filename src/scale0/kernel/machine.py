@@ -7,11 +7,13 @@ nothing that it would have to wait for, and a door for nothing that could make t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message, Step
-from scale0.transport.edge.broker_sockets import Sent
+
+Sent = Literal["sent", "full", "gone"]
+"""What became of a message: sent, the peer does not read, or the peer is gone."""
 
 
 class Machine(Protocol):
@@ -52,3 +54,25 @@ class DialingDoor(Protocol):
 
     def dial(self, endpoint: str) -> None: ...
     def hang_up(self, endpoint: str) -> None: ...
+
+
+class PublishSocket(Protocol):
+    """A PUB socket, or an XPUB socket whose subscriptions can be read."""
+
+    name: str
+
+    @property
+    def descriptor(self) -> int: ...
+    def subscriptions(self, most: int) -> Iterator[list[bytes]]: ...
+    def publish(self, frames: list[bytes]) -> None: ...
+
+
+class CommitStore(Protocol):
+    """What the writer thread needs of a store: commit in order, and read behind the commits or beside them."""
+
+    def commit(self, writes: list[Any]) -> None: ...
+    def read(self, ask: Any) -> Any: ...
+    def read_all(self, asks: list[Any]) -> list[Any]: ...
+    def look(self, ask: Any) -> Any: ...
+    def trim_journal(self, up_to_seq: int) -> None: ...
+    def close(self) -> None: ...

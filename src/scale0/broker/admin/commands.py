@@ -21,7 +21,7 @@ from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.members import Members
 from scale0.broker.core.rate_limits import Blame
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.state import ACTIVE, DISABLED, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig
 from scale0.history.events.changes import ManagementCommanded
 from scale0.history.events.sources import BrokerStateChanged
@@ -31,6 +31,7 @@ from scale0.kernel.effects import Step
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.storage.rows import PutSetting, ReadDocument, ReadDocuments
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import ACTIVE, DISABLED
 
 STATE_SETTING: Final = "state"
 """Where the store remembers that a broker was disabled."""

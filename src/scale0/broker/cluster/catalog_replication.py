@@ -24,12 +24,13 @@ from scale0.broker.cluster.topology import are_near
 from scale0.broker.core.config_document import Documents
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Member, Members
-from scale0.broker.core.state import BACKEND, DISABLED, JOINING, PEER, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.kernel.errors import Refusal
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import BACKEND, DISABLED, JOINING, PEER
 
 CHUNK_ROWS: Final = 2_000
 """Rows in one TABLE."""

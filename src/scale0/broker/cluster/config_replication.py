@@ -20,7 +20,7 @@ from scale0.broker.cluster.peers import Peers
 from scale0.broker.core.config_document import Documents
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Members
-from scale0.broker.core.state import ACTIVE, JOINING, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.config import NetworkDocument, check_document, digest, parse
 from scale0.history.events.changes import ConfigConflict
 from scale0.history.events.sources import BrokerStateChanged
@@ -31,6 +31,7 @@ from scale0.kernel.errors import ConfigError, Refusal
 from scale0.kernel.log_context import about
 from scale0.storage.rows import Document, PutDocument, ReadDocument, ReadDocuments
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import ACTIVE, JOINING
 
 BROKER_ROLE: Final = "broker"
 JSON: Final = "json"

@@ -15,13 +15,14 @@ from scale0.broker.cluster.peers import Peers
 from scale0.broker.core.config_document import Documents
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import DOUBT_SECONDS, Members
-from scale0.broker.core.state import ACTIVE, STANDBY, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import MAX_IDENTITY_CHARS
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import ACTIVE, STANDBY
 
 HEARD_INTERVALS: Final = 1.5
 """A broker that was heard so lately is believed to be there, whatever one client says."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from scale0.broker.cluster.peer_catalog import PeerTable
 from scale0.broker.core.connections import Connection
-from scale0.broker.core.state import ACTIVE, STANDBY
+from scale0.transport.core.sockets import ACTIVE, STANDBY
 
 UNKNOWN: Final = "unknown"
 LOST: Final = "lost"

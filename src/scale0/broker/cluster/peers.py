@@ -18,7 +18,7 @@ from scale0.broker.cluster.topology import listed_of, neighbours_of
 from scale0.broker.core.config_document import Documents
 from scale0.broker.core.connections import Connection, Connections, Speaker
 from scale0.broker.core.members import DOUBT_SECONDS, Members
-from scale0.broker.core.state import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.config import Endpoints
 from scale0.config.value_types import is_curve_key, is_endpoint
 from scale0.history.events.sources import PeerJoined, PeerLost
@@ -29,6 +29,7 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.names import MAX_IDENTITY_CHARS, is_identity, is_service_name
 from scale0.transport.core import messages
 from scale0.transport.core.address_book import SERVER_KEY
+from scale0.transport.core.sockets import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY
 
 MAX_PEERS: Final = 1_000
 """Brokers that one broker knows; for one more, the one that was lost longest ago is forgotten."""

@@ -17,10 +17,11 @@ from scale0.broker.cluster.peers import Peers
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Member, Members
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.state import ACTIVE, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.kernel.names import is_identity
+from scale0.transport.core.sockets import ACTIVE
 
 TOLD_AT_ONCE: Final = 500
 """Clients that are told to go in one turn."""

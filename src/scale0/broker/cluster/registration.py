@@ -16,10 +16,11 @@ from scale0.broker.cluster.peer import Peer
 from scale0.broker.core.config_document import Documents
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Members
-from scale0.broker.core.state import ACTIVE, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, check_document
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
+from scale0.transport.core.sockets import ACTIVE
 
 WAIT_INTERVALS: Final = 1.0
 """Of heartbeats, times chance: of several brokers that could do it one is first, and the others see it done."""

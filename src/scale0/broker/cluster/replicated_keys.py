@@ -15,10 +15,10 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from scale0.broker.core.keys import MAX_NAME_CHARS, ROLES, Key, is_name
-from scale0.broker.core.state import PEER
+from scale0.broker.core.keys import MAX_NAME_CHARS, Key, is_name
 from scale0.config.value_types import is_curve_key
 from scale0.kernel.names import MAX_IDENTITY_CHARS
+from scale0.transport.core.sockets import PEER, ROLES
 
 MAX_TOLD: Final = 100_000
 """Keys of one broker that others are told of, and remember."""

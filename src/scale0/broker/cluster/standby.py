@@ -19,11 +19,12 @@ from scale0.broker.cluster.rebalancing import Moves
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Members
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.state import ACTIVE, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.history.events.sources import BrokerStateChanged
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.kernel.log_context import about
+from scale0.transport.core.sockets import ACTIVE
 
 MOMENT_SECONDS: Final = 0.001
 """After the silence has lasted too long: when it is looked at."""

@@ -23,7 +23,7 @@ from scale0.broker.core.rate_limits import Blame
 from scale0.broker.core.request_stats import SUM_SECONDS
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Roster
-from scale0.broker.core.state import CLIENT_DOORS, CONFIG_SUB, DIALED, DISABLED, PEER_DOORS, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.history.events.clients import ClientRefused
 from scale0.history.events.sources import BrokerStarted, BrokerStopped, SourceAlive
 from scale0.kernel import codes
@@ -33,6 +33,7 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.timers import ring
 from scale0.transport.core import codec
 from scale0.transport.core import messages as options
+from scale0.transport.core.sockets import CLIENT_SOCKETS, CONFIG_SUB, DIALED, DISABLED, PEER_SOCKETS
 
 ALIVE_SECONDS: Final = 60.0
 """How often a source says that it was watching."""
@@ -214,7 +215,7 @@ class Broker:
     def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, step: Step) -> None:
         """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
         member = connection.member
-        if connection.door in PEER_DOORS:
+        if connection.door in PEER_SOCKETS:
             # What did not leave is taken back before the rest counts as lost, and is tried when it does.
             left_not = self.requests.take_back(
                 message[1]["id"] for message in messages if isinstance(message, tuple) and message[0] == "FORWARD"
@@ -250,7 +251,7 @@ class Broker:
                 step.record(
                     ClientRefused(identity=connection.name, code=codes.NOT_ALLOWED, data={"reason": "its key is gone"})
                 )
-                if connection.takes_pushes and connection.door in CLIENT_DOORS:
+                if connection.takes_pushes and connection.door in CLIENT_SOCKETS:
                     said = options.DisconnectError(codes.NOT_ALLOWED, "your key was taken away")
                     step.send(connection, ("DISCONNECTERROR", said))
             if connection.door == DIALED:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from scale0.broker.core.members import Member
-from scale0.broker.core.state import CONFIG_PUB, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.config import ClientConfig, NetworkDocument, client_part, digest, document_bytes, form_named, render
 from scale0.config.network_documents import HELEN_SERVICE
 from scale0.history.events.changes import ConfigChanged, ConfigConflict
@@ -22,6 +22,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.storage.rows import PutDocument
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import CONFIG_PUB
 
 BEACON_SECONDS: Final = 1.0
 """How often the version is published for those who missed a change."""

@@ -13,13 +13,14 @@ import msgspec
 
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.keys import GUEST, is_name
-from scale0.broker.core.state import PEER, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.history.events.changes import ManagementCommanded
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.kernel.errors import Refusal
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import PEER
 
 ENROL: Final = "enrol"
 """As a command of the journal: what administrators did shows who let whom in."""

@@ -11,11 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from scale0.broker.core.state import BACKEND, CONFIG_PUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
+from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, DIALED, FRONTEND, PEER, ROLES, TASK_PUB
 
-ROLES: Final = (FRONTEND, BACKEND, PEER)
 ROLES_OF: Final[Mapping[str, tuple[str, ...]]] = {
     FRONTEND: (FRONTEND,),
     BACKEND: (BACKEND,),

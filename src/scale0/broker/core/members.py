@@ -13,7 +13,7 @@ from typing import Any, Final
 from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Backend, Roster
-from scale0.broker.core.state import BACKEND, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.history.events.clients import (
     ClientChanged,
     ClientJoined,
@@ -27,6 +27,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
 from scale0.kernel.errors import Refusal
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import BACKEND
 
 SCALE0: Final = "scale0"
 MAJORDOMO: Final = "majordomo"

@@ -17,14 +17,13 @@ from scale0.broker.cluster.forwarding import Forwarding
 from scale0.broker.cluster.peers import Peers
 from scale0.broker.cluster.rebalancing import Moves
 from scale0.broker.cluster.standby import Pair
-from scale0.broker.core.command_table import COMMANDS, RULES
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.discovery import Discovery
 from scale0.broker.core.enrolment import Enrolment, no_token
 from scale0.broker.core.negotiation import Negotiation
 from scale0.broker.core.rate_limits import Blame
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.state import ACTIVE, CLIENT_DOORS, DISABLED, PEER_DOORS, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message, Step
@@ -32,8 +31,10 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved, is_service_name
 from scale0.transport.core import codec as wire
 from scale0.transport.core import messages as options
+from scale0.transport.core.command_table import COMMANDS, RULES
+from scale0.transport.core.sockets import ACTIVE, CLIENT_SOCKETS, DISABLED, PEER_SOCKETS
 
-DOORS: Final = (*CLIENT_DOORS, *PEER_DOORS)
+DOORS: Final = (*CLIENT_SOCKETS, *PEER_SOCKETS)
 Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
 
 
@@ -90,7 +91,7 @@ class Scale0Speaker:
         clients, brokers = self._client_acts(negotiation, management), self._broker_acts(neighbours, management)
         self._acts = {
             door: {
-                rule.command: (brokers if door in PEER_DOORS else clients)[rule.command]
+                rule.command: (brokers if door in PEER_SOCKETS else clients)[rule.command]
                 for rule in RULES
                 if door in rule.doors
             }

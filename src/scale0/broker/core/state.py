@@ -5,35 +5,17 @@ Lives here: the record that the composition root fills once. Never here: behavio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from scale0.kernel.limits import Limits
 from scale0.kernel.timers import Alarm, Wheel
+from scale0.transport.core.sockets import ACTIVE, DRAINING, STANDBY
 
 if TYPE_CHECKING:
     import random
 
     from scale0.broker.core.keys import Keys
     from scale0.config import BrokerConfig, ServicePolicy
-
-FRONTEND: Final = "frontend"
-BACKEND: Final = "backend"
-PEER: Final = "peer"
-DIALED: Final = "dialed"
-"""Where this broker's own connections to peers end; `peer` is where theirs do."""
-CONFIG_PUB: Final = "config_pub"
-CONFIG_SUB: Final = "config_sub"
-"""Where this broker hears what others publish as `config_pub`."""
-TASK_PUB: Final = "task_pub"
-CLIENT_DOORS: Final = (FRONTEND, BACKEND)
-PEER_DOORS: Final = (PEER, DIALED)
-
-JOINING: Final = "joining"
-ACTIVE: Final = "active"
-DISABLED: Final = "disabled"
-DRAINING: Final = "draining"
-STANDBY: Final = "standby"
-"""Both are shown of a broker that is active, as far as its own state goes: it serves nobody new."""
 
 
 class BrokerState:

@@ -16,13 +16,13 @@ import argon2
 from scale0.broker.admin.access import VerifyPassword
 from scale0.broker.admin.commands import ReadHistory, ReadOwnFile
 from scale0.broker.core.enrolment import StoreKey
+from scale0.broker.edge.curve import Curve
 from scale0.broker.main.preflight import check_runnable
 from scale0.config import BrokerConfig
+from scale0.config.edge.files import read_config
 from scale0.kernel.edge.commits import Commits
-from scale0.kernel.edge.config_files import read_config
 from scale0.kernel.effects import Question
 from scale0.kernel.errors import ConfigError
-from scale0.transport.edge.curve import Curve
 
 
 class Answers:

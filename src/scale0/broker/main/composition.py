@@ -40,7 +40,7 @@ from scale0.broker.core.rate_limits import Blame
 from scale0.broker.core.request_stats import Tally
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Roster
-from scale0.broker.core.state import ACTIVE, BACKEND, CONFIG_SUB, DIALED, DISABLED, FRONTEND, JOINING, PEER, BrokerState
+from scale0.broker.core.state import BrokerState
 from scale0.compat.majordomo.broker_adapter import BrokerDesk
 from scale0.compat.majordomo.handlers import Majordomo
 from scale0.compat.titanic.stored_requests import join_titanic
@@ -51,6 +51,7 @@ from scale0.storage.interface import Opened
 from scale0.tasks.core.admin_commands import TaskCommands
 from scale0.tasks.core.broker_adapter import TaskDesk, TaskWork
 from scale0.tasks.core.tasks import Tasks
+from scale0.transport.core.sockets import ACTIVE, BACKEND, CONFIG_SUB, DIALED, DISABLED, FRONTEND, JOINING, PEER
 
 
 def compose_broker(

@@ -8,9 +8,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+from scale0.broker.edge.key_folder import KeyFolder
 from scale0.config import BrokerConfig, check_broker
+from scale0.kernel.edge.private_files import check
 from scale0.kernel.errors import ConfigError
-from scale0.transport.edge.key_folder import KeyFolder
 
 
 def check_runnable(config: BrokerConfig) -> None:
@@ -37,3 +38,17 @@ def _store_faults(config: BrokerConfig) -> list[str]:
 def is_postgres(config: BrokerConfig) -> bool:
     """The store is a database that brokers share."""
     return config.store.startswith(("postgresql:", "postgres:"))
+
+
+def check_broker_files(config: BrokerConfig, config_file: Path | None = None) -> None:
+    """Before a broker starts. ConfigError: with every reason why it must not."""
+    given = [Path(config.management.private_key)] if config.management.private_key else []
+    if config_file is not None and holds_secret(config):
+        given.append(config_file)
+    check(Path(config.data_dir), given)
+
+
+def holds_secret(config: BrokerConfig) -> bool:
+    """True if somebody who reads the file learns one: a password, a key, or a hash to guess by."""
+    urls = (config.store, config.segments)
+    return bool(config.admins) or any("://" in url and ("@" in url or "password=" in url) for url in urls)

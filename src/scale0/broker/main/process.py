@@ -25,20 +25,22 @@ import zmq
 
 from scale0.broker.admin.access import digest_of
 from scale0.broker.core.broker import Broker
-from scale0.broker.core.state import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
+from scale0.broker.edge.curve import Curve
+from scale0.broker.edge.curve_setup import management_key, open_curve, start_curve
+from scale0.broker.edge.peer_sockets import Dialer
+from scale0.broker.edge.sockets import Door, Publisher, Subscriber
 from scale0.broker.main.answers import Answers
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.broker.main.http_process import ManagementChild, Served
 from scale0.broker.main.http_settings import STARTED_FILE, server_of
 from scale0.broker.main.http_settings import Ready as Serving
-from scale0.broker.main.preflight import check_runnable, is_postgres
+from scale0.broker.main.preflight import check_broker_files, check_runnable, is_postgres
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.history.segments.exporter import Scribe
 from scale0.history.segments.settings import Settings, password_of, settings_of
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
-from scale0.kernel.edge.private_files import check_broker_files
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Step
@@ -48,11 +50,8 @@ from scale0.storage.interface import Store, StoreFenced
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.transport.core.chunking import portions_of
-from scale0.transport.edge.broker_sockets import Door, Publisher, Subscriber
+from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.transport.edge.client_keys import KEY
-from scale0.transport.edge.curve import Curve
-from scale0.transport.edge.curve_setup import management_key, open_curve, start_curve
-from scale0.transport.edge.peer_sockets import Dialer
 
 log = logging.getLogger("scale0.broker")
 

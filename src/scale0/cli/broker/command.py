@@ -83,7 +83,7 @@ def broker(
     """
     from scale0.broker.main.process import run_broker
     from scale0.config import BrokerConfig
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
     from scale0.kernel.edge.log_setup import log_to_stderr
 
     config = read_config(config_file, BrokerConfig) if config_file else BrokerConfig()
@@ -104,9 +104,10 @@ def broker(
 
 def join_network(config: BrokerConfig, token_text: str) -> None:
     """Become a peer of the first broker of `peers`, by token."""
+    from scale0.broker.edge.join_tokens import join_peer
+    from scale0.broker.edge.key_folder import KeyFolder
     from scale0.cli.common.joining import read_token, trouble_of
-    from scale0.transport.edge.joining import JoinError, join_peer
-    from scale0.transport.edge.key_folder import KeyFolder
+    from scale0.transport.edge.joining import JoinError
 
     if not config.peers:
         raise click.UsageError("--token joins the broker of --join: name it")

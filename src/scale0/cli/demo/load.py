@@ -15,15 +15,7 @@ from typing import Final
 from scale0.cli.demo.chaos_load import ending_of
 from scale0.cli.demo.chaos_plan import FINISHED
 from scale0.cli.demo.counts import Entry, Ledger
-from scale0.cli.demo.plan import (
-    BATCH,
-    CALL_SECONDS,
-    CALLERS,
-    PAUSE_SECONDS,
-    SETTLE_SECONDS,
-    SUBMITTERS,
-    TASK_SECONDS,
-)
+from scale0.cli.demo.plan import BATCH, CALL_SECONDS, CALLERS, PAUSE_SECONDS, SETTLE_SECONDS, SUBMITTERS, TASK_SECONDS
 from scale0.client.async_client import AsyncClient
 from scale0.errors import CallError
 

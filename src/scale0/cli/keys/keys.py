@@ -1,6 +1,6 @@
 """`scale0 keys` and `scale0 token`: who is let into a broker that uses CURVE.
 
-Lives here: the commands. Never here: files (`transport.edge.key_folder`) or the conversation
+Lives here: the commands. Never here: files (`broker.edge.key_folder`) or the conversation
 (`transport.edge.joining`). They work on the broker's own machine, on its folder; a broker that runs sees what they did
 within a second. Invariant: the only secrets that are shown are those that were asked for: a token, once.
 """
@@ -21,7 +21,7 @@ from scale0.cli.common.watch_mode import json_option, watched
 
 if TYPE_CHECKING:
     from scale0.broker.cluster.replicated_keys import Stored
-    from scale0.transport.edge.key_folder import KeyFolder
+    from scale0.broker.edge.key_folder import KeyFolder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -77,7 +77,7 @@ def init(data_dir: Path, wants_json: bool) -> None:
       scale0 keys init --data-dir var/east-1 --json
     With --json, an object: server_key, folder, new
     """
-    from scale0.transport.edge.key_folder import KeyFolder
+    from scale0.broker.edge.key_folder import KeyFolder
 
     folder = KeyFolder(data_dir)
     new = folder.init()
@@ -126,7 +126,7 @@ def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool
 def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
     """Let a key in, or say why not."""
     from scale0.broker.cluster.replicated_keys import clash
-    from scale0.transport.edge.key_folder import KeyTakenError
+    from scale0.broker.edge.key_folder import KeyTakenError
 
     elsewhere = clash(role, name, certificate.public, stored_in(folder))
     if elsewhere is not None:
@@ -266,7 +266,7 @@ def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path,
     With --json, an object: token, role, name, expires, command
     """
     from scale0.broker.core.keys import is_name
-    from scale0.transport.edge.joining import new_join_token
+    from scale0.broker.edge.join_tokens import new_join_token
 
     if name and not is_name(name):
         raise click.UsageError("a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and begins with no dot")
@@ -303,14 +303,14 @@ def is_local(where: str) -> bool:
 def stored_in(folder: KeyFolder) -> list[Stored]:
     """Whom this folder lets in, and which broker's files say so: its own, or those that it was told of."""
     from scale0.broker.cluster.replicated_keys import let_in
-    from scale0.transport.edge.replicated_key_folder import read_told
+    from scale0.broker.edge.replicated_key_folder import read_told
 
     return let_in(folder.table(time.time()).keys, read_told(folder.path), "", folder.server().public)
 
 
 def existing(data_dir: Path) -> KeyFolder:
     """The folder of keys, or an error that says how to make one."""
-    from scale0.transport.edge.key_folder import KeyFolder
+    from scale0.broker.edge.key_folder import KeyFolder
 
     folder = KeyFolder(data_dir)
     if not folder.server_file.exists() and data_dir == Path(LOCAL_FOLDER):

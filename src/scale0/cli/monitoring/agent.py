@@ -40,7 +40,7 @@ def agent(context: click.Context, config_file: Path | None) -> None:
     if config_file is None:
         raise click.UsageError("--config FILE is needed; `scale0 agent enrol` makes one")
     from scale0.config import AgentConfig
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
     from scale0.monitoring.agent.edge import stage0
 
     read_config(config_file, AgentConfig)  # what is wrong with it is better said before anything is started

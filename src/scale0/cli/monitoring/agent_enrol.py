@@ -80,7 +80,7 @@ def renew(config_file: Path, at_once: bool, wants_json: bool) -> None:
       scale0 agent renew --config agent/agent.zpl
     """
     from scale0.config import AgentConfig
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
     from scale0.monitoring.pki import enrolment
 
     config = read_config(config_file, AgentConfig)

@@ -95,7 +95,7 @@ def test(name: str | None, words: tuple[str, ...], timeout: float, config_file: 
 def read(file: Path) -> AgentConfig:
     """An agent's file."""
     from scale0.config import AgentConfig
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
 
     return read_config(file, AgentConfig)
 

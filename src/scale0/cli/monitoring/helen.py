@@ -46,7 +46,7 @@ def helen(context: click.Context, config_file: Path | None, token_text: str | No
     if config_file is None:
         raise click.UsageError("name her file: scale0 helen --config FILE; `scale0 helen init` makes one")
     from scale0.config import HelenConfig
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
     from scale0.kernel.edge.log_setup import log_to_stderr
     from scale0.monitoring.helen.edge.process import run_helen
 

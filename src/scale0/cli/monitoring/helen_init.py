@@ -170,7 +170,7 @@ def checked_place(place: str) -> str:
 def place_of(config: Path) -> str:
     """Where agents find Helen, as far as her file says it."""
     from scale0.config import HelenConfig
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
     from scale0.kernel.errors import ConfigError
 
     try:

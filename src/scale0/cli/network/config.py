@@ -229,7 +229,7 @@ def set_(
     With --json, an object: version, hash
     """
     from scale0.config import NetworkDocument
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
 
     if file is not None:
         if changes or removed:

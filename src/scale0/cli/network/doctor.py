@@ -84,7 +84,7 @@ def doctor(context: click.Context, join: str, data_dir: str | None, config_file:
       scale0 doctor --join broker.example.com --json | jq '.[] | select(.state != "ok")'
     """
     from scale0.config import BrokerConfig
-    from scale0.kernel.edge.config_files import read_config
+    from scale0.config.edge.files import read_config
 
     config = read_config(config_file, BrokerConfig) if config_file else BrokerConfig()
     folder = Path(data_dir or (config.data_dir if config_file else LOCAL_FOLDER))
@@ -146,13 +146,13 @@ def named_in(config: BrokerConfig, configured: bool) -> frozenset[str]:
 
 def secrets(folder: Path, curve: bool, wall: float) -> Iterator[Finding]:
     """Keys, tokens and certificates of the broker, of Helen and of the agent of a folder, and of this user."""
+    from scale0.broker.edge.key_folder import KeyFolder
     from scale0.cli.network import doctor_findings as probes
     from scale0.kernel.edge.secret_files import TOKEN_FILE
     from scale0.kernel.errors import ConfigError
     from scale0.monitoring.agent.edge.certificate import read_certificate
     from scale0.transport.edge.client_keys import config_folder
     from scale0.transport.edge.curve_certificates import private_faults
-    from scale0.transport.edge.key_folder import KeyFolder
 
     own = KeyFolder(folder)
     helen, agent = folder / "monitoring" / "helen", folder / "monitoring" / "agent"

@@ -12,7 +12,6 @@ from scale0.broker.core.broker import Broker
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.discovery import Discovery
 from scale0.broker.core.members import MAJORDOMO, Member
-from scale0.broker.core.state import ACTIVE
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
@@ -21,6 +20,7 @@ from scale0.kernel.limits import Limits
 from scale0.kernel.names import is_reserved, made_for
 from scale0.kernel.timers import Alarm, Wheel
 from scale0.transport.core import messages
+from scale0.transport.core.sockets import ACTIVE
 
 
 class BrokerDesk:

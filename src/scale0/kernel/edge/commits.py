@@ -16,7 +16,7 @@ from typing import Any
 
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
-from scale0.storage.interface import Store
+from scale0.kernel.machine import CommitStore
 
 log = logging.getLogger("scale0.commits")
 
@@ -27,7 +27,9 @@ Then = Callable[[Any], None]
 class Commits:
     """The writer of one store."""
 
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, store: CommitStore, loop: asyncio.AbstractEventLoop, failed: Callable[[BaseException], None]
+    ) -> None:
         self._store = store
         self._loop = loop
         self._failed = failed

@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from scale0.config import AgentConfig, BrokerConfig, HelenConfig
-from scale0.history.segments.settings import NOTE_FILE
 from scale0.kernel.edge.secret_files import TOKEN_FILE
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
@@ -25,36 +23,8 @@ log = logging.getLogger("scale0.files")
 
 NOBODY_ELSE: Final = stat.S_IRWXG | stat.S_IRWXO
 NOT_EVERYBODY: Final = stat.S_IWGRP | stat.S_IRWXO
-OWN_FILES: Final = ("scale0.db", "scale0.db-wal", "scale0.db-shm", TOKEN_FILE, NOTE_FILE)
+OWN_FILES: Final = ("scale0.db", "scale0.db-wal", "scale0.db-shm", TOKEN_FILE, "segments.json")
 """Of a data folder: made by us with 0600, and opened by somebody since if they are not so."""
-
-
-def check_broker_files(config: BrokerConfig, config_file: Path | None = None) -> None:
-    """Before a broker starts. ConfigError: with every reason why it must not."""
-    given = [Path(config.management.private_key)] if config.management.private_key else []
-    if config_file is not None and holds_secret(config):
-        given.append(config_file)
-    check(Path(config.data_dir), given)
-
-
-def check_helen_files(config: HelenConfig, key_files: Iterable[str]) -> None:
-    """Before Helen starts: her own key, `key_files` of the authority in her folder, and the mail server's password."""
-    folder = Path(config.data_dir)
-    given = [Path(config.private_key), *(folder / name for name in key_files)]
-    if config.smtp.password_file:
-        given.append(Path(config.smtp.password_file))
-    check(folder, given)
-
-
-def check_agent_files(config: AgentConfig) -> None:
-    """Before an agent starts."""
-    check(Path(config.data_dir), [Path(config.private_key)])
-
-
-def holds_secret(config: BrokerConfig) -> bool:
-    """True if somebody who reads the file learns one: a password, a key, or a hash to guess by."""
-    urls = (config.store, config.segments)
-    return bool(config.admins) or any("://" in url and ("@" in url or "password=" in url) for url in urls)
 
 
 def check(data_dir: Path, given: Iterable[Path]) -> None:

@@ -14,15 +14,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.inbox import Cut, Intake, whole
 from scale0.kernel.edge.send_backlog import Backlog
 from scale0.kernel.effects import Message, Peer, Question, Step
 from scale0.kernel.log_context import about
-from scale0.kernel.machine import ClosingDoor, DialingDoor, Door, Machine
-from scale0.transport.edge.broker_sockets import Publisher
+from scale0.kernel.machine import ClosingDoor, DialingDoor, Door, Machine, PublishSocket
 
 log = logging.getLogger("scale0.runner")
 
@@ -47,9 +45,9 @@ class Runner:
         self,
         machine: Machine,
         doors: Iterable[Door],
-        publishers: Iterable[Publisher],
+        publishers: Iterable[PublishSocket],
         commits: Commits,
-        journal: Journal,
+        journal: Any,
         clock: Callable[[], Now],
         answer: Callable[[Any], Awaitable[Any]],
         max_client_bytes: int,
@@ -172,7 +170,7 @@ class Runner:
             self._soon(door)
         self._finish(step, now)
 
-    def _listen(self, publisher: Publisher) -> None:
+    def _listen(self, publisher: PublishSocket) -> None:
         """Somebody subscribed, or left."""
         if self._stopped:
             return
@@ -280,7 +278,7 @@ class Runner:
         self._note_stored(size)
         now = self._clock()
         step = Step()
-        heard: set[Publisher] = set()
+        heard: set[PublishSocket] = set()
         for name, frames in publishes:
             publisher = self._publishers.get(name)
             if publisher is not None:

@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from scale0.config import AgentConfig, parse
-from scale0.kernel.edge.config_files import read_config
+from scale0.config.edge.files import read_config
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError, Scale0Error
 from scale0.monitoring.pki import certificates

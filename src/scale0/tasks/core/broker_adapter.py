@@ -16,7 +16,6 @@ from scale0.broker.core.broker import Broker
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import ZEROTASK, Members
 from scale0.broker.core.scheduler import Backend
-from scale0.broker.core.state import BACKEND
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Step
@@ -25,6 +24,7 @@ from scale0.kernel.names import is_reserved, is_service_name
 from scale0.tasks.core.tasks import Tasks
 from scale0.transport.core import messages
 from scale0.transport.core.codec import depth_within
+from scale0.transport.core.sockets import BACKEND
 
 
 class TaskDesk:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from scale0.broker.core.command_table import told_codec
-from scale0.broker.core.state import BACKEND
 from scale0.kernel.clock import Now
 from scale0.kernel.limits import Limits
 from scale0.transport.core import codec
 from scale0.transport.core import messages as options
+from scale0.transport.core.command_table import told_codec
 from scale0.transport.core.session import DOWN, ENDED, READYING, UP, Line
 from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.sockets import BACKEND
 
 if TYPE_CHECKING:
     import random

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scale0.broker.core.command_table import told_codec
-from scale0.broker.core.state import FRONTEND
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.limits import Limits
 from scale0.kernel.timers import LazyWheel
 from scale0.transport.core import codec
 from scale0.transport.core.calls import GRACE_SECONDS, Answered, Call, Failed, Managed, Partial, Pong, why_not
+from scale0.transport.core.command_table import told_codec
 from scale0.transport.core.session import DOWN, ENDED, UP, Line
 from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.sockets import FRONTEND
 from scale0.transport.core.sub_protocol import Rider
 
 if TYPE_CHECKING:

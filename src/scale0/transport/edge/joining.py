@@ -20,10 +20,10 @@ import zmq
 import zmq.utils.monitor
 import zmq.utils.z85
 
-from scale0.broker.core.keys import ROLES
 from scale0.kernel import codes
 from scale0.kernel.errors import Scale0Error
 from scale0.transport.core import codec, messages
+from scale0.transport.core.sockets import ROLES
 from scale0.transport.edge.client_keys import config_folder
 from scale0.transport.edge.curve_certificates import (
     SECRET_ENDING,
@@ -34,7 +34,6 @@ from scale0.transport.edge.curve_certificates import (
     set_client,
     write_pair,
 )
-from scale0.transport.edge.key_folder import KeyFolder, folder_of
 
 PREFIX: Final = "s0join."
 ANSWER_SECONDS: Final = 10.0
@@ -99,13 +98,6 @@ def read_join_token(text: str) -> JoinToken | None:
     return JoinToken(ROLES[role], shown, hidden, expires)
 
 
-def new_join_token(folder: KeyFolder, role: str, name: str, seconds: float) -> JoinToken:
-    """A token that lets one newcomer in, within this time."""
-    expires = int(time.time() + seconds)
-    pair = folder.new_token(role, name, expires)
-    return JoinToken(role, folder.server().public, pair.secret, expires)
-
-
 def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]:
     """A certificate of our own for a broker's socket: its file, and whether it is new. A token is not needed twice."""
     place = endpoint.removeprefix("tcp://").strip("[]").replace(":", "-").replace("]", "")
@@ -122,18 +114,6 @@ def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]
             path.unlink(missing_ok=True)
         raise
     return path, True
-
-
-def join_peer(endpoint: str, token: JoinToken, identity: str, folder: KeyFolder) -> bool:
-    """Make this broker a peer of another: each stores the other's key. False: they know each other already."""
-    folder.init()
-    peers = folder.path / folder_of(token.role)
-    if any(f'"{token.server_key}"' in path.read_text() for path in peers.glob("*.key")):
-        return False
-    enrolled = enrol(endpoint, token, identity, folder.server().public)
-    name = enrolled.identity or f"peer-{int(time.time())}"
-    folder.store(token.role, name, Certificate(public=token.server_key, metadata={"name": name, "endpoint": endpoint}))
-    return True
 
 
 def enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from scale0 import __version__
 from scale0.config import AgentConfig
-from scale0.kernel.edge.config_files import read_config
+from scale0.config.edge.files import read_config
 from scale0.kernel.edge.log_setup import log_to_stderr, now_called
-from scale0.kernel.edge.private_files import check_agent_files
+from scale0.kernel.edge.private_files import check as check_files
 from scale0.kernel.errors import ConfigError, Scale0Error
 from scale0.kernel.log_context import about
 from scale0.monitoring.agent.core.check_schedule import Rota
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = read_config(Path(file), AgentConfig)
         check_certificates(config)
-        check_agent_files(config)
+        check_files(Path(config.data_dir), [Path(config.private_key)])
         lock = hold(Path(config.data_dir))
         try:
             return asyncio.run(serve(config, Path(file), int(ready), int(lifeline)))

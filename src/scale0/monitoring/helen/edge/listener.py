@@ -14,8 +14,8 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
+from scale0.broker.edge.sockets import BACKLOG
 from scale0.kernel.log_context import about
-from scale0.transport.edge.broker_sockets import BACKLOG
 
 log = logging.getLogger("scale0.helen")
 

@@ -20,12 +20,12 @@ from typing import Any, Final
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.log_context import about
+from scale0.kernel.machine import Sent
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 from scale0.tasks.node.assigned_tasks import HANDLER_FAILED, Given, Job, Room, Stopped, TasksInHand
 from scale0.transport.core.backend_session import BackendSession, Work, fit_message
 from scale0.transport.core.session_effects import Ended, LineStep, Lost, Up
 from scale0.transport.edge.asyncio_socket import Tether
-from scale0.transport.edge.broker_sockets import Sent
 from scale0.transport.edge.client_keys import keys_for
 
 log = logging.getLogger("scale0.helen")

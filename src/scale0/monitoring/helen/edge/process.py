@@ -15,7 +15,7 @@ import secrets
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from scale0.history.segments.settings import Settings, settings_of
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
-from scale0.kernel.edge.private_files import check_helen_files
+from scale0.kernel.edge.private_files import check as check_files
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Step
@@ -344,3 +344,12 @@ def close_quietly(commits: Commits) -> None:
     """Its failure was told already."""
     with contextlib.suppress(Exception):
         commits.close()
+
+
+def check_helen_files(config: HelenConfig, key_files: Iterable[str]) -> None:
+    """Before Helen starts: her own key, `key_files` of the authority in her folder, and the mail server's password."""
+    folder = Path(config.data_dir)
+    given = [Path(config.private_key), *(folder / name for name in key_files)]
+    if config.smtp.password_file:
+        given.append(Path(config.smtp.password_file))
+    check_files(folder, given)

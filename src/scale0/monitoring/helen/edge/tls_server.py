@@ -1,7 +1,7 @@
 """Helen's door: thousands of TLS connections behind one descriptor.
 
 Lives here: handshakes, whose turn it is, and what becomes of those who are slow, silent or gone. Never here: what is
-said, or who listens (`listener`). It has the shape of `transport.edge.broker_sockets.Door`: frames in are `opened`,
+said, or who listens (`listener`). It has the shape of `broker.edge.sockets.Door`: frames in are `opened`,
 `data` and `gone`, frames out are bytes. Invariants: nothing here waits; a stranger costs little and not for long; every
 connection that was told as opened is told as gone, once; those who are ready have their turn in the order in which they
 were, whatever the others do.
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from scale0.kernel.log_context import about
+from scale0.kernel.machine import Sent
 from scale0.monitoring.helen.edge.listener import Entrance, prepare
 from scale0.monitoring.helen.edge.tls import NamelessError, caller_of, reason_of
 from scale0.monitoring.helen.edge.tls_connection import (
@@ -32,7 +33,6 @@ from scale0.monitoring.helen.edge.tls_connection import (
     READ_BYTES,
     Connection,
 )
-from scale0.transport.edge.broker_sockets import Sent
 
 log = logging.getLogger("scale0.helen")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from scale0.broker.core.state import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER, PEER_DOORS
 from scale0.kernel.limits import Limits
 from scale0.transport.core import codec, messages
+from scale0.transport.core.sockets import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER, PEER_SOCKETS
 
 BOTH: Final = (FRONTEND, BACKEND)
 SERVING: Final = (ACTIVE,)
@@ -44,19 +44,19 @@ RULES: Final = (
     Rule("TASKSDONE", (BACKEND,), SERVING, messages.Tasks, hot=True),
     Rule("ENROL", (FRONTEND, BACKEND, PEER), AWAKE, messages.Enrol),
     Rule("MANAGEMENTREQ", (FRONTEND, BACKEND, PEER), ALWAYS, messages.ManagementReq),
-    Rule("HELLO", PEER_DOORS, AWAKE, messages.Hello),
-    Rule("HEARTBEAT", PEER_DOORS, AWAKE, messages.PeerHeartbeat),
-    Rule("FORCENEGOTIATE", PEER_DOORS, AWAKE, messages.ForceNegotiate),
-    Rule("CHECKCONFIG", PEER_DOORS, AWAKE, messages.PeerCheckConfig),
-    Rule("CONFIG", PEER_DOORS, AWAKE, messages.PeerConfig),
-    Rule("CONFIGACK", PEER_DOORS, AWAKE, messages.ConfigAck),
-    Rule("DISCONNECTERROR", PEER_DOORS, AWAKE, messages.DisconnectError),
-    Rule("TABLE", PEER_DOORS, AWAKE, messages.Table),
-    Rule("TABLEREQ", PEER_DOORS, AWAKE, messages.TableReq),
-    Rule("FORWARD", PEER_DOORS, SERVING, messages.Forward, hot=True),
-    Rule("PARTIAL", PEER_DOORS, SERVING, messages.Answer, hot=True),
-    Rule("REPLY", PEER_DOORS, SERVING, messages.Answer, hot=True),
-    Rule("ERROR", PEER_DOORS, SERVING, messages.Error, hot=True),
+    Rule("HELLO", PEER_SOCKETS, AWAKE, messages.Hello),
+    Rule("HEARTBEAT", PEER_SOCKETS, AWAKE, messages.PeerHeartbeat),
+    Rule("FORCENEGOTIATE", PEER_SOCKETS, AWAKE, messages.ForceNegotiate),
+    Rule("CHECKCONFIG", PEER_SOCKETS, AWAKE, messages.PeerCheckConfig),
+    Rule("CONFIG", PEER_SOCKETS, AWAKE, messages.PeerConfig),
+    Rule("CONFIGACK", PEER_SOCKETS, AWAKE, messages.ConfigAck),
+    Rule("DISCONNECTERROR", PEER_SOCKETS, AWAKE, messages.DisconnectError),
+    Rule("TABLE", PEER_SOCKETS, AWAKE, messages.Table),
+    Rule("TABLEREQ", PEER_SOCKETS, AWAKE, messages.TableReq),
+    Rule("FORWARD", PEER_SOCKETS, SERVING, messages.Forward, hot=True),
+    Rule("PARTIAL", PEER_SOCKETS, SERVING, messages.Answer, hot=True),
+    Rule("REPLY", PEER_SOCKETS, SERVING, messages.Answer, hot=True),
+    Rule("ERROR", PEER_SOCKETS, SERVING, messages.Error, hot=True),
 )
 
 TOLD: Final = {

@@ -10,17 +10,18 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import zmq
 import zmq.utils.monitor
 
 from scale0.kernel.limits import Limits
+from scale0.kernel.machine import Sent
 from scale0.transport.edge.frames import drain, drain_admitted, readable, send_frames
 from scale0.transport.edge.zmq_context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from scale0.transport.edge.curve import Curve
+    from scale0.broker.edge.curve import Curve
 
 HIGH_WATER_MARK: Final = 64
 """Messages that libzmq keeps per peer and direction."""
@@ -33,8 +34,6 @@ BACKLOG: Final = 4_096
 BIND_TRIES: Final = 200
 BIND_RETRY_SECONDS: Final = 0.01
 """How often a port that is still being let go is tried, and how far apart."""
-
-Sent = Literal["sent", "full", "gone"]
 
 
 class Door:

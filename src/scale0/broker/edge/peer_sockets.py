@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zmq
 
+from scale0.broker.edge.sockets import set_options
 from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
-from scale0.transport.edge.broker_sockets import Sent, set_options
+from scale0.kernel.machine import Sent
 from scale0.transport.edge.frames import drain, readable, send_frames
 
 if TYPE_CHECKING:
-    from scale0.transport.edge.curve import Curve
+    from scale0.broker.edge.curve import Curve
 
 RECONNECT_MS: Final = 100
 RECONNECT_MOST_MS: Final = 2_000

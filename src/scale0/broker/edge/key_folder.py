@@ -22,11 +22,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scale0.broker.core.enrolment import StoreKey
-from scale0.broker.core.keys import ROLES, Key, KeyTable, is_name
+from scale0.broker.core.keys import Key, KeyTable, is_name
+from scale0.broker.edge.replicated_key_folder import TOLD
 from scale0.kernel import codes
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.storage.data_dir import sync_folder
+from scale0.transport.core.sockets import ROLES
 from scale0.transport.edge.curve_certificates import (
     KEYS_FOLDER,
     LOCAL,
@@ -42,7 +44,6 @@ from scale0.transport.edge.curve_certificates import (
     write_pair,
     write_public,
 )
-from scale0.transport.edge.replicated_key_folder import TOLD
 
 SERVER: Final = "server"
 TOKENS: Final = "tokens"

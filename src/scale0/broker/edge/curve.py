@@ -20,19 +20,19 @@ import zmq
 from scale0.broker.cluster.key_replication import KeyShare, Snapshot, places_of
 from scale0.broker.cluster.replicated_keys import Stored, clash, let_in
 from scale0.broker.core.enrolment import StoreKey
-from scale0.broker.core.keys import ROLES, ROLES_OF, Keys, KeyTable, is_guest
-from scale0.broker.core.state import DIALED, PEER
+from scale0.broker.core.keys import ROLES_OF, Keys, KeyTable, is_guest
+from scale0.broker.edge.authenticator import Gate
+from scale0.broker.edge.key_folder import KeyFolder
+from scale0.broker.edge.replicated_key_folder import read_told, write_told
+from scale0.broker.edge.zap import ZapDesk
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.effects import Step
 from scale0.kernel.errors import Refusal
 from scale0.kernel.log_context import about
-from scale0.transport.edge.authenticator import Gate
+from scale0.transport.core.sockets import DIALED, PEER, ROLES
 from scale0.transport.edge.curve_certificates import Certificate, set_client
-from scale0.transport.edge.key_folder import KeyFolder
-from scale0.transport.edge.replicated_key_folder import read_told, write_told
-from scale0.transport.edge.zap import ZapDesk
 
 log = logging.getLogger("scale0.keys")
 

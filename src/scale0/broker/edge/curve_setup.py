@@ -14,15 +14,15 @@ from typing import Any, Final
 import zmq
 
 from scale0.broker.core.broker import Broker
-from scale0.broker.core.state import BACKEND, FRONTEND
+from scale0.broker.edge.curve import Curve
+from scale0.broker.edge.key_folder import KeyFolder
+from scale0.broker.edge.peer_sockets import Dialer
+from scale0.broker.edge.sockets import Publisher, Subscriber
 from scale0.config import WILDCARDS, BrokerConfig, is_loopback
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.log_context import about
-from scale0.transport.edge.broker_sockets import Publisher, Subscriber
-from scale0.transport.edge.curve import Curve
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 from scale0.transport.edge.curve_certificates import LOCAL, SECRET_ENDING
-from scale0.transport.edge.key_folder import KeyFolder
-from scale0.transport.edge.peer_sockets import Dialer
 
 log = logging.getLogger("scale0.keys")
 

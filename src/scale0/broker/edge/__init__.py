@@ -1,0 +1,1 @@
+"""A broker's files: CURVE keys and whom they admit."""
