@@ -1,4 +1,4 @@
-"""`monitoring.helen.core.keepalive`: an agent that goes silent is a problem, and Helen's own absence is none."""
+"""`equus.alive`: an agent that goes silent is a problem, and Helen's own absence is none."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def remote(tmp_path, monkeypatch):
     (segments / "written=2026-05-10" / "seg-broker-2-7-1-9.parquet").write_bytes(b"PAR1")
     (segments / "written=2026-05-10" / "notes.txt").write_text("hello")
     place = RemotePlace(pyarrow.fs.LocalFileSystem(), str(segments))
-    for user in ("adoption", "status"):
+    for user in ("ingestion", "status"):
         module = "scale0.pipeline.status" if user == "status" else f"scale0.pipeline.warehouse.{user}"
         monkeypatch.setattr(f"{module}.place_of", lambda *_: place)
     return place

@@ -1,4 +1,4 @@
-"""Is an agent there? The one check that Helen runs herself: `monitoring.helen.core.keepalive`.
+"""Is an agent there? The one check that Helen runs herself: `equus.alive`.
 
 Lives here: `Alive`, which goes round all known agents once in each interval. Never here: what follows from a result
 (Watch). Invariants: a round costs the same at any time, and one place in a list per agent; nobody is judged by Helen's
