@@ -25,7 +25,7 @@ import psutil
 
 from benchmarks.certificates import Ca
 from benchmarks.networks import ROOT, free_port, scale0_broker
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.filters import EventFilter
 from scale0.history.segments.reader import open_history
 
 AGENTS = int(os.environ.get("SCALE0_BENCH_AGENTS", "10000"))
@@ -96,7 +96,7 @@ class Helen:
     def answered(self) -> int:
         """How many `check.answered` she recorded, in segments and in her journal; she must have stopped."""
         history = open_history(self.data, None, print)
-        choice = Choice(kind="check.answered")
+        choice = EventFilter(kind="check.answered")
         with contextlib.closing(history):
             tables = [one for pieces in history.pieces(None).values() for one in history.tables(pieces, choice)]
             return sum(table.num_rows for table in (*tables, *history.rest(choice)))

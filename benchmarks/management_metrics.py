@@ -22,7 +22,7 @@ from pathlib import Path
 
 import httpx
 
-from scale0.http.metrics.current import Current
+from scale0.http.metrics.current import CurrentSample
 from tests.management.site import served
 from tests.management_metrics.samples import big
 from tests.support.broker_process import broker_process
@@ -36,7 +36,7 @@ ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=
 async def alone(services: int, as_openmetrics: bool) -> tuple[float, float, int]:
     """Seconds of one scrape, the longest that a timer was late meanwhile, and the bytes."""
     loop = asyncio.get_running_loop()
-    current = Current(loop)
+    current = CurrentSample(loop)
     current.put(big(services))
     began, late = loop.time(), 0.0
     writing = loop.create_task(current.text(as_openmetrics))

@@ -286,7 +286,7 @@ def unequal_tables(one: Path, other: Path) -> list[str]:
 def report(bench: Bench) -> dict[str, Any]:
     """Every report of the last 30 days: made from the warehouse in a process that has made one before."""
     from scale0.pipeline.reports.catalog import MAKERS, make
-    from scale0.pipeline.reports.query import Question
+    from scale0.pipeline.reports.query import ReportQuery
 
     warehouse = bench.warehouse()
     milliseconds: dict[str, float] = {}
@@ -294,7 +294,7 @@ def report(bench: Bench) -> dict[str, Any]:
         times = []
         for _ in range(REPORT_ROUNDS + 1):
             began = time.perf_counter()
-            make((name,), warehouse, Question())
+            make((name,), warehouse, ReportQuery())
             times.append((time.perf_counter() - began) * 1e3)
         milliseconds[name] = statistics.median(times[1:])
     began = time.perf_counter()

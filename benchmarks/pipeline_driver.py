@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, TaskStats
+from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, TaskStatsAggregation
 from scale0.pipeline.data_file import PART
 from scale0.pipeline.engine import runs
 from scale0.pipeline.event_schema import EVENTS
 from scale0.pipeline.marts.stat_days import TASK_DAY, TaskDays
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.spark_session import start
-from scale0.pipeline.time_ranges import Stretch, hour_of
+from scale0.pipeline.time_ranges import TimeRange, hour_of
 
 
 class Stages:
@@ -46,7 +46,7 @@ def run(spark: Any, segments: str, warehouse: str, fresh: bool) -> dict[str, Any
         shutil.rmtree(warehouse, ignore_errors=True)
     stages = Stages()
     began = time.perf_counter()
-    job = runs.Job(warehouse=Path(warehouse), segments=(segments,))
+    job = runs.RunOptions(warehouse=Path(warehouse), segments=(segments,))
     outcome = runs.run(job, lambda _events: spark, lambda: time.time_ns() // 1_000, stages.told)
     seconds = time.perf_counter() - began
     stages.told("", 0, 0)
@@ -59,9 +59,9 @@ def task_stats(spark: Any, segments: str, out: str, horizon_us: int, first_us: i
     began = time.perf_counter()
     paths = sorted(str(path) for path in Path(segments).glob("written=*/seg-*.parquet"))
     events = spark.read.schema(EVENTS).parquet(*paths)
-    family = TaskStats()
+    family = TaskStatsAggregation()
     rows = events.filter(events["kind"].isin(*sorted(family.kinds))).select(*family.columns)
-    stretch = Stretch(hour_of(first_us), hour_of(horizon_us) + 1, horizon_us)
+    stretch = TimeRange(hour_of(first_us), hour_of(horizon_us) + 1, horizon_us)
     made = family.step(None, {"events": rows}, stretch, Parameters())
     for slab in (MINUTE, HOUR):
         made[slab.name].write.parquet(f"{out}/{slab.name}")

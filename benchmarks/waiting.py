@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from scale0.broker.core.connections import Connection
-from scale0.broker.core.request import Request
-from scale0.broker.core.request_queues import Waiting
+from scale0.broker.core.request import RoutedRequest
+from scale0.broker.core.request_queues import RequestQueues
 from scale0.kernel.clock import Now
 
 SERVICE = "bench.slow"
@@ -26,18 +26,19 @@ OFFERED = frozenset((SERVICE,))
 CLIENTS = (1, 10, 1_000)
 
 
-def made(count: int, clients: int) -> list[Request]:
+def made(count: int, clients: int) -> list[RoutedRequest]:
     """Requests of so many clients, mixed."""
     speaker: Any = None  # nothing is said to them
     origins = [Connection("frontend", str(n).encode(), speaker, Now(0.0, 0.0)) for n in range(clients)]
     return [
-        Request(str(n), n, origins[n % clients], n, SERVICE, [b"x" * 100], 0.0, 60.0, False, 0) for n in range(count)
+        RoutedRequest(str(n), n, origins[n % clients], n, SERVICE, [b"x" * 100], 0.0, 60.0, False, 0)
+        for n in range(count)
     ]
 
 
-def in_turn(requests: list[Request]) -> None:
+def in_turn(requests: list[RoutedRequest]) -> None:
     """As the broker does."""
-    waiting = Waiting()
+    waiting = RequestQueues()
     for request in requests:
         waiting.room(request, len(requests))
         waiting.add(request)
@@ -47,9 +48,9 @@ def in_turn(requests: list[Request]) -> None:
             waiting.served(request_)
 
 
-def one_queue(requests: list[Request]) -> None:
+def one_queue(requests: list[RoutedRequest]) -> None:
     """The oldest first, whoever asked; any may be taken out, as when its time is over."""
-    queues: dict[str, OrderedDict[Request, None]] = {}
+    queues: dict[str, OrderedDict[RoutedRequest, None]] = {}
     for request in requests:
         queue = queues.get(request.service)
         if queue is None:
@@ -65,15 +66,15 @@ def one_queue(requests: list[Request]) -> None:
                 del queues[service]
 
 
-def nobody_waits(requests: list[Request]) -> None:
+def nobody_waits(requests: list[RoutedRequest]) -> None:
     """What a request that finds a free worker, and its end, ask of the queues."""
-    waiting = Waiting()
+    waiting = RequestQueues()
     for _ in requests:
         if waiting:
             raise RuntimeError("nobody waits here")
 
 
-def microseconds(work: Callable[[list[Request]], None], requests: list[Request]) -> float:
+def microseconds(work: Callable[[list[RoutedRequest]], None], requests: list[RoutedRequest]) -> float:
     start = time.process_time()
     work(requests)
     return (time.process_time() - start) / len(requests) * 1e6

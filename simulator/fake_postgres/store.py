@@ -17,15 +17,15 @@ from scale0.storage.interface import (
     MAX_SLOT,
     SLOT_BITS,
     TASK_WRITES,
-    Opened,
-    Shared,
+    OpenedStore,
+    SharedStoreInfo,
     StoreFailed,
     StoreFenced,
     StoreRefused,
     check_writes,
     reach,
 )
-from scale0.storage.memory.store import PLENTY_BYTES, MemoryStore, Snapshot
+from scale0.storage.memory.store import PLENTY_BYTES, MemorySnapshot, MemoryStore
 from scale0.storage.rows import Answer, Ask, ReadDocument, ReadDocuments, ReadJournal, Write, takes
 from scale0.storage.shared_rows import Beat, Beaten
 from scale0.storage.task_rows import PutTask
@@ -138,7 +138,7 @@ class SharedMemoryStore:
         self._commits = 0
         self._state = "new"
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedStore:
         if self._state != "new":
             raise StoreRefused("this store was opened before: make another")
         if self.away:
@@ -150,7 +150,7 @@ class SharedMemoryStore:
             member.own.open(),
             next_task_seq=member.counter + 1,
             open_tasks=len(self.database.tasks),
-            shared=Shared(member.slot, member.epoch),
+            shared=SharedStoreInfo(member.slot, member.epoch),
         )
 
     def commit(self, writes: Sequence[Write]) -> None:
@@ -245,7 +245,7 @@ class SharedMemoryStore:
             self.database.end(self.identity)
         self._state = "closed"
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MemorySnapshot:
         """All that is committed now: what is this broker's own, and the tasks of all."""
         return msgspec.structs.replace(self._member.own.snapshot(), tasks=self.database.tasks.snapshot())
 

@@ -33,7 +33,7 @@ from scale0.storage.shared_rows import (
 from scale0.storage.task_queries import (
     FindNew,
     FindTasks,
-    Found,
+    FoundTasks,
     ReadFollowers,
     ReadPriorities,
     ReadQueue,
@@ -231,7 +231,7 @@ class SharedTasks:
                 rows += more
         return rows
 
-    def _find_new(self, life: Life, ask: FindNew, is_alive: Callable[[Life], bool]) -> Found:
+    def _find_new(self, life: Life, ask: FindNew, is_alive: Callable[[Life], bool]) -> FoundTasks:
         found: Any = self._tasks.answer(ask)
         if ask.reserve is None:
             return found  # type: ignore[no-any-return]

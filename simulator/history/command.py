@@ -85,17 +85,19 @@ def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, 
         from simulator.history import NotEmpty, TooSmall
     except ImportError as error:
         missing = f"the pipeline's packages are not installed ({error.name})"
-        raise errors.Trouble(missing, "pip install 'scale0[pipeline]'") from error
+        raise errors.CommandError(missing, "pip install 'scale0[pipeline]'") from error
     try:
         found = _written(events, days, seed, out, start)
     except NotEmpty as error:
-        raise errors.Trouble(str(error), "name a new folder with --out, or empty this one", errors.USAGE) from error
+        raise errors.CommandError(
+            str(error), "name a new folder with --out, or empty this one", errors.USAGE
+        ) from error
     except TooSmall as error:
-        raise errors.Trouble(str(error), "raise --events", errors.USAGE) from error
+        raise errors.CommandError(str(error), "raise --events", errors.USAGE) from error
     except ValueError as error:
-        raise errors.Trouble(str(error), "python -m simulator.history --help", errors.USAGE) from error
+        raise errors.CommandError(str(error), "python -m simulator.history --help", errors.USAGE) from error
     except OSError as error:
-        raise errors.Trouble(f"{out} cannot be written: {error.strerror or error}", "is there room?") from error
+        raise errors.CommandError(f"{out} cannot be written: {error.strerror or error}", "is there room?") from error
     if wants_json:
         import msgspec
 
@@ -110,7 +112,7 @@ def _written(events: int, days: int, seed: int, out: Path, start: datetime | Non
     from simulator.history import synth as write
 
     if out.exists() and not out.is_dir():
-        raise errors.Trouble(f"{out} is a file", "name a folder with --out", errors.USAGE)
+        raise errors.CommandError(f"{out} is a file", "name a folder with --out", errors.USAGE)
     if not sys.stderr.isatty():
         return write(events=events, days=days, seed=seed, out=out, start=start)
     from rich.console import Console

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from scale0.history.events.columns import Row
+from scale0.history.events.columns import EventRow
 from scale0.pipeline.time_ranges import SECOND_US
 from simulator.history.rows import NO_REF, NULL, NULL_CODE, TEXT_REF, Lexicon, Rows, make
 
@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
     time: int
     source: int
-    row: Row
+    row: EventRow
 
 
 def line(time: int, source: int, event: Event) -> Line:
@@ -36,7 +36,7 @@ def line(time: int, source: int, event: Event) -> Line:
     return Line(time, source, event.row())
 
 
-def data_text(row: Row) -> str:
+def data_text(row: EventRow) -> str:
     """A row's data as the journal has it."""
     return _to_json(row.data).decode()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.history.events.changes import ConfigChanged, ManagementCommanded
 from scale0.history.events.checks import CheckAnswered, DowntimeEnded, DowntimeStarted
 from scale0.history.events.clients import ClientChanged, ClientJoined, ClientLeft, ClientLost, ClientReplaced
-from scale0.history.events.columns import Row
+from scale0.history.events.columns import EventRow
 from scale0.history.events.requests import RequestFailed
 from scale0.history.events.sources import (
     BrokerStarted,
@@ -227,7 +227,7 @@ def _changes(script: Script) -> Iterator[Line]:
         yield line(us, source, ManagementCommanded("ann", "set_config", codes.OK, "frontend/ann", None, after))
     for n, us, source in moments(TURBINES_A_DAY * plan.days, brokers):
         data = {"turns": n, "blades": [n, n + 1]}
-        yield Line(us, source, Row(kind=vocabulary.FUTURE_KIND, identity=f"turbine-{n % 2}", code=n, data=data))
+        yield Line(us, source, EventRow(kind=vocabulary.FUTURE_KIND, identity=f"turbine-{n % 2}", code=n, data=data))
     yield from _asked(script)
 
 

@@ -16,7 +16,7 @@ from scale0.kernel import codes
 from scale0.monitoring.agent.core.session import REPORT_WINDOW
 from scale0.monitoring.helen.core.agent_connection import TALKING
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
-from scale0.monitoring.helen.core.notifications import Submit
+from scale0.monitoring.helen.core.notifications import SubmitNotification
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.parser import Parser
 from scale0.monitoring.protocol.results import read_result
@@ -234,7 +234,7 @@ class AgentChecks:
         if message not in self._asked_recorded:
             raise broken("agent-stored-then-acked", f"{question.nonce} was answered before its result was stored")
 
-    def submitted(self, node: HelenNode, ask: Submit, known: Task | None) -> None:
+    def submitted(self, node: HelenNode, ask: SubmitNotification, known: Task | None) -> None:
         """The queue is given a task."""
         self.counts["notices"] += known is None
         if ask.id not in self.oracles[node.name].notices:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scale0.transport.core.backend_session import Work
+from scale0.transport.core.backend_session import RequestReceived
 from scale0.transport.core.calls import GRACE_SECONDS
 from simulator.network.calls import HANDLER_ERROR, Call, Calls
 from simulator.network.clients import BackendNode, FrontendNode
@@ -36,7 +36,7 @@ class CallChecks:
         self.settled_at: float | None = None
         """Since when everything must be well."""
 
-    def begun(self, node: BackendNode, call: Call, work: Work) -> None:
+    def begun(self, node: BackendNode, call: Call, work: RequestReceived) -> None:
         """A backend starts to work on a call."""
         if len(node.handed) > node.most_slots:
             raise broken("slots", f"{node.name} has {len(node.handed)} requests in hand, and {node.most_slots} slots")

@@ -18,8 +18,8 @@ from scale0.config.monitoring import CheckDefinition, matches_any, matches_label
 from scale0.history.events.checks import CheckAnswered, CheckStateChanged, IncidentClosed, IncidentOpened
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
 from scale0.monitoring.helen.core.incidents import Incident
-from scale0.monitoring.helen.core.notifications import Notice
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.helen.core.notifications import Notification
+from scale0.monitoring.protocol.results import CheckFinding
 from scale0.storage.check_rows import PutCheckState, PutIncident, PutNotice
 from simulator.invariants.evaluation_recorder import Configured, HandedOver, Known, Taken, TakenOver, Ticked, Turn
 from simulator.promises import broken
@@ -42,7 +42,7 @@ NAGIOS_WEIGHTS: Final = _weights(Fraction(3, 4), Fraction(5, 4))
 ICINGA_WEIGHTS: Final = _weights(Fraction(80, 100), Fraction(118, 100))
 
 _incident: Final = msgspec.msgpack.Decoder(Incident)
-_notice: Final = msgspec.msgpack.Decoder(Notice)
+_notice: Final = msgspec.msgpack.Decoder(Notification)
 
 
 class CheckOracle:
@@ -128,7 +128,7 @@ class Oracle:
         """When each that is open was opened."""
         self.adopted: set[Key] = set()
         """Checks that another Helen knew a part of."""
-        self.notices: dict[str, Notice] = {}
+        self.notices: dict[str, Notification] = {}
         """All that were ever stored, by id."""
         self._wall = 0.0
 
@@ -309,7 +309,7 @@ class Oracle:
             raise broken("check-notice", f"{self.name} at {turn.virtual:.6f}: expected {expected}, made {found}")
 
 
-def judged(finding: Finding, given: CheckDefinition) -> str:
+def judged(finding: CheckFinding, given: CheckDefinition) -> str:
     """The worst of what the agent says and what the limits say."""
     state: str = finding.state
     for metric in finding.metrics:

@@ -14,9 +14,9 @@ import msgspec
 from scale0.config import ClientConfig
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.monitoring.helen.core.evaluation import Answered, Watch
-from scale0.monitoring.helen.core.evaluation_bundle import Unpacked
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.evaluation import Evaluation, IncomingResult
+from scale0.monitoring.helen.core.evaluation_bundle import OpenedEvaluation
 
 
 class Configured(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Taken(msgspec.Struct, frozen=True):
 
     agent: str
     labels: dict[str, str]
-    answered: Answered
+    answered: IncomingResult
 
 
 class Ticked(msgspec.Struct, frozen=True):
@@ -74,14 +74,14 @@ class Turn(msgspec.Struct, frozen=True):
 class WatchSpy:
     """Watch, with somebody who writes down what it is told."""
 
-    def __init__(self, watch: Watch, notes: list[Note]) -> None:
+    def __init__(self, watch: Evaluation, notes: list[Note]) -> None:
         self.watch = watch
         self.notes = notes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.watch, name)
 
-    def configure(self, part: ClientConfig, now: Now, step: Step) -> None:
+    def configure(self, part: ClientConfig, now: Now, step: Effects) -> None:
         """Noted."""
         self.notes.append(Configured(part))
         self.watch.configure(part, now, step)
@@ -91,12 +91,12 @@ class WatchSpy:
         self.notes.append(Known(agent, labels))
         return self.watch.schedule_for(agent, labels)
 
-    def take(self, agent: str, labels: dict[str, str], answered: Answered, now: Now, step: Step) -> None:
+    def take(self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, step: Effects) -> None:
         """Noted."""
         self.notes.append(Taken(agent, labels, answered))
         self.watch.take(agent, labels, answered, now, step)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Noted."""
         self.notes.append(Ticked())
         self.watch.tick(now, step)
@@ -106,12 +106,14 @@ class WatchSpy:
         self.notes.append(Known(agent, labels))
         return self.watch.selects(agent, labels, check)
 
-    def hand_over(self, agent: str, now: Now, step: Step) -> Any:
+    def hand_over(self, agent: str, now: Now, step: Effects) -> Any:
         """Noted."""
         self.notes.append(HandedOver(agent))
         return self.watch.hand_over(agent, now, step)
 
-    def take_over(self, agent: str, labels: dict[str, str], unpacked: Unpacked, now: Now, step: Step) -> None:
+    def take_over(
+        self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, step: Effects
+    ) -> None:
         """Noted."""
         self.notes.append(TakenOver(agent, labels))
         self.watch.take_over(agent, labels, unpacked, now, step)

@@ -13,8 +13,8 @@ from scale0.broker.core.connections import Connection
 from scale0.history.events.clients import ClientLeft, ClientLost, ClientReplaced
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
-from scale0.storage.interface import Opened
-from scale0.transport.core.backend_session import Work
+from scale0.storage.interface import OpenedStore
+from scale0.transport.core.backend_session import RequestReceived
 from simulator.invariants.brokers import BrokerChecks
 from simulator.invariants.calls import CallChecks
 from simulator.invariants.storage import StoreChecks
@@ -65,7 +65,7 @@ class Checkers:
         if self.of_tasks is not None:
             self.of_tasks.woke()
 
-    def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None:
+    def began(self, node: BrokerNode, opened: OpenedStore, with_disk: bool) -> None:
         self.lost(node.name)
         self.of_broker.began()
         self.of_store.began(opened, with_disk)
@@ -109,7 +109,7 @@ class Checkers:
     def changed(self, link: SimLink) -> None:
         self.of_store.changed(link)
 
-    def begun(self, node: BackendNode, call: Call, work: Work) -> None:
+    def begun(self, node: BackendNode, call: Call, work: RequestReceived) -> None:
         self.of_calls.begun(node, call, work)
 
     def part_came(self, call: Call, bodies: Sequence[bytes]) -> None:

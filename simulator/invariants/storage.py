@@ -12,7 +12,7 @@ import msgspec
 
 from scale0.history.events.journal import JournalRow, read
 from scale0.kernel.effects import Message
-from scale0.storage.interface import Opened
+from scale0.storage.interface import OpenedStore
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.rows import ReadDocument
 from simulator.network.broker import BrokerNode
@@ -42,7 +42,7 @@ class StoreChecks:
         """The newest version that any client was told to use."""
         self._versions: dict[SimLink, int] = {}
 
-    def began(self, opened: Opened, with_disk: bool) -> None:
+    def began(self, opened: OpenedStore, with_disk: bool) -> None:
         """A broker starts: its disk must know what its predecessor said."""
         if not with_disk:
             self._acknowledged = self._told = 0

@@ -13,13 +13,13 @@ from typing import Final, Protocol
 
 import msgspec
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.kernel.clock import Now
 from scale0.monitoring.agent.core import effects, session
-from scale0.monitoring.agent.core.check_schedule import Due, Rota
-from scale0.monitoring.agent.core.effects import AgentStep
+from scale0.monitoring.agent.core.check_schedule import CheckSchedule, DueCheck
+from scale0.monitoring.agent.core.effects import AgentEffects
 from scale0.monitoring.agent.core.session import AgentSession
-from scale0.monitoring.protocol.results import AGENT_REPORT, Finding, write_result
+from scale0.monitoring.protocol.results import AGENT_REPORT, CheckFinding, write_result
 from simulator.monitoring.check_findings import Health
 from simulator.monitoring.helen import cut
 from simulator.monitoring.spool import SpoolModel
@@ -131,7 +131,7 @@ class AgentNode:
         self.since = 0.0
         """When it was accepted."""
         self.session = AgentSession(places, "2.0.0", chance)
-        self.rota = Rota(name)
+        self.rota = CheckSchedule(name)
 
     @property
     def now(self) -> Now:
@@ -154,7 +154,7 @@ class AgentNode:
         self._alarm_at = float("inf")
         self._offering = False
         self.session = AgentSession(self.places, "2.0.0", self._chance)
-        self.rota = Rota(self.name)
+        self.rota = CheckSchedule(self.name)
         self.around.looker.booted(self.machine, self.spool.boot_id)
         self.spool.begin(f"{self.machine}.{self.starts}")
         if self._plan is not None:
@@ -240,11 +240,11 @@ class AgentNode:
         self._act(lambda now, out: self.session.lost(reason, now, out))
         self.spool.disconnected()
 
-    def _act(self, do: Callable[[Now, AgentStep], None]) -> None:
+    def _act(self, do: Callable[[Now, AgentEffects], None]) -> None:
         """Let the session decide, and do what it says."""
         if not self.up:
             return
-        out = AgentStep()
+        out = AgentEffects()
         do(self.now, out)
         if out.close:
             self.attempt += 1
@@ -280,7 +280,7 @@ class AgentNode:
             case effects.TakeSchedule(body):
                 self._plan = body
                 self.rota.take(body, self.now)
-            case effects.Accepted():
+            case effects.SessionAccepted():
                 self.since = self.around.agenda.now
                 self.spool.connected()
                 self.introduce()
@@ -313,7 +313,7 @@ class AgentNode:
             min(seconds, CHECK_TIMEOUT), lambda: self._when_awake(end) if life == self.life else None
         )
 
-    def _run_due(self, due: Due) -> None:
+    def _run_due(self, due: DueCheck) -> None:
         seconds = self.around.health.seconds(self._chance)
         life = self.life
 
@@ -332,12 +332,12 @@ class AgentNode:
             min(seconds, due.timeout), lambda: self._when_awake(end) if life == self.life else None
         )
 
-    def _found(self, check: str, seconds: float, timeout: float, message: str) -> Finding:
+    def _found(self, check: str, seconds: float, timeout: float, message: str) -> CheckFinding:
         started = self.now.wall - min(seconds, timeout)
         if seconds >= timeout:
-            return Finding("unknown", "no result in time", (), started, timeout)
+            return CheckFinding("unknown", "no result in time", (), started, timeout)
         state, value = self.around.health.find(self.name, check, self.around.agenda.now)
-        return Finding(state, message, (Metric("value", value),), started, seconds)
+        return CheckFinding(state, message, (EventMetric("value", value),), started, seconds)
 
     def _offer_soon(self) -> None:
         if not self._offering and self.session.room > 0 and self.spool.has_more:
@@ -349,7 +349,7 @@ class AgentNode:
             self._offering = False
             self._when_awake(lambda: self._act(self._offers))
 
-    def _offers(self, now: Now, out: AgentStep) -> None:
+    def _offers(self, now: Now, out: AgentEffects) -> None:
         for _ in range(min(self._offers_at_once, self.session.room)):
             offer = self.spool.next(self._boot, now.wall)
             if offer is None:

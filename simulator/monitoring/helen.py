@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from scale0.config import HelenConfig
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Question, Step
+from scale0.kernel.effects import Effects, Message, StoreQuery
 from scale0.monitoring.helen.core.agent_connection import AGENTS, ORDERLY
 from scale0.monitoring.helen.core.helen import Helen
 from scale0.monitoring.helen.core.pending_requests import NETWORK
@@ -108,7 +108,7 @@ class HelenNode:
         self.disk.doom = ""
         self.disk.open(self.disk.store.crash())
         self.started = self._agenda.now
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         opened = self.disk.store.open()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
@@ -182,14 +182,14 @@ class HelenNode:
         if self.up:
             self._put(NETWORK, routing_id, frames)
 
-    def take(self, do: Callable[[Now, Step], Any]) -> None:
+    def take(self, do: Callable[[Now, Effects], Any]) -> None:
         """A turn for what came by no door."""
         if not self.up:
             return
         if self.asleep:
             self.on_waking.append(lambda: self.take(do))
             return
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         do(now, step)
         self._finish(step, now)
 
@@ -206,20 +206,20 @@ class HelenNode:
         if life != self.life or self.asleep:
             return
         self._turn_due = False
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         inbox, self._inbox = self._inbox, deque()
         for door, routing_id, frames in inbox:
             self.helen.receive(door, routing_id, frames, now, step)
         self._finish(step, now)
 
-    def _finish(self, step: Step, now: Now) -> None:
+    def _finish(self, step: Effects, now: Now) -> None:
         due = self.helen.deadline()
         if due is not None and due <= now.mono:
             self.helen.tick(now, step)
         self._send_all(step, now)
         self._arm()
 
-    def _send_all(self, step: Step, now: Now) -> None:
+    def _send_all(self, step: Effects, now: Now) -> None:
         self.helen.settle(now, step)
         while step.sends or step.promises or step.writes or step.events or step.asks or step.closes:
             sends, step.sends = step.sends, {}
@@ -228,7 +228,7 @@ class HelenNode:
             promised = step.promises
             self._commit(step, now)
             for ask in asks:
-                if isinstance(ask, Question):
+                if isinstance(ask, StoreQuery):
                     self.disk.ask(ask)
                 else:
                     self.around.answer(self, ask)
@@ -246,7 +246,7 @@ class HelenNode:
         if wire is not None:
             wire.end_of_broker(silent=False)
 
-    def _commit(self, step: Step, now: Now) -> None:
+    def _commit(self, step: Effects, now: Now) -> None:
         writes, step.writes = step.writes, []
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
@@ -264,13 +264,13 @@ class HelenNode:
         self.looker.helen_stored(self, turn)
 
     def _release(self, promises: dict[Any, list[Message]]) -> None:
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         for peer, messages in promises.items():
             self._send(peer, messages, now, step)
         self._send_all(step, now)
         self._soon(0.0001)
 
-    def _send(self, peer: Any, messages: Sequence[Message], now: Now, step: Step) -> None:
+    def _send(self, peer: Any, messages: Sequence[Message], now: Now, step: Effects) -> None:
         if peer.door == NETWORK:
             for frames in peer.pack(messages):
                 self.around.reply(self, peer.routing_id, frames)
@@ -284,9 +284,9 @@ class HelenNode:
         for piece in cut(data, self._chance):
             wire.to_client([piece])
 
-    def hear(self, answers: list[tuple[Question, Any]]) -> None:
+    def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
         """What the disk answered, in one turn."""
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         for question, value in answers:
             self.helen.answer(question, value, now, step)
         self._finish(step, now)
@@ -313,7 +313,7 @@ class HelenNode:
             return
         due = self.helen.deadline()
         if due is not None and due <= self.now.mono:
-            self._finish(Step(), self.now)
+            self._finish(Effects(), self.now)
         else:
             self._arm()
 

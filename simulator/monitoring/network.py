@@ -15,8 +15,8 @@ import msgspec
 
 from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.notifications import NOTIFY_METHOD, RECHECK_METHOD, Submit
-from scale0.monitoring.helen.core.pending_requests import Forward
+from scale0.monitoring.helen.core.notifications import NOTIFY_METHOD, RECHECK_METHOD, SubmitNotification
+from scale0.monitoring.helen.core.pending_requests import ForwardRequest
 from simulator.monitoring.check_findings import Health
 from simulator.monitoring.helen import HelenNode
 from simulator.virtual_time import Agenda, Diary
@@ -59,7 +59,7 @@ class Looker(Protocol):
     """Who looks on: see `agent_checks`."""
 
     def question_ended(self, question: Question, node: HelenNode, frames: list[bytes]) -> None: ...
-    def submitted(self, node: HelenNode, ask: Submit, known: Task | None) -> None: ...
+    def submitted(self, node: HelenNode, ask: SubmitNotification, known: Task | None) -> None: ...
 
 
 class AgentNetwork:
@@ -162,14 +162,14 @@ class AgentNetwork:
 
     def answer(self, node: HelenNode, ask: Any) -> None:
         """What a Helen asks of the network."""
-        if isinstance(ask, Forward):
+        if isinstance(ask, ForwardRequest):
             self._forward(node, ask)
-        elif isinstance(ask, Submit):
+        elif isinstance(ask, SubmitNotification):
             self._agenda.after(self._delay(), self._submit, node, ask, node.life)
         else:
             raise TypeError(f"nobody answers {ask!r}")
 
-    def _forward(self, node: HelenNode, ask: Forward) -> None:
+    def _forward(self, node: HelenNode, ask: ForwardRequest) -> None:
         life = node.life
         told: list[bool] = []
 
@@ -190,7 +190,7 @@ class AgentNetwork:
         self._request(sibling, b"forward-%d" % self._serial, frames, heard)
         self._agenda.after(ask.timeout + 1.0, tell, Refusal(codes.NO_ANSWER, "no answer"))
 
-    def _submit(self, node: HelenNode, ask: Submit, life: int) -> None:
+    def _submit(self, node: HelenNode, ask: SubmitNotification, life: int) -> None:
         if self.queue_away:
             node.tell(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
             return

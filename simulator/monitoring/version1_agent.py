@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.parser import Parser
-from scale0.monitoring.protocol.results import Finding, write_result
+from scale0.monitoring.protocol.results import CheckFinding, write_result
 from simulator.monitoring.agent import CHECK_TIMEOUT, Around, Place
 from simulator.monitoring.helen import cut
 from simulator.network.connections import Parcel, Route, Wire
@@ -106,7 +106,7 @@ class OldAgentNode:
     def _answer(self, check: messages.Check, wire: Wire, seconds: float) -> None:
         if wire is self.wire:
             state, value = self.around.health.find(self.name, check.name, self.around.agenda.now)
-            finding = Finding(state, check.args.decode(), (Metric("value", value),), None, seconds)
+            finding = CheckFinding(state, check.args.decode(), (EventMetric("value", value),), None, seconds)
             self._say(messages.Result(check.message_id, check.name, write_result(finding)))
 
     def _say(self, word: Any) -> None:

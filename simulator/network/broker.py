@@ -20,8 +20,8 @@ from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Question, Step
-from scale0.storage.interface import Opened
+from scale0.kernel.effects import Effects, Message, StoreQuery
+from scale0.storage.interface import OpenedStore
 from scale0.storage.memory.store import MemoryStore
 from simulator.network.connections import Parcel, Wire
 from simulator.network.disk import Disk
@@ -41,7 +41,7 @@ Mail = tuple[Wire, list[bytes]]
 class Watch(Protocol):
     """Who looks on: see `checkers`."""
 
-    def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None: ...
+    def began(self, node: BrokerNode, opened: OpenedStore, with_disk: bool) -> None: ...
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None: ...
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None: ...
     def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None: ...
@@ -120,7 +120,7 @@ class BrokerNode:
             self.watch.disk_lost(self)
         self.disk.open(self.disk.store.crash() if with_disk else MemoryStore())
         self.started = self._agenda.now
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         opened = self.disk.store.open()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         endpoints = self.config.endpoints()
@@ -146,7 +146,7 @@ class BrokerNode:
 
     def stop(self) -> None:
         """It stops in order, as on SIGTERM."""
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         self.broker.stop("stopped", now, step)
         self._finish(step, now)
         self._agenda.after(self.disk.high * 2, self._stopped, self.life)
@@ -186,7 +186,7 @@ class BrokerNode:
 
     def subscribe(self, frame: bytes) -> None:
         """What its XPUB socket hears: 1 or 0, and a topic."""
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         self.broker.hear_subscription([frame], now, step)
         self._finish(step, now)
 
@@ -206,7 +206,7 @@ class BrokerNode:
             return
         self._turn_due = False
         self.turns += 1
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         inbox, receive = self._inbox, self.broker.receive
         if len(inbox) <= TURN_MESSAGES:
             mail, self._inbox = inbox, deque()
@@ -218,7 +218,7 @@ class BrokerNode:
             receive(wire.door, wire.routing_id, frames, now, step)
         self._finish(step, now)
 
-    def _finish(self, step: Step, now: Now) -> None:
+    def _finish(self, step: Effects, now: Now) -> None:
         due = self.broker.deadline()
         if due is not None and due <= now.mono:
             self.broker.tick(now, step)
@@ -228,7 +228,7 @@ class BrokerNode:
         self.watch.after_turn(self)
         self._arm()
 
-    def _send_all(self, step: Step, now: Now) -> None:
+    def _send_all(self, step: Effects, now: Now) -> None:
         self.broker.settle(now, step)
         while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
             sends, step.sends = step.sends, {}
@@ -236,7 +236,7 @@ class BrokerNode:
             asks, step.asks = step.asks, []
             self._commit(step, now)
             for ask in asks:
-                if isinstance(ask, Question) and not ask.aside:
+                if isinstance(ask, StoreQuery) and not ask.aside:
                     self.disk.ask(ask)
                 else:
                     self._agenda.after(0.001 + 0.05 * self._chance.random(), self._answer, ask, self.life)
@@ -247,7 +247,7 @@ class BrokerNode:
             self.broker.settle(now, step)
         self._dial(step)
 
-    def _dial(self, step: Step) -> None:
+    def _dial(self, step: Effects) -> None:
         hangs, step.hangs = step.hangs, []
         dials, step.dials = step.dials, []
         for endpoint in hangs:
@@ -255,14 +255,14 @@ class BrokerNode:
         for endpoint in dials:
             self.on_dial(endpoint)
 
-    def hear(self, answers: list[tuple[Question, Any]]) -> None:
+    def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
         """What the disk answered, in one turn."""
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         for question, value in answers:
             self.broker.answer(question, value, now, step)
         self._finish(step, now)
 
-    def _commit(self, step: Step, now: Now) -> None:
+    def _commit(self, step: Effects, now: Now) -> None:
         writes, step.writes = step.writes, []
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
@@ -286,13 +286,13 @@ class BrokerNode:
             self.publish(door, frames)
         if not promises:
             return
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         for peer, messages in promises.items():
             self._send(peer, messages, now, step)
         self._send_all(step, now)
         self._soon(self.latency)
 
-    def _send(self, peer: Connection, messages: Sequence[Message], now: Now, step: Step) -> None:
+    def _send(self, peer: Connection, messages: Sequence[Message], now: Now, step: Effects) -> None:
         wire = self.wires.get(peer.routing_id)
         self.watch.said(self, wire, peer, messages)
         backlog = self._backlogs.get(peer)
@@ -313,7 +313,7 @@ class BrokerNode:
     def _is_full(self, wire: Wire) -> bool:
         return wire.down.unread >= self.capacity
 
-    def _retry(self, now: Now, step: Step) -> None:
+    def _retry(self, now: Now, step: Effects) -> None:
         for peer, backlog in list(self._backlogs.items()):
             wire = self.wires.get(peer.routing_id)
             if wire is None:
@@ -357,13 +357,13 @@ class BrokerNode:
         match ask:
             case VerifyPassword():
                 value: Any = self.passwords.get(ask.password_hash) == ask.password
-            case ReadHistory() | Question():
+            case ReadHistory() | StoreQuery():
                 value = self.disk.store.read(ask.ask)
             case ReadOwnFile():
                 value = self.config
             case _:
                 raise TypeError(f"nobody answers {ask!r}")
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         self.broker.answer(ask, value, now, step)
         self._finish(step, now)
 

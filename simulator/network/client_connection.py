@@ -15,7 +15,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
 from scale0.transport.core.codec import encode, encode_batch
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
 from simulator.network.connections import Parcel, Route, Wire
 from simulator.virtual_time import Agenda
@@ -26,11 +26,11 @@ _LIMITS: Final = Limits()
 class Session(Protocol):
     """The pure end that a link serves."""
 
-    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None: ...
-    def closed(self, reason: str, now: Now, out: LineStep) -> None: ...
+    def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None: ...
+    def closed(self, reason: str, now: Now, out: SessionEffects) -> None: ...
     def unsent(self, messages: Sequence[Any]) -> None: ...
     def never_connected(self) -> None: ...
-    def tick(self, now: Now, out: LineStep) -> None: ...
+    def tick(self, now: Now, out: SessionEffects) -> None: ...
     def deadline(self) -> float | None: ...
 
 
@@ -89,18 +89,18 @@ class SimLink:
         at = self._agenda.now
         return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
 
-    def act(self, do: Callable[[Now, LineStep], None]) -> None:
+    def act(self, do: Callable[[Now, SessionEffects], None]) -> None:
         """Let the session do something, and do what it says; later, if the process is stopped just now."""
         if self.ended:
             return
         if self.stalled:
             self._deferred.append(lambda: self.act(do))
             return
-        out = LineStep()
+        out = SessionEffects()
         do(self.now, out)
         self._perform(out)
 
-    def later(self, seconds: float, do: Callable[[Now, LineStep], None]) -> None:
+    def later(self, seconds: float, do: Callable[[Now, SessionEffects], None]) -> None:
         """`act` after a while, if the process lives then."""
         self._agenda.after(seconds, self.act, do)
 
@@ -155,7 +155,7 @@ class SimLink:
             self.wire = None
 
     def _take(self, wire: Wire, parcel: Parcel) -> None:
-        out = LineStep()
+        out = SessionEffects()
         if parcel is None:
             self.session.closed("the connection broke", self.now, out)
         else:
@@ -166,13 +166,13 @@ class SimLink:
     def _tick(self) -> None:
         due = self.session.deadline()
         if due is not None and due <= self.now.mono:
-            out = LineStep()
+            out = SessionEffects()
             self.session.tick(self.now, out)
             self._perform(out)
         else:
             self._arm()
 
-    def _perform(self, out: LineStep) -> None:
+    def _perform(self, out: SessionEffects) -> None:
         if out.close:
             out.close = False
             if out.open is None:

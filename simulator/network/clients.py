@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from scale0.kernel.clock import Now
-from scale0.tasks.client.futures import Told
-from scale0.transport.core.backend_session import BackendSession, Work
-from scale0.transport.core.calls import Answered, Failed, Managed, Partial
+from scale0.tasks.client.futures import FutureChanged
+from scale0.transport.core.backend_session import BackendSession, RequestReceived
+from scale0.transport.core.calls import CallAnswered, CallFailed, ManagementAnswered, PartialReply
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import Ended, LineStep, Up
+from scale0.transport.core.session_effects import Connected, SessionEffects, SessionEnded
 from simulator.network.broker import LOCAL_TOKEN
 from simulator.network.calls import HANDLER_ERROR, Call, Calls
 from simulator.network.client_connection import Connect, SimLink
@@ -31,7 +31,7 @@ class Onlooker(Protocol):
 
     def changed(self, link: SimLink) -> None: ...
     def lost(self, name: str) -> None: ...
-    def begun(self, node: BackendNode, call: Call, work: Work) -> None: ...
+    def begun(self, node: BackendNode, call: Call, work: RequestReceived) -> None: ...
     def part_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
     def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
     def failed(self, call: Call, code: int, message: str) -> None: ...
@@ -150,23 +150,23 @@ class BackendNode:
             self.hands.heard(news)
         for item in news:
             match item:
-                case Work():
+                case RequestReceived():
                     self.handed[item.id] = 0
                     self._begin(item, session)
-                case Up():
+                case Connected():
                     # What it held before may be unknown to the broker that takes it in now.
                     self.handed = {}
                     self.most_slots = self.offered[1]
                     if self.hands is not None:
                         self.hands.pump()
-                case Ended():
+                case SessionEnded():
                     node = self if session is self.session or self.twin is None else self.twin
                     if node.link is not None:
                         node.link.kill(silent=False)
                 case _:
                     pass
 
-    def _begin(self, work: Work, session: BackendSession) -> None:
+    def _begin(self, work: RequestReceived, session: BackendSession) -> None:
         call = self._around.calls.by_nonce[int(work.bodies[0])]
         self._around.watch.begun(self, call, work)
         number = len(call.executions)
@@ -178,7 +178,9 @@ class BackendNode:
             link.later(call.seconds * (part + 1) / (call.parts + 1), partial(session.partial, work.id, [body]))
         link.later(call.seconds, partial(self._done, call, number, work, session))
 
-    def _done(self, call: Call, number: int, work: Work, session: BackendSession, now: Now, out: LineStep) -> None:
+    def _done(
+        self, call: Call, number: int, work: RequestReceived, session: BackendSession, now: Now, out: SessionEffects
+    ) -> None:
         self.handed.pop(work.id, None)
         if call.error:
             session.error(work.id, HANDLER_ERROR, f"{call.nonce} was not to be", now, out)
@@ -277,20 +279,20 @@ class FrontendNode:
         watch = self._around.watch
         for item in news:
             match item:
-                case Partial():
+                case PartialReply():
                     watch.part_came(item.tag, item.bodies)
-                case Answered():
+                case CallAnswered():
                     self._end(item.tag, 200)
                     watch.answer_came(item.tag, item.bodies)
-                case Failed():
+                case CallFailed():
                     if isinstance(item.tag, Call):
                         self._end(item.tag, item.code)
                         watch.failed(item.tag, item.code, item.message)
                     else:
                         watch.managed(self, item.tag, item.code, b"")
-                case Managed():
+                case ManagementAnswered():
                     watch.managed(self, item.tag, item.code, item.body)
-                case Told() if self.tasks is not None:
+                case FutureChanged() if self.tasks is not None:
                     self.tasks.heard(item.tag)
                 case _:
                     pass

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from scale0.kernel.effects import Question
+from scale0.kernel.effects import StoreQuery
 from scale0.storage.memory.store import MemoryStore
 from simulator.virtual_time import Agenda
 
@@ -27,7 +27,7 @@ class Process(Protocol):
     on_waking: list[Callable[[], None]]
 
     def crash(self, silent: bool) -> None: ...
-    def hear(self, answers: list[tuple[Question, Any]]) -> None: ...
+    def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None: ...
 
 
 class Disk:
@@ -54,7 +54,7 @@ class Disk:
         self.store = store
         self._writes: list[Any] = []
         self._releases: list[Callable[[], None]] = []
-        self._questions: list[Question] = []
+        self._questions: list[StoreQuery] = []
         self._notes: list[Any] = []
         self._in_flight = False
 
@@ -72,7 +72,7 @@ class Disk:
             self._releases.append(release)
         self._next()
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: StoreQuery) -> None:
         """Read, behind all that was added before."""
         self._questions.append(question)
         self._next()
@@ -96,7 +96,7 @@ class Disk:
         self,
         writes: list[Any],
         releases: list[Callable[[], None]],
-        questions: list[Question],
+        questions: list[StoreQuery],
         notes: list[Any],
         life: int,
     ) -> None:
@@ -117,7 +117,7 @@ class Disk:
         else:
             self._release(releases, answers)
 
-    def _release(self, releases: list[Callable[[], None]], answers: list[tuple[Question, Any]]) -> None:
+    def _release(self, releases: list[Callable[[], None]], answers: list[tuple[StoreQuery, Any]]) -> None:
         for release in releases:
             release()
         if answers:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from scale0.kernel.clock import Now
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 
 AGAIN_SECONDS: Final = 3.0
 """A call that is not answered for so long is said again."""
@@ -80,7 +80,7 @@ class RawSession:
         self.beat_seconds = 1.0
         self._beat_at = 0.0
 
-    def start(self, now: Now, out: LineStep) -> None:
+    def start(self, now: Now, out: SessionEffects) -> None:
         """Connect, and say who we are."""
         self.state = GREETING
         self._heard = now.mono
@@ -93,7 +93,7 @@ class RawSession:
         self.state = ENDED
 
     def call(
-        self, method: str, params: Any, tag: Any, now: Now, out: LineStep, patience: float = AGAIN_SECONDS
+        self, method: str, params: Any, tag: Any, now: Now, out: SessionEffects, patience: float = AGAIN_SECONDS
     ) -> None:
         """Ask; the answer comes as news with this tag."""
         self._next += 1
@@ -104,7 +104,7 @@ class RawSession:
         if self.state == UP:
             self._say(call, now, out)
 
-    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
+    def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
         """One message from the broker."""
         self._heard = now.mono
         if self.state in (DOWN, ENDED) or frames[-1][:1] not in (b"{", b"["):
@@ -116,7 +116,7 @@ class RawSession:
             else:
                 self._answered(each, now, out)
 
-    def closed(self, reason: str, now: Now, out: LineStep) -> None:
+    def closed(self, reason: str, now: Now, out: SessionEffects) -> None:
         """The connection is gone."""
         if self.state in (DOWN, ENDED):
             return
@@ -131,7 +131,7 @@ class RawSession:
     def never_connected(self) -> None:
         """What was said then is said again anyway."""
 
-    def tick(self, now: Now, out: LineStep) -> None:
+    def tick(self, now: Now, out: SessionEffects) -> None:
         """Connect, greet, say again."""
         if self._wake is not None and now.mono >= self._wake:
             self._wake = None
@@ -162,7 +162,7 @@ class RawSession:
                 times.append(self._beat_at)
         return min(times, default=None)
 
-    def _answered(self, said: dict[str, Any], now: Now, out: LineStep) -> None:
+    def _answered(self, said: dict[str, Any], now: Now, out: SessionEffects) -> None:
         error = said.get("error")
         code = error["code"] if error else 0
         if said["id"] == HELLO:
@@ -180,7 +180,7 @@ class RawSession:
         del self.calls[said["id"]]
         out.news.append(Answer(call.tag, said.get("result"), code, call.tries))
 
-    def _greeted(self, code: int, now: Now, out: LineStep) -> None:
+    def _greeted(self, code: int, now: Now, out: SessionEffects) -> None:
         if self.state != GREETING:
             return
         if code:
@@ -193,15 +193,15 @@ class RawSession:
         for call in self.calls.values():
             self._say(call, now, out)
 
-    def _greet(self, out: LineStep) -> None:
+    def _greet(self, out: SessionEffects) -> None:
         self._send(self._frame(*self._hello, HELLO), out)
 
-    def _say(self, call: Call, now: Now, out: LineStep) -> None:
+    def _say(self, call: Call, now: Now, out: SessionEffects) -> None:
         call.tries += 1
         call.again_at = now.mono + call.patience
         self._send(call.frame, out)
 
-    def _send(self, frame: bytes, out: LineStep) -> None:
+    def _send(self, frame: bytes, out: SessionEffects) -> None:
         out.sends.append([b"", frame] if self._delimiter else [frame])
 
     def _frame(self, method: str, params: Any, number: int) -> bytes:

@@ -15,12 +15,22 @@ import msgspec
 
 from scale0.kernel.clock import Now
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
-from scale0.tasks.client.futures import CANCEL, MISSING, REFUSED, STATUS, UNKNOWN, Question, Receipt, Ticket, Watch
+from scale0.tasks.client.futures import (
+    CANCEL,
+    MISSING,
+    REFUSED,
+    STATUS,
+    UNKNOWN,
+    FutureWait,
+    SubmissionReceipt,
+    TaskFuture,
+    TaskQuery,
+)
 from scale0.tasks.client.subscriptions import ENDS
-from scale0.tasks.client.task_client import TaskAsker
+from scale0.tasks.client.task_client import TaskClientSession
 from scale0.tasks.jsonrpc.messages import BAD_TASK
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.network.raw_jsonrpc_client import Answer, Pushed, RawSession
@@ -82,16 +92,16 @@ class TaskCaller:
         self._node = node
         self._chance = chance
         self.client: str = node.name
-        self.asker = TaskAsker(self.client, chance)
+        self.asker = TaskClientSession(self.client, chance)
 
     @property
     def _session(self) -> FrontendSession:
         session: FrontendSession = self._node.session
         return session
 
-    def begin(self) -> TaskAsker:
+    def begin(self) -> TaskClientSession:
         """A process starts: it knows nothing but its name."""
-        self.asker = TaskAsker(self.client, self._chance)
+        self.asker = TaskClientSession(self.client, self._chance)
         return self.asker
 
     def adopt(self) -> None:
@@ -116,7 +126,7 @@ class TaskCaller:
 
         def do(now: Now) -> None:
             tag: dict[str, Any] = {"record": record}
-            watch = Watch({"watch": True}) if watching else None
+            watch = FutureWait({"watch": True}) if watching else None
             if watch is not None:
                 watch.tag["watch"] = watch
                 record.watched = True
@@ -138,7 +148,7 @@ class TaskCaller:
     def heard(self, tag: dict[str, Any]) -> None:
         """Something came for what this tag belongs to."""
         if "watch" in tag:
-            watch: Watch = tag["watch"]
+            watch: FutureWait = tag["watch"]
             while watch.came:
                 self._came(watch.came.popleft())
         elif "question" in tag:
@@ -158,12 +168,12 @@ class TaskCaller:
             session = self._session
             self._node.link.act(lambda now, out: session.ride(do, now, out))
 
-    def _watch(self, ticket: Ticket, now: Now) -> None:
-        watch = Watch({"watch": True})
+    def _watch(self, ticket: TaskFuture, now: Now) -> None:
+        watch = FutureWait({"watch": True})
         watch.tag["watch"] = watch
         self.asker.watch(watch, [ticket], now)
 
-    def _receipt(self, record: TaskRecord, ticket: Ticket, _: Receipt) -> None:
+    def _receipt(self, record: TaskRecord, ticket: TaskFuture, _: SubmissionReceipt) -> None:
         watch = self._around.watch
         if ticket.status == REFUSED and ticket.trouble is not None:
             watch.refused(record, ticket.trouble.code, ticket.trouble.message)
@@ -172,7 +182,7 @@ class TaskCaller:
         elif ticket.status != MISSING:
             watch.accepted(record, (ticket.twin or ticket).id)
 
-    def _came(self, ticket: Ticket) -> None:
+    def _came(self, ticket: TaskFuture) -> None:
         watch = self._around.watch
         if ticket.status in (FINISHED, FAILED, CANCELLED):
             body = ticket.value
@@ -182,7 +192,7 @@ class TaskCaller:
         elif ticket.status == MISSING:
             watch.missing(self.client, ticket.id)
 
-    def _answered(self, question: Question, id_: str) -> None:
+    def _answered(self, question: TaskQuery, id_: str) -> None:
         watch = self._around.watch
         if question.trouble is not None:
             if question.trouble.code == BAD_TASK:
@@ -268,7 +278,7 @@ class RawClient:
         if self.link is not None:
             self.link.act(lambda now, out: session.call(method, params, tag, now, out))
 
-    def _look(self, now: Now, out: LineStep) -> None:
+    def _look(self, now: Now, out: SessionEffects) -> None:
         """Wait for those that have not ended, a few at a time."""
         self._looks += 1
         own = self._around.records.by_client.get(self.name, ())

@@ -16,9 +16,17 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from scale0.kernel.clock import Now
-from scale0.tasks.node.assigned_tasks import RUNNING, WAITING, Given, Job, Room, Stopped, TasksInHand
+from scale0.tasks.node.assigned_tasks import (
+    RUNNING,
+    WAITING,
+    AssignedTask,
+    AssignedTasks,
+    CapacityAvailable,
+    TasksAssigned,
+    TasksStopped,
+)
 from scale0.transport.core.backend_session import BackendSession
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.network.raw_jsonrpc_client import AGAIN_SECONDS, Answer, RawSession
@@ -82,9 +90,9 @@ class Stint:
 
     __slots__ = ("at", "jobs")
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[AssignedTask]) -> None:
         self.jobs = deque(jobs)
-        self.at: Job | None = None
+        self.at: AssignedTask | None = None
 
 
 class Hands:
@@ -103,9 +111,9 @@ class Hands:
         self._bunch = bunch
         self._most: int = node.offered[1]
         """Slots that this process offered at any time."""
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[AssignedTask] = deque()
         self._stints: list[Stint] = []
-        self.tasks = TasksInHand()
+        self.tasks = AssignedTasks()
         self.session: BackendSession
         self.link: SimLink
 
@@ -120,18 +128,18 @@ class Hands:
         """What the session tells of tasks."""
         for item in news:
             match item:
-                case Given():
+                case TasksAssigned():
                     self.give(item.jobs)
-                case Stopped():
+                case TasksStopped():
                     self.stop(item.jobs)
-                case Room():
+                case CapacityAvailable():
                     self.pump()
                 case _:
                     pass
         self._most = max(self._most, self._node.offered[1])
         self._around.watch.in_hand(self._name, self.count, self._most + self._node.prefetch)
 
-    def give(self, jobs: Sequence[Job]) -> None:
+    def give(self, jobs: Sequence[AssignedTask]) -> None:
         """Tasks came."""
         for job in jobs:
             record = self._around.record_of(job.params)
@@ -139,7 +147,7 @@ class Hands:
             self._waiting.append(job)
         self.pump()
 
-    def stop(self, jobs: Sequence[Job]) -> None:
+    def stop(self, jobs: Sequence[AssignedTask]) -> None:
         """Nobody wants these any more; some stop, and some go on for nothing."""
         for stint in list(self._stints):
             if stint.at not in jobs or stint.at is None:
@@ -163,10 +171,10 @@ class Hands:
                 self._stints.append(stint := Stint(()))
                 self.link.act(partial(self._begin, stint, picked))
 
-    def _is_quick(self, job: Job) -> bool:
+    def _is_quick(self, job: AssignedTask) -> bool:
         return job.attempt == 1 and self._around.record_of(job.params).seconds < QUICK_SECONDS
 
-    def _begin(self, stint: Stint, picked: list[Job], now: Now, out: LineStep) -> None:
+    def _begin(self, stint: Stint, picked: list[AssignedTask], now: Now, out: SessionEffects) -> None:
         stint.jobs.extend(self.tasks.begin(picked))
         self.session.say_tasks(now, out)
         self._next(stint)
@@ -188,11 +196,13 @@ class Hands:
         if stint in self._stints:
             self._stints.remove(stint)
 
-    def _progress(self, job: Job, now: Now, out: LineStep) -> None:
+    def _progress(self, job: AssignedTask, now: Now, out: SessionEffects) -> None:
         self.tasks.progress(job, 0.5, "half")
         self.session.say_tasks(now, out)
 
-    def _end(self, stint: Stint, job: Job, record: TaskRecord, how: str, now: Now, out: LineStep) -> None:
+    def _end(
+        self, stint: Stint, job: AssignedTask, record: TaskRecord, how: str, now: Now, out: SessionEffects
+    ) -> None:
         if stint.at is not job:
             return
         stint.at = None
@@ -279,12 +289,12 @@ class PullNode:
     def _room(self) -> int:
         return self.hands + LOOSE_HANDS - len(self._in_hand)
 
-    def _poll(self, now: Now, out: LineStep) -> None:
+    def _poll(self, now: Now, out: SessionEffects) -> None:
         self._ask(now, out)
         if self.link is not None:
             self.link.later(self._chance.uniform(*POLL_SECONDS), self._poll)
 
-    def _ask(self, now: Now, out: LineStep) -> None:
+    def _ask(self, now: Now, out: SessionEffects) -> None:
         if self._room > 0 and not any(call.tag == ("pull",) for call in self.session.calls.values()):
             self.session.call("node_tasks_request", [self.name, self._room], ("pull",), now, out, ONCE)
 
@@ -321,7 +331,7 @@ class PullNode:
             self._call("task_status", [self.name, id_, "working", {"half": True}], ("status", id_))
         self.link.later(seconds, partial(self._end, id_, attempt, record, how))
 
-    def _end(self, id_: str, attempt: int, record: TaskRecord, how: str, now: Now, out: LineStep) -> None:
+    def _end(self, id_: str, attempt: int, record: TaskRecord, how: str, now: Now, out: SessionEffects) -> None:
         if self._in_hand.pop((id_, attempt), None) is None:
             return
         if how == DIE:

@@ -16,7 +16,7 @@ from scale0.broker.core.connections import Connection
 from scale0.config import BrokerConfig
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
-from scale0.storage.interface import Opened
+from scale0.storage.interface import OpenedStore
 from scale0.transport.core.sockets import CLIENT_SOCKETS, DIALED, PEER
 from simulator.network.broker import BrokerNode, Mail
 from simulator.network.connections import Parcel, Route, Wire
@@ -46,7 +46,7 @@ class Onlooker:
             if wire.door in CLIENT_SOCKETS:
                 self._meter.client_said(node.name, frames, second)
 
-    def began(self, node: BrokerNode, opened: Opened, with_disk: bool) -> None:
+    def began(self, node: BrokerNode, opened: OpenedStore, with_disk: bool) -> None:
         """Nothing to see."""
 
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None:

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.transport.core.backend_session import BackendSession, Work
-from scale0.transport.core.calls import Answered, Failed
+from scale0.transport.core.backend_session import BackendSession, RequestReceived
+from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import UP
-from scale0.transport.core.session_effects import Ended, LineStep, Lost, Up
+from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEffects, SessionEnded
 from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.virtual_time import Agenda
@@ -121,17 +121,17 @@ class Crowd:
 
     def _heard(self, client: ScaleClient, item: Any) -> None:
         match item:
-            case Up():
+            case Connected():
                 assert client.link.wire is not None
                 client.at, client.served_at = client.link.wire.broker.name, self._agenda.now
                 client.session.line.config = b""  # nobody reads it here, and there are many
                 self.on_up(client)
-            case Lost() | Ended():
+            case ConnectionLost() | SessionEnded():
                 client.at = ""
 
     def _heard_worker(self, client: ScaleClient, news: list[Any]) -> None:
         for item in news:
-            if isinstance(item, Work):
+            if isinstance(item, RequestReceived):
                 client.link.later(WORK_SECONDS, partial(reply, client.session, item))
             else:
                 self._heard(client, item)
@@ -140,10 +140,10 @@ class Crowd:
         ledger = self.ledger
         for item in news:
             match item:
-                case Answered():
+                case CallAnswered():
                     ledger.answered += 1
                     ledger.open -= 1
-                case Failed():
+                case CallFailed():
                     ledger.failed[item.code] += 1
                     ledger.open -= 1
                 case _:
@@ -159,6 +159,6 @@ class Crowd:
         client.link.act(lambda now, out: request(service, [b"?"], CALL_TIMEOUT_SECONDS, True, None, now, out))
 
 
-def reply(session: BackendSession, work: Work, now: Now, out: LineStep) -> None:
+def reply(session: BackendSession, work: RequestReceived, now: Now, out: SessionEffects) -> None:
     """What a worker answers."""
     session.reply(work.id, [b"!"], now, out)

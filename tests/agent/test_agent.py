@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.agent.core.session import MAX_UNACKED_BYTES
 from scale0.monitoring.agent.edge.agent import written
 from scale0.monitoring.agent.edge.clock import read_boot_id, read_instant
 from scale0.monitoring.agent.edge.process import SPOOL_FOLDER
 from scale0.monitoring.agent.edge.spool import Spool
-from scale0.monitoring.protocol.results import OK, Finding, read_result
+from scale0.monitoring.protocol.results import OK, CheckFinding, read_result
 from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_version_2 import Helen2
@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 
 def test_a_result_that_is_no_json_is_unknown_and_no_end_of_the_agent(caplog):
-    found = read_result(written(Finding(OK, "fine", (Metric("full:/mnt/\udcff", 1.0),), 5.0, 1.0))).finding
+    found = read_result(written(CheckFinding(OK, "fine", (EventMetric("full:/mnt/\udcff", 1.0),), 5.0, 1.0))).finding
     assert found.state == "unknown"
     assert "cannot be written" in found.message
     assert "surrogates" in caplog.text

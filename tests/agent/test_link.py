@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from scale0.monitoring.agent.edge import tls_client as link_module
-from scale0.monitoring.agent.edge.thread_pool import Threads
-from scale0.monitoring.agent.edge.tls_client import Link, client_context
+from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context
 from tests.agent.credentials import Credentials
 from tests.support.waiting import eventually
 
@@ -54,13 +54,13 @@ def server_context(credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def told(credentials: Credentials, story: Callable[[Link, Ear], Coroutine[Any, Any, None]]) -> None:
+def told(credentials: Credentials, story: Callable[[TlsClient, Ear], Coroutine[Any, Any, None]]) -> None:
     certificate, key = credentials.issue("web-1")
 
     async def run() -> None:
         loop, ear = asyncio.get_running_loop(), Ear()
         context = client_context(str(certificate), str(key), str(credentials.ca))
-        link = Link(lambda: context, ear, Threads(2, loop), loop)
+        link = TlsClient(lambda: context, ear, ThreadPool(2, loop), loop)
         try:
             await story(link, ear)
         finally:
@@ -97,7 +97,7 @@ def test_megabytes_go_both_ways_in_order_though_nobody_reads_at_first(credential
             tls.sendall(data)
             tls.recv(1)
 
-    async def story(link: Link, ear: Ear) -> None:
+    async def story(link: TlsClient, ear: Ear) -> None:
         thread = serve(listener, work)
         link.open("localhost", listener.getsockname()[1])
         await eventually(lambda: ear.opens)
@@ -120,7 +120,7 @@ def test_megabytes_go_both_ways_in_order_though_nobody_reads_at_first(credential
 def test_a_handshake_that_does_not_end_is_given_up(credentials, listener, monkeypatch):
     monkeypatch.setattr(link_module, "OPEN_SECONDS", 0.2)
 
-    async def story(link: Link, ear: Ear) -> None:
+    async def story(link: TlsClient, ear: Ear) -> None:
         link.open("127.0.0.1", listener.getsockname()[1])
         await eventually(lambda: ear.reasons)
         assert ear.reasons == ["not connected within 0.2 s"]
@@ -141,7 +141,7 @@ def test_every_way_not_to_connect_is_told_once_with_its_reason(credentials, list
         raw.sendall(b"220 this is a mail server\r\n" * 10)
         raw.recv(10_000)
 
-    async def story(link: Link, ear: Ear) -> None:
+    async def story(link: TlsClient, ear: Ear) -> None:
         wanted = [("127.0.0.1", port, "refused"), ("no-such-host.invalid", 1, "cannot be found")]
         for host, place, reason in wanted:
             link.open(host, place)
@@ -165,7 +165,7 @@ def test_a_helen_with_a_certificate_for_another_name_is_not_trusted(credentials,
         with pytest.raises(OSError):
             server_context(credentials).wrap_socket(raw, server_side=True).recv(1)
 
-    async def story(link: Link, ear: Ear) -> None:
+    async def story(link: TlsClient, ear: Ear) -> None:
         thread = serve(listener, work)
         link.open("127.0.0.2", listener.getsockname()[1])
         await eventually(lambda: ear.reasons)
@@ -180,7 +180,7 @@ def test_a_helen_with_a_certificate_for_another_name_is_not_trusted(credentials,
 
 
 def test_nothing_is_told_of_a_connection_that_was_closed(credentials, listener):
-    async def story(link: Link, ear: Ear) -> None:
+    async def story(link: TlsClient, ear: Ear) -> None:
         link.open("127.0.0.1", listener.getsockname()[1])
         link.close()
         link.open("no-such-host.invalid", 1)
@@ -210,7 +210,7 @@ def test_a_helen_that_asks_and_never_reads_is_left(credentials, listener, monkey
     thread = threading.Thread(target=serve)
     thread.start()
 
-    async def story(link: Link, ear: Ear) -> None:
+    async def story(link: TlsClient, ear: Ear) -> None:
         link.open("127.0.0.1", listener.getsockname()[1])
         await eventually(lambda: ear.opens)
         while not ear.reasons:

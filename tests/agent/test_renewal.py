@@ -17,7 +17,7 @@ from scale0.kernel.errors import Refusal
 from scale0.monitoring.agent.edge.certificate import read_certificate
 from scale0.monitoring.agent.edge.certificate_renewal import renew
 from scale0.monitoring.pki import certificates
-from scale0.monitoring.pki.authority import CA_FILE, HELEN_FILE, HELEN_KEY_FILE, Authority, create_authority
+from scale0.monitoring.pki.authority import CA_FILE, HELEN_FILE, HELEN_KEY_FILE, CertificateAuthority, create_authority
 from tests.agent.agents import AgentProcess
 from tests.agent.credentials import Credentials
 from tests.agent.helen_of_the_note import Helen
@@ -34,7 +34,7 @@ def test_a_renewal_that_cannot_be_started_is_no_end_of_them(monkeypatch, tmp_pat
     assert "could not be started" in caplog.text
 
 
-def enrolled(authority: Authority, folder: Path, name: str, at: float) -> tuple[Path, Path]:
+def enrolled(authority: CertificateAuthority, folder: Path, name: str, at: float) -> tuple[Path, Path]:
     """Certificate and key of an agent that was enrolled then."""
     key = certificates.new_key()
     token = authority.make_token(at, 10.0)
@@ -46,7 +46,7 @@ def enrolled(authority: Authority, folder: Path, name: str, at: float) -> tuple[
     return folder / "agent.pem", folder / "agent-key.pem"
 
 
-def serve(helen: Helen, authority: Authority, ended: threading.Event) -> None:
+def serve(helen: Helen, authority: CertificateAuthority, ended: threading.Event) -> None:
     """Renew whoever asks, and let everybody else wait."""
     helen.listener.settimeout(0.1)
     while not ended.is_set():

@@ -12,27 +12,27 @@ import pytest
 
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.agent.edge import running_checks as runs_module
-from scale0.monitoring.agent.edge.running_checks import LEAST_CHECKS, Elsewhere, Inline, InThread, Run, Runs
-from scale0.monitoring.agent.edge.thread_pool import Threads
-from scale0.monitoring.protocol.results import OK, Finding
+from scale0.monitoring.agent.edge.running_checks import LEAST_CHECKS, Inline, InProcess, InThread, Run, RunningChecks
+from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.monitoring.protocol.results import OK, CheckFinding
 from tests.support.waiting import eventually
 
-FINE = Finding(OK, "fine")
+FINE = CheckFinding(OK, "fine")
 
 
 class Book:
     """Findings by name, as they come."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, Finding]] = []
+        self.found: list[tuple[str, CheckFinding]] = []
 
-    def take(self, name: str) -> Callable[[Finding], None]:
+    def take(self, name: str) -> Callable[[CheckFinding], None]:
         return lambda finding: self.found.append((name, finding))
 
     def names(self) -> list[str]:
         return [name for name, _ in self.found]
 
-    async def wait(self, count: int) -> list[tuple[str, Finding]]:
+    async def wait(self, count: int) -> list[tuple[str, CheckFinding]]:
         await eventually(lambda: len(self.found) >= count)
         return self.found
 
@@ -50,7 +50,9 @@ def table(**checks: Run) -> Callable[[str], Run | None]:
 
 def test_a_quick_check_answers_on_the_spot_with_its_times():
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        runs = Runs(table(load=Inline(lambda args, timeout: Finding(OK, f"{args!r} {timeout:g}"))), loop, 8)
+        runs = RunningChecks(
+            table(load=Inline(lambda args, timeout: CheckFinding(OK, f"{args!r} {timeout:g}"))), loop, 8
+        )
         runs.start("load", b"{}", 3.0, book.take("load"))
         ((_, finding),) = book.found
         assert finding.message == "b'{}' 3"
@@ -63,15 +65,15 @@ def test_a_quick_check_answers_on_the_spot_with_its_times():
 
 # Promise: CHECK-1
 def test_unknown_names_and_checks_that_raise_still_answer():
-    def raises(args: bytes, timeout: float) -> Finding:
+    def raises(args: bytes, timeout: float) -> CheckFinding:
         raise ZeroDivisionError("by zero")
 
-    async def raises_later(args: bytes, timeout: float) -> Finding:
+    async def raises_later(args: bytes, timeout: float) -> CheckFinding:
         raise ZeroDivisionError("by zero, later")
 
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        checks = table(a=Inline(raises), b=InThread(raises), c=Elsewhere(raises_later))
-        runs = Runs(checks, loop, 8)
+        checks = table(a=Inline(raises), b=InThread(raises), c=InProcess(raises_later))
+        runs = RunningChecks(checks, loop, 8)
         for name in "abcd":
             runs.start(name, b"{}", 5.0, book.take(name))
         found = dict(await book.wait(4))
@@ -88,12 +90,12 @@ def test_unknown_names_and_checks_that_raise_still_answer():
 def test_a_check_that_hangs_is_answered_at_its_deadline_and_not_begun_again():
     let_go = threading.Event()
 
-    def hangs(args: bytes, timeout: float) -> Finding:
+    def hangs(args: bytes, timeout: float) -> CheckFinding:
         let_go.wait(10)
         return FINE
 
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        runs = Runs(table(nfs=InThread(hangs)), loop, 8)
+        runs = RunningChecks(table(nfs=InThread(hangs)), loop, 8)
         runs.start("nfs", b"{}", 0.05, book.take("first"))
         await book.wait(1)
         assert "within 0.05 s" in book.found[0][1].message
@@ -116,7 +118,7 @@ def test_at_least_eight_run_at_once_and_more_wait_their_turn():
     running: set[bytes] = set()
     most = 0
 
-    async def waits(args: bytes, timeout: float) -> Finding:
+    async def waits(args: bytes, timeout: float) -> CheckFinding:
         nonlocal most
         running.add(args)
         most = max(most, len(running))
@@ -125,7 +127,7 @@ def test_at_least_eight_run_at_once_and_more_wait_their_turn():
         return FINE
 
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        runs = Runs(table(slow=Elsewhere(waits), quick=Inline(lambda args, timeout: FINE)), loop, 1)
+        runs = RunningChecks(table(slow=InProcess(waits), quick=Inline(lambda args, timeout: FINE)), loop, 1)
         for number in range(LEAST_CHECKS + 4):
             runs.start("slow", b"%d" % number, 5.0, book.take(f"slow {number}"))
         runs.start("quick", b"{}", 5.0, book.take("quick"))
@@ -143,12 +145,12 @@ def test_at_least_eight_run_at_once_and_more_wait_their_turn():
 
 # Promise: CHECK-1
 def test_a_check_without_a_place_answers_so_at_its_deadline():
-    async def waits(args: bytes, timeout: float) -> Finding:
+    async def waits(args: bytes, timeout: float) -> CheckFinding:
         await asyncio.sleep(timeout + 5)
         return FINE
 
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        runs = Runs(table(slow=Elsewhere(waits)), loop, 8)
+        runs = RunningChecks(table(slow=InProcess(waits)), loop, 8)
         for number in range(9):
             runs.start("slow", b"%d" % number, 0.05, book.take(str(number)))
         found = dict(await book.wait(9))
@@ -163,12 +165,12 @@ def test_a_check_without_a_place_answers_so_at_its_deadline():
 def test_too_many_that_wait_are_answered_at_once(monkeypatch):
     monkeypatch.setattr(runs_module, "MAX_WAITING", 3)
 
-    async def waits(args: bytes, timeout: float) -> Finding:
+    async def waits(args: bytes, timeout: float) -> CheckFinding:
         await asyncio.sleep(60)
         return FINE
 
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        runs = Runs(table(slow=Elsewhere(waits)), loop, 8)
+        runs = RunningChecks(table(slow=InProcess(waits)), loop, 8)
         for number in range(8 + 3 + 1):
             runs.start("slow", b"%d" % number, 30.0, book.take(str(number)))
         assert book.names() == ["11"]
@@ -184,7 +186,7 @@ def test_too_many_that_wait_are_answered_at_once(monkeypatch):
 def test_a_launcher_that_hangs_with_its_check_is_not_waited_for():
     ended: list[bool] = []
 
-    async def hangs(args: bytes, timeout: float) -> Finding:
+    async def hangs(args: bytes, timeout: float) -> CheckFinding:
         try:
             await asyncio.sleep(60)
         finally:
@@ -192,7 +194,7 @@ def test_a_launcher_that_hangs_with_its_check_is_not_waited_for():
         return FINE
 
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        runs = Runs(table(plugin=Elsewhere(hangs)), loop, 8)
+        runs = RunningChecks(table(plugin=InProcess(hangs)), loop, 8)
         begun = loop.time()
         runs.start("plugin", b"{}", 0.05, book.take("plugin"))
         await book.wait(1)
@@ -218,7 +220,7 @@ def test_threads_are_bounded_and_everything_is_done_in_the_end():
         return 1
 
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
-        threads = Threads(3, loop)
+        threads = ThreadPool(3, loop)
         done: list[int] = []
         for _ in range(50):
             threads.do(work, lambda value, error: done.append(value))
@@ -236,11 +238,11 @@ def test_arguments_of_checks_that_wait_are_bounded_all_together(monkeypatch):
     async def story(loop: asyncio.AbstractEventLoop, book: Book) -> None:
         go = asyncio.Event()
 
-        async def wait(_args: bytes, _timeout: float) -> Finding:
+        async def wait(_args: bytes, _timeout: float) -> CheckFinding:
             await go.wait()
             return FINE
 
-        runs = Runs(table(slow=Elsewhere(wait)), loop, LEAST_CHECKS)
+        runs = RunningChecks(table(slow=InProcess(wait)), loop, LEAST_CHECKS)
         runs.start("slow", b"x" * (MAX_ARGS_BYTES + 1), 10.0, book.take("long"))
         assert "more than" in book.found.pop()[1].message
         for number in range(LEAST_CHECKS + 12):

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.monitoring.agent.edge.log_segment import Instant
-from scale0.monitoring.agent.edge.spool import DISK_AGAIN_SECONDS, MAX_DAMAGED, MAX_PARTS, Offer, Spool
+from scale0.monitoring.agent.edge.spool import DISK_AGAIN_SECONDS, MAX_DAMAGED, MAX_PARTS, Spool, SpooledRecord
 from tests.support.examples import examples
 
 NOON = Instant(1_000.0, 1_700_000_000.0)
@@ -30,7 +30,7 @@ def result(number: int, size: int = 0) -> bytes:
     return json.dumps({"state": "ok", "message": f"{number}" + "x" * size}).encode()
 
 
-def number_of(offer: Offer) -> int:
+def number_of(offer: SpooledRecord) -> int:
     return int(json.loads(offer.body)["message"].rstrip("x"))
 
 
@@ -38,14 +38,14 @@ def spool_in(folder: Path, name: str = "s1", boot: str = "boot-1", **more: Any) 
     return Spool(folder, name, boot, **more)
 
 
-def offers(spool: Spool, now: Instant = NOON, most: int = 1_000_000) -> list[Offer]:
-    out: list[Offer] = []
+def offers(spool: Spool, now: Instant = NOON, most: int = 1_000_000) -> list[SpooledRecord]:
+    out: list[SpooledRecord] = []
     while len(out) < most and (offer := spool.next(now)) is not None:
         out.append(offer)
     return out
 
 
-def numbers(found: list[Offer]) -> list[int]:
+def numbers(found: list[SpooledRecord]) -> list[int]:
     return [number_of(offer) for offer in found]
 
 
@@ -422,12 +422,12 @@ def test_a_write_that_came_half_way_leaves_no_trace(tmp_path, monkeypatch):
 def test_every_result_is_delivered_in_the_end_and_none_is_lost_whatever_happens(steps):
     with folder() as place:
         spool, count, runs = spool_in(place), 0, 1
-        flying: list[Offer] = []
+        flying: list[SpooledRecord] = []
         delivered: set[tuple[str, int]] = set()
         seen: dict[tuple[str, int], int] = {}
         wanted: set[int] = set()
 
-        def take(offer: Offer) -> None:
+        def take(offer: SpooledRecord) -> None:
             body = json.loads(offer.body)
             key = (body["spool"], body["n"])
             assert seen.setdefault(key, number_of(offer)) == number_of(offer), "one name for two results"

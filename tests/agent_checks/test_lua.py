@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.kernel.errors import Refusal
 from scale0.monitoring.agent.edge.lua_files import MAX_SOURCE_BYTES, LuaFiles
 from scale0.monitoring.agent.edge.lua_pool import LuaChecks
@@ -57,7 +57,7 @@ def test_a_check_as_the_documentation_has_it(lua):
     found = lua.run(
         'return function(args) return {state = "warning", message = "fine", metrics = {{name = "n", value = 1}}} end'
     )
-    assert (found.state, found.message, found.metrics) == ("warning", "fine", (Metric("n", 1.0),))
+    assert (found.state, found.message, found.metrics) == ("warning", "fine", (EventMetric("n", 1.0),))
     assert found.started == pytest.approx(time.time(), abs=30)
     assert 0 < found.seconds < 1
 
@@ -71,9 +71,9 @@ def test_metrics_have_all_their_fields_and_those_that_are_none_are_left_out(lua)
             {name = 7, value = "8"}, {name = 7, value = 8}}} end"""
     )
     assert found.metrics == (
-        Metric("a", 1.5, "s", 2.0, 3.0, 0.0, 10.0),
-        Metric("c", 2.0),
-        Metric("7", 8.0),
+        EventMetric("a", 1.5, "s", 2.0, 3.0, 0.0, 10.0),
+        EventMetric("c", 2.0),
+        EventMetric("7", 8.0),
     )
 
 
@@ -110,7 +110,7 @@ def test_text_that_is_no_utf_8_still_arrives(lua):
         b"return function() return {state = 'ok', message = 'a\xffb', metrics = {{name = '\xff', value = 1}}} end"
     )
     assert found.message == "a�b"
-    assert found.metrics == (Metric("�", 1.0),)
+    assert found.metrics == (EventMetric("�", 1.0),)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from scale0.monitoring.agent.edge.lua_pool import LONG_SECONDS, LuaChecks
-from scale0.monitoring.agent.edge.process_launcher import Nursery
+from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from tests.agent_checks.world import (
     HOSTILE_SECONDS,
     LUA,
@@ -256,7 +256,7 @@ def test_an_agent_without_such_checks_has_no_such_process():
 def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
     async def story(folder):
         checks = LuaChecks(folder)
-        checks._nursery = Nursery("no such role", None)
+        checks._nursery = ProcessLauncher("no such role", None)
         try:
             found = await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(5)))
             assert {one.message for one in found} == {"no process could be started"}

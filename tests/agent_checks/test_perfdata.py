@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.checks.perfdata import read_perfdata, read_plugin, split_output, upper_end
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, MAX_METRICS
 
@@ -41,24 +41,24 @@ def test_text_long_text_and_both_places_of_perfdata():
     finding = read_plugin(0, out)
     assert finding.message == "DISK OK\nline two\nline three"
     assert [metric.name for metric in finding.metrics] == ["/", "/boot", "/home"]
-    assert finding.metrics[0] == Metric("/", 2643.0, "MB", 5948.0, 5958.0, 0.0, 5968.0)
+    assert finding.metrics[0] == EventMetric("/", 2643.0, "MB", 5948.0, 5958.0, 0.0, 5968.0)
 
 
 # Promise: CHECK-5
 @pytest.mark.parametrize(
     ("text", "metrics"),
     [
-        ("load1=0.250;15.000;30.000;0;", [Metric("load1", 0.25, None, 15.0, 30.0, 0.0, None)]),
-        ("time=0.003s;;;0.000;10.000", [Metric("time", 0.003, "s", None, None, 0.0, 10.0)]),
+        ("load1=0.250;15.000;30.000;0;", [EventMetric("load1", 0.25, None, 15.0, 30.0, 0.0, None)]),
+        ("time=0.003s;;;0.000;10.000", [EventMetric("time", 0.003, "s", None, None, 0.0, 10.0)]),
         ("a=1us b=2ms c=3% d=4B e=5KB f=6MB g=7TB h=8c", None),
-        ("'a label'=1 'it''s'=2", [Metric("a label", 1.0), Metric("it's", 2.0)]),
-        ("'C:\\ used %'=12%;80;90", [Metric("C:\\ used %", 12.0, "%", 80.0, 90.0)]),
-        ("rta=U;100;500;0 pl=100%;20;60", [Metric("pl", 100.0, "%", 20.0, 60.0)]),
-        ("a=1;10:20;~:30 b=2;10:;@5:10", [Metric("a", 1.0, None, 20.0, 30.0), Metric("b", 2.0)]),
-        ("a=1;x;y;z b=-1.5e3", [Metric("a", 1.0), Metric("b", -1500.0)]),
-        ("a=0,5s;0,6;0,7", [Metric("a", 0.5, "s", 0.6, 0.7)]),
-        ("a= b c=1 =5 'd=4 e=nan f=inf g=1e999 h=2", [Metric("c", 1.0), Metric("h", 2.0)]),
-        ("a=١ b=2", [Metric("b", 2.0)]),
+        ("'a label'=1 'it''s'=2", [EventMetric("a label", 1.0), EventMetric("it's", 2.0)]),
+        ("'C:\\ used %'=12%;80;90", [EventMetric("C:\\ used %", 12.0, "%", 80.0, 90.0)]),
+        ("rta=U;100;500;0 pl=100%;20;60", [EventMetric("pl", 100.0, "%", 20.0, 60.0)]),
+        ("a=1;10:20;~:30 b=2;10:;@5:10", [EventMetric("a", 1.0, None, 20.0, 30.0), EventMetric("b", 2.0)]),
+        ("a=1;x;y;z b=-1.5e3", [EventMetric("a", 1.0), EventMetric("b", -1500.0)]),
+        ("a=0,5s;0,6;0,7", [EventMetric("a", 0.5, "s", 0.6, 0.7)]),
+        ("a= b c=1 =5 'd=4 e=nan f=inf g=1e999 h=2", [EventMetric("c", 1.0), EventMetric("h", 2.0)]),
+        ("a=١ b=2", [EventMetric("b", 2.0)]),
         ("", []),
         ("   ", []),
     ],
@@ -92,7 +92,7 @@ def test_much_is_cut():
     finding = read_plugin(1, b"x" * 60_000 + b"|" + b" a=1" * 1_000)
     assert len(finding.message) == MAX_MESSAGE_CHARS
     assert len(finding.metrics) == MAX_METRICS
-    assert read_perfdata("n" * 129 + "=1 ok=1") == (Metric("ok", 1.0),)
+    assert read_perfdata("n" * 129 + "=1 ok=1") == (EventMetric("ok", 1.0),)
 
 
 def test_a_control_character_is_a_blank():

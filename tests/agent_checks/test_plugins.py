@@ -20,10 +20,10 @@ import pytest
 from scale0.config.schema import Plugin
 from scale0.kernel.errors import ConfigError
 from scale0.monitoring.agent.edge import plugin_runner
-from scale0.monitoring.agent.edge.cgroup import ROOM_PREFIX, PidsRooms, Refusals, enter
+from scale0.monitoring.agent.edge.cgroup import ROOM_PREFIX, PidsCgroups, Refusals, enter
 from scale0.monitoring.agent.edge.plugin_runner_messages import MAX_OUTPUT_BYTES
 from scale0.monitoring.agent.edge.plugins import Plugins
-from scale0.monitoring.agent.edge.process_launcher import Nursery
+from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from tests.agent_checks.world import (
     HOSTILE_SECONDS,
     ON_TIME_SECONDS,
@@ -268,7 +268,7 @@ asyncio.run(main())
 
 # Promise: CHECK-2
 def test_rooms_for_processes_are_used_where_they_can_be_made_and_removed_again():
-    rooms = PidsRooms()
+    rooms = PidsCgroups()
     room = rooms.make()
     if not room:  # no right to make one, or no cgroups: then processes are counted by looking
         enter(room)
@@ -310,7 +310,7 @@ def test_idle_keepers_are_used_again_and_no_more_than_needed():
 def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
     async def story():
         checks = Plugins([plugin("fine", "true")])
-        checks._nursery = Nursery("no such role", None)
+        checks._nursery = ProcessLauncher("no such role", None)
         try:
             found = await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(5)))
             assert {one.state for one in found} == {"unknown"}
@@ -353,7 +353,7 @@ def test_what_a_keeper_has_spent_is_not_taken_from_the_next_plugin(monkeypatch):
     monkeypatch.setattr(plugin_runner, "limit_cpu", limits.append)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        one = plugin_runner.Keeper(theirs, None, "")
+        one = plugin_runner.PluginRunner(theirs, None, "")
         try:
             one._run(["/nowhere/at/all"], 3.0)
         finally:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scale0.monitoring.pki.authority import Authority, create_authority
+from scale0.monitoring.pki.authority import CertificateAuthority, create_authority
 from tests.authority.small_helen import SmallHelen
 
 
@@ -16,7 +16,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def authority(folder) -> Authority:
+def authority(folder) -> CertificateAuthority:
     return create_authority(folder, ["localhost", "127.0.0.1", "::1"], time.time())
 
 

@@ -10,21 +10,21 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.pki.enrolment import Place
+from scale0.monitoring.pki.enrolment import EnrolmentEndpoint
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode, in_one_line
-from scale0.monitoring.protocol.parser import Fault, Parser
+from scale0.monitoring.protocol.parser import ParseFault, Parser
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scale0.monitoring.pki.authority import Authority
+    from scale0.monitoring.pki.authority import CertificateAuthority
 
 
 class SmallHelen:
     """Serves one connection at a time, in a thread, and remembers every byte that it heard."""
 
-    def __init__(self, authority: Authority, folder: Path) -> None:
+    def __init__(self, authority: CertificateAuthority, folder: Path) -> None:
         self.authority = authority
         self.heard: list[bytes] = []
         self.callers: list[str | None] = []
@@ -37,7 +37,7 @@ class SmallHelen:
         self._context.load_cert_chain(folder / "helen.pem", folder / "helen-key.pem")
         self._context.load_verify_locations(folder / "agents-ca.pem")
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.place = Place("127.0.0.1", self._listening.getsockname()[1])
+        self.place = EnrolmentEndpoint("127.0.0.1", self._listening.getsockname()[1])
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> SmallHelen:
@@ -80,7 +80,7 @@ class SmallHelen:
         match word:
             case messages.Enrol(body):
                 found = self.authority.enrol(body, name, time.time(), serial or "")
-            case Fault(reason):
+            case ParseFault(reason):
                 found = Refusal(400, reason)
             case _:
                 found = Refusal(400, "without a certificate there is nothing but one enrol")

@@ -19,8 +19,8 @@ from scale0.monitoring.pki import certificates, revocations
 from scale0.monitoring.pki.authority import (
     MAX_ENROL_BYTES,
     MAX_LIVE_CERTIFICATES,
-    Authority,
     AuthorityError,
+    CertificateAuthority,
     create_authority,
 )
 from scale0.monitoring.pki.tokens import read_token
@@ -191,7 +191,7 @@ def test_of_two_at_once_exactly_one_gets_in(folder, authority):
         start = threading.Barrier(len(bodies))
 
         def one(data: bytes, start: threading.Barrier = start, found: list[bytes | Refusal] = found) -> None:
-            own = Authority(folder)  # as another process would
+            own = CertificateAuthority(folder)  # as another process would
             start.wait(10)
             found.append(own.enrol(data, None, NOW))
 
@@ -313,7 +313,7 @@ def test_a_revoked_name_is_over_and_what_is_signed_afterwards_is_not(authority, 
     early = int(leaf(chain).not_valid_before_utc.timestamp())
     assert not authority.revoked("web-1", serial_of(chain), early)
     assert authority.revoke("web-1", NOW + 5) == 1
-    watching = Authority(folder)
+    watching = CertificateAuthority(folder)
     assert watching.revoked("web-1", serial_of(chain), early)
     assert not watching.revoked("web-2", serial_of(chain), early)
     found = refused(authority.enrol(renewal(), "web-1", NOW + 6, serial_of(chain)))
@@ -351,10 +351,10 @@ def test_a_certificate_of_another_authority_is_judged_by_when_it_begins(authorit
 
 # Promise: AGENT-17
 def test_a_revocation_by_another_process_is_seen_at_the_next_look(authority, folder):
-    watching = Authority(folder)
+    watching = CertificateAuthority(folder)
     assert not watching.refresh()
     for n in range(3):  # within one tick of the file system's clock
-        Authority(folder).revoke(f"web-{n}", NOW)
+        CertificateAuthority(folder).revoke(f"web-{n}", NOW)
         assert watching.refresh()
         assert watching.revoked(f"web-{n}", "0A", NOW)
     assert not watching.refresh()
@@ -362,7 +362,7 @@ def test_a_revocation_by_another_process_is_seen_at_the_next_look(authority, fol
 
 def test_what_a_signature_saw_first_is_still_news_to_the_next_look(authority, folder):
     chain = authority.enrol(body(authority.make_token(NOW, 60).text()), None, NOW)
-    Authority(folder).revoke("web-1", NOW + 1)
+    CertificateAuthority(folder).revoke("web-1", NOW + 1)
     assert refused(authority.enrol(renewal(), "web-1", NOW + 2, serial_of(chain))).code == 403
     assert authority.refresh()
     assert authority.revoked("web-1", serial_of(chain), NOW)
@@ -372,7 +372,7 @@ def test_looking_again_is_cheap_once_the_folder_is_quiet(authority, folder, monk
     authority.revoke("web-1", NOW)
     quiet = time.time() - 100
     os.utime(folder / "revoked", (quiet, quiet))
-    watching = Authority(folder)
+    watching = CertificateAuthority(folder)
     monkeypatch.setattr(revocations, "_entries", lambda _: pytest.fail("it was read again"))
     assert not watching.refresh()
     assert watching.revoked("web-1", "0A", NOW)
@@ -427,7 +427,7 @@ def test_an_authority_is_never_written_over(authority, folder):
 
 
 def test_without_an_authority_nobody_is_let_in_and_the_reason_is_said(tmp_path):
-    empty = Authority(tmp_path)
+    empty = CertificateAuthority(tmp_path)
     token = f"s1.{'A' * 43}.{'A' * 43}"
     assert "scale0 helen init" in refused(empty.enrol(body(token), None, NOW)).message
     with pytest.raises(AuthorityError, match="scale0 helen init"):

@@ -14,7 +14,7 @@ from scale0.cli.monitoring.agent_enrol import enrol, renew, revoke
 from scale0.cli.monitoring.helen_init import init, token
 from scale0.config import AgentConfig, HelenConfig
 from scale0.config.edge.files import read_config
-from scale0.monitoring.pki.authority import Authority
+from scale0.monitoring.pki.authority import CertificateAuthority
 from scale0.monitoring.pki.tokens import read_token
 from tests.authority.small_helen import SmallHelen
 
@@ -23,7 +23,7 @@ def run(command, *words, stdin=None):
     """Output, errors and next step, as `scale0` shows them, and the exit code."""
     found = CliRunner().invoke(command, [str(word) for word in words], input=stdin, standalone_mode=False)
     error = found.exception
-    if isinstance(error, errors.Trouble):
+    if isinstance(error, errors.CommandError):
         return found.output + f"scale0: {error.message}\n  next: {error.next_step}\n", error.status
     if isinstance(error, click.ClickException):
         return found.output + error.format_message(), error.exit_code
@@ -110,7 +110,7 @@ def test_a_token_for_a_name_that_cannot_be_is_refused(made):
 
 @pytest.mark.processes
 def test_a_machine_enrols_renews_and_is_revoked(made, tmp_path):
-    with SmallHelen(Authority(made), made) as helen:
+    with SmallHelen(CertificateAuthority(made), made) as helen:
         text = run(token, "--data-dir", made, "--at", f"127.0.0.1:{helen.place.port}", "--name", "web-1")[0]
         said, code = run(enrol, "--token", "-", "--dir", tmp_path / "agent", stdin=text)
         assert (code, "web-1 is enrolled" in said) == (0, True), said
@@ -148,7 +148,7 @@ def test_enrol_must_know_where_helen_is(tmp_path):
 def test_revoke_says_when_it_knows_of_no_certificate_and_revokes_all_the_same(made):
     said, code = run(revoke, "web-9", "--data-dir", made)
     assert (code, "no certificate on record" in said) == (0, True)
-    assert Authority(made).revoked("web-9", "0A", time.time() - 5)
+    assert CertificateAuthority(made).revoked("web-9", "0A", time.time() - 5)
     assert json.loads(run(revoke, "web-9", "--data-dir", made, "--json")[0]) == {"name": "web-9", "revoked": 0}
     assert run(revoke, "a b", "--data-dir", made)[1] == 2
     assert run(revoke, "web-9", "--serial", "xyz", "--data-dir", made)[1] == 2

@@ -18,8 +18,8 @@ from cryptography import x509
 from scale0.config import AgentConfig
 from scale0.config.edge.files import read_config
 from scale0.monitoring.pki import certificates, enrolment
-from scale0.monitoring.pki.authority import Authority, create_authority
-from scale0.monitoring.pki.enrolment import EnrolError, Place, enrol, renew, renew_if_due, renewal_at
+from scale0.monitoring.pki.authority import CertificateAuthority, create_authority
+from scale0.monitoring.pki.enrolment import EnrolError, EnrolmentEndpoint, enrol, renew, renew_if_due, renewal_at
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
 from tests.authority.small_helen import SmallHelen
@@ -145,16 +145,16 @@ def test_what_is_there_is_not_written_over_unless_one_says_so(helen, authority, 
 
 @pytest.mark.parametrize("name", ["", "web 1", "x" * 65])
 def test_a_name_that_cannot_be_is_refused_before_anything_is_asked(token, tmp_path, name):
-    assert "--name" in refused(Place("127.0.0.1", 1), token, name, tmp_path / "agent").next_step
+    assert "--name" in refused(EnrolmentEndpoint("127.0.0.1", 1), token, name, tmp_path / "agent").next_step
 
 
 def test_nobody_there_is_unreachable(token, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    error = refused(Place("127.0.0.1", port), token, "web-1", tmp_path / "agent")
+    error = refused(EnrolmentEndpoint("127.0.0.1", port), token, "web-1", tmp_path / "agent")
     assert error.unreachable
     assert f"cannot connect to 127.0.0.1:{port}" in str(error)
-    assert refused(Place("no.such.host.invalid", 1), token, "web-1", tmp_path / "agent").unreachable
+    assert refused(EnrolmentEndpoint("no.such.host.invalid", 1), token, "web-1", tmp_path / "agent").unreachable
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
@@ -169,7 +169,7 @@ def test_somebody_who_does_not_speak_tls_is_told_apart(token, tmp_path, said):
 
         thread = threading.Thread(target=serve)
         thread.start()
-        error = refused(Place("127.0.0.1", listening.getsockname()[1]), token, "web-1", tmp_path / "agent")
+        error = refused(EnrolmentEndpoint("127.0.0.1", listening.getsockname()[1]), token, "web-1", tmp_path / "agent")
         thread.join(5)
     assert "does not speak TLS" in str(error)
 
@@ -177,11 +177,11 @@ def test_somebody_who_does_not_speak_tls_is_told_apart(token, tmp_path, said):
 def test_a_silent_peer_is_given_up(token, tmp_path, monkeypatch):
     monkeypatch.setattr(enrolment, "DEADLINE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        error = refused(Place("127.0.0.1", silent.getsockname()[1]), token, "web-1", tmp_path / "agent")
+        error = refused(EnrolmentEndpoint("127.0.0.1", silent.getsockname()[1]), token, "web-1", tmp_path / "agent")
     assert error.unreachable
 
 
-def chain_for(name: str, key: certificates.PrivateKey, authority: Authority) -> bytes:
+def chain_for(name: str, key: certificates.PrivateKey, authority: CertificateAuthority) -> bytes:
     body = json.dumps({"csr": certificates.request_pem(key, name)}).encode()
     found = authority.enrol(body, name, time.time())
     assert isinstance(found, bytes)
@@ -283,7 +283,7 @@ def test_a_new_certificate_that_ends_sooner_does_not_take_the_place_of_the_old(h
     key = certificates.read_key(files.key.read_bytes())
     body = json.dumps({"csr": certificates.request_pem(key, "web-1")}).encode()
     serial = f"{x509.load_pem_x509_certificate(before).serial_number:X}"
-    chain = Authority(folder).enrol(body, "web-1", time.time() - 40 * 86_400, serial)
+    chain = CertificateAuthority(folder).enrol(body, "web-1", time.time() - 40 * 86_400, serial)
     assert isinstance(chain, bytes)
     helen.answer = encode(messages.Enrolled(chain))
     with pytest.raises(EnrolError, match="ends sooner"):

@@ -15,8 +15,8 @@ import pytest
 from scale0.cli.monitoring import helen_init
 from scale0.config import AgentConfig
 from scale0.config.edge.files import read_config
-from scale0.monitoring.pki.authority import Authority
-from scale0.monitoring.pki.enrolment import EnrolError, Place, enrol, renew
+from scale0.monitoring.pki.authority import CertificateAuthority
+from scale0.monitoring.pki.enrolment import EnrolError, EnrolmentEndpoint, enrol, renew
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +74,8 @@ def connected(config: AgentConfig, port: int) -> Iterator[ssl.SSLSocket]:
 # Promise: AGENT-17
 def test_an_agent_enrols_connects_renews_and_is_revoked_at_once(data_dir, tmp_path):
     with running(data_dir) as port:
-        place = Place("127.0.0.1", port)
-        operator = Authority(data_dir)
+        place = EnrolmentEndpoint("127.0.0.1", port)
+        operator = CertificateAuthority(data_dir)
         token = operator.make_token(time.time(), 60, "web-1")
         files = enrol(place, token, "web-1", tmp_path / "agent")
         config = read_config(files.config, AgentConfig)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from scale0.transport.core.backend_session import BackendSession, Work
+from scale0.transport.core.backend_session import BackendSession, RequestReceived
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.network import Guest, Network, Node, place_of
@@ -39,7 +39,7 @@ def caller(network: Network, *brokers: str, name: str = "f") -> Guest:
 
 def answer(guest: Guest) -> int:
     """It does all that it was given; how much that was."""
-    works = guest.told(Work)
+    works = guest.told(RequestReceived)
     guest.news.clear()
     for work in works:
         guest.act("reply", work.id, [b"done"])

@@ -21,11 +21,11 @@ from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.storage.memory.store import MemoryStore
 from scale0.transport.core.codec import encode
 from scale0.transport.core.session import UP
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from scale0.transport.core.sockets import CLIENT_SOCKETS, DIALED, FRONTEND, PEER
 
 TOKEN = "s0_test"
@@ -66,7 +66,7 @@ class Node:
         self.up, self.frozen = True, False
         self.store = self.store.crash()
         opened = self.store.open()
-        now, step = self.now, Step()
+        now, step = self.now, Effects()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         ends = {door: place_of(self.name, door) for door in ("frontend", "backend", "config_pub", "task_pub", "peer")}
         self.journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
@@ -89,16 +89,16 @@ class Node:
                 del other.dialed[endpoint]
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
-        step = Step()
+        step = Effects()
         self.broker.receive(door, routing_id, frames, self.now, step)
         self.take(step)
 
     def ring(self) -> None:
-        step = Step()
+        step = Effects()
         self.broker.tick(self.now, step)
         self.take(step)
 
-    def take(self, step: Step) -> None:
+    def take(self, step: Effects) -> None:
         """As the runner does, with a disk that takes no time."""
         self.broker.settle(self.now, step)
         while any((step.sends, step.promises, step.writes, step.events, step.asks, step.publishes, step.closes)):
@@ -112,7 +112,7 @@ class Node:
             row = self.journal.enter(events, self.now) if events else None
             self.store.commit([*writes, *([row] if row is not None else [])])
             for ask in asks:
-                if isinstance(ask, (Question, ReadHistory)):
+                if isinstance(ask, (StoreQuery, ReadHistory)):
                     self.broker.answer(ask, self.store.read(ask.ask), self.now, step)
             for box in (sends, promises):
                 for peer, messages in box.items():
@@ -123,7 +123,7 @@ class Node:
         for endpoint in step.hangs:
             self.dialed.pop(endpoint, None)
 
-    def _send(self, peer: Connection, messages: list[Any], step: Step) -> None:
+    def _send(self, peer: Connection, messages: list[Any], step: Effects) -> None:
         for frames in peer.pack(messages):
             if peer.door in CLIENT_SOCKETS:
                 guest = self.network.guests.get(int(peer.routing_id))
@@ -217,7 +217,7 @@ class Guest:
         return self.at.name if self.at is not None and self.session.line.state == UP else ""
 
     def act(self, name: str, *words: Any) -> None:
-        out = LineStep()
+        out = SessionEffects()
         getattr(self.session, name)(*words, self.now, out)
         self._perform(out)
 
@@ -235,7 +235,7 @@ class Guest:
     def told(self, kind: type[Any]) -> list[Any]:
         return [one for one in self.news if isinstance(one, kind)]
 
-    def _perform(self, out: LineStep) -> None:
+    def _perform(self, out: SessionEffects) -> None:
         self.news += out.news
         if out.close:
             if out.parts:

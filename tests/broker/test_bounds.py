@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from scale0.broker.core.scheduler import MAX_IDLE_SERVICES
-from scale0.kernel.timers import MAX_EMPTY, Wheel
+from scale0.kernel.timers import MAX_EMPTY, TimerWheel
 from tests.broker.world import MAGIC, World
 
 
@@ -115,7 +115,7 @@ def test_an_oversized_part_costs_its_request_and_nothing_else():
 
 
 def test_buckets_that_were_emptied_long_before_their_time_are_given_back():
-    wheel: Wheel[int] = Wheel()
+    wheel: TimerWheel[int] = TimerWheel()
     for number in range(50_000):
         wheel.remove(number, wheel.add(number, 10.0 + number))
     assert len(wheel._buckets) <= 2 * MAX_EMPTY + 2

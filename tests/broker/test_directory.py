@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.cluster.catalog import Directory, Offered
+from scale0.broker.cluster.catalog import Catalog, OfferedServices
 from scale0.broker.cluster.topology import are_near, neighbours_of
 from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig, BrokerEntry, Endpoints, GroupConfig, NetworkDocument
@@ -185,11 +185,14 @@ class Nobody:
 
 def test_order_and_repetition_do_not_matter():
     dice = random.Random(3)
-    said = [Offered(broker=f"b{dice.randrange(4)}", version=n, services=(f"s{dice.randrange(3)}",)) for n in range(40)]
+    said = [
+        OfferedServices(broker=f"b{dice.randrange(4)}", version=n, services=(f"s{dice.randrange(3)}",))
+        for n in range(40)
+    ]
     found = []
     for _ in range(10):
         state = BrokerState("me", BrokerConfig(identity="me"), 1, dice, "active")
-        directory = Directory(state, Nobody())  # type: ignore[arg-type]
+        directory = Catalog(state, Nobody())  # type: ignore[arg-type]
         for entry in dice.sample(said * 2, 80):
             directory.merge([entry], "someone")
         found.append((directory.entries, directory._where))
@@ -198,8 +201,10 @@ def test_order_and_repetition_do_not_matter():
 
 def test_who_is_said_to_be_gone_says_that_it_is_not():
     state = BrokerState("me", BrokerConfig(identity="me"), 1, random.Random(1), "active")
-    directory = Directory(state, Nobody())  # type: ignore[arg-type]
+    directory = Catalog(state, Nobody())  # type: ignore[arg-type]
     directory.offer(["paint"])
     directory.news()
-    directory.merge([Offered(broker="me", version=1_000)], "someone")
-    assert [entry for entry, _ in directory.news()] == [Offered(broker="me", version=1_001, services=("paint",))]
+    directory.merge([OfferedServices(broker="me", version=1_000)], "someone")
+    assert [entry for entry, _ in directory.news()] == [
+        OfferedServices(broker="me", version=1_001, services=("paint",))
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from scale0.broker.core.config_document import PUSH_CHUNK
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from tests.broker.world import MAGIC, TOKEN, World
 
 
@@ -43,7 +43,7 @@ def test_a_change_is_said_to_clients_only_once_it_is_stored():
 # Promise: CONF-2
 def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_of():
     world = World()
-    step = Step()
+    step = Effects()
     said = {"command": "patch_config", "id": 1, "auth_token": TOKEN, "set": {"network": "n"}}
     world.broker.receive("frontend", b"admin", [MAGIC, b"MANAGEMENTREQ", json.dumps(said).encode()], world.now, step)
     assert not step.sends

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.keys import Key, Keys, KeyTable
-from scale0.broker.core.request import Request
-from scale0.broker.core.request_queues import Waiting
+from scale0.broker.core.request import RoutedRequest
+from scale0.broker.core.request_queues import RequestQueues
 from scale0.kernel.clock import Now
 from tests.broker.world import World
 
@@ -86,8 +86,8 @@ def test_one_client_alone_is_served_in_order() -> None:
     assert order(world, "backend-1", 20) == [str(number) for number in range(20)]
 
 
-def made(number: int, owner: Connection, service: str) -> Request:
-    return Request(str(number), number, owner, number, service, (b"",), 0.0, 1.0, False, 0)
+def made(number: int, owner: Connection, service: str) -> RoutedRequest:
+    return RoutedRequest(str(number), number, owner, number, service, (b"",), 0.0, 1.0, False, 0)
 
 
 def owners(count: int) -> list[Connection]:
@@ -98,7 +98,7 @@ def owners(count: int) -> list[Connection]:
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_comes_and_goes_the_books_are_right(seed: int) -> None:
     chance = random.Random(seed)
-    waiting, clients, naive = Waiting(), owners(4), dict[Request, None]()
+    waiting, clients, naive = RequestQueues(), owners(4), dict[RoutedRequest, None]()
     for number in range(150):
         match chance.randrange(4):
             case 0 | 1:
@@ -131,7 +131,7 @@ def test_whatever_comes_and_goes_the_books_are_right(seed: int) -> None:
 
 def spent(clients: int, each: int) -> float:
     """Seconds for each request, in and out."""
-    waiting, all_of_them = Waiting(), owners(clients)
+    waiting, all_of_them = RequestQueues(), owners(clients)
     services, count = frozenset(("x",)), clients * each
     requests = [made(number, all_of_them[number % clients], "x") for number in range(count)]
     began = time.process_time()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.cluster.peer_catalog import PeerTable, Row
+from scale0.broker.cluster.peer_catalog import ClientRow, PeerCatalog
 from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.network import Client, Network, Node, place_of
 
@@ -387,8 +387,8 @@ def test_tables_are_shared_as_the_file_says(share: str):
     assert ("paint" in nodes["a"].broker.peers.by_name["b"].table.offered) == (share != "off")
 
 
-def row(version: int, name: str, *services: str, gone: bool = False) -> Row:
-    return Row(identity=name, role="backend", version=version, services=services, slots=1, gone=gone)
+def row(version: int, name: str, *services: str, gone: bool = False) -> ClientRow:
+    return ClientRow(identity=name, role="backend", version=version, services=services, slots=1, gone=gone)
 
 
 def test_order_and_repetition_do_not_matter():
@@ -400,7 +400,7 @@ def test_order_and_repetition_do_not_matter():
             for number in range(1, 20)
         ]
         newest = {one.identity: one for one in told}
-        table = PeerTable()
+        table = PeerCatalog()
         said = told + dice.sample(told, 8)
         dice.shuffle(said)
         for one in said:
@@ -410,7 +410,7 @@ def test_order_and_repetition_do_not_matter():
 
 
 def test_nobody_comes_back_from_an_old_message_after_everything_was_told():
-    table = PeerTable()
+    table = PeerCatalog()
     table.merge([row(1, "w", "s")])
     table.merge([row(2, "w", gone=True)])
     table.keep_only([], 2)
@@ -421,7 +421,7 @@ def test_nobody_comes_back_from_an_old_message_after_everything_was_told():
 
 def test_what_comes_late_of_a_former_life_does_not_hide_a_new_table() -> None:
     """Promise: REQ-8"""
-    table = PeerTable()
+    table = PeerCatalog()
     assert table.take(11, 21)
     table.renew()  # its broker starts again
     assert table.take(11, 21)  # and something late arrives

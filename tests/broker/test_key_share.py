@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.broker.cluster import key_replication, replicated_keys
-from scale0.broker.cluster.key_replication import KeyShare, places_of
-from scale0.broker.cluster.replicated_keys import KeyNews, KeyRow, Teller, clash, let_in
+from scale0.broker.cluster.key_replication import KeyReplication, places_of
+from scale0.broker.cluster.replicated_keys import KeyRow, KeySource, KeyUpdate, clash, let_in
 from scale0.broker.core.keys import Key, KeyTable
 from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig
@@ -46,12 +46,12 @@ class Desk:
         self.disk: bytes = b"{}"
         self.share = self._new()
 
-    def _new(self) -> KeyShare:
+    def _new(self) -> KeyReplication:
         self.boot += 1_000_000
-        share = KeyShare(
+        share = KeyReplication(
             BrokerState(self.name, BrokerConfig(identity=self.name), self.boot, random.Random(1), "active")
         )
-        share.load(msgspec.json.decode(self.disk, type=dict[str, Teller]))
+        share.load(msgspec.json.decode(self.disk, type=dict[str, KeySource]))
         return share
 
     def let(self, *keys: Key) -> None:
@@ -65,7 +65,7 @@ class Desk:
     def table(self) -> KeyTable:
         return KeyTable(one.key for one in self.stored())
 
-    def stored(self) -> list[replicated_keys.Stored]:
+    def stored(self) -> list[replicated_keys.AdmittedKey]:
         return let_in(sorted(self.files), self.share.tellers, self.name, public(self.name))
 
     def lets_in(self, role: str, name: str) -> bool:
@@ -79,11 +79,11 @@ class Desk:
         self.share = self._new()
         self.look()
 
-    def hear(self, other: Desk, news: list[KeyNews]) -> None:
+    def hear(self, other: Desk, news: list[KeyUpdate]) -> None:
         """As from the wire; nobody is heard whose key is not let in."""
         for one in news:
             if self.table().find("peer", public(other.name)) is not None:
-                said = msgspec.json.decode(msgspec.json.encode(one), type=KeyNews)
+                said = msgspec.json.decode(msgspec.json.encode(one), type=KeyUpdate)
                 self.share.take(other.name, public(other.name), said, NOW)
         self.look()
 
@@ -249,7 +249,7 @@ def test_another_key_under_a_brokers_name_inherits_nothing() -> None:
     a, b = town("a", "b")
     b.let(key("backend", "worker"))
     meet(a, b)
-    a.share.take("b", public("newb"), KeyNews(), NOW)
+    a.share.take("b", public("newb"), KeyUpdate(), NOW)
     a.files = {key("peer", "b", of="newb")}
     a.look()
     assert not a.lets_in("backend", "worker")
@@ -261,16 +261,16 @@ def test_nobody_lets_in_for_another_and_nobody_takes_from_our_own_files() -> Non
     meet(a, b, c)
     ahead = BOOT + 1_000_000_000
     row = KeyRow(role="backend", name="evil", version=ahead, public_key=public("evil"), broker="b")
-    a.hear(c, [KeyNews(rows=(row,))])
+    a.hear(c, [KeyUpdate(rows=(row,))])
     assert not a.lets_in("backend", "evil")
-    b.hear(c, [KeyNews(rows=(KeyRow(role="backend", name="worker", version=ahead, gone=True, broker="b"),))])
-    a.hear(c, [KeyNews(rows=(KeyRow(role="backend", name="worker", version=ahead, gone=True, broker="b"),))])
+    b.hear(c, [KeyUpdate(rows=(KeyRow(role="backend", name="worker", version=ahead, gone=True, broker="b"),))])
+    a.hear(c, [KeyUpdate(rows=(KeyRow(role="backend", name="worker", version=ahead, gone=True, broker="b"),))])
     assert b.lets_in("backend", "worker")
     assert not a.lets_in("backend", "worker")
     gossip(a, b, c)  # b knows better, and says so
     assert a.lets_in("backend", "worker")
     far = KeyRow(role="backend", name="worker", version=2**62, gone=True, broker="b")
-    a.hear(c, [KeyNews(rows=(far,))])
+    a.hear(c, [KeyUpdate(rows=(far,))])
     assert a.lets_in("backend", "worker")
 
 
@@ -296,11 +296,11 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_replication, "MAX_TELLERS", 1)
     a, b, c = town("a", "b", "c")
     rows = tuple(KeyRow(role="backend", name=f"w{n}", version=BOOT + n, public_key=public(f"w{n}")) for n in range(50))
-    a.hear(b, [KeyNews(rows=rows)])
-    a.hear(c, [KeyNews(rows=rows)])
+    a.hear(b, [KeyUpdate(rows=rows)])
+    a.hear(c, [KeyUpdate(rows=rows)])
     assert (len(a.share.tellers["b"].rows), list(a.share.tellers)) == (10, ["b"])
     gone = tuple(KeyRow(role="backend", name=f"w{n}", version=BOOT + 100 + n, gone=True) for n in range(50))
-    a.hear(b, [KeyNews(rows=gone)])
+    a.hear(b, [KeyUpdate(rows=gone)])
     assert (len(a.share.tellers["b"].rows), len(a.share.tellers["b"].gone)) == (0, 5)
 
 
@@ -312,7 +312,7 @@ def test_a_row_that_can_be_no_key_is_none() -> None:
         {"role": "backend", "name": "x", "public_key": "short"},
         {"role": "backend", "name": "x"},
     ):
-        a.hear(b, [KeyNews(rows=(msgspec.convert({"version": BOOT + 1, **bad}, KeyRow),))])
+        a.hear(b, [KeyUpdate(rows=(msgspec.convert({"version": BOOT + 1, **bad}, KeyRow),))])
     assert not a.share.tellers["b"].rows
 
 
@@ -346,7 +346,7 @@ def test_whatever_happens_in_whatever_order_all_agree_with_the_files_in_the_end(
     """And on the way: who heard of a revocation by its owner is not talked out of it by anything late or stale."""
     desks = town("a", "b", "c")
     meet(*desks)
-    heard: list[tuple[Desk, Desk, list[KeyNews]]] = []
+    heard: list[tuple[Desk, Desk, list[KeyUpdate]]] = []
     knows: set[tuple[Desk, str]] = set()
     """Who was told that a key is gone, in this life."""
     for act, at, to in steps:

@@ -12,11 +12,11 @@ import random
 import msgspec
 import pytest
 
-from scale0.broker.cluster.key_replication import KeyShare, places_of
-from scale0.broker.cluster.replicated_keys import Stored, Teller, let_in
+from scale0.broker.cluster.key_replication import KeyReplication, places_of
+from scale0.broker.cluster.replicated_keys import AdmittedKey, KeySource, let_in
 from scale0.broker.core.keys import Key, Keys, KeyTable
 from scale0.config import BrokerConfig
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.transport.core.sockets import PEER, PEER_SOCKETS
 from tests.broker.network import Network, Node, place_of
 from tests.support.examples import seeds
@@ -44,7 +44,7 @@ class KeyedNode(Node):
         self.keys = Keys(self._user, self.table)
 
     @property
-    def share(self) -> KeyShare:
+    def share(self) -> KeyReplication:
         assert self.broker.key_share is not None
         return self.broker.key_share
 
@@ -58,15 +58,15 @@ class KeyedNode(Node):
 
     def start(self) -> None:
         super().start()
-        self.share.load(msgspec.json.decode(self.disk, type=dict[str, Teller]))
+        self.share.load(msgspec.json.decode(self.disk, type=dict[str, KeySource]))
         self.look()
 
-    def stored(self) -> list[Stored]:
+    def stored(self) -> list[AdmittedKey]:
         return let_in(sorted(self.files), self.share.tellers, self.name, public(self.name))
 
     def look(self) -> None:
         """As `broker.edge.curve` does."""
-        newer, step = KeyTable(one.key for one in self.stored()), Step()
+        newer, step = KeyTable(one.key for one in self.stored()), Effects()
         lost, self.table = self.table.lost_users(newer), newer
         assert self.keys is not None
         self.keys.know(newer)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from scale0.transport.core.backend_session import Work
-from scale0.transport.core.calls import Answered, Failed
+from scale0.transport.core.backend_session import RequestReceived
+from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.guests import answer, ask, caller, town, until_served, worker
 from tests.broker.network import place_of
@@ -145,7 +145,7 @@ def test_who_drains_sends_its_clients_away_and_fails_nothing():
     network.run(2)
     ask(frontend, "begun before")
     network.run(0)
-    assert backend.told(Work)
+    assert backend.told(RequestReceived)
     assert nodes["a"].manage("drain")[0] == 200
     network.run(0)
     ask(frontend, "asked meanwhile")
@@ -153,12 +153,12 @@ def test_who_drains_sends_its_clients_away_and_fails_nothing():
     assert backend.place == "a", "it has something in hand"
     answer(backend)
     network.run(3)
-    assert frontend.told(Answered)[0].tag == "begun before"
+    assert frontend.told(CallAnswered)[0].tag == "begun before"
     assert (backend.place, frontend.place) == ("b", "b")
     answer(backend)
     network.run(0)
-    assert [one.tag for one in frontend.told(Answered)] == ["begun before", "asked meanwhile"]
-    assert frontend.told(Failed) == []
+    assert [one.tag for one in frontend.told(CallAnswered)] == ["begun before", "asked meanwhile"]
+    assert frontend.told(CallFailed) == []
     assert nodes["a"].manage("enable")[0] == 200
     network.run(6)
     assert (backend.place, frontend.place) == ("a", "a")
@@ -178,7 +178,7 @@ def test_nobody_leaves_in_the_middle_of_its_work():
     assert (backend.place, frontend.place) == ("b", "b"), "both have something to end"
     answer(backend)
     network.run(3)
-    assert [one.tag for one in frontend.told(Answered)] == ["x"]
+    assert [one.tag for one in frontend.told(CallAnswered)] == ["x"]
     assert (backend.place, frontend.place) == ("a", "a")
 
 
@@ -194,8 +194,8 @@ def test_a_request_that_may_run_twice_outlives_its_broker():
     network.run(8)
     answer(worker_b)
     network.run(1)
-    assert [one.tag for one in frontend.told(Answered)] == ["twice"]
-    assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("once", 502)]
+    assert [one.tag for one in frontend.told(CallAnswered)] == ["twice"]
+    assert [(one.tag, one.code) for one in frontend.told(CallFailed)] == [("once", 502)]
 
 
 @pytest.mark.parametrize("seed", seeds(10))
@@ -207,13 +207,13 @@ def test_a_request_that_may_not_run_twice_does_not(seed: int):
     network.run(3)
     ask(frontend, "once")
     network.run(0)
-    assert len(backend.told(Work)) == 1
+    assert len(backend.told(RequestReceived)) == 1
     nodes["b"].kill()
     nodes["a"].kill()
     network.run(20)
     assert frontend.place == "c"
-    assert len(backend.told(Work)) == 1
-    assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("once", 502)]
+    assert len(backend.told(RequestReceived)) == 1
+    assert [(one.tag, one.code) for one in frontend.told(CallFailed)] == [("once", 502)]
 
 
 def test_what_was_held_back_for_a_move_is_sent_when_there_is_none():
@@ -228,10 +228,10 @@ def test_what_was_held_back_for_a_move_is_sent_when_there_is_none():
     network.run(2)
     assert nodes["a"].manage("enable")[0] == 200
     network.run(40)
-    assert len(backend.told(Work)) == 2, "it stays, because of the long one, and the short one is done here"
+    assert len(backend.told(RequestReceived)) == 2, "it stays, because of the long one, and the short one is done here"
     answer(backend)
     network.run(1)
-    assert sorted(one.tag for one in frontend.told(Answered)) == ["long", "short"]
+    assert sorted(one.tag for one in frontend.told(CallAnswered)) == ["long", "short"]
 
 
 def test_a_backends_own_503_is_its_answer_though_we_are_about_to_go():
@@ -243,13 +243,13 @@ def test_a_backends_own_503_is_its_answer_though_we_are_about_to_go():
     assert frontend.place == "b"
     ask(frontend, "x")
     network.run(0)
-    (work,) = backend.told(Work)
+    (work,) = backend.told(RequestReceived)
     nodes["a"].start()
     network.run(3)
     backend.act("error", work.id, 503, "not today")
     network.run(8)
-    assert [(one.tag, one.code) for one in frontend.told(Failed)] == [("x", 503)]
-    assert len(backend.told(Work)) == 1
+    assert [(one.tag, one.code) for one in frontend.told(CallFailed)] == [("x", 503)]
+    assert len(backend.told(RequestReceived)) == 1
 
 
 def test_who_drains_alone_sends_its_clients_away_once_there_is_another():
@@ -295,14 +295,14 @@ def test_a_worker_is_not_called_away_from_what_waits_for_it():
     for frontend in frontends:
         ask(frontend, "x", timeout=200)
     network.run(0)
-    assert len(backend.told(Work)) == 4, "it has four slots"
+    assert len(backend.told(RequestReceived)) == 4, "it has four slots"
     nodes["a"].start()
     network.run(10)
     answer(backend)
     network.run(1)
     answer(backend)
     network.run(1)
-    assert all(frontend.told(Answered) for frontend in frontends)
+    assert all(frontend.told(CallAnswered) for frontend in frontends)
     network.run(130)
     assert backend.place == "a", "and in the end it comes home"
 
@@ -340,9 +340,9 @@ def test_what_an_administrator_says_goes_to_no_other_broker():
     guest.act("manage", {"command": "status", "auth_token": "s0_test"}, b"", 30.0, "status")
     network.run(20)
     assert guest.place == "b"
-    assert guest.told(Failed) == []
+    assert guest.told(CallFailed) == []
     network.run(20)
-    assert [one.tag for one in guest.told(Failed)] == ["status"]
+    assert [one.tag for one in guest.told(CallFailed)] == ["status"]
 
 
 @pytest.mark.slow

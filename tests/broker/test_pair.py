@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.transport.core.calls import Answered, Failed
+from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.sockets import BACKEND, FRONTEND
 from tests.broker.guests import answer, ask, caller, town, until_served, worker
 from tests.broker.network import Guest, Network, Node
@@ -49,7 +49,7 @@ def test_a_standby_takes_nobody_while_its_active_broker_is_heard():
     assert [guest.place for guest in guests] == ["a", "a"]
     answer(guests[0])
     network.run(1)
-    assert [news.tag for news in guests[1].told(Answered)] == ["x"], "it is asked where it went"
+    assert [news.tag for news in guests[1].told(CallAnswered)] == ["x"], "it is asked where it went"
     network.run(200)
     assert [guest.place for guest in guests] == ["a", "a"], (
         "nobody calls them back, though they came to the other first"
@@ -63,7 +63,7 @@ def test_whoever_only_looks_is_answered_by_a_standby_itself():
     code, status = nodes["s"].manage("status")
     network.run(1)
     assert looker.place == "s"
-    assert [news.tag for news in looker.told(Answered)] == ["look"]
+    assert [news.tag for news in looker.told(CallAnswered)] == ["look"]
     assert (code, status["state"], status["draining"], status["standby_for"]) == (200, "standby", False, "a")
 
 
@@ -158,8 +158,8 @@ def test_who_asks_in_the_moment_when_the_active_broker_drains_is_sent_to_the_sta
     network.run(0)
     network.heal()  # only now the standby hears of it
     work_on(network, painter, 8)
-    assert asker.told(Failed) == []
-    assert [news.tag for news in asker.told(Answered)] == ["x"]
+    assert asker.told(CallFailed) == []
+    assert [news.tag for news in asker.told(CallAnswered)] == ["x"]
 
 
 @pytest.mark.parametrize("seed", seeds(10))
@@ -180,8 +180,8 @@ def test_it_gives_way_and_nothing_that_was_asked_for_is_lost(seed: int):
         ask(asker, tags[-1])
         work_on(network, painter, 0.1)
     work_on(network, painter, 5)
-    assert asker.told(Failed) == []
-    assert sorted(news.tag for news in asker.told(Answered)) == sorted(tags)
+    assert asker.told(CallFailed) == []
+    assert sorted(news.tag for news in asker.told(CallAnswered)) == sorted(tags)
     assert (painter.place, asker.place) == ("a", "a")
     assert shown(nodes["s"]) == "standby"
     assert nodes["s"].broker.state.draining
@@ -206,7 +206,7 @@ def test_what_a_worker_of_the_standby_can_do_is_asked_for_until_it_has_gone():
     assert nodes["s"].broker.state.gives_way
     ask(other, "x")
     work_on(network, painter, 10)
-    assert [news.tag for news in (*asker.told(Answered), *other.told(Answered))] == ["long", "x"]
+    assert [news.tag for news in (*asker.told(CallAnswered), *other.told(CallAnswered))] == ["long", "x"]
     assert painter.place == "a"
     assert nodes["s"].broker.state.standby
 
@@ -224,7 +224,7 @@ def test_an_active_broker_that_dies_again_finds_its_standby_serving(seed: int):
         nodes["a"].start()
         work_on(network, painter, network.dice.uniform(0.0, 4.0))
     work_on(network, painter, 20)
-    assert sorted(news.tag for news in asker.told(Answered)) == ["0", "1", "2", "3"]
+    assert sorted(news.tag for news in asker.told(CallAnswered)) == ["0", "1", "2", "3"]
     assert (painter.place, asker.place) == ("a", "a")
     assert shown(nodes["s"]) == "standby"
 

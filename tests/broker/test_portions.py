@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.kernel.edge.inbox import Intake
+from scale0.kernel.edge.inbox import Inbox
 from scale0.kernel.edge.runner import TURN_MESSAGES
 from scale0.kernel.limits import Limits
 from scale0.transport.core.chunking import PORTION_MESSAGES, portions_of
@@ -89,7 +89,7 @@ class Queue:
 @given(st.lists(st.integers(0, 350), max_size=6), st.integers(1, 5))
 def test_turns_that_end_early_lose_nothing_and_change_no_order(sizes: list[int], portions_in_a_turn: int) -> None:
     sent = [requests(size, who=b"%d" % number) for number, size in enumerate(sizes)]
-    intake = Intake(Queue(*sent), lambda _door, message: cut(message))
+    intake = Inbox(Queue(*sent), lambda _door, message: cut(message))
     heard: list[list[bytes]] = []
     while turn := list(islice(intake.take(TURN_MESSAGES), portions_in_a_turn)):
         heard += turn
@@ -98,7 +98,7 @@ def test_turns_that_end_early_lose_nothing_and_change_no_order(sizes: list[int],
 
 def test_nothing_more_is_read_before_a_long_message_has_been_handed_out() -> None:
     queue = Queue(requests(5 * PORTION_MESSAGES), requests(1, b"two"))
-    intake = Intake(queue, lambda _door, message: cut(message))
+    intake = Inbox(queue, lambda _door, message: cut(message))
     next(intake.take(TURN_MESSAGES))
     assert len(list(islice(intake.take(TURN_MESSAGES), 3))) == 3
     assert len(queue.messages) == 1, "what is not read makes its sender wait"

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from scale0.broker.admin.check_commands import FIRST_ID, GRACE_SECONDS
 from scale0.broker.core.requests import ABANDONED_SLOT_SECONDS
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from tests.broker.world import TOKEN, World
 from tests.support.examples import examples
 
@@ -105,7 +105,7 @@ class Exchange(RuleBasedStateMachine):
     def does_not_read(self, who: str) -> None:
         connection = self.world.broker.connections.find(who.partition("-")[0], who.encode())
         if connection is not None:
-            step = Step()
+            step = Effects()
             self.world.broker.overflow(connection, self.world.now, step)
             self.world._end(step)
             self.open.get(who, set()).clear()
@@ -118,7 +118,7 @@ class Exchange(RuleBasedStateMachine):
         """The socket could not deliver; the backend comes back by itself, without what it held."""
         connection = self.world.broker.connections.find("backend", who.encode())
         if connection is not None and connection.member is not None and connection.member.backend is not None:
-            step = Step()
+            step = Effects()
             self.world.broker.undelivered(connection, (), self.world.now, step)
             self.world._end(step)
             self.listen()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from scale0.broker.core.scheduler import Backend, Roster
+from scale0.broker.core.scheduler import Backend, Scheduler
 from tests.support.examples import examples
 
 SERVICES = ("a", "b", "c", "d")
@@ -32,7 +32,7 @@ class RosterAndModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.roster = Roster()
+        self.roster = Scheduler()
         self.model: dict[Backend, Naive] = {}
         self.clock = 0
 
@@ -106,7 +106,7 @@ TestRosterAndModel.settings = examples(150, stateful_step_count=40)
 
 
 def test_backends_that_come_and_go_leave_no_heap_behind():
-    roster = Roster()
+    roster = Scheduler()
     peer: Any = object()
     for number in range(5_000):
         backend = roster.enter(f"b{number}", peer)
@@ -118,7 +118,7 @@ def test_backends_that_come_and_go_leave_no_heap_behind():
 
 
 def test_a_service_was_offered_since_its_last_backend_left():
-    roster = Roster()
+    roster = Scheduler()
     peer: Any = object()
     backend = roster.enter("b", peer)
     assert not roster.offered_since("a", 0.0)

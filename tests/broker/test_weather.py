@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from scale0.broker.cluster.config_replication import Spread
-from scale0.broker.cluster.peer_catalog import PeerTable, Row
-from scale0.broker.core.config_document import Documents
+from scale0.broker.cluster.config_replication import ConfigReplication
+from scale0.broker.cluster.peer_catalog import ClientRow, PeerCatalog
+from scale0.broker.core.config_document import ConfigDocument
 from tests.broker.weather import Broken, Weather
 
 pytestmark = pytest.mark.slow
@@ -41,42 +41,42 @@ def older_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             self._documents.take(document, body, "planted", members, now, step)
             self._joined(step)
 
-    monkeypatch.setattr(Spread, "_weigh", weigh)
+    monkeypatch.setattr(ConfigReplication, "_weigh", weigh)
 
 
 def rows_resurrect(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row replaces any other, however old it is."""
 
-    def merge(self: PeerTable, rows: Iterable[Row]) -> None:
+    def merge(self: PeerCatalog, rows: Iterable[ClientRow]) -> None:
         for row in rows:
             self._count(self.rows.get((row.role, row.identity)), -1)
             self._count(row, 1)
             self.rows[row.role, row.identity] = row
 
-    monkeypatch.setattr(PeerTable, "merge", merge)
+    monkeypatch.setattr(PeerCatalog, "merge", merge)
 
 
 def ties_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two documents of one version each side keeps its own."""
-    weigh = Spread._weigh
+    weigh = ConfigReplication._weigh
 
     def keep(self: Any, peer: Any, document: Any, body: bytes, said: Any, now: Any, step: Any) -> None:
         if document.version != self.rank[0]:
             weigh(self, peer, document, body, said, now, step)
 
-    monkeypatch.setattr(Spread, "_weigh", keep)
+    monkeypatch.setattr(ConfigReplication, "_weigh", keep)
 
 
 def nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document is used and told before it is on the disk, and never comes there."""
-    take = Documents.take
+    take = ConfigDocument.take
 
     def forget(self: Any, document: Any, body: bytes, author: str, members: Any, now: Any, step: Any) -> None:
         before = list(step.writes)
         take(self, document, body, author, members, now, step)
         step.writes[:] = before
 
-    monkeypatch.setattr(Documents, "take", forget)
+    monkeypatch.setattr(ConfigDocument, "take", forget)
 
 
 @pytest.mark.parametrize("plant", [older_is_taken, rows_resurrect, ties_are_not_broken, nothing_is_stored])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.kernel.timers import Wheel
+from scale0.kernel.timers import TimerWheel
 
 times = st.floats(0, 1_000)
 
@@ -13,7 +13,7 @@ times = st.floats(0, 1_000)
 # Promise: REQ-7
 @given(st.lists(st.tuples(times, st.booleans()), max_size=60), st.lists(times, max_size=20))
 def test_every_entry_comes_out_once_never_early_and_at_most_a_grain_late(entries, looks):
-    wheel: Wheel[int] = Wheel()
+    wheel: TimerWheel[int] = TimerWheel()
     buckets = {number: wheel.add(number, when) for number, (when, _) in enumerate(entries)}
     for number, (_, removed) in enumerate(entries):
         if removed:
@@ -33,7 +33,7 @@ def test_every_entry_comes_out_once_never_early_and_at_most_a_grain_late(entries
 
 
 def test_removing_what_is_not_there_is_no_error():
-    wheel: Wheel[str] = Wheel()
+    wheel: TimerWheel[str] = TimerWheel()
     bucket = wheel.add("a", 1.0)
     wheel.remove("b", bucket)
     wheel.remove("a", bucket + 1)
@@ -42,7 +42,7 @@ def test_removing_what_is_not_there_is_no_error():
 
 
 def test_a_removed_entry_costs_nothing():
-    wheel: Wheel[int] = Wheel()
+    wheel: TimerWheel[int] = TimerWheel()
     for number in range(10_000):
         wheel.remove(number, wheel.add(number, 30.0 + number / 1_000))
     assert len(wheel) == 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from scale0.transport.core.address_book import Book, KnownBroker, KnownGroup
+from scale0.transport.core.address_book import AddressBook, KnownBroker, KnownGroup
 from scale0.transport.core.sockets import BACKEND
 from tests.broker.network import place_of
 from tests.broker.test_forwarding import town
@@ -20,7 +20,7 @@ def group(name: str, size: int) -> KnownGroup:
 
 def test_after_home_and_one_of_its_group_one_of_each_fallback_group_is_tried():
     for seed in range(20):
-        book = Book(BACKEND, [place_of("east0", BACKEND)], random.Random(seed))
+        book = AddressBook(BACKEND, [place_of("east0", BACKEND)], random.Random(seed))
         book.learn([group("east", 5), group("west", 3), group("north", 2)], "east0")
         order = [book.at]
         while not book.fail():

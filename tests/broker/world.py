@@ -18,7 +18,7 @@ from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.memory.store import MemoryStore
 
 MAGIC = b"SCALE0/1"
@@ -43,7 +43,7 @@ class World:
         """Who was told what only after a commit."""
         self.events: list[Any] = []
         self._journal = Journal("broker-1", 1_000, 1, 0)
-        step = Step()
+        step = Effects()
         start_broker(self.broker, opened, self.now, step)
         self._end(step)
 
@@ -58,7 +58,7 @@ class World:
         return self.frames(who, [MAGIC, command.encode(), msgspec.json.encode(options or {}), *bodies], door)
 
     def frames(self, who: str, frames: list[bytes], door: str = "") -> list[Told]:
-        step = Step()
+        step = Effects()
         name = who.encode()
         self.broker.receive(door or who.partition("-")[0], name, list(frames), self.now, step)
         self._end(step)
@@ -91,7 +91,7 @@ class World:
         self._move(self.mono + seconds)
 
     def turn(self) -> None:
-        step = Step()
+        step = Effects()
         self.broker.tick(self.now, step)
         self._end(step)
 
@@ -106,7 +106,7 @@ class World:
         self.wall += mono - self.mono
         self.mono = mono
 
-    def _end(self, step: Step) -> None:
+    def _end(self, step: Effects) -> None:
         self._journal.enter(step.events, self.now)
         self.events += step.events
         for box, promised in ((step.sends, False), (step.promises, True)):

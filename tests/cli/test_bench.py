@@ -17,16 +17,16 @@ from click.testing import CliRunner
 
 from scale0.cli.bench import output
 from scale0.cli.bench.measurements import RESULT_TTL_SECONDS, Bounds, Figure, spread
-from scale0.cli.bench.output import Bench, Effort, Machine
+from scale0.cli.bench.output import Bench, Effort, MachineFacts
 from tests.cli.shell import Shell
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
 FIGURES = {*output.NAMES}
-MACHINE = Machine("0.1.0", "3.11.7", "4.3.5", "Linux 6 x86_64", 2, 0.1, "/tmp", "ext4", 2e7)
+MACHINE = MachineFacts("0.1.0", "3.11.7", "4.3.5", "Linux 6 x86_64", 2, 0.1, "/tmp", "ext4", 2e7)
 
 
-def found(machine: Machine = MACHINE, fsync_us: float = 100.0, own: bool = True, **efforts: Effort) -> Bench:
+def found(machine: MachineFacts = MACHINE, fsync_us: float = 100.0, own: bool = True, **efforts: Effort) -> Bench:
     figures = {name: Figure(1234567.0, 9999.4, 123456.0, 5) for name in output.NAMES}
     figures["fsync"] = Figure(1e6 / fsync_us, fsync_us, fsync_us)
     figures["tasks_single"] = Figure(500.0, 2000.0, 3000.0)

@@ -15,18 +15,18 @@ from typing import Any
 import psutil
 import pytest
 
-from scale0.cli.demo.chaos_audit import Entry, Recorded, Report, Runs, Told, judge, spread
+from scale0.cli.demo.chaos_audit import AuditedTask, ChaosReport, JournalFacts, RecordedRuns, TaskEnd, judge, spread
 from scale0.cli.demo.chaos_plan import BROKER, FEW, SORTS, kills, kinds
 from tests.cli.shell import Shell
 from tests.support.waiting import until
 
-GOOD = Told("finished", {"number": 0, "run": "r"})
+GOOD = TaskEnd("finished", {"number": 0, "run": "r"})
 COMPLETED = {"kind": "task.completed", "ref": "a", "time": 5_000_000, "state": "finished", "identity": "w"}
 RUN = ("begun 0 r 1 1.0", "ended 0 r 1 2.0")
 
 
-def entry(kind: str = "quick", number: int = 0, **changes: Any) -> Entry:
-    made = Entry(number, kind)
+def entry(kind: str = "quick", number: int = 0, **changes: Any) -> AuditedTask:
+    made = AuditedTask(number, kind)
     made.id, made.told, made.stored = "a", GOOD, GOOD
     for name, value in changes.items():
         setattr(made, name, value)
@@ -34,9 +34,9 @@ def entry(kind: str = "quick", number: int = 0, **changes: Any) -> Entry:
 
 
 def judged(
-    *entries: Entry, events: tuple[dict[str, Any], ...] = (COMPLETED,), lines: tuple[str, ...] = RUN, **more: Any
-) -> Report:
-    return judge(entries, Recorded(events), Runs(lines), more.get("killed", ()), more.get("crashed", ()))
+    *entries: AuditedTask, events: tuple[dict[str, Any], ...] = (COMPLETED,), lines: tuple[str, ...] = RUN, **more: Any
+) -> ChaosReport:
+    return judge(entries, JournalFacts(events), RecordedRuns(lines), more.get("killed", ()), more.get("crashed", ()))
 
 
 def test_a_task_on_whose_end_everybody_agrees_is_finished():
@@ -50,7 +50,7 @@ def test_a_task_on_whose_end_everybody_agrees_is_finished():
     [
         ({"told": None}, (COMPLETED,)),
         ({"stored": None}, (COMPLETED,)),
-        ({"stored": Told("unknown", None, -32020)}, (COMPLETED,)),
+        ({"stored": TaskEnd("unknown", None, -32020)}, (COMPLETED,)),
         ({}, ()),
     ],
 )
@@ -68,8 +68,8 @@ def test_what_nobody_acknowledged_is_not_lost():
 @pytest.mark.parametrize(
     ("changes", "events", "lines"),
     [
-        ({"stored": Told("finished", {"number": 0, "run": "other"})}, (COMPLETED,), RUN),
-        ({"stored": Told("failed", None, -32000)}, (COMPLETED,), RUN),
+        ({"stored": TaskEnd("finished", {"number": 0, "run": "other"})}, (COMPLETED,), RUN),
+        ({"stored": TaskEnd("failed", None, -32000)}, (COMPLETED,), RUN),
         ({}, (COMPLETED, COMPLETED), RUN),
         ({"other_id": "b"}, (COMPLETED,), RUN),
         ({}, (COMPLETED,), ()),
@@ -82,7 +82,7 @@ def test_a_task_with_two_ends_or_one_that_nobody_gave_is_noticed(changes, events
 
 
 def test_a_failure_is_expected_or_not():
-    failed = Told("failed", None, -32000)
+    failed = TaskEnd("failed", None, -32000)
     assert judged(entry("failing", told=failed, stored=failed)).failed_as_expected == 1
     report = judged(entry("quick", told=failed, stored=failed))
     assert (report.failed, report.kept) == (1, False)
@@ -90,14 +90,14 @@ def test_a_failure_is_expected_or_not():
 
 def test_a_follower_that_began_too_soon_is_out_of_order():
     lines = ("begun 1 s 1 1.5", *RUN)
-    first, second = entry(), entry("chained", 1, after=0, told=Told("finished", {"number": 1, "run": "s"}))
+    first, second = entry(), entry("chained", 1, after=0, told=TaskEnd("finished", {"number": 1, "run": "s"}))
     assert judged(first, second, lines=lines).out_of_order == 1
     assert judged(first, second, lines=("begun 1 s 1 2.5", *RUN)).out_of_order == 0
 
 
 def test_executions_beyond_max_attempts_are_counted_and_half_a_line_is_not():
     lines = [f"begun 0 r{number} {number} 1.0" for number in range(1, FEW + 2)]
-    failed = Told("failed", None, -32000)
+    failed = TaskEnd("failed", None, -32000)
     report = judged(entry("failing", told=failed, stored=failed), lines=(*lines, "begun 0"))
     assert (report.beyond_max_attempts, report.executions) == (1, FEW + 1)
 

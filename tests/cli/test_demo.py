@@ -12,7 +12,7 @@ import threading
 import psutil
 import pytest
 
-from scale0.cli.demo.load import Work
+from scale0.cli.demo.load import DemoLoad
 from scale0.cli.demo.report import missing
 from tests.cli.shell import Background, Shell, processes_with
 from tests.support.waiting import until
@@ -100,7 +100,7 @@ def test_work_that_is_abandoned_ends_though_nobody_answers():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and nobody listens
         before = threading.active_count()
-        work = Work([f"tcp://127.0.0.1:{unused.getsockname()[1]}"])
+        work = DemoLoad([f"tcp://127.0.0.1:{unused.getsockname()[1]}"])
         work.start()
         until(lambda: work.ledger.asked, "it asks")
         work.abandon()

@@ -7,24 +7,32 @@ from typing import Any
 
 import pytest
 
-from scale0.cli.demo.counts import Entry, Ledger, Twice, longest_gap, ran_twice
-from scale0.cli.demo.judge import Incident, Marks, Seen, judged, notes, spark_is_right, spark_notes
+from scale0.cli.demo.counts import CountedTask, DemoCounts, RepeatedTasks, longest_gap, ran_twice
+from scale0.cli.demo.judge import (
+    DemoObservations,
+    DemoTimes,
+    ObservedIncident,
+    judged,
+    notes,
+    spark_is_right,
+    spark_notes,
+)
 from scale0.cli.demo.output import Promise, last_screen
 from scale0.cli.demo.report import Computed, count
 
-MARKS = Marks(
+MARKS = DemoTimes(
     10.0, 15.0, broker_killed=15.0, broker_back=20.0, home=22.0, broker_killed_wall=1_015.0, broker_back_wall=1_020.0
 )
 
 
-def ledger() -> Ledger:
+def ledger() -> DemoCounts:
     """A call and a task every half second, from 0 to 25 s."""
-    made = Ledger()
+    made = DemoCounts()
     for number in range(50):
         at = number / 2
         made.asked += 1
         made.answered(number, {"who": f"worker-{number % 3 + 1}", "number": number}, at - 0.1, at)
-        entry = Entry(number, at)
+        entry = CountedTask(number, at)
         entry.id, entry.accepted, entry.ended = f"t{number}", at, at + 0.4
         entry.result = {"number": number}
         made.entries.append(entry)
@@ -33,8 +41,8 @@ def ledger() -> Ledger:
     return made
 
 
-def seen(**changes: Any) -> Seen:
-    made = Seen(ledger(), MARKS, Twice(2, ()), Incident(1_017.0, 1_021.0), greeted=True)
+def seen(**changes: Any) -> DemoObservations:
+    made = DemoObservations(ledger(), MARKS, RepeatedTasks(2, ()), ObservedIncident(1_017.0, 1_021.0), greeted=True)
     return made._replace(**changes)
 
 
@@ -46,27 +54,27 @@ def test_a_network_that_did_all_it_should_has_kept_every_promise():
     assert broken(judged(seen())) == []
 
 
-def forget_a_task(it: Ledger) -> None:
+def forget_a_task(it: DemoCounts) -> None:
     it.entries[7].ended = None
 
 
-def swap_a_result(it: Ledger) -> None:
+def swap_a_result(it: DemoCounts) -> None:
     it.entries[7].result = {"number": 8}
 
 
-def drop_a_call(it: Ledger) -> None:
+def drop_a_call(it: DemoCounts) -> None:
     it.asked += 1
 
 
-def be_silent(it: Ledger) -> None:
+def be_silent(it: DemoCounts) -> None:
     it.answers = [at for at in it.answers if not 14.9 < at < 24.0]
 
 
-def let_one_wait(it: Ledger) -> None:
+def let_one_wait(it: DemoCounts) -> None:
     it.waits.append((14.0, 9.0))
 
 
-def stop_counting(it: Ledger) -> None:
+def stop_counting(it: DemoCounts) -> None:
     it.entries, it.accepted = [], 0
 
 
@@ -90,9 +98,9 @@ def test_what_clients_saw_can_break_a_promise(spoil, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"twice": Twice(2, (17,))}, "tasks ran twice though nobody died with them: 17"),
+        ({"twice": RepeatedTasks(2, (17,))}, "tasks ran twice though nobody died with them: 17"),
         ({"incident": None}, "Helen never opened an incident"),
-        ({"incident": Incident(1_017.0, None)}, "Helen opened an incident, and never closed it"),
+        ({"incident": ObservedIncident(1_017.0, None)}, "Helen opened an incident, and never closed it"),
         ({"marks": MARKS._replace(home=None)}, "not everybody came home"),
         ({"greeted": False}, "50 of 50 calls answered"),
     ],
@@ -103,7 +111,7 @@ def test_what_else_was_seen_can_break_a_promise(changes, words):
 
 
 def test_a_task_that_a_dead_broker_had_may_run_twice_and_that_is_said():
-    found = seen(twice=Twice(2, (30,)))  # submitted at 15.0 s, when the broker was killed
+    found = seen(twice=RepeatedTasks(2, (30,)))  # submitted at 15.0 s, when the broker was killed
     assert broken(judged(found)) == []
     [text] = [promise.text for promise in judged(found) if "ran twice" in promise.text]
     assert text == "3 ran twice: worker-1 had them in hand when killed, and 1 that demo-1 had"
@@ -118,9 +126,9 @@ def test_the_longest_gap_is_that_around_a_kill():
 
 def test_only_a_run_that_a_kill_broke_off_explains_another():
     pages = ["begun 1 w 7", "ended 1 w 7", "begun 2 w 7", "begun 2 x 8", "ended 2 x 8", "begun 3 w 7", "begun 3"]
-    assert ran_twice(pages, frozenset({7})) == Twice(1, ())
-    assert ran_twice([*pages, "begun 1 x 8", "ended 1 x 8"], frozenset({7})) == Twice(1, (1,))
-    assert ran_twice(pages, frozenset()) == Twice(0, (2,))
+    assert ran_twice(pages, frozenset({7})) == RepeatedTasks(1, ())
+    assert ran_twice([*pages, "begun 1 x 8", "ended 1 x 8"], frozenset({7})) == RepeatedTasks(1, (1,))
+    assert ran_twice(pages, frozenset()) == RepeatedTasks(0, (2,))
 
 
 def tables() -> tuple[dict[str, Any], list[Any]]:

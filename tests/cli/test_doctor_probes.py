@@ -9,19 +9,26 @@ import pytest
 
 from scale0.cli.network import doctor_findings as probes
 from scale0.cli.network.doctor import lines_of, verdict
-from scale0.cli.network.doctor_findings import FAIL, GIB, MIB, OK, WARN, Finding
-from scale0.cli.network.host_readings import Clock, Disk, Java, Port, Zmq, file_system_of
+from scale0.cli.network.doctor_findings import FAIL, GIB, MIB, OK, WARN, DoctorFinding
+from scale0.cli.network.host_readings import (
+    ClockReading,
+    DiskReading,
+    JavaReading,
+    PortReading,
+    ZmqReading,
+    file_system_of,
+)
 
-JAVA_8 = Java("/usr/bin/java", 'java version "1.8.0_392"\n')
-JAVA_17 = Java("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15\n')
-JAVA_21 = Java("/opt/java", 'openjdk version "21" 2023-09-19\n')
-DISK = Disk(".scale0", 20 * GIB, 100 * GIB, "ext4", "", 0.004)
-FREE, USED = Port("frontend", 5700, True, "", None), Port("backend", 5701, False, "nginx: master", 17)
-UP = Port("peer", 5702, False, "/x/.venv/bin/scale0 up", 18)
+JAVA_8 = JavaReading("/usr/bin/java", 'java version "1.8.0_392"\n')
+JAVA_17 = JavaReading("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15\n')
+JAVA_21 = JavaReading("/opt/java", 'openjdk version "21" 2023-09-19\n')
+DISK = DiskReading(".scale0", 20 * GIB, 100 * GIB, "ext4", "", 0.004)
+FREE, USED = PortReading("frontend", 5700, True, "", None), PortReading("backend", 5701, False, "nginx: master", 17)
+UP = PortReading("peer", 5702, False, "/x/.venv/bin/scale0 up", 18)
 NAMED = frozenset({"frontend", "backend", "peer"})
 DAY = 86_400.0
-EVEN = (Clock(1_000.0, 50.0), Clock(1_001.0, 51.0))
-JUMPED = (Clock(1_000.0, 50.0), Clock(1_005.0, 51.0))
+EVEN = (ClockReading(1_000.0, 50.0), ClockReading(1_001.0, 51.0))
+JUMPED = (ClockReading(1_000.0, 50.0), ClockReading(1_005.0, 51.0))
 
 CASES = [
     (probes.python((3, 12, 1), "CPython"), OK, "CPython 3.12.1"),
@@ -29,10 +36,10 @@ CASES = [
     (probes.python((3, 11, 0), "PyPy"), WARN, "PyPy"),
     (probes.extras({"pipeline": True, "otlp": False}), OK, "pipeline"),
     (probes.extras({"pipeline": False, "otlp": True}), WARN, "otlp; without"),
-    (probes.messaging(Zmq("27", (4, 3, 5), True), True), OK, "libzmq 4.3.5"),
-    (probes.messaging(Zmq("27", (4, 3, 5), False), True), FAIL, "cannot do CURVE"),
-    (probes.messaging(Zmq("27", (4, 3, 5), False), False), WARN, "cannot do CURVE"),
-    (probes.messaging(Zmq("27", (4, 2, 5), True), False), WARN, "older"),
+    (probes.messaging(ZmqReading("27", (4, 3, 5), True), True), OK, "libzmq 4.3.5"),
+    (probes.messaging(ZmqReading("27", (4, 3, 5), False), True), FAIL, "cannot do CURVE"),
+    (probes.messaging(ZmqReading("27", (4, 3, 5), False), False), WARN, "cannot do CURVE"),
+    (probes.messaging(ZmqReading("27", (4, 2, 5), True), False), WARN, "older"),
     (probes.certificate("agent", 100 * DAY, 10 * DAY), OK, "holds for 90 days"),
     (probes.certificate("agent", 100 * DAY, 90 * DAY), WARN, "ends in 10 days"),
     (probes.certificate("helen", 100 * DAY, 103 * DAY), FAIL, "has ended 3 days ago"),
@@ -41,7 +48,7 @@ CASES = [
     (probes.java(JAVA_8, True), FAIL, "is Java 8, and Spark needs 17"),
     (probes.java(JAVA_8, False), WARN, "is Java 8"),
     (probes.java(None, True), WARN, "none"),
-    (probes.java(Java("/bin/false", ""), True), FAIL, "does not say"),
+    (probes.java(JavaReading("/bin/false", ""), True), FAIL, "does not say"),
     (probes.files(None, 100_000), OK, "any number"),
     (probes.files(1_048_576, 100_000), OK, "1,048,576"),
     (probes.files(20_000, 100_000), WARN, "19,900 clients, not 100,000"),
@@ -119,7 +126,7 @@ def test_a_file_system_is_that_of_the_nearest_mount():
 
 
 def test_the_verdict_says_what_to_do_first():
-    bad, odd, good = Finding("a", FAIL, "x", "y"), Finding("b", WARN, "x", "y"), Finding("c", OK, "x")
+    bad, odd, good = DoctorFinding("a", FAIL, "x", "y"), DoctorFinding("b", WARN, "x", "y"), DoctorFinding("c", OK, "x")
     assert verdict([bad, odd, good]) == "1 failed, 1 warned: mend what failed first."
     assert verdict([odd, good]) == "Nothing failed, 1 warned."
     assert verdict([good]) == "All is well."

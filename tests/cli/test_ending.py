@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scale0.cli.common.child_process import Broken
+from scale0.cli.common.child_process import ChildFailed
 from scale0.cli.demo.network import DemoNetwork
 from tests.cli.shell import Background, Shell, background, processes_with
 from tests.support.waiting import until
@@ -142,7 +142,7 @@ def test_a_network_that_is_closed_has_ended_its_command_and_starts_nothing_more(
     network.close()
     running.join()
     assert codes == [-signal.SIGKILL]
-    with pytest.raises(Broken):
+    with pytest.raises(ChildFailed):
         network.start_broker("demo-1")
-    with pytest.raises(Broken):
+    with pytest.raises(ChildFailed):
         network.run(words, 60.0, subprocess.DEVNULL)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scale0.cli.common.errors import Trouble
+from scale0.cli.common.errors import CommandError
 from scale0.cli.main import cli
 from scale0.cli.pipeline.locations import local_segments, segments_of
 from scale0.cli.pipeline.pipeline import saying_first
-from scale0.history.segments.settings import Note, write_note
+from scale0.history.segments.settings import SegmentNote, write_note
 from tests.pipeline.idle_runs import DAMAGED, FOREIGN, Place
 
 URL = "s3://KEY:hush@bucket/segments"
@@ -37,7 +37,7 @@ def asked(place: Place, command: str, *words: str) -> Result:
 def noted(data_dir: Path, place: str) -> Path:
     """A folder in which a writer left where it writes."""
     data_dir.mkdir(parents=True, exist_ok=True)
-    write_note(data_dir, Note(source="broker-1", place=place))
+    write_note(data_dir, SegmentNote(source="broker-1", place=place))
     return data_dir
 
 
@@ -63,7 +63,7 @@ def test_what_was_written_before_counts_and_one_folder_is_one_place(tmp_path: Pa
 
 def test_a_folder_without_segments_says_what_to_do(tmp_path: Path):
     noted(tmp_path, str(tmp_path / "gone"))
-    with pytest.raises(Trouble, match="there are no segments in"):
+    with pytest.raises(CommandError, match="there are no segments in"):
         segments_of((), str(tmp_path))
 
 

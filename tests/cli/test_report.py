@@ -12,12 +12,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from scale0.cli.common.errors import Trouble
+from scale0.cli.common.errors import CommandError
 from scale0.cli.main import cli
 from scale0.cli.pipeline.report import FILTERS, REPORTS
 from scale0.cli.pipeline.report_output import as_csv
 from scale0.pipeline.reports.catalog import MAKERS, TAKES
-from scale0.pipeline.reports.model import Column, Report, Table
+from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.reports.period import Period
 from tests.pipeline import reports_made as world
 
@@ -136,9 +136,9 @@ def test_people_get_few_rows_and_programs_all(root):
 
 def test_a_name_is_no_formula_and_moves_no_cursor():
     period = Period(0, 3_600_000_000, 3_600_000_000, "hour")
-    columns = (Column("name", "Name"), Column("change", "Change", "change"))
+    columns = (ReportColumn("name", "Name"), ReportColumn("change", "Change", "change"))
     evil = ("=cmd()", -0.5), ("+1", None), ("@x", 1.0), ("fine", 2.0)
-    report = Report("r", "R", period, "", (Table("t", "T", columns, evil),))
+    report = ReportDocument("r", "R", period, "", (ReportTable("t", "T", columns, evil),))
     assert as_csv([report], None).splitlines() == ["name,change", "'=cmd(),-0.5", "'+1,", "'@x,1.0", "fine,2.0"]
 
 
@@ -166,7 +166,7 @@ def test_a_report_needs_no_spark(root):
 
 
 def test_troubles_are_told_in_two_lines(root):
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(CommandError) as caught:
         cli.main(["report", "tasks", "--warehouse", f"{root}/none"], standalone_mode=False)
     assert isinstance(caught.value, click.ClickException)
     assert caught.value.next_step

@@ -22,9 +22,9 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 import scale0
-from scale0.cli.common.authentication import Authority
+from scale0.cli.common.authentication import GivenCredentials
 from scale0.cli.network import snapshot
-from scale0.cli.top.screen import Page, TopApp
+from scale0.cli.top.screen import DetailPage, TopApp
 from scale0.cli.top.views import VIEWS
 from tests.cli.conftest import shell_of
 from tests.support.broker_process import BrokerProcess, broker_process
@@ -39,8 +39,8 @@ QUIT_SECONDS = 5.0
 
 def app_of(broker: BrokerProcess, *, right: bool = True) -> TopApp:
     place = broker.endpoints["frontend"]
-    given = Authority(None, None, broker.config["data_dir"] if right else None)
-    return TopApp(place, snapshot.Right(given, place), 0.2, VIEWS[0])
+    given = GivenCredentials(None, None, broker.config["data_dir"] if right else None)
+    return TopApp(place, snapshot.AdminRights(given, place), 0.2, VIEWS[0])
 
 
 async def until(pilot: Pilot[None], true: Callable[[], Any], what: str) -> None:
@@ -113,11 +113,11 @@ def test_keys_sort_filter_open_and_switch(served):
         await pilot.press("r")
         assert [row[0] for row in rows(pilot)] == before[::-1]
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Page), "a row is open")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DetailPage), "a row is open")
         opened = str(pilot.app.screen.query_one(Static).render())
         assert "scale0 call bytes" in opened
         await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(pilot.app.screen, Page), "it is closed")
+        await until(pilot, lambda: not isinstance(pilot.app.screen, DetailPage), "it is closed")
         await pilot.press("escape")
         await until(pilot, lambda: len(rows(pilot)) >= 5, "all rows again")
         await pilot.press("6")
@@ -125,7 +125,7 @@ def test_keys_sort_filter_open_and_switch(served):
         await pilot.press("tab", "tab")
         await until(pilot, lambda: len(rows(pilot)) >= 5, "round to the services")
         await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Page), "help")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DetailPage), "help")
         await pilot.press("q")
         await pilot.press("s", "s", "s")
 
@@ -155,7 +155,7 @@ def test_a_broker_that_goes_is_said_to_be_away_and_found_again(tmp_path):
             began = time.monotonic()
             await pilot.press("2")
             await pilot.press("question_mark")
-            await until(pilot, lambda: isinstance(pilot.app.screen, Page), "the screen lives")
+            await until(pilot, lambda: isinstance(pilot.app.screen, DetailPage), "the screen lives")
             assert time.monotonic() - began < 2.0
             await pilot.press("escape")
             await asyncio.to_thread(broker.restart)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from scale0.cli.network.snapshot import Look
-from scale0.cli.top.frame import Frame, as_data, frame_of
+from scale0.cli.network.snapshot import Snapshot
+from scale0.cli.top.frame import TopFrame, as_data, frame_of
 from scale0.cli.top.text import head_of, wrong_of
-from scale0.cli.top.views import BROKERS, CHECKS, SERVICES, VIEWS, Choice, cells, chosen, detail, fitted
-from scale0.client.admin.health import Seen
+from scale0.cli.top.views import BROKERS, CHECKS, SERVICES, VIEWS, ViewState, cells, chosen, detail, fitted
+from scale0.client.admin.health import NetworkSnapshot
 from scale0.client.admin.rates import done_between, rates_between, total_between
 from scale0.history.events.histogram import bucket_of
 
@@ -42,13 +42,15 @@ def counts(service: str, answered: int, failed: int, seconds: float) -> dict[str
     return {"service": service, "answered": answered, "failed": failed, "histogram": histogram}
 
 
-def look(at: float, rates: list[dict[str, Any]] | None, **seen: Any) -> Look:
+def look(at: float, rates: list[dict[str, Any]] | None, **seen: Any) -> Snapshot:
     services = [{**SERVICE, "service": name} for name in ("hello", "other")]
-    found = Seen(status=STATUS, peers=[], services=services, **{"checks": [], "agents": [], "incidents": [], **seen})
-    return Look(found, [{"broker": "b1", "state": "active"}], rates, at, rates is not None)
+    found = NetworkSnapshot(
+        status=STATUS, peers=[], services=services, **{"checks": [], "agents": [], "incidents": [], **seen}
+    )
+    return Snapshot(found, [{"broker": "b1", "state": "active"}], rates, at, rates is not None)
 
 
-def two_looks(**seen: Any) -> Frame:
+def two_looks(**seen: Any) -> TopFrame:
     before = look(10.0, [counts("hello", 100, 0, 0.5)])
     return frame_of(look(12.0, [counts("hello", 120, 2, 0.5)], **seen), before)
 
@@ -79,7 +81,7 @@ def test_a_broker_that_began_anew_has_no_rates_until_the_next_look():
 def test_without_a_right_rates_are_dashes_and_never_zero():
     frame = frame_of(look(1.0, None), None)
     assert {row["rates"] for row in frame.services} == {None}
-    row = chosen(SERVICES, frame, Choice(SERVICES.sort), 0.0)[0]
+    row = chosen(SERVICES, frame, ViewState(SERVICES.sort), 0.0)[0]
     assert cells(SERVICES, row, 0.0)[1:5] == ["-", "-", "-", "-"]
     assert "no rates" in head_of(frame)
 
@@ -87,14 +89,14 @@ def test_without_a_right_rates_are_dashes_and_never_zero():
 def test_rows_are_sorted_by_value_and_found_by_words():
     checks = [{**CHECK, "agent": f"web-{n}", "state": s} for n, s in enumerate(["ok", "critical", "warning"])]
     frame = two_looks(checks=checks)
-    assert [row["state"] for row in chosen(CHECKS, frame, Choice(2), 0.0)] == ["critical", "warning", "ok"]
-    assert [row["state"] for row in chosen(CHECKS, frame, Choice(2, reverse=True), 0.0)] == [
+    assert [row["state"] for row in chosen(CHECKS, frame, ViewState(2), 0.0)] == ["critical", "warning", "ok"]
+    assert [row["state"] for row in chosen(CHECKS, frame, ViewState(2, reverse=True), 0.0)] == [
         "ok",
         "warning",
         "critical",
     ]
-    assert [row["agent"] for row in chosen(CHECKS, frame, Choice(0, words="WEB-2 disk"), 0.0)] == ["web-2"]
-    assert chosen(CHECKS, frame, Choice(0, words="nowhere"), 0.0) == []
+    assert [row["agent"] for row in chosen(CHECKS, frame, ViewState(0, words="WEB-2 disk"), 0.0)] == ["web-2"]
+    assert chosen(CHECKS, frame, ViewState(0, words="nowhere"), 0.0) == []
 
 
 def test_every_view_draws_any_row_within_80_columns():
@@ -102,7 +104,7 @@ def test_every_view_draws_any_row_within_80_columns():
     checks = [{**CHECK, "agent": long, "check": long, "message": long}]
     frame = two_looks(checks=checks)._replace(services=[{**SERVICE, "service": long, "rates": None}])
     for view in VIEWS:
-        rows = [cells(view, row, 100.0) for row in chosen(view, frame, Choice(view.sort), 100.0)]
+        rows = [cells(view, row, 100.0) for row in chosen(view, frame, ViewState(view.sort), 100.0)]
         for row in fitted(view, rows, view.sort, 78, 2):
             assert sum(map(len, row)) + 2 * len(row) <= 78, view.name
 
@@ -110,13 +112,13 @@ def test_every_view_draws_any_row_within_80_columns():
 def test_what_the_network_says_is_clean_text():
     nasty = {**CHECK, "agent": "\x1b[2J", "message": "[red]no markup[/red]"}
     frame = two_looks(checks=[nasty])
-    row = chosen(CHECKS, frame, Choice(0), 0.0)[0]
+    row = chosen(CHECKS, frame, ViewState(0), 0.0)[0]
     assert "\x1b" not in "".join(cells(CHECKS, row, 0.0))
     assert "\x1b" not in "".join(value for _, value in detail(CHECKS, row))
 
 
 def test_a_detail_says_what_to_type():
-    row = chosen(CHECKS, two_looks(checks=[CHECK]), Choice(0), 0.0)[0]
+    row = chosen(CHECKS, two_looks(checks=[CHECK]), ViewState(0), 0.0)[0]
     assert ("type", "scale0 check run web-1 disk") in detail(CHECKS, row)
     assert detail(BROKERS, {"broker": "b1", "state": "active"})[0] == ("broker", "b1")
 

@@ -11,7 +11,7 @@ from scale0.kernel.clock import Now
 from scale0.transport.core.backend_session import BackendSession
 from scale0.transport.core.codec import encode
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 
 WALL = 1_900_000_000.0
 HASH = "a" * 64
@@ -40,13 +40,13 @@ class Bench:
         return [message[0] for message in self.said]
 
     def act(self, name: str, *args: Any) -> None:
-        out = LineStep()
+        out = SessionEffects()
         getattr(self.session, name)(*args, self.now, out)
         self._perform(out)
 
     def hear(self, command: str, *bodies: bytes, **said: Any) -> None:
         """The broker says something."""
-        out = LineStep()
+        out = SessionEffects()
         self.session.receive(encode((command, said, *bodies)), self.now, out)
         self._perform(out)
 
@@ -92,7 +92,7 @@ class Bench:
         said, self.said = self.said, []
         return said
 
-    def _perform(self, out: LineStep) -> None:
+    def _perform(self, out: SessionEffects) -> None:
         if out.close:
             if out.parts and self.open_now:
                 self.said.append(("DISCONNECT", {}))

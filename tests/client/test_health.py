@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from scale0.client.admin.health import LOOK_TASKS, MAX_OF_A_KIND, Finding, Seen, findings, found_in, parts, worst
+from scale0.client.admin.health import (
+    LOOK_TASKS,
+    MAX_OF_A_KIND,
+    HealthFinding,
+    NetworkSnapshot,
+    findings,
+    found_in,
+    parts,
+    worst,
+)
 
 WELL: dict[str, Any] = {
     "broker": "b1",
@@ -34,7 +43,7 @@ INCIDENT: dict[str, Any] = {
 }
 
 
-def said(*found: Finding) -> list[tuple[str, str, str]]:
+def said(*found: HealthFinding) -> list[tuple[str, str, str]]:
     return [(one.severity, one.what, one.page) for one in found]
 
 
@@ -120,18 +129,18 @@ def test_the_list_is_bounded_and_counts_the_rest():
 
 
 def test_parts_that_nobody_saw_are_unknown():
-    seen = Seen(status=WELL, peers=[], services=[], silent=["h1"], watched=True)
+    seen = NetworkSnapshot(status=WELL, peers=[], services=[], silent=["h1"], watched=True)
     states = {part.part: part.state for part in parts(seen, found_in(seen))}
     assert states["broker"] == states["services"] == "ok"
     assert (states["agents"], states["checks"]) == ("critical", "unknown")
-    alone = Seen(status=WELL, peers=[], services=[], watched=False)
+    alone = NetworkSnapshot(status=WELL, peers=[], services=[], watched=False)
     assert "no Helen" in next(part.words for part in parts(alone, []) if part.part == "agents")
 
 
 def test_tasks_that_nobody_can_do_are_told_though_no_queue_holds_them():
     tasks = [{"method": "lonely"}, {"method": "lonely"}, {"method": "served"}, {"method": "held"}]
     found = found_in(
-        Seen(
+        NetworkSnapshot(
             status=WELL,
             services=[{"service": "served", "backends": 1}],
             queues=[{"service": "held", "tasks_queued": 1, "backends": 0}],
@@ -140,5 +149,5 @@ def test_tasks_that_nobody_can_do_are_told_though_no_queue_holds_them():
     )
     assert [(one.what, one.page) for one in found] == [("queue held", "queues"), ("queue lonely", "tasks")]
     assert found[1].words == "2 tasks wait for it, and nobody offers it"
-    many = found_in(Seen(status=WELL, services=[], tasks=[{"method": "lonely"}] * LOOK_TASKS))
+    many = found_in(NetworkSnapshot(status=WELL, services=[], tasks=[{"method": "lonely"}] * LOOK_TASKS))
     assert many[0].words.startswith(f"at least {LOOK_TASKS} tasks wait")

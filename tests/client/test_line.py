@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from scale0.transport.core.backend_session import BackendSession
-from scale0.transport.core.calls import Failed
+from scale0.transport.core.calls import CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import WAITED_SECONDS
-from scale0.transport.core.session_effects import Ended, LineStep, Lost, Up
+from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEffects, SessionEnded
 from tests.client.bench import HASH, WALL, Bench
 from tests.support.examples import seeds
 
@@ -41,7 +41,7 @@ def up(bench: Bench) -> Bench:
     bench.ack()
     if isinstance(bench.session, BackendSession):
         bench.ready_ok()
-    assert bench.take(Up) == [Up("me")]
+    assert bench.take(Connected) == [Connected("me")]
     bench.news.clear()
     bench.hush()
     return bench
@@ -87,7 +87,7 @@ def test_while_somebody_waits_attempts_are_seconds_apart(seed: int) -> None:
         bench.reopen()
         assert bench.mono - tried <= WAITED_SECONDS
         tried = bench.mono
-    assert not bench.take(Failed)
+    assert not bench.take(CallFailed)
 
 
 @pytest.mark.parametrize("seed", seeds(20))
@@ -102,7 +102,7 @@ def test_who_begins_to_wait_does_not_wait_for_a_delay_of_calmer_times(seed: int)
     bench.act("request", "s", [b"x"], 10.0, False, "call")
     bench.reopen()
     assert bench.mono - asked <= WAITED_SECONDS
-    assert not bench.take(Failed)
+    assert not bench.take(CallFailed)
 
 
 def test_a_backend_negotiates_checkconfig_then_ready() -> None:
@@ -117,9 +117,9 @@ def test_a_backend_negotiates_checkconfig_then_ready() -> None:
     assert command == "READY"
     assert (ready.services, ready.slots, ready.config_version, ready.heartbeat_interval) == (["a"], 2, 3, 2.0)
     assert ready.time == WALL + bench.mono
-    assert not bench.take(Up)
+    assert not bench.take(Connected)
     bench.ready_ok(4.0)
-    assert bench.take(Up) == [Up("me")]
+    assert bench.take(Connected) == [Connected("me")]
     bench.pass_time(4.1)
     assert bench.words == ["HEARTBEAT"]
 
@@ -173,28 +173,28 @@ def test_force_negotiate_keeps_what_is_in_hand() -> None:
 def test_a_broker_that_is_silent_is_given_up_after_three_intervals() -> None:
     bench = up(backend())
     bench.pass_time(2.9)
-    assert not bench.take(Lost)
+    assert not bench.take(ConnectionLost)
     assert bench.words == ["HEARTBEAT", "HEARTBEAT"]
     bench.hear("HEARTBEAT")
     bench.pass_time(2.9)
-    assert not bench.take(Lost)
+    assert not bench.take(ConnectionLost)
     bench.pass_time(0.2)
-    assert [lost.reason for lost in bench.take(Lost)] == ["the broker's heartbeats stopped"]
+    assert [lost.reason for lost in bench.take(ConnectionLost)] == ["the broker's heartbeats stopped"]
 
 
 def test_no_answer_to_the_negotiation_ends_the_attempt() -> None:
     for make in (backend, frontend):
         bench = make()
         bench.pass_time(2.9)
-        assert not bench.take(Lost)
+        assert not bench.take(ConnectionLost)
         bench.pass_time(0.2)
-        assert bench.take(Lost) == [Lost("the broker did not answer")]
+        assert bench.take(ConnectionLost) == [ConnectionLost("the broker did not answer")]
 
 
 def test_an_idle_frontend_expects_nothing() -> None:
     bench = up(frontend())
     bench.pass_time(3_600)
-    assert not bench.take(Lost)
+    assert not bench.take(ConnectionLost)
     assert bench.words == []
 
 
@@ -203,15 +203,15 @@ def test_change_broker_goes_there_after_the_time_it_names() -> None:
     bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": OTHER, "frontend": PLACE}, after=2.0)
     bench.pass_time(1.9)
     assert bench.opened == [PLACE]
-    assert not bench.take(Lost), "until then it works where it is"
+    assert not bench.take(ConnectionLost), "until then it works where it is"
     bench.hear("HEARTBEAT")
     bench.hush()
     bench.pass_time(0.2)
     assert [(command, said.services) for command, said in bench.hush()] == [("READY", [])]
-    assert not bench.take(Lost), "something may be on its way"
+    assert not bench.take(ConnectionLost), "something may be on its way"
     bench.ready_ok()
     bench.pass_time(0)
-    assert bench.take(Lost)
+    assert bench.take(ConnectionLost)
     assert bench.words == ["DISCONNECT", "CHECKCONFIG"]
     assert bench.opened == [PLACE, OTHER]
     bench.act("closed", "refused")
@@ -227,7 +227,7 @@ def test_change_broker_to_a_place_that_cannot_be_is_ignored(place: str) -> None:
     bench = up(backend())
     bench.hear("CHANGEBROKER", broker="b2", endpoints={"backend": place})
     bench.hear("CHANGEBROKER", broker="b2", endpoints={"frontend": OTHER})
-    assert not bench.take(Lost)
+    assert not bench.take(ConnectionLost)
 
 
 @pytest.mark.parametrize("after", [-1.0, 1e9])
@@ -361,7 +361,7 @@ def test_a_configuration_with_wrong_brokers_tells_nothing() -> None:
 def test_409_ends_the_line_for_good() -> None:
     bench = up(backend())
     bench.hear("DISCONNECTERROR", code=409, message="taken")
-    assert bench.take(Ended) == [Ended(409, "taken")]
+    assert bench.take(SessionEnded) == [SessionEnded(409, "taken")]
     assert not bench.open_now
     bench.act("closed", "the socket")
     bench.pass_time(1_000)
@@ -374,11 +374,11 @@ def test_other_refusals_back_off_and_try_again(code: int) -> None:
     bench = backend()
     for _ in range(5):
         bench.hear("DISCONNECTERROR", code=code, message="not now")
-        assert bench.take(Lost) == [Lost(f"{code} not now")]
+        assert bench.take(ConnectionLost) == [ConnectionLost(f"{code} not now")]
         assert bench.session.line.refusal == f"{code} not now"
         assert not bench.open_now
         bench.reopen()
-    assert not bench.take(Ended)
+    assert not bench.take(SessionEnded)
 
 
 def test_leaving_says_disconnect_and_nothing_comes_after_it() -> None:
@@ -395,7 +395,7 @@ def test_rubbish_is_not_heeded() -> None:
     for bench in (up(backend()), up(frontend())):
         before = bench.session.line.state
         for frames in ([], [b"x"], [b"SCALE0/1"], [b"SCALE0/1", b"REPLY", b"{"], [b"SCALE0/1", b"NOPE", b""]):
-            bench.session.receive(frames, bench.now, LineStep())
+            bench.session.receive(frames, bench.now, SessionEffects())
         bench.hear("REPLY", b"", id="unknown", service="a")
         bench.hear("PARTIAL", b"", id=7)
         assert bench.session.line.state == before

@@ -15,18 +15,18 @@ import pytest
 import scale0
 from scale0 import errors
 from scale0.client import executor as crews
-from scale0.client.executor import Crew
-from scale0.client.handler import Offer, perform
+from scale0.client.executor import Executor
+from scale0.client.handler import Handler, perform
 from scale0.client.pending import Pending
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
-from scale0.transport.core.backend_session import MAX_MESSAGE_CHARS, BackendSession, Work
-from scale0.transport.core.calls import Failed
+from scale0.transport.core.backend_session import MAX_MESSAGE_CHARS, BackendSession, RequestReceived
+from scale0.transport.core.calls import CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import LineStep, Lost
-from scale0.transport.edge.client_socket import Link
+from scale0.transport.core.session_effects import ConnectionLost, SessionEffects
+from scale0.transport.edge.client_socket import ClientSocket
 from tests.client.bench import Bench
 from tests.client.net import Together, client_of, started, working
 from tests.support.broker_process import BrokerProcess
@@ -59,8 +59,8 @@ def readies(bench: Bench) -> list[Any]:
     return [said[1] for said in bench.hush() if said[0] == "READY"]
 
 
-def raw_offer(function: Callable[..., Any]) -> Offer:
-    return Offer("raw", function, 1, False, False, True, None)
+def raw_offer(function: Callable[..., Any]) -> Handler:
+    return Handler("raw", function, 1, False, False, True, None)
 
 
 # Errors
@@ -81,7 +81,7 @@ def test_the_refusal_of_a_child_can_be_sent_whatever_it_says() -> None:
     def refuses(*_: bytes) -> None:
         raise Refusal(codes.MALFORMED, "\udc80" + "x" * 200_000)
 
-    _, _, (code, message) = perform(raw_offer(refuses), Work("1", "raw", (), 0.0), lambda *_: None)
+    _, _, (code, message) = perform(raw_offer(refuses), RequestReceived("1", "raw", (), 0.0), lambda *_: None)
     assert code == codes.MALFORMED
     assert message == "?" + "x" * (MAX_MESSAGE_CHARS - 1)
 
@@ -141,33 +141,33 @@ class News:
     def deadline(self) -> float | None:
         return None
 
-    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None: ...
-    def closed(self, reason: str, now: Now, out: LineStep) -> None: ...
+    def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None: ...
+    def closed(self, reason: str, now: Now, out: SessionEffects) -> None: ...
     def unsent(self, messages: Any) -> None: ...
     def never_connected(self) -> None: ...
-    def tick(self, now: Now, out: LineStep) -> None: ...
+    def tick(self, now: Now, out: SessionEffects) -> None: ...
 
 
 def test_news_are_delivered_though_what_came_after_them_failed() -> None:
     told: list[Any] = []
-    link = Link(News(), told.extend)
+    link = ClientSocket(News(), told.extend)
 
-    def do(_: Now, out: LineStep) -> None:
-        out.news.append(Lost("first"))
+    def do(_: Now, out: SessionEffects) -> None:
+        out.news.append(ConnectionLost("first"))
         raise Bell
 
     with pytest.raises(Bell):
         link.act(do)
-    assert told == [Lost("first")]
+    assert told == [ConnectionLost("first")]
 
 
 def test_what_was_to_be_sent_is_heeded_though_what_came_after_it_failed() -> None:
     told: list[Any] = []
     session = News()
     session.unsent = told.extend  # type: ignore[method-assign,assignment]
-    link = Link(session, told.extend)
+    link = ClientSocket(session, told.extend)
 
-    def do(_: Now, out: LineStep) -> None:
+    def do(_: Now, out: SessionEffects) -> None:
         out.sends.append(("HEARTBEAT", {}))
         raise Bell
 
@@ -302,7 +302,7 @@ class Slow:
 
 def test_answers_do_not_overtake_each_other() -> None:
     book, link = Book(), Slow()
-    crew = Crew({}, book, link, None, lambda _: None)  # type: ignore[arg-type]
+    crew = Executor({}, book, link, None, lambda _: None)  # type: ignore[arg-type]
     crew._answers.append(("partial", "1", "a"))
 
     def other() -> None:
@@ -315,7 +315,7 @@ def test_answers_do_not_overtake_each_other() -> None:
 
 
 def test_a_stop_is_seen_by_a_watch_that_goes_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Crew({}, Book(), Slow(), None, lambda _: None)  # type: ignore[arg-type]
+    crew = Executor({}, Book(), Slow(), None, lambda _: None)  # type: ignore[arg-type]
 
     class Late(threading.Event):
         def clear(self) -> None:
@@ -370,7 +370,7 @@ def test_what_no_broker_takes_is_not_sent(service: str, bodies: list[bytes], cod
     bench.hush()
     bench.act("request", service, bodies, 30.0, False, "tag")
     assert bench.hush() == []
-    (failed,) = bench.take(Failed)
+    (failed,) = bench.take(CallFailed)
     assert (failed.tag, failed.code) == ("tag", code)
 
 
@@ -411,5 +411,5 @@ def test_one_bad_request_costs_the_others_nothing(broker: BrokerProcess) -> None
 
 
 def test_an_answer_of_too_many_frames_is_an_error() -> None:
-    how, _, what = perform(raw_offer(lambda: MANY_BODIES), Work("1", "raw", (), 0.0), lambda *_: None)
+    how, _, what = perform(raw_offer(lambda: MANY_BODIES), RequestReceived("1", "raw", (), 0.0), lambda *_: None)
     assert (how, what[0]) == ("error", codes.TOO_BIG)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scale0.transport.core.backend_session import BackendSession, Work
-from scale0.transport.core.calls import GRACE_SECONDS, Answered, Failed, Managed, Partial
+from scale0.transport.core.backend_session import BackendSession, RequestReceived
+from scale0.transport.core.calls import GRACE_SECONDS, CallAnswered, CallFailed, ManagementAnswered, PartialReply
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import DOWN, ENDED, UP
 from tests.client.bench import Bench
@@ -60,7 +60,7 @@ def test_a_request_that_may_not_run_twice_is_sent_once_and_one_that_may_again() 
     assert requests(bench) == ["once", "again"]
     back(bench, "b1")
     assert requests(bench) == ["again"]
-    assert not bench.take(Failed), "the same broker still has it, and will answer here"
+    assert not bench.take(CallFailed), "the same broker still has it, and will answer here"
 
 
 def test_another_boot_means_502_at_once_for_what_the_old_one_had() -> None:
@@ -72,7 +72,7 @@ def test_another_boot_means_502_at_once_for_what_the_old_one_had() -> None:
     bench.hear("PARTIAL", b"part", id=ids["spoke"])
     begin = bench.mono
     back(bench, "b2")
-    assert {(one.tag, one.code) for one in bench.take(Failed)} == {("once", 502), ("spoke", 502), ("command", 502)}
+    assert {(one.tag, one.code) for one in bench.take(CallFailed)} == {("once", 502), ("spoke", 502), ("command", 502)}
     assert bench.mono - begin <= 1.0
     assert requests(bench) == ["again"]
 
@@ -86,7 +86,7 @@ def test_what_was_asked_while_the_line_was_down_is_not_blamed_on_the_restart() -
     assert requests(bench) == ["later"]
     bench.ack()
     bench.pong("b2")
-    assert not bench.take(Failed)
+    assert not bench.take(CallFailed)
 
 
 def test_what_never_left_is_sent_with_the_next_connection() -> None:
@@ -101,7 +101,7 @@ def test_what_never_left_is_sent_with_the_next_connection() -> None:
     assert [one[0] for one in bench.said if one[0] == "MANAGEMENTREQ"] == ["MANAGEMENTREQ"]
     assert requests(bench) == ["unsent"]
     bench.pong("b2")
-    assert [one.tag for one in bench.take(Failed)] == ["sent"]
+    assert [one.tag for one in bench.take(CallFailed)] == ["sent"]
 
 
 def test_what_was_sent_on_a_connection_that_never_came_to_be_was_not_sent() -> None:
@@ -124,7 +124,7 @@ def test_what_a_broker_refused_that_is_joining_is_asked_again() -> None:
     (said,) = [said for said in bench.hush() if said[0] == "REQUEST" and said[1]["id"] != "~"]
     bench.hear("DISCONNECTERROR", code=503, message="this broker is joining")
     bench.hear("ERROR", id=said[1]["id"], code=503, message="this broker is joining", unrun=True)
-    assert not bench.take(Failed)
+    assert not bench.take(CallFailed)
     bench.reopen()
     assert requests(bench) == ["once"]
 
@@ -158,7 +158,7 @@ def test_409_fails_everything_at_once_and_what_comes_after_it() -> None:
     bench.hear("DISCONNECTERROR", code=409, message="taken")
     ask(bench, "later")
     bench.act("manage", {"command": "status"}, b"", 30.0, "later command")
-    failed = bench.take(Failed)
+    failed = bench.take(CallFailed)
     assert {one.tag for one in failed} == {"call", "command", "later", "later command"}
     assert {(one.code, one.message) for one in failed} == {(409, "taken")}
 
@@ -185,7 +185,7 @@ def test_a_service_without_a_name_ends_too() -> None:
     bench = frontend()
     bench.act("request", "", [], 1.0, False, "nameless")
     bench.pass_time(3.0)
-    assert [one.tag for one in bench.take(Failed)] == ["nameless"]
+    assert [one.tag for one in bench.take(CallFailed)] == ["nameless"]
 
 
 def backend() -> Bench:
@@ -212,7 +212,7 @@ def holds_after_reconnect(bench: Bench) -> list[str]:
 
 def test_answers_wait_for_the_line_in_order_and_are_held_until_they_are_said() -> None:
     bench = backend()
-    assert len(bench.take(Work)) == 3
+    assert len(bench.take(RequestReceived)) == 3
     bench.act("closed", "the cable")
     bench.act("reply", "r1", [b"one"])
     bench.act("error", "r0", 500, "zero")
@@ -372,10 +372,10 @@ class EveryCallEnds(RuleBasedStateMachine):
                 if command == "REQUEST":
                     assert said["timeout"] > 0
         for one in self.bench.news:
-            if isinstance(one, Partial):
+            if isinstance(one, PartialReply):
                 assert one.tag not in self.ended
                 self.spoke.add(one.tag)
-            elif isinstance(one, Answered | Failed | Managed):
+            elif isinstance(one, CallAnswered | CallFailed | ManagementAnswered):
                 assert one.tag not in self.ended, "ended twice"
                 self.ended[one.tag] = type(one).__name__
         self.bench.news.clear()

@@ -16,7 +16,7 @@ from scale0.client.task_options import TaskOptions
 from scale0.errors import BadArguments, TaskTooBig, submit_error, task_error, task_failed
 from scale0.kernel.effects import Message
 from scale0.tasks.jsonrpc import messages
-from scale0.tasks.jsonrpc.arguments import TaskOptions as Taken
+from scale0.tasks.jsonrpc.arguments import NewTaskOptions as Taken
 from scale0.transport.edge.client_socket import runs
 
 

@@ -97,7 +97,7 @@ def test_beyond_the_bytes_that_may_be_kept_nothing_begins(desk: TaskDesk) -> Non
         return "x" * 3_000
 
     worker = worker_of(desk, fills)
-    worker._tasks = assigned_tasks.TasksInHand(10_000)
+    worker._tasks = assigned_tasks.AssignedTasks(10_000)
     with at_work(worker):
         tasks = [desk.task("fills", [number]) for number in range(20)]
         desk.hand(*tasks)

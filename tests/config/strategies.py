@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from scale0.config import (
-    Admin,
+    AdminConfig,
     AgentConfig,
     BrokerConfig,
     BrokerEntry,
@@ -19,12 +19,12 @@ from scale0.config import (
     ClientConfig,
     Downtime,
     Endpoints,
-    Export,
+    ExportConfig,
     Flapping,
     GroupConfig,
     HelenConfig,
+    HttpConfig,
     MailServer,
-    Management,
     NetworkDocument,
     NoticeCommand,
     PeerShare,
@@ -194,16 +194,17 @@ brokers = st.builds(
     curve=st.booleans(),
     insecure=st.booleans(),
     management=st.builds(
-        Management,
+        HttpConfig,
         enabled=st.booleans(),
         port=ports,
         hosts=st.lists(st.sampled_from(["127.0.0.1", "console.example.com"]), max_size=2).map(tuple),
         exports=st.lists(
-            st.builds(Export, kind=st.sampled_from(["otlp", "graphite", "statsd"]), address=some_lines), max_size=2
+            st.builds(ExportConfig, kind=st.sampled_from(["otlp", "graphite", "statsd"]), address=some_lines),
+            max_size=2,
         ).map(tuple),
     ),
     admins=st.lists(
-        st.builds(Admin, auth_id=identities, password_hash=some_lines, role=st.sampled_from(["admin", "viewer"])),
+        st.builds(AdminConfig, auth_id=identities, password_hash=some_lines, role=st.sampled_from(["admin", "viewer"])),
         max_size=2,
     ).map(tuple),
     **_LIMIT_VALUES,

@@ -11,7 +11,7 @@ import pytest
 
 from scale0.config import (
     FORMS,
-    Admin,
+    AdminConfig,
     AgentConfig,
     BrokerConfig,
     BrokerEntry,
@@ -19,12 +19,12 @@ from scale0.config import (
     ClientConfig,
     Downtime,
     Endpoints,
-    Export,
+    ExportConfig,
     Flapping,
     GroupConfig,
     HelenConfig,
+    HttpConfig,
     MailServer,
-    Management,
     NetworkDocument,
     NoticeCommand,
     PeerShare,
@@ -41,9 +41,9 @@ TEXT = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encod
 
 PLACES: dict[type, str] = {
     BrokerConfig: "## A broker's file",
-    Management: "Section `management`:",
-    Export: "Each of `exports`:",
-    Admin: "Each of `admins`:",
+    HttpConfig: "Section `management`:",
+    ExportConfig: "Each of `exports`:",
+    AdminConfig: "Each of `admins`:",
     PeerShare: "Each of `peer_shares`:",
     NetworkDocument: "## The network document",
     GroupConfig: "Each of `group_config`:",

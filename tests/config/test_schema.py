@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from scale0.config import (
-    Admin,
+    AdminConfig,
     BrokerConfig,
     Endpoints,
     GroupConfig,
-    Management,
+    HttpConfig,
     PeerShare,
     check_broker,
     is_loopback,
@@ -79,7 +79,7 @@ def test_every_limit_is_a_key_of_the_brokers_file_with_the_same_default():
     ("change", "reason"),
     [
         ({"frontend_port": 5701}, "frontend_port and backend_port are both 5701"),
-        ({"management": Management(enabled=True, port=5700)}, "frontend_port and management.port are both 5700"),
+        ({"management": HttpConfig(enabled=True, port=5700)}, "frontend_port and management.port are both 5700"),
         ({"bind": "192.0.2.1"}, "bind: 192.0.2.1 is not loopback: set curve = true (or --curve)"),
         ({"bind": "*", "curve": True, "config_service": True}, "bind: nobody can connect to *: set advertise"),
         ({"group": "a", "fallback_groups": ("a",)}, "fallback_groups: a is the broker's own group"),
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_work_says_why(change, reason):
 
 
 def test_a_password_in_place_of_its_hash_is_refused_and_not_told():
-    (told,) = check_broker(BrokerConfig(admins=(Admin(auth_id="ada", password_hash="hunter2"),)))
+    (told,) = check_broker(BrokerConfig(admins=(AdminConfig(auth_id="ada", password_hash="hunter2"),)))
     assert "scale0 password" in told
     assert "hunter2" not in told
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scale0.monitoring.helen.edge.network_client import Asks
+from scale0.monitoring.helen.edge.network_client import NetworkClient
 from tests.curve.hands import Lock, locked
 from tests.wire.raw import Raw, unique
 
@@ -47,7 +47,7 @@ def test_helen_asks_under_the_name_of_a_key_that_is_not_her_own(lock: Lock, monk
     monkeypatch.setenv("HOME", lock.broker.config["data_dir"])
 
     async def ask() -> tuple[str, list[str]]:
-        asks = Asks("helen-1.asks", [lock.broker.endpoints["frontend"]])
+        asks = NetworkClient("helen-1.asks", [lock.broker.endpoints["frontend"]])
         try:
             return asks.identity, await asks.services()
         finally:

@@ -20,9 +20,9 @@ from scale0.broker.core.keys import Key, Keys, KeyTable
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.memory.store import MemoryStore
-from scale0.transport.core.command_table import COMMANDS, RULES, Rule
+from scale0.transport.core.command_table import COMMANDS, RULES, CommandRule
 from scale0.transport.core.sockets import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
 
 DOORS = (FRONTEND, BACKEND, PEER)
@@ -47,13 +47,13 @@ class Cell:
         opened = MemoryStore().open()
         config = BrokerConfig(identity="broker-1", error_client_limit=1_000_000)
         self.broker: Broker = compose_broker(config, Endpoints(), opened, 1_000, random.Random(1), None, keys)
-        start_broker(self.broker, opened, NOW, Step())
+        start_broker(self.broker, opened, NOW, Effects())
 
-    def say(self, door: str, state: str, frames: list[bytes]) -> tuple[list[Any], Step]:
+    def say(self, door: str, state: str, frames: list[bytes]) -> tuple[list[Any], Effects]:
         """What a newcomer hears at once, and all that was decided."""
         self._user = {"clear": "", "key": f"{door}/{NAME}", "token": f"token:{door}/t{next(_numbers)}"}[self.kind]
         self.broker.state.state = state
-        step, routing_id = Step(), f"{door}{next(_numbers)}".encode()
+        step, routing_id = Effects(), f"{door}{next(_numbers)}".encode()
         self.broker.receive(door, routing_id, frames, NOW, step)
         heard = [
             message
@@ -86,7 +86,7 @@ def value_for(kind: Any) -> Any:
     raise AssertionError(f"nothing fits {kind}")
 
 
-def rule_of(command: str, door: str) -> Rule | None:
+def rule_of(command: str, door: str) -> CommandRule | None:
     return next((rule for rule in RULES if rule.command == command and door in rule.doors), None)
 
 
@@ -142,7 +142,7 @@ def check_command(cell: Cell, command: str, door: str, state: str) -> None:
         assert ("DISCONNECTERROR", 400) not in told, told
 
 
-def check_token(command: str, door: str, state: str, told: list[Any], step: Step) -> None:
+def check_token(command: str, door: str, state: str, told: list[Any], step: Effects) -> None:
     """A token's key may say ENROL."""
     assert not step.writes
     if state == DISABLED:

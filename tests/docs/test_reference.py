@@ -111,7 +111,11 @@ COUNTED = re.compile(r'\.count\("(\w+)"|_counts\["(\w+)"\]')
 @pytest.mark.parametrize(("number", "is_of_helen"), [(1, False), (2, True)], ids=["broker", "helen"])
 def test_every_counter_is_documented(number, is_of_helen):
     house = REPOSITORY / "src" / "scale0"
-    sources = (file for file in house.rglob("*.py") if file.is_relative_to(house / "monitoring" / "helen" / "core") == is_of_helen)
+    sources = (
+        file
+        for file in house.rglob("*.py")
+        if file.is_relative_to(house / "monitoring" / "helen" / "core") == is_of_helen
+    )
     counted = {a or b for file in sources for a, b in COUNTED.findall(file.read_text(encoding="utf-8"))}
     table = read("docs/operations.md").split("| counter |")[number].split("\n\n", 1)[0]
     assert counted == set(rows(table, 2))

@@ -9,12 +9,12 @@ import random
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.monitoring.agent.core.effects import Accepted, AgentStep, Place
+from scale0.monitoring.agent.core.effects import AgentEffects, Place, SessionAccepted
 from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, OPENING, AgentSession
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import Word
-from scale0.monitoring.protocol.parser import Fault, Parser
+from scale0.monitoring.protocol.parser import ParseFault, Parser
 
 HERE: Final = ("helen.example", 4166)
 THERE: Final = ("helen-2.example", 4166)
@@ -39,7 +39,7 @@ class Story:
 
     def does(self, what: str, *values: Any) -> list[Any]:
         """One input; the news that it made."""
-        out = AgentStep()
+        out = AgentEffects()
         getattr(self.session, what)(*values, Now(self.mono, WALL), out)
         if out.close:
             assert self.open
@@ -55,7 +55,7 @@ class Story:
         for data in out.sends:
             assert self.open
             words_heard = self._parser.feed(data)
-            assert not any(isinstance(word, Fault) for word in words_heard)
+            assert not any(isinstance(word, ParseFault) for word in words_heard)
             self.heard += words_heard
         self.news += out.news
         return out.news
@@ -94,14 +94,14 @@ class Story:
 
     def is_accepted(self, heartbeat_seconds: int = 30) -> None:
         self.connects()
-        assert Accepted(heartbeat_seconds) in self.says(messages.Accepted(heartbeat_seconds))
+        assert SessionAccepted(heartbeat_seconds) in self.says(messages.Accepted(heartbeat_seconds))
         assert self.session.state == ACCEPTED
 
     def is_lost(self, reason: str = "gone") -> list[Any]:
         """The connection breaks."""
         assert self.open
         self.open = False
-        out = AgentStep()
+        out = AgentEffects()
         self.session.lost(reason, Now(self.mono, WALL), out)
         # The session says close, whether or not there is something left of the connection.
         assert out.close

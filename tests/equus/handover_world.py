@@ -18,14 +18,14 @@ import msgspec
 from scale0.config import ClientConfig
 from scale0.history.events.journal import Journal, JournalRow, read
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.agent.core.effects import Accepted, AgentStep, Delivered, TakeSchedule
+from scale0.monitoring.agent.core.effects import AgentEffects, Delivered, SessionAccepted, TakeSchedule
 from scale0.monitoring.agent.core.session import AgentSession
-from scale0.monitoring.helen.core.evaluation import Watch
+from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.helen import Helen
-from scale0.monitoring.helen.core.notifications import Submit
-from scale0.monitoring.helen.core.pending_requests import Forward
+from scale0.monitoring.helen.core.notifications import SubmitNotification
+from scale0.monitoring.helen.core.pending_requests import ForwardRequest
 from scale0.monitoring.helen.core.state import HelenSettings
 from scale0.monitoring.helen.edge.composition import read_agents, read_spools, read_watch
 from scale0.storage.memory.store import MemoryStore
@@ -51,7 +51,7 @@ class World:
         self.wires: dict[tuple[bytes, str], float] = {}
         self.cut: set[tuple[str, str]] = set()
         """Pairs of Helens between which nothing passes."""
-        self.tasks: dict[str, Submit] = {}
+        self.tasks: dict[str, SubmitNotification] = {}
         self.requests: Counter[str] = Counter()
         self.part = part or ClientConfig()
         self.nodes = {name: Node(self, name, settings) for name in names}
@@ -109,7 +109,7 @@ class World:
         found = self.agents[name] = SimAgent(self, name, places or tuple(self.nodes))
         return found
 
-    def forward(self, source: Node, ask: Forward) -> None:
+    def forward(self, source: Node, ask: ForwardRequest) -> None:
         """A request of one Helen to another, over a network that may lose it."""
         boot, done = source.boot, [False]
 
@@ -175,15 +175,15 @@ class Node:
         self.lines: dict[bytes, SimAgent] = {}
         self.askers: dict[bytes, Callable[[Any], None]] = {}
         self.numbers = 0
-        self.pending: list[tuple[list[Any], dict[Any, Any], list[Question]]] = []
+        self.pending: list[tuple[list[Any], dict[Any, Any], list[StoreQuery]]] = []
         self.wake_at: float | None = None
 
     def start(self) -> None:
         self.boot += 1
         self.up, self.asleep = True, False
         self.journal = Journal(self.name, self.boot, self.seq, 0)
-        self.helen = Helen(self.settings, Watch(read_watch(self.store)))
-        step = Step()
+        self.helen = Helen(self.settings, Evaluation(read_watch(self.store)))
+        step = Effects()
         self.helen.start(list(read_agents(self.store)), list(read_spools(self.store)), self.world.now, step)
         self.finish(step)
         self.turn("network", b"", [b"config", msgspec.json.encode(self.world.part)])
@@ -198,17 +198,17 @@ class Node:
 
     def stop(self) -> None:
         """In order."""
-        step = Step()
+        step = Effects()
         self.helen.stop(self.world.now, step)
         self.finish(step)
         self.world.run(0.1)
         self.crash()
 
-    def do(self, act: Callable[[Now, Step], Any]) -> None:
+    def do(self, act: Callable[[Now, Effects], Any]) -> None:
         if self.asleep:
             self.world.after(0.1, lambda: self.do(act))
             return
-        step = Step()
+        step = Effects()
         act(self.world.now, step)
         self.finish(step)
 
@@ -222,12 +222,12 @@ class Node:
         self.askers[name] = answer
         self.turn("network", name, [b"request", service.encode(), b"30", body])
 
-    def finish(self, step: Step) -> None:
+    def finish(self, step: Effects) -> None:
         """The end of a turn, as the runner makes it."""
         now = self.world.now
         self.helen.settle(now, step)
         row = self.journal.enter(step.events, now)
-        questions = [ask for ask in step.asks if isinstance(ask, Question)]
+        questions = [ask for ask in step.asks if isinstance(ask, StoreQuery)]
         writes = [*step.writes, *([] if row is None else [row])]
         if writes or step.promises or questions:
             boot = self.boot
@@ -235,9 +235,9 @@ class Node:
             self.world.after(self.commit_seconds, lambda: self._commit(boot))
         self._deliver(step.sends)
         for ask in step.asks:
-            if isinstance(ask, Forward):
+            if isinstance(ask, ForwardRequest):
                 self.world.forward(self, ask)
-            elif isinstance(ask, Submit):
+            elif isinstance(ask, SubmitNotification):
                 self._submit(ask)
         for peer in step.closes:
             agent = self.lines.pop(peer.routing_id, None)
@@ -246,7 +246,7 @@ class Node:
                 self.world.on_wire((name, "down"), partial(agent.connection_lost, name))
         self._arm()
 
-    def _submit(self, ask: Submit) -> None:
+    def _submit(self, ask: SubmitNotification) -> None:
         known = list(self.world.tasks)
         self.world.tasks.setdefault(ask.options["key"], ask)
         boot = self.boot
@@ -373,15 +373,15 @@ class SimAgent:
         if connection == self.connection and not self.mute:
             self._step(lambda now, out: self.session.received(data, now, out))
 
-    def _step(self, act: Callable[[Now, AgentStep], Any]) -> None:
-        out = AgentStep()
+    def _step(self, act: Callable[[Now, AgentEffects], Any]) -> None:
+        out = AgentEffects()
         act(self.world.now, out)
         self._offer(out)
         self._do(out)
 
-    def _offer(self, out: AgentStep) -> None:
+    def _offer(self, out: AgentEffects) -> None:
         for news in out.news:
-            if isinstance(news, Accepted):
+            if isinstance(news, SessionAccepted):
                 self.offered.clear()
                 self.number += 1
                 about = {"state": "ok", "labels": self.labels, "checks": [], "spool": f"s-{self.name}"}
@@ -398,7 +398,7 @@ class SimAgent:
                     aged = {**body, "age": self.world.mono - ended}
                     self.session.offer(check, msgspec.json.encode(aged), number, self.world.now, out)
 
-    def _do(self, out: AgentStep) -> None:
+    def _do(self, out: AgentEffects) -> None:
         if out.close:
             connection, node = self.connection, self.node
             self.connection = None

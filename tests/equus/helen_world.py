@@ -13,9 +13,9 @@ import msgspec
 
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.agent_connection import ORDERLY
-from scale0.monitoring.helen.core.evaluation import Watch
+from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.helen import Helen
 from scale0.monitoring.helen.core.state import HelenSettings
 from scale0.monitoring.protocol.encoder import encode
@@ -46,11 +46,11 @@ class PlainWatch:
     def configured(self) -> bool:
         return self.configured_at_all
 
-    def configure(self, part: Any, now: Now, step: Step) -> None:
+    def configure(self, part: Any, now: Now, step: Effects) -> None:
         self.parts.append(part)
         self.configured_at_all = True
 
-    def take(self, agent: str, labels: dict[str, str], answered: Any, now: Now, step: Step) -> None:
+    def take(self, agent: str, labels: dict[str, str], answered: Any, now: Now, step: Effects) -> None:
         if answered.check == self.fails_at:
             raise RuntimeError("planted")
         self.taken.append((agent, answered))
@@ -59,16 +59,16 @@ class PlainWatch:
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
         return msgspec.json.encode({"version": 1, "checks": self.plans.get(labels.get("role", ""), [])})
 
-    def answer(self, ask: object, value: object, now: Now, step: Step) -> None:
+    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None:
         self.answers.append((ask, value))
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         pass
 
     def deadline(self) -> float | None:
         return None
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         pass
 
     alive_checks = ()
@@ -76,13 +76,13 @@ class PlainWatch:
     def selects(self, agent: str, labels: dict[str, str], check: str) -> None:
         return None
 
-    def hand_over(self, agent: str, now: Now, step: Step) -> None:
+    def hand_over(self, agent: str, now: Now, step: Effects) -> None:
         return None
 
-    def take_over(self, agent: str, labels: dict[str, str], unpacked: Any, now: Now, step: Step) -> None:
+    def take_over(self, agent: str, labels: dict[str, str], unpacked: Any, now: Now, step: Effects) -> None:
         pass
 
-    def find_incidents(self, query: Any, tell: Any, step: Step) -> None:
+    def find_incidents(self, query: Any, tell: Any, step: Effects) -> None:
         tell(self.incidents(query), None, step)
 
     def checks(self, query: Any, now: Now) -> Any:
@@ -91,7 +91,7 @@ class PlainWatch:
     def incidents(self, query: Any) -> Any:
         return {"items": [], "next": None, "query": query}
 
-    def forget(self, agent: str, now: Now, step: Step) -> None:
+    def forget(self, agent: str, now: Now, step: Effects) -> None:
         self.forgotten.append(agent)
 
 
@@ -102,7 +102,7 @@ class HelenWorld:
         self,
         agents: Sequence[AgentRow] = (),
         spools: Sequence[SpoolRow] = (),
-        watch: Watch | None = None,
+        watch: Evaluation | None = None,
         **settings: Any,
     ) -> None:
         self.watch = PlainWatch()
@@ -126,7 +126,7 @@ class HelenWorld:
         self._store.commit([PutAgent(row.identity, row.body) for row in agents])
         self._store.commit([PutSpool(row.agent, row.spool, row.seen, row.heard_us) for row in spools])
         self._connections = 0
-        step = Step()
+        step = Effects()
         self.helen.start(agents, spools, self.now, step)
         self.end(step)
 
@@ -179,15 +179,15 @@ class HelenWorld:
         return self._frames.pop(name, [])
 
     def turn(self, routing_id: bytes, frames: list[bytes], door: str = "agents") -> None:
-        step = Step()
+        step = Effects()
         try:
             self.helen.receive(door, routing_id, frames, self.now, step)
         finally:
             self.end(step)
 
-    def do(self, act: Callable[[Now, Step], Any]) -> Any:
+    def do(self, act: Callable[[Now, Effects], Any]) -> Any:
         """A turn of something else than a message."""
-        step = Step()
+        step = Effects()
         out = act(self.now, step)
         self.end(step)
         return out
@@ -209,7 +209,7 @@ class HelenWorld:
         self.wall += end - self.mono
         self.mono = end
 
-    def end(self, step: Step) -> None:
+    def end(self, step: Effects) -> None:
         """The end of a turn, as the runner makes it."""
         self.helen.settle(self.now, step)
         self.events += step.events

@@ -8,14 +8,14 @@ import pytest
 
 from scale0.kernel.clock import Now
 from scale0.monitoring.agent.core.effects import (
-    AgentStep,
+    AgentEffects,
     Delivered,
+    HelenLost,
     Logged,
-    Lost,
     Redirected,
-    Refused,
     ReloadNow,
     RunCheck,
+    SessionRefused,
     TakeSchedule,
     Undelivered,
 )
@@ -93,7 +93,7 @@ def test_a_handshake_that_never_ends_is_given_up():
     agent.passes(0.2)
     assert agent.closes == 1
     assert agent.session.state == DOWN
-    assert isinstance(agent.news[-1], Lost)
+    assert isinstance(agent.news[-1], HelenLost)
 
 
 def test_a_steady_connection_makes_the_next_backoff_short_again():
@@ -291,8 +291,8 @@ def test_what_comes_later_is_noted_and_ignored():
 def test_an_error_is_told_and_ends_the_connection():
     agent = story()
     news = agent.says(messages.Ping(1), messages.Error("you did wrong"), messages.Check("load", 1, b""))
-    assert news[0] == Refused("you did wrong")
-    assert isinstance(news[1], Lost)
+    assert news[0] == SessionRefused("you did wrong")
+    assert isinstance(news[1], HelenLost)
     assert len(news) == 2
     assert agent.closes == 1
     assert agent.session.state == DOWN
@@ -304,7 +304,7 @@ def test_an_error_is_told_and_ends_the_connection():
 def test_a_helen_that_is_not_understood_is_left(data):
     agent = story()
     news = agent.does("received", data)
-    assert isinstance(news[-1], Lost)
+    assert isinstance(news[-1], HelenLost)
     assert agent.closes == 1
 
 
@@ -403,7 +403,7 @@ def test_a_wall_clock_that_jumps_changes_nothing():
     agent = Story()
     agent.is_accepted(10)
     for wall in (0.0, 4e9, -1.0, WALL):
-        out = AgentStep()
+        out = AgentEffects()
         agent.session.tick(Now(agent.mono, wall), out)
         assert (out.close, out.sends, out.news) == (False, [], [])
 
@@ -487,7 +487,7 @@ def test_an_ack_for_what_was_never_sent_ends_the_connection():
     agent.does("offer", "load", b"{}", "a")
     news = agent.says(messages.Ack(2))
     assert news[0] == Undelivered(("a",))
-    assert isinstance(news[1], Lost)
+    assert isinstance(news[1], HelenLost)
     assert agent.closes == 1
 
 
@@ -574,7 +574,7 @@ def test_a_place_is_a_host_and_a_port(text, place):
 def test_a_redirect_to_no_place_is_a_failure():
     agent = story()
     news = agent.does("received", b"redirect nowhere\n")
-    assert isinstance(news[-1], Lost)
+    assert isinstance(news[-1], HelenLost)
     assert agent.closes == 1
     agent.connects()
     assert agent.opens[-1][1] == HERE

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.monitoring.agent.core.effects import Accepted, Delivered, Lost, Place, RunCheck, Undelivered
+from scale0.monitoring.agent.core.effects import Delivered, HelenLost, Place, RunCheck, SessionAccepted, Undelivered
 from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, GREETED, MAX_BACKOFF_SECONDS, OPENING, REPORT_WINDOW
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.messages import MAX_INT, Word
@@ -87,9 +87,9 @@ class Promises(Story):
             if isinstance(one, Delivered | Undelivered):
                 for token in one.tokens:
                     self.owed.remove(token)  # a KeyError: it was told twice, or never offered
-            elif isinstance(one, Lost):
+            elif isinstance(one, HelenLost):
                 assert self.mono <= one.retry_at <= self.mono + MAX_BACKOFF_SECONDS
-            elif isinstance(one, Accepted):
+            elif isinstance(one, SessionAccepted):
                 self.may_speak_2 = True
         unacked = len(self.owed)
         assert unacked == len(session._unacked) <= REPORT_WINDOW
@@ -205,5 +205,5 @@ def test_a_long_life_keeps_every_promise(seed):
         perform(agent, what, value)
         told.update(type(one).__name__ for one in agent.news[before:])
     ends_well(agent)
-    assert min(told[name] for name in ("Delivered", "Undelivered", "RunCheck", "Lost", "Accepted")) > 5
+    assert min(told[name] for name in ("Delivered", "Undelivered", "RunCheck", "HelenLost", "SessionAccepted")) > 5
     assert agent.answers > 5

@@ -10,11 +10,11 @@ import pytest
 
 from scale0.config import CheckDefinition, ClientConfig, Reaction, Silence
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.monitoring.helen.core.agent_connection import HelenLine
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.agent_connection import AgentConnection
 from scale0.monitoring.helen.core.agents import Agent
-from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
-from scale0.monitoring.helen.core.keepalive import GRACE_SECONDS, SETTLE_SECONDS, Alive
+from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
+from scale0.monitoring.helen.core.keepalive import GRACE_SECONDS, SETTLE_SECONDS, Keepalive
 from scale0.monitoring.helen.core.state import HelenSettings, HelenState
 from tests.equus.handover_world import TOKEN, World
 from tests.equus.helen_world import HelenWorld
@@ -136,7 +136,7 @@ def test_a_helen_who_slept_judges_nobody_by_it():
 
 
 def test_a_jump_of_the_wall_clock_is_taken_for_sleep():
-    world = HelenWorld(watch=Watch(WatchRows()))
+    world = HelenWorld(watch=Evaluation(StoredChecks()))
     part = msgspec.json.encode(PART)
     world.turn(b"", [b"config", part], door="network")
     connection = world.agent(version=1)
@@ -254,18 +254,18 @@ class Fleet:
     """So many agents, and no connections behind them."""
 
     def __init__(self, count: int, interval: float = 60.0) -> None:
-        self.state = HelenState(HelenSettings(identity="h1"), Watch(WatchRows()))
+        self.state = HelenState(HelenSettings(identity="h1"), Evaluation(StoredChecks()))
         self.now = Now(1_000.0, 1_900_000_000.0)
         self.agents = []
         for number in range(count):
             agent = self.state.agents.enter(f"agent-{number:05}")
             assert agent is not None
             self.agents.append(agent)
-            line = HelenLine(b"%d" % number, agent.identity, "a1", 0, "10.0.0.1:1", self.now)
+            line = AgentConnection(b"%d" % number, agent.identity, "a1", 0, "10.0.0.1:1", self.now)
             self.state.agents.connect(agent, line, 2, "0.1.0", self.now)
         alive = msgspec.structs.replace(ALIVE, interval=interval)
-        self.state.watch.configure(ClientConfig(checks=(alive,)), self.now, Step())
-        self.alive = Alive(self.state)
+        self.state.watch.configure(ClientConfig(checks=(alive,)), self.now, Effects())
+        self.alive = Keepalive(self.state)
         self.alive.start(self.now)
         self.turns: list[int] = []
 
@@ -280,7 +280,7 @@ class Fleet:
                 return looked
             mono = max(due, self.now.mono)
             self.now = Now(mono, self.now.wall + mono - self.now.mono)
-            step = Step()
+            step = Effects()
             self.alive.tick(self.now, step)
             found = [event.agent for event in step.events if event.kind == "check.answered"]
             for name in found:
@@ -308,7 +308,7 @@ def test_an_agent_costs_a_place_in_a_list():
     fleet = Fleet(10_000)
     tracemalloc.start()
     before = tracemalloc.take_snapshot()
-    fleet.alive.tick(fleet.now, Step())
+    fleet.alive.tick(fleet.now, Effects())
     after = tracemalloc.take_snapshot()
     tracemalloc.stop()
     grown = sum(
@@ -324,7 +324,7 @@ def test_agents_that_come_and_go_during_a_round_do_no_harm():
     fleet.run(20.0)
     for agent in fleet.agents[::2]:
         agent.line = None
-        fleet.state.agents.forget(agent, Step())
+        fleet.state.agents.forget(agent, Effects())
     fleet.state.agents.enter("new-1")
     looked = fleet.run(120.0)
     assert set(looked) <= {agent.identity for agent in fleet.agents[1::2]} | {

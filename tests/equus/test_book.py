@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from scale0.config import CheckDefinition, Downtime, Silence
 from scale0.config.value_types import is_range
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.checks.thresholds import Range
-from scale0.monitoring.helen.core.check_rules import Book
-from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, MAX_UNIT_CHARS, Finding, read_result
+from scale0.monitoring.helen.core.check_rules import CheckRules
+from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, MAX_UNIT_CHARS, CheckFinding, read_result
 
 
 def selected(given: dict[str, Any]) -> bool:
-    return bool(Book([CheckDefinition(name="c", **given)]).select("web-1", {"role": "web", "site": "b"}))
+    return bool(CheckRules([CheckDefinition(name="c", **given)]).select("web-1", {"role": "web", "site": "b"}))
 
 
 @pytest.mark.parametrize(
@@ -43,38 +43,43 @@ def test_an_agent_is_chosen_by_name_and_by_every_label(given, chosen):
 def test_a_schedule_holds_the_protocols_keys_and_depends_on_its_content_alone():
     disk = CheckDefinition(name="disk", check="disk_free", args={"path": "/"}, interval=30.0, timeout=5.0)
     load = CheckDefinition(name="load", agents=("db-*",))
-    book = Book([disk, load])
+    book = CheckRules([disk, load])
     body = book.schedule(book.select("web-1", {}))
     plan = json.loads(body)
     assert plan["checks"] == [
         {"name": "disk", "check": "disk_free", "args": {"path": "/"}, "interval": 30.0, "timeout": 5.0}
     ]
     assert 0 <= plan["version"] < 2**32
-    other = Book([disk, CheckDefinition(name="load", agents=("db-*",), interval=7.0)], silences=[Silence(name="s")])
+    other = CheckRules(
+        [disk, CheckDefinition(name="load", agents=("db-*",), interval=7.0)], silences=[Silence(name="s")]
+    )
     assert other.schedule(other.select("web-1", {})) == body
     assert other.schedule(other.select("db-1", {})) != book.schedule(book.select("db-1", {}))
 
 
 def test_agents_with_the_same_checks_share_one_selection():
-    book = Book([CheckDefinition(name="disk")])
+    book = CheckRules([CheckDefinition(name="disk")])
     assert book.select("a", {}) is book.select("b", {"x": "y"})
-    assert json.loads(Book().schedule({}))["checks"] == []
+    assert json.loads(CheckRules().schedule({}))["checks"] == []
 
 
-def judged(finding: Finding, **thresholds: Any) -> tuple[str, str, tuple[Metric, ...]]:
-    return Book([CheckDefinition(name="c", thresholds=thresholds)]).definitions["c"].judge(finding)
+def judged(finding: CheckFinding, **thresholds: Any) -> tuple[str, str, tuple[EventMetric, ...]]:
+    return CheckRules([CheckDefinition(name="c", thresholds=thresholds)]).definitions["c"].judge(finding)
 
 
 # Promise: CHECK-7
 def test_the_worst_of_the_agents_state_and_the_limits_counts():
-    used = Metric("used", 91.0, "%", None, None, 0.0, 100.0)
-    found = Finding("ok", "fine", (used, Metric("free", 3.0)))
+    used = EventMetric("used", 91.0, "%", None, None, 0.0, 100.0)
+    found = CheckFinding("ok", "fine", (used, EventMetric("free", 3.0)))
     state, message, metrics = judged(found, used={"warn": 80, "crit": "95"}, free={"crit": "1:"})
     assert (state, message) == ("warning", "fine; used = 91% is warning")
-    assert metrics == (Metric("used", 91.0, "%", 80.0, 95.0, 0.0, 100.0), Metric("free", 3.0, None, None, 1.0))
+    assert metrics == (
+        EventMetric("used", 91.0, "%", 80.0, 95.0, 0.0, 100.0),
+        EventMetric("free", 3.0, None, None, 1.0),
+    )
     assert judged(found, free={"crit": "10:"})[0] == "critical"
-    assert judged(Finding("critical", "bad", (used,)), used={"warn": 80})[:2] == ("critical", "bad")
-    assert judged(Finding("ok", "", (used,)), used={"crit": 80})[1] == "used = 91% is critical"
+    assert judged(CheckFinding("critical", "bad", (used,)), used={"warn": 80})[:2] == ("critical", "bad")
+    assert judged(CheckFinding("ok", "", (used,)), used={"crit": 80})[1] == "used = 91% is critical"
     assert judged(found) == ("ok", "fine", found.metrics)
     assert judged(found, other={"crit": 1}) == ("ok", "fine", found.metrics)
 
@@ -103,7 +108,7 @@ def test_the_usual_limits_are_taken(text):
 
 
 def test_the_next_boundary_is_the_next_begin_or_end():
-    book = Book(
+    book = CheckRules(
         downtimes=[Downtime(name="d", starts=10.0, ends=20.0)],
         silences=[Silence(name="s", ends=15.0), Silence(name="t")],
     )
@@ -111,7 +116,9 @@ def test_the_next_boundary_is_the_next_begin_or_end():
 
 
 def test_a_metric_that_comes_hundreds_of_times_makes_no_endless_message():
-    (definition,) = Book([CheckDefinition(name="c", thresholds={"used": {"crit": 1}})]).select("web-1", {}).values()
+    (definition,) = (
+        CheckRules([CheckDefinition(name="c", thresholds={"used": {"crit": 1}})]).select("web-1", {}).values()
+    )
     sent = {"state": "ok", "message": "m", "metrics": [{"name": "used", "value": 2, "unit": "u" * 2_000}] * 500}
     state, message, metrics = definition.judge(read_result(json.dumps(sent).encode()).finding)
     assert state == "critical"

@@ -18,7 +18,7 @@ from scale0.monitoring.protocol.parser import (
     INT,
     NO_BLOB,
     STRING,
-    Form,
+    CommandForm,
     Parser,
 )
 from tests.support.examples import examples
@@ -36,7 +36,7 @@ strings = texts("\n ", 1)
 bodies = st.one_of(st.binary(max_size=200), st.sampled_from([b"", b"\n", b"\r\n", b"\r", b"ping 1\n", b"x" * 5_000]))
 
 
-def written(form: Form) -> st.SearchStrategy[Any]:
+def written(form: CommandForm) -> st.SearchStrategy[Any]:
     parts = [ints if kind == INT else strings if kind == STRING else rests for kind in form.parameters]
     return st.builds(form.word, *parts, *([] if form.max_blob_bytes == NO_BLOB else [bodies]))
 
@@ -126,7 +126,7 @@ def test_only_bytes_are_a_blob():
 
 def test_a_strange_line_is_never_said():
     with pytest.raises(ValueError):
-        encode(messages.Strange("dance"))
+        encode(messages.UnknownMessage("dance"))
 
 
 @given(st.text(max_size=1_000))

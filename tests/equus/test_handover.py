@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Reaction
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.migrated_agents import KEPT_SECONDS, RETURN_SECONDS, Bundle, open_bundle
+from scale0.monitoring.helen.core.migrated_agents import KEPT_SECONDS, RETURN_SECONDS, AgentBundle, open_bundle
 from scale0.monitoring.helen.core.migration import HANDOVER_SECONDS
 from scale0.monitoring.helen.core.replicas import SILENT_AFTER
 from scale0.monitoring.protocol.messages import Accepted, Hello, Redirect, Report, Schedule
@@ -332,7 +332,7 @@ def test_a_bundle_that_makes_no_sense_counts_for_nothing(change: dict[str, Any])
         "watch": {"own": b"", "states": {}, "incidents": []},
         **change,
     }
-    bundle = msgspec.json.decode(msgspec.json.encode(plain), type=Bundle)
+    bundle = msgspec.json.decode(msgspec.json.encode(plain), type=AgentBundle)
     with pytest.raises(ValueError):
         open_bundle(bundle, "web-1")
 
@@ -420,7 +420,7 @@ def test_a_helen_who_stops_sends_her_agents_to_those_who_have_room():
     lines = [world.agent(f"web-{number}") for number in range(5)]
     old = world.agent("old", version=1)
     sibling_with_room(world, h2=1, h3=3)
-    step = Step()
+    step = Effects()
     world.helen.stop(world.now, step)
     world.end(step)
     heard = [world.hear(line) for line in lines]

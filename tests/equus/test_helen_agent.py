@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from scale0.kernel.clock import Now
-from scale0.monitoring.agent.core.effects import AgentStep, Delivered, RunCheck, TakeSchedule, Undelivered
+from scale0.monitoring.agent.core.effects import AgentEffects, Delivered, RunCheck, TakeSchedule, Undelivered
 from scale0.monitoring.agent.core.session import ACCEPTED, AgentSession
-from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from tests.equus.helen_world import HelenWorld
 from tests.support.examples import seeds
 
@@ -31,7 +31,7 @@ class Machine:
         self.news: list[Any] = []
         self.connection: bytes | None = None
         self.mono = 50.0
-        self.session.start(self.now, AgentStep())
+        self.session.start(self.now, AgentEffects())
 
     @property
     def now(self) -> Now:
@@ -40,11 +40,11 @@ class Machine:
     def pass_time(self, seconds: float) -> None:
         self.mono += seconds
         self.world.pass_time(seconds)
-        out = AgentStep()
+        out = AgentEffects()
         self.session.tick(self.now, out)
         self.do(out)
 
-    def do(self, out: AgentStep) -> None:
+    def do(self, out: AgentEffects) -> None:
         """What the session wants done, and what Helen says to it."""
         while True:
             self._hear(out)
@@ -53,7 +53,7 @@ class Machine:
                 self.connection = None
             if out.open is not None:
                 self.connection = self.world.connect("web-1")
-                out = AgentStep()
+                out = AgentEffects()
                 self.session.opened(self.now, out)
                 continue
             if self.connection is None:
@@ -67,13 +67,13 @@ class Machine:
             closed = self.connection in self.world.closed
             if not heard and not closed:
                 return
-            out = AgentStep()
+            out = AgentEffects()
             self.session.received(heard, self.now, out)
             if closed:
                 self.connection = None
                 self.session.lost("closed", self.now, out)
 
-    def _hear(self, out: AgentStep) -> None:
+    def _hear(self, out: AgentEffects) -> None:
         self.news += out.news
         for news in out.news:
             if isinstance(news, Delivered):
@@ -85,7 +85,7 @@ class Machine:
                 self.offered -= set(news.tokens)
 
     def send_some(self) -> None:
-        out = AgentStep()
+        out = AgentEffects()
         for n in list(self.spool):
             if n not in self.offered and self.session.room > 0:
                 self.offered.add(n)
@@ -98,7 +98,7 @@ class Machine:
         if self.connection is not None:
             self.world.gone(self.connection, b"reset")
             self.connection = None
-        out = AgentStep()
+        out = AgentEffects()
         self.session.lost("cut", self.now, out)
         self.do(out)
 
@@ -118,7 +118,7 @@ class Machine:
 
 def helen(before: HelenWorld | None = None) -> HelenWorld:
     agents, spools = ([], []) if before is None else (before.agent_rows(), before.spool_rows())
-    world = HelenWorld(agents, spools, Watch(WatchRows()))
+    world = HelenWorld(agents, spools, Evaluation(StoredChecks()))
     world.turn(b"n", [b"config", PART], door="network")
     return world
 
@@ -130,10 +130,10 @@ def test_an_agent_of_ours_is_accepted_scheduled_and_asked():
     schedules = [news for news in machine.news if isinstance(news, TakeSchedule)]
     assert [check["name"] for check in msgspec.json.decode(schedules[0].body)["checks"]] == ["load"]
     world.request("helen.check", {"agent": "web-1", "check": "uptime"})
-    machine.do(AgentStep())
+    machine.do(AgentEffects())
     run = machine.news[-1]
     assert isinstance(run, RunCheck)
-    out = AgentStep()
+    out = AgentEffects()
     machine.session.finished(run.ticket, b'{"state":"ok","message":"up"}', machine.now, out)
     machine.do(out)
     assert msgspec.json.decode(world.answers()[0][1])["message"] == "up"
@@ -172,7 +172,7 @@ def test_every_result_counts_once_whatever_is_cut_or_killed(seed: int):
                 machine.move(world)
             case 2 | 3 | 4:
                 world.commit()
-                machine.do(AgentStep())
+                machine.do(AgentEffects())
         machine.pass_time(chance.random() * 5)
     world.holds_commits = False
     world.commit()

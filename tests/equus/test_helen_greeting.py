@@ -8,7 +8,7 @@ import pytest
 from scale0.monitoring.helen.core.agents import TAKEOVER_SECONDS, TAKEOVERS, host_of, is_older
 from scale0.monitoring.helen.core.handshake import HELLO_SECONDS, MAX_CROWD, MAX_NEWCOMERS, MAX_STRANGERS
 from scale0.monitoring.helen.core.helen import MAX_GREETING_BYTES
-from scale0.monitoring.helen.core.pending_requests import Forward
+from scale0.monitoring.helen.core.pending_requests import ForwardRequest
 from scale0.monitoring.protocol.messages import Accepted, Error, Hello, Redirect, Reload, Schedule
 from tests.equus.helen_world import HelenWorld, report
 
@@ -102,7 +102,7 @@ def test_whoever_has_no_room_here_is_sent_to_the_helen_who_has_most():
     world = HelenWorld(max_agents=1)
     world.agent("a")
     world.do(lambda now, step: world.helen.learn_siblings(["helen-1", "helen-2", "helen-3", "not one"], now, step))
-    asks = [ask for ask in world.asks if isinstance(ask, Forward)]
+    asks = [ask for ask in world.asks if isinstance(ask, ForwardRequest)]
     assert [ask.service for ask in asks] == ["helen.helen-2.status", "helen.helen-3.status"]
     for ask, room in zip(asks, (5, 7), strict=True):
         said = {"advertise": f"10.9.9.{room}:4166", "agents": 3, "max_agents": 3 + room}

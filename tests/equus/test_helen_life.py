@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal, StoreError
 from scale0.monitoring.helen.core.agent_connection import SignCertificate
-from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from scale0.monitoring.helen.core.handshake import MAX_SIGNING, SIGN_SECONDS
 from scale0.monitoring.protocol.messages import Enrol, Enrolled, Error, Ping
 from scale0.storage.check_rows import AgentRow, IncidentRow, NoticeRow, SpoolRow
@@ -189,7 +189,7 @@ def test_old_spools_are_forgotten_in_passing():
 def test_a_settled_turn_says_nothing_twice():
     world = HelenWorld()
     world.say(world.agent(), report(1))
-    step = Step()
+    step = Effects()
     world.helen.settle(world.now, step)
     assert [step.writes, step.events, step.promises, step.sends] == [[], [], {}, {}]
 
@@ -202,8 +202,8 @@ def test_a_settled_turn_says_nothing_twice():
         (lambda: HelenWorld(agents=[AgentRow("web-1", b'{"moved":{"to":1}}')]), "agent web-1, who moved,"),
         (lambda: HelenWorld(spools=[SpoolRow("web-1", "s1", b"\xc1", 0)]), "spool s1 of agent web-1"),
         (lambda: HelenWorld(spools=[SpoolRow("web-1", "s1", b"\x92\x05\x01", 0)]), "spool s1 of agent web-1"),
-        (lambda: Watch(WatchRows(notices=(NoticeRow("n-1", b"\xc1"),))), "notice n-1"),
-        (lambda: Watch(WatchRows(incidents=(IncidentRow("i-1", "a", "c", 1, None, b"\xc1"),))), "incident i-1"),
+        (lambda: Evaluation(StoredChecks(notices=(NoticeRow("n-1", b"\xc1"),))), "notice n-1"),
+        (lambda: Evaluation(StoredChecks(incidents=(IncidentRow("i-1", "a", "c", 1, None, b"\xc1"),))), "incident i-1"),
     ],
 )
 def test_a_damaged_row_stops_the_start_and_says_which(rows: Callable[[], object], which: str):

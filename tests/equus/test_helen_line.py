@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.kernel.clock import Now
-from scale0.monitoring.helen.core.agent_connection import MAX_GIVEN_UP, HelenLine
-from scale0.monitoring.helen.core.pending_requests import Asked, Asker
+from scale0.monitoring.helen.core.agent_connection import MAX_GIVEN_UP, AgentConnection
+from scale0.monitoring.helen.core.pending_requests import PendingRequest, Requester
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import MAX_INT, Check, Data, Error, File, Hello, Pong, Result
 from tests.equus.helen_world import HelenWorld, report
@@ -103,7 +103,7 @@ def test_a_terminal_is_nobodys_yet():
 
 # Promise: AGENT-4
 def test_numbers_run_out_before_they_repeat():
-    line = HelenLine(b"c", "web-1", "", 0, "", Now(0.0, 0.0))
+    line = AgentConnection(b"c", "web-1", "", 0, "", Now(0.0, 0.0))
     line._next_id = MAX_INT
     assert line.issue() == MAX_INT
     assert line.issue() is None
@@ -122,8 +122,8 @@ def test_a_connection_whose_numbers_ran_out_must_come_again():
 
 # Promise: AGENT-4
 def test_a_result_is_taken_once():
-    line = HelenLine(b"c", "web-1", "", 0, "", Now(0.0, 0.0))
-    asked = Asked(Asker(b"r"), "load", "r", False)
+    line = AgentConnection(b"c", "web-1", "", 0, "", Now(0.0, 0.0))
+    asked = PendingRequest(Requester(b"r"), "load", "r", False)
     number = line.issue()
     assert number == 1
     line.expect(number, asked)

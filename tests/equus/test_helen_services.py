@@ -11,7 +11,7 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.monitoring.helen.core.agent_connection import MAX_ASKED, MAX_ASKED_BYTES
 from scale0.monitoring.helen.core.migration import WINDOW
-from scale0.monitoring.helen.core.pending_requests import MAX_OPEN, Forward
+from scale0.monitoring.helen.core.pending_requests import MAX_OPEN, ForwardRequest
 from scale0.monitoring.helen.core.services import service_names
 from scale0.monitoring.protocol.messages import Check, Error, Reload, Result
 from scale0.monitoring.protocol.results import AGENT_REPORT
@@ -179,8 +179,8 @@ def test_a_wrong_task_is_answered_so(method: bytes, params: bytes, code: bytes):
     assert world.answers(b"t")[0][:2] == [b"error", code]
 
 
-def forwards(world: HelenWorld) -> list[Forward]:
-    out = [ask for ask in world.asks if isinstance(ask, Forward) and not ask.service.endswith(".status")]
+def forwards(world: HelenWorld) -> list[ForwardRequest]:
+    out = [ask for ask in world.asks if isinstance(ask, ForwardRequest) and not ask.service.endswith(".status")]
     world.asks.clear()
     return out
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from scale0.monitoring.protocol.messages import Ack, Hello, Result
 from tests.equus.helen_world import HelenWorld, report
 
@@ -20,7 +20,7 @@ FULL = msgspec.json.encode({"state": "critical", "message": "full"})
 
 
 def configured() -> HelenWorld:
-    world = HelenWorld(watch=Watch(WatchRows()), token="secret")
+    world = HelenWorld(watch=Evaluation(StoredChecks()), token="secret")
     world.turn(b"n", [b"config", msgspec.json.encode(PART)], door="network")
     assert world.helen.config_error == ""
     return world

@@ -13,8 +13,8 @@ from scale0.monitoring.protocol.parser import (
     FORMS_TO_AGENT,
     FORMS_TO_HELEN,
     NO_BLOB,
-    Fault,
     Heard,
+    ParseFault,
     Parser,
 )
 from tests.support.examples import examples
@@ -53,11 +53,11 @@ TO_AGENT = {
     b"upgrade 1 2\n{}\n": messages.Upgrade(1, b"{}"),
     b"enrolled 3\nPEM\n": messages.Enrolled(b"PEM"),
     b"ping 1\n": messages.Ping(1),
-    b"dance with me\n": messages.Strange("dance with me"),
-    b"hello 2 1.0\n": messages.Strange("hello 2 1.0"),
-    b"\n": messages.Strange(""),
-    b"Reload\n": messages.Strange("Reload"),
-    b" reload\n": messages.Strange(" reload"),
+    b"dance with me\n": messages.UnknownMessage("dance with me"),
+    b"hello 2 1.0\n": messages.UnknownMessage("hello 2 1.0"),
+    b"\n": messages.UnknownMessage(""),
+    b"Reload\n": messages.UnknownMessage("Reload"),
+    b" reload\n": messages.UnknownMessage(" reload"),
 }
 
 BAD_NUMBERS = [
@@ -71,14 +71,14 @@ def faults(data: bytes, to_helen: bool = True) -> str:
     """The reason for which these bytes are refused; they give nothing else."""
     parser = Parser(to_helen)
     heard = parser.feed(data)
-    assert [type(one) for one in heard] == [Fault]
+    assert [type(one) for one in heard] == [ParseFault]
     assert parser.ended
     assert parser.held_bytes == 0
     return reason(heard[0])
 
 
 def reason(heard: Heard) -> str:
-    assert isinstance(heard, Fault)
+    assert isinstance(heard, ParseFault)
     assert heard.reason.isprintable()
     assert len(heard.reason) < 300
     return heard.reason
@@ -180,7 +180,7 @@ def test_invalid_utf8_is_refused(bad):
 
 def test_an_agent_goes_on_after_a_command_that_it_does_not_know():
     parser = Parser(to_helen=False)
-    assert parser.feed(b"sing 1 2\nreload\n") == [messages.Strange("sing 1 2"), messages.Reload()]
+    assert parser.feed(b"sing 1 2\nreload\n") == [messages.UnknownMessage("sing 1 2"), messages.Reload()]
 
 
 # Promise: AGENT-1
@@ -290,8 +290,8 @@ soup = st.lists(st.one_of(good, good, lines, st.binary(max_size=12), long_lines)
 def test_whatever_the_bytes_and_their_cuts_the_words_are_the_same(data, cuts, to_helen):
     whole = Parser(to_helen)
     at_once = whole.feed(data)
-    assert all(not isinstance(word, Fault) for word in at_once[:-1])
-    assert whole.ended == (bool(at_once) and isinstance(at_once[-1], Fault))
+    assert all(not isinstance(word, ParseFault) for word in at_once[:-1])
+    assert whole.ended == (bool(at_once) and isinstance(at_once[-1], ParseFault))
     parser = Parser(to_helen)
     in_parts: list[Heard] = []
     for piece in in_pieces(data, cuts):
@@ -318,7 +318,7 @@ def test_no_bytes_raise(pieces, to_helen):
     parser = Parser(to_helen)
     heard = [word for piece in pieces for word in parser.feed(piece)]
     for word in heard:
-        if isinstance(word, Fault):
+        if isinstance(word, ParseFault):
             reason(word)
     assert parser.held_bytes <= sum(map(len, pieces))
 

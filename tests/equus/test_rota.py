@@ -18,8 +18,8 @@ from scale0.monitoring.agent.core.check_schedule import (
     MAX_SCHEDULED,
     MIN_INTERVAL_SECONDS,
     ROUNDING,
-    Due,
-    Rota,
+    CheckSchedule,
+    DueCheck,
     place_of,
 )
 
@@ -39,7 +39,7 @@ class Day:
 
     def __init__(self, *checks: dict[str, Any], identity: str = "agent-1", mono: float = 1_000.0) -> None:
         self.mono = mono
-        self.rota = Rota(identity)
+        self.rota = CheckSchedule(identity)
         self.seconds = 0.1
         self._ends: list[tuple[float, str]] = []
         self.runs: list[tuple[float, str]] = []
@@ -86,18 +86,18 @@ def test_a_check_runs_once_per_interval_at_one_place():
 
 
 def test_what_is_due_says_all_that_is_needed_to_run_it():
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     rota.take(
         schedule(check("disk root", 5) | {"name": "disk-root", "check": "disk", "args": {"path": "/"}}), Now(0, 0)
     )
-    assert rota.checks == (Due("disk-root", "disk", b'{"path": "/"}', 5.0, 10.0),)
+    assert rota.checks == (DueCheck("disk-root", "disk", b'{"path": "/"}', 5.0, 10.0),)
     assert rota.due(Now(5, 0)) == list(rota.checks)
 
 
 def test_a_check_without_the_name_of_what_runs_is_called_as_it_is_reported():
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     assert rota.take(b'{"checks": [{"name": "load", "interval": 60}]}', Now(0, 0)) == []
-    assert rota.checks == (Due("load", "load", b"{}", 60.0, 10.0),)
+    assert rota.checks == (DueCheck("load", "load", b"{}", 60.0, 10.0),)
 
 
 # Promise: AGENT-10
@@ -192,7 +192,7 @@ def test_a_check_that_still_runs_is_skipped_and_counted():
 
 
 def test_a_check_that_runs_is_not_started_again_by_a_new_schedule():
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     rota.take(schedule(check("a", 5)), Now(0, 0))
     assert len(rota.due(Now(5, 0))) == 1
     rota.take(schedule(), Now(5, 0))
@@ -252,7 +252,7 @@ def test_a_schedule_that_is_not_understood_changes_nothing(body):
     ],
 )
 def test_a_bad_check_is_left_out_and_the_others_run(bad):
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     faults = rota.take(schedule(check("good"), bad, check("fine")), Now(0, 0))
     assert len(faults) == 1
     assert "check 2" in faults[0]
@@ -261,27 +261,27 @@ def test_a_bad_check_is_left_out_and_the_others_run(bad):
 
 @pytest.mark.parametrize("text", [b'{"x": "\xff"}', b'"\xff"'])
 def test_args_that_are_no_text_are_left_out(text):
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     body = b'{"checks": [{"name": "a", "interval": 60, "args": %b}, {"name": "b", "interval": 60}]}' % text
     assert len(rota.take(body, Now(0, 0))) == 1
     assert [one.name for one in rota.checks] == ["b"]
 
 
 def test_a_name_that_is_there_twice_counts_once():
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     assert "twice" in rota.take(schedule(check("a", 5), check("a", 7)), Now(0, 0))[0]
     assert [one.interval for one in rota.checks] == [5.0]
 
 
 def test_a_schedule_has_a_limit():
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     faults = rota.take(schedule(*(check(f"c{number}") for number in range(MAX_SCHEDULED + 2))), Now(0, 0))
     assert len(rota.checks) == MAX_SCHEDULED
     assert faults == [f"2 checks over {MAX_SCHEDULED} are left out"]
 
 
 def test_the_same_schedule_again_says_the_same_and_changes_nothing():
-    rota = Rota("a")
+    rota = CheckSchedule("a")
     body = schedule(check("a", 3_600), check(""))
     faults = rota.take(body, Now(0, 0))
     deadline = rota.deadline()

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.deduplication import (
     FORGET_SECONDS,
     MAX_FOREIGN_BYTES,
     MAX_RANGES,
     MAX_SPOOLS,
-    Seen,
+    SeenReports,
     Spools,
     is_spool,
 )
@@ -24,15 +24,15 @@ from scale0.storage.check_rows import DropSpool, PutSpool, SpoolRow
 NOW = Now(1_000.0, 1_900_000_000.0)
 
 
-def has(seen: Seen, number: int) -> bool:
+def has(seen: SeenReports, number: int) -> bool:
     """Without changing it."""
-    return not Seen.decode(seen.encode()).add(number)
+    return not SeenReports.decode(seen.encode()).add(number)
 
 
 # Promise: AGENT-6
 @given(st.lists(st.integers(1, 60), max_size=200))
 def test_a_number_is_fresh_exactly_once(numbers: list[int]):
-    seen, model = Seen(), set()
+    seen, model = SeenReports(), set()
     for number in numbers:
         assert seen.add(number) == (number not in model)
         model.add(number)
@@ -41,29 +41,29 @@ def test_a_number_is_fresh_exactly_once(numbers: list[int]):
 
 @given(st.lists(st.integers(1, 2**63 - 1), max_size=40))
 def test_what_was_stored_is_read_back(numbers: list[int]):
-    seen = Seen()
+    seen = SeenReports()
     for number in numbers:
         seen.add(number)
-    again = Seen.decode(seen.encode())
+    again = SeenReports.decode(seen.encode())
     assert all(has(again, number) for number in numbers)
     assert again.encode() == seen.encode()
 
 
 @given(st.lists(st.integers(1, 60), max_size=60), st.lists(st.integers(1, 60), max_size=60))
 def test_what_two_helens_saw_is_seen(ours: list[int], theirs: list[int]):
-    one, other = Seen(), Seen()
+    one, other = SeenReports(), SeenReports()
     for number in ours:
         one.add(number)
     for number in theirs:
         other.add(number)
     assert one.merge(other) == bool(set(theirs) - set(ours))
     assert {number for number in range(62) if has(one, number)} == {*ours, *theirs}
-    assert Seen.decode(one.encode()).encode() == one.encode()
+    assert SeenReports.decode(one.encode()).encode() == one.encode()
     assert not one.merge(other)
 
 
 def test_many_ranges_of_two_helens_are_bounded():
-    one, other = Seen(), Seen()
+    one, other = SeenReports(), SeenReports()
     for number in range(MAX_RANGES):
         one.add(4 * number + 1)
         other.add(4 * number + 3)
@@ -79,21 +79,21 @@ def test_spools_go_whole_and_are_forgotten_where_they_were():
     here.add("web-2", "s1", 1, NOW)
     handed = here.hand_over("web-1", NOW)
     there.add("web-1", "s1", 3, NOW)
-    there.take_over("web-1", [(name, Seen.decode(seen), heard) for name, seen, heard in handed], NOW)
+    there.take_over("web-1", [(name, SeenReports.decode(seen), heard) for name, seen, heard in handed], NOW)
     assert [there.add("web-1", "s1", number, NOW) for number in range(1, 6)] == [False, False, False, True, False]
     assert here.add("web-1", "s1", 1, NOW)
     assert not here.add("web-2", "s1", 1, NOW)
 
 
 def test_numbers_in_order_stay_one_small_range():
-    seen = Seen()
+    seen = SeenReports()
     for number in range(1, 100_000):
         assert seen.add(number)
     assert len(seen.encode()) < 10
 
 
 def test_numbers_in_any_order_become_one_range():
-    seen, numbers = Seen(), list(range(1, MAX_RANGES))
+    seen, numbers = SeenReports(), list(range(1, MAX_RANGES))
     random.Random(4).shuffle(numbers)
     for number in numbers:
         assert seen.add(number)
@@ -101,26 +101,26 @@ def test_numbers_in_any_order_become_one_range():
 
 
 def test_beyond_the_limit_the_oldest_gap_counts_as_seen():
-    seen = Seen()
+    seen = SeenReports()
     for number in range(0, 2 * MAX_RANGES, 2):
         seen.add(number + 1)
     assert not has(seen, 2)
     seen.add(10_000)
     assert has(seen, 2)
     assert not has(seen, 4)
-    assert len(Seen.decode(seen.encode()).encode()) < 5 * 2 * MAX_RANGES
+    assert len(SeenReports.decode(seen.encode()).encode()) < 5 * 2 * MAX_RANGES
 
 
 @pytest.mark.parametrize("ends", [[1], [3, 1], [1, 3, 2, 5], [1, 3, 3, 4]])
 def test_damaged_ranges_are_our_own_fault(ends: list[int]):
-    seen = Seen()
+    seen = SeenReports()
     seen._ends = ends
     with pytest.raises(ValueError):
-        Seen.decode(seen.encode())
+        SeenReports.decode(seen.encode())
 
 
 def settle(spools: Spools, now: Now = NOW) -> list[object]:
-    step = Step()
+    step = Effects()
     spools.settle(now, step)
     return step.writes
 

@@ -8,7 +8,7 @@ from hypothesis import given as given_by
 from hypothesis import strategies as st
 
 from scale0.config import CheckDefinition, Downtime, Flapping, Silence
-from scale0.monitoring.helen.core.check_rules import Book
+from scale0.monitoring.helen.core.check_rules import CheckRules
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.suppression import causes, covered
 
@@ -24,7 +24,7 @@ def found(
     wall: float = 15.0,
     **rest: Any,
 ) -> tuple[str, ...]:
-    book = Book([given], **rest)
+    book = CheckRules([given], **rest)
     known = others or {}
     return causes(book, "web-1", {"site": "a"}, book.definitions[given.name], state, lambda *key: known.get(key), wall)
 
@@ -79,7 +79,7 @@ def test_flapping_suppresses_if_it_was_asked_for():
 def test_a_downtime_covers_an_agent_or_single_checks_of_it():
     whole = Downtime(name="whole", starts=0.0, ends=9.0)
     some = Downtime(name="some", starts=0.0, ends=9.0, checks=("d*",))
-    book = Book(downtimes=[whole, some, Downtime(name="later", starts=5.0, ends=9.0)])
+    book = CheckRules(downtimes=[whole, some, Downtime(name="later", starts=5.0, ends=9.0)])
     assert covered(book, "web-1", {}, ["disk", "dns", "load"], 1.0) == {
         ("whole", ""): whole,
         ("some", "disk"): some,
@@ -98,7 +98,7 @@ def test_what_is_at_work_is_known_at_any_time_whichever_way_the_clock_goes(spans
         for number, (starts, length) in enumerate(spans)
     ]
     silences = [Silence(name=f"s{number}", ends=float(end)) for number, end in enumerate(ends)]
-    book = Book((), (), downtimes, silences)
+    book = CheckRules((), (), downtimes, silences)
     for wall in walls:
         found = book.at_work(wall)
         assert [one for one, _ in found.downtimes] == [one for one in downtimes if one.starts <= wall < one.ends]
@@ -107,6 +107,6 @@ def test_what_is_at_work_is_known_at_any_time_whichever_way_the_clock_goes(spans
 
 def test_what_is_long_over_costs_nothing():
     downtimes = [Downtime(name=f"d{number}", starts=1.0, ends=2.0 + number) for number in range(100)]
-    book = Book((), (), downtimes)
+    book = CheckRules((), (), downtimes)
     assert book.at_work(1_000.0).downtimes == ()
     assert book.at_work(2_000.0) is book.at_work(1_000_000.0)

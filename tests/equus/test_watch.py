@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Flapping
-from scale0.history.events.columns import Metric
-from scale0.kernel.effects import Step
+from scale0.history.events.columns import EventMetric
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal, StoreError
 from scale0.kernel.limits import Limits
 from scale0.monitoring.helen.core.check_rules import MATCHES
-from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from scale0.monitoring.helen.core.incidents import RECENT, SWEEP_LIMIT
 from scale0.monitoring.helen.core.reevaluation import SLICE
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS
@@ -36,7 +36,7 @@ def changes(world: World) -> list[tuple[Any, ...]]:
 
 def test_a_result_is_recorded_with_what_the_pipeline_needs():
     world = World(checks=(DISK,))
-    world.result("ok", age=3.0, metrics=(Metric("used", 5.0, "%"),))
+    world.result("ok", age=3.0, metrics=(EventMetric("used", 5.0, "%"),))
     (event,) = world.kinds("check.answered")
     assert (event["identity"], event["service"], event["ref"], event["state"]) == ("web-1", "disk", "s:1", "ok")
     assert (event["at"], event["time"]) == ((START - 3.0) * 1e6, START * 1e6)
@@ -124,7 +124,7 @@ def test_times_that_cannot_be_are_not_recorded(seconds):
 def test_thresholds_of_the_definition_count_in_the_event_and_in_the_state():
     limits = {"used": {"crit": 90}}
     world = World(checks=(msgspec.structs.replace(DISK, thresholds=limits, max_attempts=1),))
-    world.result("ok", metrics=(Metric("used", 95.0),))
+    world.result("ok", metrics=(EventMetric("used", 95.0),))
     (event,) = world.kinds("check.answered")
     assert (event["state"], event["metrics"][0]["crit"]) == ("critical", 90.0)
     assert world.check()["state"] == "critical"
@@ -133,13 +133,13 @@ def test_thresholds_of_the_definition_count_in_the_event_and_in_the_state():
 # Promise: CHECK-10
 def test_rows_are_written_once_in_a_turn():
     world = World(checks=(DISK,))
-    step = Step()
+    step = Effects()
     for state in ("ok", "critical", "critical", "critical"):
         world.take(step, state)
     world.watch.settle(step)
     written = [(one.agent, one.check) for one in step.writes if isinstance(one, PutCheckState)]
     assert written == [("web-1", "disk"), ("web-1", "")]
-    again = Step()
+    again = Effects()
     world.watch.settle(again)
     assert again.writes == []
 
@@ -207,7 +207,7 @@ def test_an_agent_that_is_forgotten_leaves_nothing():
     world = World(checks=(DISK,), downtimes=(Downtime(name="d", starts=START - 9, ends=START + 99),))
     for _ in range(2):
         world.result("critical")
-    step = Step()
+    step = Effects()
     world.watch.forget("web-1", world.now, step)
     world.watch.forget("web-2", world.now, step)
     world.finish(step)
@@ -302,7 +302,7 @@ def all_incidents(world: World, **query: Any) -> list[str]:
     found: list[str] = []
     while True:
         page: dict[str, Any] = {}
-        step = Step()
+        step = Effects()
         world.watch.find_incidents(query, lambda found, now, out, page=page: page.update(found), step)  # type: ignore[misc]
         world.finish(step)
         found += [item["id"] for item in page["items"]]
@@ -358,7 +358,7 @@ def test_a_query_that_is_wrong_is_refused(query):
 
 def test_a_damaged_row_stops_the_start_and_says_which():
     with pytest.raises(StoreError, match="web-1/disk"):
-        Watch(WatchRows((CheckStateRow("web-1", "disk", b"\xff"),)))
+        Evaluation(StoredChecks((CheckStateRow("web-1", "disk", b"\xff"),)))
 
 
 # Promise: CHECK-8, CHECK-10
@@ -397,7 +397,7 @@ def test_where_there_are_thousands_of_definitions_fewer_agents_are_looked_at_in_
     many = tuple(CheckDefinition(name=f"c{number}", agents=("nobody",)) for number in range(1_000))
     for number in range(200):
         world.result("ok", agent=f"web-{number}")
-    step = Step()
+    step = Effects()
     world.watch.configure(ClientConfig(checks=many), world.now, step)
     assert world.watch.slice == MATCHES // 1_000
     world.watch.tick(world.now, step)

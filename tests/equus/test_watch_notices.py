@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from scale0.config import CheckDefinition, Downtime, Flapping, Reaction, Silence
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.monitoring.helen.core.monitored_agent import BOOK_ROW
-from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS, MAX_NOTICES, MAX_SUBMITS, Notice, Outbox
+from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS, MAX_NOTICES, MAX_SUBMITS, Notification, Outbox
 from scale0.storage.check_rows import PutCheckState, PutNotice, ReadNotices
 from tests.equus.watch_world import START, World
 
@@ -70,10 +70,10 @@ def test_a_handler_hears_only_its_states_and_no_recovery_of_what_it_never_heard(
 # Promise: CHECK-12
 def test_nothing_is_submitted_before_it_is_stored():
     world = World(checks=(DISK,), handlers=(PAGER,))
-    step = Step()
+    step = Effects()
     world.take(step, "critical")
     world.watch.settle(step)
-    assert [type(ask) for ask in step.asks] == [Question]
+    assert [type(ask) for ask in step.asks] == [StoreQuery]
     assert any(isinstance(write, PutNotice) for write in step.writes)
     world.finish(step)
     assert world.told() == [("pager", "critical")]
@@ -222,15 +222,15 @@ def test_given_params_are_a_tasks_params_and_checking_again_may_be_off():
 # Promise: CHECK-15
 def test_a_crash_between_the_task_and_its_recheck_loses_neither():
     world = World(checks=(CheckDefinition(name="disk", max_attempts=1, handlers=("heal",)),), handlers=(HEAL,))
-    step = Step()
+    step = Effects()
     world.take(step, "critical")
     world.watch.settle(step)
     world.store.commit(step.writes)
-    later = Step()
+    later = Effects()
     step.asks[0].then((), world.now, later)
     (submit,) = later.asks
     world.tasks.append(submit)
-    last = Step()
+    last = Effects()
     world.watch.answer(submit, "t-0", world.now, last)
     world.watch.settle(last)
     world.store.commit(last.writes)
@@ -281,13 +281,13 @@ def test_a_handler_that_is_gone_takes_its_notices_with_it():
     assert world.store.read(ReadNotices("", 9)) == ()
 
 
-def notice(number: int) -> Notice:
-    return Notice(id=f"n-{number}", handler="pager", agent="a", check="c", state="critical", made=START)
+def notice(number: int) -> Notification:
+    return Notification(id=f"n-{number}", handler="pager", agent="a", check="c", state="critical", made=START)
 
 
 # Promise: CHECK-13
 def test_the_outbox_is_bounded_and_so_is_what_it_asks_at_once():
-    outbox, world, step = Outbox(()), World(), Step()
+    outbox, world, step = Outbox(()), World(), Effects()
     outbox.configure({"pager": Reaction(name="pager", type="webhook", url="http://h/", limit=10**9)})
     for number in range(MAX_NOTICES + 5):
         outbox.put(notice(number), world.now, step)
@@ -296,11 +296,11 @@ def test_the_outbox_is_bounded_and_so_is_what_it_asks_at_once():
     assert outbox.dropped == 5
     outbox.settle(step)
     (question,) = step.asks
-    later = Step()
+    later = Effects()
     question.then((), world.now, later)
     assert len(later.asks) == MAX_SUBMITS
     done: list[Any] = list(later.asks)
-    out = Step()
+    out = Effects()
     for ask in done:
         ask.then("t-1", world.now, out)
     assert len(outbox) == MAX_NOTICES - MAX_SUBMITS

@@ -9,14 +9,14 @@ import json
 from typing import Any
 
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Reaction, Silence
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.history.events.journal import Journal, read
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.evaluation import Answered, Watch, WatchRows
-from scale0.monitoring.helen.core.notifications import Submit
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.helen.core.evaluation import Evaluation, IncomingResult, StoredChecks
+from scale0.monitoring.helen.core.notifications import SubmitNotification
+from scale0.monitoring.protocol.results import CheckFinding
 from scale0.storage.check_rows import ReadCheckStates, ReadIncidents, ReadNotices
 from scale0.storage.memory.store import MemoryStore
 
@@ -35,11 +35,11 @@ class World:
         self.wall = START
         self.labels: dict[str, dict[str, str]] = {}
         self.events: list[dict[str, Any]] = []
-        self.submits: list[Submit] = []
-        self.tasks: list[Submit] = []
+        self.submits: list[SubmitNotification] = []
+        self.tasks: list[SubmitNotification] = []
         """What the queue took."""
         self.queue_is_up = True
-        self.watch = Watch(WatchRows())
+        self.watch = Evaluation(StoredChecks())
         if config:
             self.configure(**config)
 
@@ -56,35 +56,35 @@ class World:
     ) -> None:
         """A turn in which the configuration comes."""
         part = ClientConfig(checks=checks, handlers=handlers, downtimes=downtimes, silences=silences)
-        step = Step()
+        step = Effects()
         self.watch.configure(part, self.now, step)
         self.finish(step)
 
     def result(self, state: str, agent: str = "web-1", check: str = "disk", **more: Any) -> None:
         """A turn with one result."""
-        step = Step()
+        step = Effects()
         self.take(step, state, agent, check, **more)
         self.finish(step)
 
     def take(
         self,
-        step: Step,
+        step: Effects,
         state: str,
         agent: str = "web-1",
         check: str = "disk",
         age: float = 0.0,
         message: str = "m",
-        metrics: tuple[Metric, ...] = (),
+        metrics: tuple[EventMetric, ...] = (),
         scheduled: bool = True,
         seconds: float | None = 0.5,
     ) -> None:
         """A result in a turn that goes on."""
         labels = self.labels.setdefault(agent, {})
-        finding = Finding(state, message, metrics, None, seconds)  # type: ignore[arg-type]
-        answered = Answered(check, finding, "s:1", self.wall - age, scheduled)
+        finding = CheckFinding(state, message, metrics, None, seconds)  # type: ignore[arg-type]
+        answered = IncomingResult(check, finding, "s:1", self.wall - age, scheduled)
         self.watch.take(agent, labels, answered, self.now, step)
 
-    def finish(self, step: Step) -> None:
+    def finish(self, step: Effects) -> None:
         """The end of a turn as the runner does it: tick if it is time, settle, commit, and what was asked for."""
         due = self.watch.deadline()
         if due is not None and due <= self.mono:
@@ -94,17 +94,17 @@ class World:
         if row is not None:
             self.events += read(row.body)
         self.store.commit([*step.writes, *([] if row is None else [row])])
-        later = Step()
+        later = Effects()
         for ask in step.asks:
             self._answer(ask, later)
         if step.asks:
             self.finish(later)
 
-    def _answer(self, ask: Any, step: Step) -> None:
-        if isinstance(ask, Question):
+    def _answer(self, ask: Any, step: Effects) -> None:
+        if isinstance(ask, StoreQuery):
             ask.then(self.store.read(ask.ask), self.now, step)
             return
-        assert isinstance(ask, Submit)
+        assert isinstance(ask, SubmitNotification)
         self.submits.append(ask)
         if not self.queue_is_up:
             self.watch.answer(ask, Refusal(503, "not now"), self.now, step)
@@ -125,7 +125,7 @@ class World:
             when = ends if due is None else min(ends, max(self.mono, due))
             self.wall += when - self.mono
             self.mono = when
-            self.finish(Step())
+            self.finish(Effects())
             due = self.watch.deadline()
             if when >= ends and (due is None or due > ends):
                 return
@@ -142,8 +142,8 @@ class World:
                 break
         incidents: Any = self.store.read(ReadIncidents(False, None, "", 1_000))
         notices: Any = self.store.read(ReadNotices("", 1_000))
-        self.watch = Watch(WatchRows(tuple(states), tuple(incidents), tuple(notices)))
-        self.finish(Step())
+        self.watch = Evaluation(StoredChecks(tuple(states), tuple(incidents), tuple(notices)))
+        self.finish(Effects())
 
     def kinds(self, *kinds: str) -> list[dict[str, Any]]:
         """The recorded events of these kinds, `data` read."""

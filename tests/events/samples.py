@@ -29,7 +29,7 @@ from scale0.history.events.clients import (
     ClientReplaced,
     ClientSeen,
 )
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.history.events.requests import RequestFailed, RequestSummed
 from scale0.history.events.sources import (
     BrokerClockSuspect,
@@ -152,7 +152,7 @@ SAMPLES: Final[list[tuple[Event, dict[str, object]]]] = [
             97.5,
             "warning",
             0.25,
-            (Metric("used", 91.5, "%", 90.0),),
+            (EventMetric("used", 91.5, "%", 90.0),),
             "full",
             True,
             60.0,

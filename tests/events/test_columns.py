@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from scale0.history.events.columns import COLUMN_NAMES, COLUMNS, METRIC_FIELDS, SCHEMA_VERSION, Metric, Row, clip_int
+from scale0.history.events.columns import (
+    COLUMN_NAMES,
+    COLUMNS,
+    METRIC_FIELDS,
+    SCHEMA_VERSION,
+    EventMetric,
+    EventRow,
+    clip_int,
+)
 
 PROMISED = [
     ("source", "string"),
@@ -39,12 +47,14 @@ def test_every_column_says_what_it_means():
 
 
 def test_an_event_fills_every_column_but_those_of_the_journal():
-    own = {field.name for field in msgspec.structs.fields(Row)}
+    own = {field.name for field in msgspec.structs.fields(EventRow)}
     assert own == set(COLUMN_NAMES) - {"source", "boot", "seq", "time"}
 
 
 def test_a_metric_has_the_promised_fields():
-    assert tuple(field.name for field in msgspec.structs.fields(Metric)) == tuple(name for name, _ in METRIC_FIELDS)
+    assert tuple(field.name for field in msgspec.structs.fields(EventMetric)) == tuple(
+        name for name, _ in METRIC_FIELDS
+    )
 
 
 def test_a_number_beyond_32_bits_becomes_the_largest_that_fits():

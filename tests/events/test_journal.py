@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.history.events.clients import ClientLost, ClientRefused, ClientSeen
-from scale0.history.events.columns import Metric, Row
+from scale0.history.events.columns import EventMetric, EventRow
 from scale0.history.events.journal import STEP_TOLERANCE_US, Journal, read
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
@@ -22,9 +22,9 @@ class Planted(msgspec.Struct, frozen=True):
     """An event that says whatever a test wants."""
 
     kind: ClassVar[str] = "test.planted"
-    said: Row
+    said: EventRow
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         return self.said
 
 
@@ -93,7 +93,9 @@ def test_what_an_event_says_comes_back_as_it_was(identity, data):
 
 
 def test_metrics_come_back_by_name():
-    said = Row(kind="test.planted", metrics=[Metric("load", 0.5, warn=2.0), Metric("n", 1, "s", 1, 2, 0, 9)])
+    said = EventRow(
+        kind="test.planted", metrics=[EventMetric("load", 0.5, warn=2.0), EventMetric("n", 1, "s", 1, 2, 0, 9)]
+    )
     (row,) = rows([journal().enter([Planted(said)], Now(0.0, 1.0))])
     first = {"name": "load", "value": 0.5, "unit": None, "warn": 2.0, "crit": None, "min": None, "max": None}
     assert row["metrics"] == [
@@ -156,16 +158,16 @@ def test_a_new_boot_says_that_the_clock_went_back_and_starts_from_the_clock():
 @pytest.mark.parametrize(
     "said",
     [
-        Row(kind="test.planted", identity="\ud800"),
-        Row(kind="test.planted", data={"x": object()}),
-        Row(kind="test.planted", data={"x": "\ud800"}),
-        Row(kind="test.planted", code=2**31),
-        Row(kind="test.planted", attempt=-(2**31) - 1),
-        Row(kind="test.planted", seconds=float("nan")),
-        Row(kind="test.planted", at=float("inf")),
-        Row(kind="test.planted", bytes=2**63),
-        Row(kind="test.planted", bytes=-1),
-        Row(kind="test.planted", metrics=[Metric("load", float("nan"))]),
+        EventRow(kind="test.planted", identity="\ud800"),
+        EventRow(kind="test.planted", data={"x": object()}),
+        EventRow(kind="test.planted", data={"x": "\ud800"}),
+        EventRow(kind="test.planted", code=2**31),
+        EventRow(kind="test.planted", attempt=-(2**31) - 1),
+        EventRow(kind="test.planted", seconds=float("nan")),
+        EventRow(kind="test.planted", at=float("inf")),
+        EventRow(kind="test.planted", bytes=2**63),
+        EventRow(kind="test.planted", bytes=-1),
+        EventRow(kind="test.planted", metrics=[EventMetric("load", float("nan"))]),
     ],
     ids=[
         "surrogate",

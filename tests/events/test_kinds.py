@@ -14,7 +14,7 @@ from scale0.history.events.journal import Journal, read
 from scale0.history.events.kinds import KINDS, NOUNS, by_kind
 from scale0.history.events.requests import RequestFailed, RequestSummed
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from tests.events.samples import SAMPLES
 
 PROMISED = {
@@ -74,7 +74,7 @@ def test_every_kind_comes_back_from_the_journal_in_its_columns(event, filled):
 
 
 def test_every_event_can_be_recorded_in_a_step():
-    step = Step()
+    step = Effects()
     for event, _ in SAMPLES:
         step.record(event)
     assert [event.kind for event in step.events] == [event.kind for event, _ in SAMPLES]

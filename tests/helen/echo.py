@@ -24,10 +24,10 @@ from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.monitoring.helen.edge.process import sweep_often
 from scale0.monitoring.helen.edge.tls import server_context
-from scale0.monitoring.helen.edge.tls_server import TlsDoor
+from scale0.monitoring.helen.edge.tls_server import TlsServer
 from scale0.storage.memory.store import MemoryStore
 from tests.helen.certificates import Certificates
 from tests.support.waiting import PATIENCE_SECONDS
@@ -55,7 +55,7 @@ class Echo:
         self.lost: list[Any] = []
         self.heard = 0
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
         match frames:
             case [b"opened", *who]:
                 self.peers[routing_id] = Peer(routing_id)
@@ -69,7 +69,7 @@ class Echo:
             case _:
                 raise AssertionError(frames)
 
-    def hear(self, peer: Peer, data: bytes, step: Step) -> None:
+    def hear(self, peer: Peer, data: bytes, step: Effects) -> None:
         if data.startswith(b"bye"):
             step.send(peer, [b"error that will do\n"])
             step.close(peer)
@@ -83,27 +83,27 @@ class Echo:
         else:
             step.send(peer, [data])
 
-    def tick(self, now: Now, step: Step) -> None: ...
+    def tick(self, now: Now, step: Effects) -> None: ...
 
     def deadline(self) -> float | None:
         return None
 
-    def answer(self, ask: object, value: object, now: Now, step: Step) -> None: ...
+    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None: ...
 
-    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Step) -> None:
+    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Effects) -> None:
         self.lost.append(connection)
 
-    def overflow(self, connection: Any, now: Now, step: Step) -> None: ...
+    def overflow(self, connection: Any, now: Now, step: Effects) -> None: ...
 
-    def settle(self, now: Now, step: Step) -> None: ...
+    def settle(self, now: Now, step: Effects) -> None: ...
 
-    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None: ...
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Effects) -> None: ...
 
 
 class EchoDoor:
     """The door, and how to come to it."""
 
-    def __init__(self, certificates: Certificates, machine: Echo, door: TlsDoor) -> None:
+    def __init__(self, certificates: Certificates, machine: Echo, door: TlsServer) -> None:
         self.certificates = certificates
         self.machine = machine
         self.door = door
@@ -154,7 +154,7 @@ def echo_door(folder: Path, max_connections: int = 10_000) -> Iterator[EchoDoor]
     """A door that serves, until the end of the block."""
     certificates = Certificates(folder)
     machine = Echo()
-    door = TlsDoor(server_context(*certificates.helen, certificates.ca), "127.0.0.1", 0, max_connections)
+    door = TlsServer(server_context(*certificates.helen, certificates.ca), "127.0.0.1", 0, max_connections)
     up = threading.Event()
     stop: list[Callable[[], object]] = []
     faults: list[BaseException] = []
@@ -172,12 +172,12 @@ def echo_door(folder: Path, max_connections: int = 10_000) -> Iterator[EchoDoor]
             raise AssertionError(ask)
 
         runner = Runner(machine, [door], [], commits, journal, read_now, answer, 1 << 24)
-        runner.start(Step(), read_now())
+        runner.start(Effects(), read_now())
         sweeping = loop.create_task(sweep_often(door))
         up.set()
         await ended.wait()
         sweeping.cancel()
-        runner.stop(Step(), read_now())
+        runner.stop(Effects(), read_now())
         await commits.flush()
         commits.close()
 

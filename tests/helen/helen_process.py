@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scale0.monitoring.pki.authority import Authority, create_authority
+from scale0.monitoring.pki.authority import CertificateAuthority, create_authority
 from scale0.monitoring.pki.certificates import key_pem, new_key, request_pem
 from tests.support.broker_process import READY_SECONDS, STOP_SECONDS, BrokerProcess
 from tests.support.ports import free_port
@@ -178,7 +178,7 @@ class HelenProcess:
         paths = self.files / f"{name}.pem", self.files / f"{name}-key.pem"
         token = self.authority.make_token(time.time(), 10, name).text()
         body = json.dumps({"token": token, "csr": request_pem(key, name)}).encode()
-        chain = Authority(self.files).enrol(body, None, time.time())
+        chain = CertificateAuthority(self.files).enrol(body, None, time.time())
         assert isinstance(chain, bytes), chain
         paths[0].write_bytes(chain)
         paths[1].write_text(key_pem(key))

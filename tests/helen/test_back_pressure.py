@@ -17,7 +17,7 @@ from scale0.kernel.edge import runner as runners
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.edge.process import watch_disk
 from scale0.storage.memory.store import MemoryStore
 from tests.helen.echo import Echo
@@ -56,7 +56,7 @@ class Teller(Echo):
         super().__init__()
         self.told = 0
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
         self.told += 1
         step.record(AgentRefused(identity="a", reason="x" * EVENT_BYTES))
 
@@ -106,12 +106,12 @@ async def begin(store: SlowStore) -> tuple[Teller, Runner, Commits]:
     commits = Commits(store, asyncio.get_running_loop(), lambda error: None)
     door: Any = EndlessDoor()
     runner = Runner(machine, [door], [], commits, Journal("h", 1, 1, 0), read_now, nobody, 1 << 24)
-    runner.start(Step(), read_now())
+    runner.start(Effects(), read_now())
     return machine, runner, commits
 
 
 async def end(runner: Runner, commits: Commits) -> None:
-    runner.stop(Step(), read_now())
+    runner.stop(Effects(), read_now())
     await commits.flush()
     commits.close()
     os.close(runner._doors["agents"].descriptor)

@@ -15,7 +15,7 @@ import pytest
 from scale0.monitoring.helen.edge import tls_server as rules
 from scale0.monitoring.helen.edge.listener import PAUSE_SECONDS
 from scale0.monitoring.helen.edge.tls import server_context
-from scale0.monitoring.helen.edge.tls_server import TlsDoor
+from scale0.monitoring.helen.edge.tls_server import TlsServer
 from tests.helen.certificates import Certificates
 from tests.support.waiting import until
 
@@ -30,7 +30,7 @@ class Bench:
         self.now = 100.0
         self.stack = stack
         context = server_context(*self.certificates.helen, self.certificates.ca)
-        self.door = TlsDoor(context, "127.0.0.1", 0, 10_000, lambda: self.now)
+        self.door = TlsServer(context, "127.0.0.1", 0, 10_000, lambda: self.now)
         stack.callback(self.door.close)
         self.heard: list[list[bytes]] = []
 

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from scale0.config import ClientConfig, HelenConfig, MailServer, NoticeCommand, Reaction
-from scale0.monitoring.helen.edge.notifier import Notifier, NotTold, subject_of
+from scale0.monitoring.helen.edge.notifier import NotificationFailed, Notifier, subject_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -92,7 +92,7 @@ def test_webhook_gets_the_notice_as_json(hook: Callable[..., Reaction]) -> None:
 
 @pytest.mark.parametrize(("path", "words"), [("/no", "500"), ("/elsewhere", "302")])
 def test_webhook_that_does_not_say_yes_is_tried_again(hook: Callable[..., Reaction], path: str, words: str) -> None:
-    with pytest.raises(NotTold, match=words) as told:
+    with pytest.raises(NotificationFailed, match=words) as told:
         tell(hook(path, headers={"X-Key": "secret"}))
     assert told.value.again
     assert "secret" not in str(told.value)
@@ -102,7 +102,7 @@ def test_webhook_that_does_not_say_yes_is_tried_again(hook: Callable[..., Reacti
 # Promise: CHECK-14
 def test_webhook_that_drips_is_cut_at_its_timeout(hook: Callable[..., Reaction]) -> None:
     began = time.monotonic()
-    with pytest.raises(NotTold, match="longer than"):
+    with pytest.raises(NotificationFailed, match="longer than"):
         tell(hook("/slow", timeout=0.3))
     assert time.monotonic() - began < 3.0
 
@@ -110,7 +110,7 @@ def test_webhook_that_drips_is_cut_at_its_timeout(hook: Callable[..., Reaction])
 def test_webhook_that_nobody_serves_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(NotTold, match=f"^http://127.0.0.1:{port}: .*refused"):
+    with pytest.raises(NotificationFailed, match=f"^http://127.0.0.1:{port}: .*refused"):
         tell(Reaction(name="hook", type="webhook", url=f"http://127.0.0.1:{port}/secret"))
 
 
@@ -130,15 +130,15 @@ def test_command_gets_the_notice_on_its_standard_input(tmp_path: Path) -> None:
 
 # Promise: CHECK-14
 def test_command_that_helen_does_not_know_is_not_run() -> None:
-    with pytest.raises(NotTold, match="no command page"):
+    with pytest.raises(NotificationFailed, match="no command page"):
         tell(COMMAND)
 
 
 def test_command_that_fails_says_why() -> None:
-    with pytest.raises(NotTold, match="ended with 3: no bell") as told:
+    with pytest.raises(NotificationFailed, match="ended with 3: no bell") as told:
         tell(COMMAND, **page(sys.executable, "-c", "import sys; sys.stderr.write('no bell' * 9_999); sys.exit(3)"))
     assert len(str(told.value)) < 1_000
-    with pytest.raises(NotTold, match="No such file"):
+    with pytest.raises(NotificationFailed, match="No such file"):
         tell(COMMAND, **page("/nonexistent/bell"))
 
 
@@ -153,7 +153,7 @@ def test_nothing_that_a_command_started_outlasts_it(tmp_path: Path, waits: bool)
     handler = Reaction(name="run", type="command", command="page", timeout=1.5 if waits else 30.0)
     began = time.monotonic()
     if waits:
-        with pytest.raises(NotTold, match="longer than"):
+        with pytest.raises(NotificationFailed, match="longer than"):
             tell(handler, **page(sys.executable, "-c", parent + "time.sleep(60)"))
     else:
         tell(handler, **page(sys.executable, "-c", parent))
@@ -206,12 +206,12 @@ def test_mail_is_a_letter_that_says_what_is_wrong() -> None:
 
 def test_mail_needs_a_server_that_speaks() -> None:
     handler = Reaction(name="mail", type="email", to=("one@example.org",), timeout=0.5)
-    with pytest.raises(NotTold, match="names no smtp server"):
+    with pytest.raises(NotificationFailed, match="names no smtp server"):
         tell(handler)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         smtp = MailServer(host="127.0.0.1", port=silent.getsockname()[1], tls="off")
         began = time.monotonic()
-        with pytest.raises(NotTold, match=r"longer than|timed out"):
+        with pytest.raises(NotificationFailed, match=r"longer than|timed out"):
             tell(handler, smtp=smtp)
         assert time.monotonic() - began < 5.0
 
@@ -227,7 +227,7 @@ def test_subject_is_one_line_whatever_an_agent_said() -> None:
 @pytest.mark.parametrize("params", [b"", b"[]", b"{}", b"[" * 100_000, b'{"handler": 1, "notice": {}}', b"\xff"])
 def test_params_that_are_none_are_never_tried_again(params: bytes) -> None:
     notifier = Notifier(HelenConfig(identity="h", certificate="c", private_key="k", client_ca="a"))
-    with pytest.raises(NotTold) as told:
+    with pytest.raises(NotificationFailed) as told:
         asyncio.run(notifier.perform(params))
     assert not told.value.again
     notifier.close()

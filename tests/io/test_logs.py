@@ -59,7 +59,11 @@ def logged(form: Any, do: Any, who: str = "east-1", stream: io.StringIO | None =
         do(logging.getLogger("scale0.test"))
     finally:
         root.handlers[:] = [
-            *(one for one in others if not isinstance(one.formatter, log_setup.TextForm | log_setup.JsonForm)),
+            *(
+                one
+                for one in others
+                if not isinstance(one.formatter, log_setup.TextLogFormatter | log_setup.JsonLogFormatter)
+            ),
             *mine,
         ]
     return target.getvalue()
@@ -251,7 +255,7 @@ def test_a_handlers_process_logs_as_its_worker_does_and_others_are_left_alone(mo
     monkeypatch.setenv(log_setup.WHO_VARIABLE, "backend-1")
     log_setup.log_as_told()
     formatter = logging.getLogger().handlers[-1].formatter
-    assert isinstance(formatter, log_setup.TextForm)
+    assert isinstance(formatter, log_setup.TextLogFormatter)
     assert formatter.who == "backend-1"
 
 

@@ -16,7 +16,7 @@ from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import TURN_SECONDS, Runner
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.kernel.machine import Sent
 from scale0.storage.memory.store import MemoryStore
 
@@ -72,19 +72,19 @@ class Slow:
     def now(self) -> Now:
         return Now(self.time, 1e9 + self.time)
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
         word = frames[0].decode()
         self.heard.append(word)
         self.time += EACH_SECONDS
         self.then.get(word, lambda: None)()
 
-    def tick(self, now: Now, step: Step) -> None: ...
+    def tick(self, now: Now, step: Effects) -> None: ...
     def deadline(self) -> float | None: ...
-    def answer(self, ask: object, value: object, now: Now, step: Step) -> None: ...
-    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Step) -> None: ...
-    def overflow(self, connection: Any, now: Now, step: Step) -> None: ...
-    def settle(self, now: Now, step: Step) -> None: ...
-    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None: ...
+    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None: ...
+    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Effects) -> None: ...
+    def overflow(self, connection: Any, now: Now, step: Effects) -> None: ...
+    def settle(self, now: Now, step: Effects) -> None: ...
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Effects) -> None: ...
 
 
 async def answers(_: object) -> None:
@@ -103,10 +103,10 @@ def take_turns(
         runner = Runner(
             machine, doors, [], commits, Journal("b", 1, 1, 0), machine.now, answers, max_client_bytes=1_000
         )
-        runner.start(Step(), machine.now())
+        runner.start(Effects(), machine.now())
         async with asyncio.timeout(20):
             await done.wait()
-        runner.stop(Step(), machine.now())
+        runner.stop(Effects(), machine.now())
 
     try:
         with asyncio.Runner(loop_factory=loop) as runs:

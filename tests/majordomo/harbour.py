@@ -13,7 +13,7 @@ from typing import Any
 from scale0.broker.core.broker import Broker
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.storage.interface import Store
 from scale0.storage.memory.store import MemoryStore
 from tests.majordomo.town import C02, CLIENT_FINAL_02, CLIENT_REQUEST_02, EMPTY, FINAL_02, READY, REQUEST, W02, Town
@@ -40,7 +40,7 @@ class Harbour(Town):
         self.broker: Broker = compose_broker(
             BrokerConfig(**self._config), Endpoints(), opened, opened.boots, random.Random(opened.boots), None
         )
-        step = Step()
+        step = Effects()
         start_broker(self.broker, opened, self.now, step)
         self._take(step)
 
@@ -51,7 +51,7 @@ class Harbour(Town):
         self.cut = False
         self.opens(self.store.crash())
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Effects) -> None:
         """The rest of a turn, and the turns in which the store answers."""
         due = self.broker.deadline()
         if due is not None and due <= self.mono:
@@ -66,9 +66,9 @@ class Harbour(Town):
             for peer, messages in said:
                 assert peer.door in SOCKETS
                 self._mail.setdefault(peer.routing_id.decode(), []).extend(peer.pack(messages))
-            step = Step()
+            step = Effects()
             for ask in asks:
-                assert isinstance(ask, Question)
+                assert isinstance(ask, StoreQuery)
                 self.broker.answer(ask, self.store.read(ask.ask), self.now, step)
             self.broker.settle(self.now, step)
 

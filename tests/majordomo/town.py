@@ -16,8 +16,8 @@ from scale0.broker.core.members import Member
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.storage.interface import Opened
+from scale0.kernel.effects import Effects
+from scale0.storage.interface import OpenedStore
 from scale0.transport.core.sockets import DISABLED
 
 C01, C02, W01, W02 = b"MDPC01", b"MDPC02", b"MDPW01", b"MDPW02"
@@ -29,7 +29,7 @@ REPLY_01, HEARTBEAT_01, DISCONNECT_01 = b"\x03", b"\x04", b"\x05"
 PARTIAL_02, FINAL_02, HEARTBEAT_02, DISCONNECT_02 = b"\x03", b"\x04", b"\x05", b"\x06"
 CLIENT_REQUEST_02, CLIENT_PARTIAL_02, CLIENT_FINAL_02 = b"\x01", b"\x02", b"\x03"
 
-BEFORE = Opened(settings={}, document=None, tokens=(), next_seq=1, last_time_us=0, last_boot_us=0, boots=1)
+BEFORE = OpenedStore(settings={}, document=None, tokens=(), next_seq=1, last_time_us=0, last_boot_us=0, boots=1)
 
 
 class Town:
@@ -41,7 +41,7 @@ class Town:
         self.mono = 1_000.0
         self.events: list[Any] = []
         self._mail: dict[str, list[list[bytes]]] = {}
-        step = Step()
+        step = Effects()
         start_broker(self.broker, BEFORE, self.now, step)
         self._take(step)
 
@@ -51,13 +51,13 @@ class Town:
 
     def says(self, who: str, *frames: bytes, door: str | None = None) -> None:
         """One message; names that start with `w` come to the backend door, others to the frontend."""
-        step = Step()
+        step = Effects()
         self.broker.receive(door or door_of(who), who.encode(), list(frames), self.now, step)
         self._take(step)
 
     def together(self, who: str, *messages: list[bytes]) -> None:
         """Several messages in one turn."""
-        step = Step()
+        step = Effects()
         for frames in messages:
             self.broker.receive(door_of(who), who.encode(), frames, self.now, step)
         self._take(step)
@@ -71,20 +71,20 @@ class Town:
         end = self.mono + seconds
         while (due := self.broker.deadline()) is not None and due <= end:
             self.mono = max(self.mono, due)
-            step = Step()
+            step = Effects()
             self.broker.tick(self.now, step)
             self._take(step)
         self.mono = end
 
     def gone(self, who: str, *messages: Any) -> None:
         """The socket says that somebody's connection is gone, and what could not be sent."""
-        step = Step()
+        step = Effects()
         self.broker.undelivered(self.connection(who), messages, self.now, step)
         self._take(step)
 
     def disables(self) -> None:
         """What management's `disable` does to those who are there."""
-        step = Step()
+        step = Effects()
         for member in list(self.broker.members.by_name.values()):
             self.broker.members.leave(member, self.now, step)
         self.broker.state.state = DISABLED
@@ -116,7 +116,7 @@ class Town:
         self.scale0(who, "READY", {"services": services, "config_version": version})
         assert [frames[1] for frames in self.hears(who)] == [b"READYOK"]
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Effects) -> None:
         self.events += step.events
         for peer, messages in [*step.sends.items(), *step.promises.items()]:
             self._mail.setdefault(peer.routing_id.decode(), []).extend(peer.pack(messages))

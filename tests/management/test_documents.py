@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scale0.broker.main.http_settings import Settings
+from scale0.broker.main.http_settings import HttpSettings
 from scale0.http.app import create_core, table
-from scale0.http.network import Network
+from scale0.http.network import BrokerClient
 from tests.docs import pages
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
@@ -27,5 +27,5 @@ def told() -> set[tuple[str, str, str | None]]:
 
 # Promise: HTTP-8
 def test_the_page_names_every_route_with_its_role():
-    app = create_core(Settings(), Network("tcp://127.0.0.1:1"))
+    app = create_core(HttpSettings(), BrokerClient("tcp://127.0.0.1:1"))
     assert told() == {(one.method, one.path, one.role) for one in table(app)}

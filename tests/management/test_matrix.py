@@ -10,9 +10,9 @@ from litestar import get
 from litestar.exceptions import ImproperlyConfiguredException
 
 from scale0.broker.admin.access import RANKS
-from scale0.broker.main.http_settings import Settings
+from scale0.broker.main.http_settings import HttpSettings
 from scale0.http.app import Route, create_core, table
-from scale0.http.network import Network
+from scale0.http.network import BrokerClient
 from scale0.http.routes import ROUTES
 from tests.management.site import ROLES, Site
 
@@ -28,8 +28,8 @@ SAFE_VALUES = {
 """For parameters in paths: whoever is let in changes nothing that other tests see."""
 
 
-def routes(settings: Settings | None = None) -> list[Route]:
-    app = create_core(settings or Settings(), Network("tcp://127.0.0.1:1"))
+def routes(settings: HttpSettings | None = None) -> list[Route]:
+    app = create_core(settings or HttpSettings(), BrokerClient("tcp://127.0.0.1:1"))
     return sorted(table(app), key=lambda one: (one.path, one.method))
 
 
@@ -79,7 +79,7 @@ def test_a_route_without_a_role_does_not_start():
 
     for handler in (forgotten, mistyped):
         with pytest.raises((LookupError, ImproperlyConfiguredException)):
-            create_core(Settings(), Network("tcp://127.0.0.1:1"), (*ROUTES, [handler]))
+            create_core(HttpSettings(), BrokerClient("tcp://127.0.0.1:1"), (*ROUTES, [handler]))
 
 
 # Promise: HTTP-1

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from scale0.history.events.histogram import bucket_of
-from scale0.http.cache import MAX_SNAPSHOTS, Snapshots
-from scale0.http.problem import Problem
+from scale0.http.cache import MAX_SNAPSHOTS, ResponseCache
+from scale0.http.problem import ApiProblem
 from scale0.http.request_context import matching, paged
-from scale0.http.ring_buffers import MAX_SERVICES, NO_RATES, RATE_SAMPLES, RING_SAMPLES, Rings
+from scale0.http.ring_buffers import MAX_SERVICES, NO_RATES, RATE_SAMPLES, RING_SAMPLES, RingBuffers
 
 Row = dict[str, Any]
 
@@ -40,7 +40,7 @@ def offer(service: str, **more: Any) -> Row:
 
 # Promise: HTTP-10
 def test_a_rate_is_a_difference_and_the_first_look_has_none():
-    rings = Rings()
+    rings = RingBuffers()
     assert rings.rates("s") == NO_RATES
     rings.add(100.0, 0.0, status(1_000), [rate("s", 1_000)], [])
     assert rings.rates("s") == NO_RATES
@@ -55,7 +55,7 @@ def test_a_rate_is_a_difference_and_the_first_look_has_none():
 
 # Promise: HTTP-10
 def test_a_counter_that_went_back_began_again():
-    rings = Rings()
+    rings = RingBuffers()
     rings.add(0.0, 0.0, status(500), [rate("s", 500)], [])
     rings.add(1.0, 1.0, status(3), [rate("s", 3)], [])
     assert rings.series("s")["answered"] == [None, 3.0]
@@ -64,7 +64,7 @@ def test_a_counter_that_went_back_began_again():
 
 # Promise: HTTP-10
 def test_a_second_in_which_nobody_looked_is_a_gap():
-    rings = Rings()
+    rings = RingBuffers()
     rings.add(0.0, 0.0, status(), [], [offer("s", busy=1)])
     rings.gap(1.0)
     rings.add(3.0, 3.0, status(30), [rate("s", 30)], [offer("s", busy=2)])
@@ -74,7 +74,7 @@ def test_a_second_in_which_nobody_looked_is_a_gap():
 
 # Promise: HTTP-10
 def test_rings_are_bounded_in_time_and_in_services():
-    rings = Rings()
+    rings = RingBuffers()
     many = [offer(f"s{number}") for number in range(MAX_SERVICES + 10)]
     rings.add(0.0, 0.0, status(), [], many)
     assert len(rings) == MAX_SERVICES
@@ -90,7 +90,7 @@ def test_rings_are_bounded_in_time_and_in_services():
 # Promise: HTTP-6
 def test_a_shared_answer_is_asked_for_once_and_grows_old():
     async def story() -> None:
-        shared = Snapshots()
+        shared = ResponseCache()
         calls = []
 
         async def make() -> int:
@@ -111,11 +111,11 @@ def test_a_shared_answer_is_asked_for_once_and_grows_old():
 # Promise: HTTP-6
 def test_a_refusal_is_its_own_askers_and_a_failure_is_not_kept():
     async def story() -> None:
-        shared = Snapshots()
+        shared = ResponseCache()
 
         async def refused() -> int:
             await asyncio.sleep(0)
-            raise Problem(401, "no")
+            raise ApiProblem(401, "no")
 
         async def good() -> int:
             return 7
@@ -123,14 +123,14 @@ def test_a_refusal_is_its_own_askers_and_a_failure_is_not_kept():
         first = asyncio.ensure_future(shared.get("k", 60, refused))
         await asyncio.sleep(0)
         assert await shared.get("k", 60, good) == 7
-        with pytest.raises(Problem):
+        with pytest.raises(ApiProblem):
             await first
         assert await shared.get("k", 60, refused) == 7
 
         async def failing() -> int:
-            raise Problem(503, "away")
+            raise ApiProblem(503, "away")
 
-        with pytest.raises(Problem):
+        with pytest.raises(ApiProblem):
             await shared.get("x", 60, failing)
         assert await shared.get("x", 60, good) == 7
 
@@ -140,7 +140,7 @@ def test_a_refusal_is_its_own_askers_and_a_failure_is_not_kept():
 # Promise: HTTP-6
 def test_shared_answers_are_bounded():
     async def story() -> None:
-        shared = Snapshots()
+        shared = ResponseCache()
 
         async def make() -> int:
             return 1

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 import scale0
-from scale0.http.auth.login_limits import ADDRESS_BURST, ADDRESS_SECONDS, NAME_BURST, Attempts
-from scale0.http.auth.token_buckets import MAX_KEYS, Buckets
-from scale0.http.problem import Problem
+from scale0.http.auth.login_limits import ADDRESS_BURST, ADDRESS_SECONDS, NAME_BURST, LoginLimits
+from scale0.http.auth.token_buckets import MAX_KEYS, TokenBuckets
+from scale0.http.problem import ApiProblem
 from tests.client.net import working
 from tests.management.site import API, PASSWORD, Site, served
 from tests.support.waiting import until
@@ -92,14 +92,14 @@ def test_the_right_password_does_not_count(broker, tmp_path):
 
 # Promise: HTTP-4
 def test_tries_are_counted_by_address_and_by_name():
-    attempts = Attempts()
+    attempts = LoginLimits()
     for _ in range(ADDRESS_BURST):
         attempts.begin("10.0.0.1", "ada", 0.0)
-    with pytest.raises(Problem, match="too many"):
+    with pytest.raises(ApiProblem, match="too many"):
         attempts.begin("10.0.0.1", "vera", 0.0)
     attempts.begin("10.0.0.2", "vera", 0.0)
     assert ADDRESS_BURST == NAME_BURST
-    with pytest.raises(Problem) as told:
+    with pytest.raises(ApiProblem) as told:
         attempts.begin("10.0.0.2", "ada", 0.0)
     assert told.value.status == 429
     assert told.value.retry_after is not None
@@ -108,7 +108,7 @@ def test_tries_are_counted_by_address_and_by_name():
 
 # Promise: HTTP-4
 def test_buckets_are_bounded_and_fill_again():
-    buckets = Buckets(2, 10.0)
+    buckets = TokenBuckets(2, 10.0)
     for _ in range(2):
         buckets.take("a", 0.0)
     assert buckets.wait("a", 0.0) == 10.0

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scale0.history.segments.filters import Choice
-from scale0.history.segments.writer import Writer
-from scale0.http.events.stream import Feed
-from scale0.http.events.subscriber import Listener, Told
+from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.writer import SegmentWriter
+from scale0.http.events.stream import EventStream
+from scale0.http.events.subscriber import StreamItem, StreamSubscriber
 from tests.segments.folders import Folder
 from tests.support.waiting import PATIENCE_SECONDS
 
-ALL = Choice()
+ALL = EventFilter()
 
 
 def folder_at(path: Path, source: str = "east-1") -> Folder:
@@ -26,16 +26,16 @@ def folder_at(path: Path, source: str = "east-1") -> Folder:
 
 def export(folder: Folder, trim: bool = True, events: int = 40) -> None:
     """As the writer of segments does."""
-    writer = Writer(folder.settings(events=events), wall=lambda: folder.wall)
+    writer = SegmentWriter(folder.settings(events=events), wall=lambda: folder.wall)
     for done in writer.export(everything=True):
         if trim:
             folder.store.trim_journal(done.last_seq)
     writer.close()
 
 
-async def taken(listener: Listener, count: int) -> list[Told]:
+async def taken(listener: StreamSubscriber, count: int) -> list[StreamItem]:
     """So many items, as they come."""
-    found: list[Told] = []
+    found: list[StreamItem] = []
     until = time.monotonic() + PATIENCE_SECONDS
     while len(found) < count and not listener.is_over:
         assert time.monotonic() < until, f"{len(found)} of {count} came"
@@ -43,9 +43,9 @@ async def taken(listener: Listener, count: int) -> list[Told]:
     return found
 
 
-async def rest_of(feed: Feed, listener: Listener, folders: list[Folder]) -> list[Told]:
+async def rest_of(feed: EventStream, listener: StreamSubscriber, folders: list[Folder]) -> list[StreamItem]:
     """Everything up to the newest event of all folders."""
-    found: list[Told] = []
+    found: list[StreamItem] = []
     until = time.monotonic() + PATIENCE_SECONDS
     while any(listener.ahead.get(one.source, 0) < one.last_seq for one in folders) or not listener.is_live:
         assert time.monotonic() < until, listener.id
@@ -53,7 +53,7 @@ async def rest_of(feed: Feed, listener: Listener, folders: list[Folder]) -> list
     return found + await listener.take(0.0)
 
 
-def seqs(told: list[Told], source: str | None = None) -> list[int]:
+def seqs(told: list[StreamItem], source: str | None = None) -> list[int]:
     """The numbers of the events."""
     found: list[dict[str, Any]] = [json.loads(one.data) for one in told if one.sort == "event"]
     return [event["seq"] for event in found if source is None or event["source"] == source]

@@ -13,9 +13,9 @@ import pytest
 from scale0.history.events.journal import Journal
 from scale0.history.events.tasks import TaskSubmitted
 from scale0.history.segments.reader import events_of, open_history
-from scale0.history.segments.settings import NOTE_FILE, Settings
-from scale0.history.segments.writer import Writer
-from scale0.http.events.stream import Feed
+from scale0.history.segments.settings import NOTE_FILE, ExporterSettings
+from scale0.history.segments.writer import SegmentWriter
+from scale0.http.events.stream import EventStream
 from scale0.kernel.clock import Now
 from scale0.storage.postgres.store import PostgresStore
 from tests.management_feed.folders import ALL, seqs, taken
@@ -38,8 +38,10 @@ class Desk:
         self.wall = time.time()
         self.journal = Journal("ann", opened.last_boot_us + 5, opened.next_seq, opened.last_time_us)
         place = str(folder / "segments")
-        self.writer = Writer(
-            Settings(source="ann", data_dir=str(folder), place=place, seconds=60, events=10, keep_days=0, database=url)
+        self.writer = SegmentWriter(
+            ExporterSettings(
+                source="ann", data_dir=str(folder), place=place, seconds=60, events=10, keep_days=0, database=url
+            )
         )
         assert list(self.writer.export()) == []
 
@@ -71,7 +73,7 @@ def test_who_comes_back_reads_on_from_the_database_and_goes_on_live(desk):
         desk.fill(15)
         desk.export()
         desk.fill(5)
-        feed = Feed([desk.folder], poll_seconds=0.02)
+        feed = EventStream([desk.folder], poll_seconds=0.02)
         try:
             one = await feed.listen(ALL, {"ann": 7})
             assert seqs(await taken(one, 33)) == list(range(8, 41))

@@ -14,18 +14,18 @@ from unittest.mock import patch
 import pytest
 
 from scale0.history.events.changes import ConfigChanged
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.filters import EventFilter
 from scale0.http.events import cursor, event_index, subscriber
 from scale0.http.events import stream as feeds
-from scale0.http.events.stream import Feed, TooMany
+from scale0.http.events.stream import EventStream, TooManySubscribers
 from tests.management_feed.folders import ALL, export, folder_at, rest_of, seqs, taken
 from tests.segments.folders import Folder, segment_files
 from tests.support.examples import seeds
 
 
 @contextlib.asynccontextmanager
-async def feeding(*folders: Path) -> AsyncIterator[Feed]:
-    feed = Feed(folders, poll_seconds=0.02)
+async def feeding(*folders: Path) -> AsyncIterator[EventStream]:
+    feed = EventStream(folders, poll_seconds=0.02)
     try:
         yield feed
     finally:
@@ -233,7 +233,7 @@ def test_there_is_room_for_so_many_and_one_who_leaves_makes_room(folder):
     async def story() -> None:
         async with feeding(folder.path) as feed:
             first, _ = await feed.listen(ALL), await feed.listen(ALL)
-            with pytest.raises(TooMany):
+            with pytest.raises(TooManySubscribers):
                 await feed.listen(ALL)
             feed.leave(first)
             await feed.listen(ALL)
@@ -246,8 +246,8 @@ def test_there_is_room_for_so_many_and_one_who_leaves_makes_room(folder):
 def test_each_is_told_what_it_chose_and_its_position_moves_with_the_rest(folder):
     async def story() -> None:
         async with feeding(folder.path) as feed:
-            changes = await feed.listen(Choice(kind="config.*"))
-            third = await feed.listen(Choice(ref="t3"))
+            changes = await feed.listen(EventFilter(kind="config.*"))
+            third = await feed.listen(EventFilter(ref="t3"))
             folder.fill(4)
             folder.enter([ConfigChanged(2, "h", "p", "anna")])
             folder.fill(4)
@@ -255,7 +255,7 @@ def test_each_is_told_what_it_chose_and_its_position_moves_with_the_rest(folder)
             assert seqs(await taken(third, 1)) == [3]
             while changes.id != "east-1:9":
                 assert await changes.take(0.05) == []
-            back = await feed.listen(Choice(identity="an?a"), {"east-1": 2})
+            back = await feed.listen(EventFilter(identity="an?a"), {"east-1": 2})
             assert seqs(await rest_of(feed, back, [folder])) == [5]
 
     asyncio.run(story())

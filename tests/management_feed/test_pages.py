@@ -11,10 +11,10 @@ from unittest.mock import patch
 import pytest
 
 from scale0.history.events.changes import ConfigChanged, ManagementCommanded
-from scale0.history.segments.catalog import Shelf
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.catalog import SegmentCatalog
+from scale0.history.segments.filters import EventFilter
 from scale0.http.events import cursor, pages
-from scale0.http.events.event_index import Library
+from scale0.http.events.event_index import EventIndex
 from scale0.http.events.pages import AUDIT_KINDS, page_of
 from tests.management_feed.folders import ALL, export, folder_at
 from tests.segments.folders import Folder, segment_files
@@ -25,7 +25,7 @@ class Shown:
     """A library for a test."""
 
     def __init__(self, *folders: Path) -> None:
-        self.library = Library(folders, [Shelf(folder) for folder in folders])
+        self.library = EventIndex(folders, [SegmentCatalog(folder) for folder in folders])
 
     def __enter__(self) -> Shown:
         return self
@@ -33,7 +33,7 @@ class Shown:
     def __exit__(self, *_: object) -> None:
         self.library.close()
 
-    def pages(self, choice: Choice, limit: int) -> list[list[dict[str, Any]]]:
+    def pages(self, choice: EventFilter, limit: int) -> list[list[dict[str, Any]]]:
         """All pages, to the last."""
         found, at = [], None
         while True:
@@ -123,13 +123,13 @@ def test_filters_choose_and_a_page_that_looked_enough_goes_on_later(folder):
     export(folder)
     folder.fill(100)
     with Shown(folder.path) as shown:
-        assert keys(shown.pages(Choice(kind="config.*"), 10)) == [("east-1", 102)]
+        assert keys(shown.pages(EventFilter(kind="config.*"), 10)) == [("east-1", 102)]
         with patch.object(pages, "MAX_LOOKED_AT", 30):
-            found = shown.pages(Choice(kinds=AUDIT_KINDS), 10)
+            found = shown.pages(EventFilter(kinds=AUDIT_KINDS), 10)
             assert keys(found) == [("east-1", 102), ("east-1", 1)]
             assert len(found) > 3, "short pages, each with a next one"
-        assert keys(shown.pages(Choice(identity="an*", service="", ref=""), 1)) == [("east-1", 102), ("east-1", 1)]
-        newest = shown.pages(Choice(since_us=int(folder.wall * 1e6) - 10_500), 4)
+        assert keys(shown.pages(EventFilter(identity="an*", service="", ref=""), 1)) == [("east-1", 102), ("east-1", 1)]
+        newest = shown.pages(EventFilter(since_us=int(folder.wall * 1e6) - 10_500), 4)
         assert keys(newest) == [("east-1", seq) for seq in range(302, 291, -1)]
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from scale0.history.events.checks import CheckAnswered
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.history.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
 from scale0.http.events import pages
 from scale0.http.events.check_series import MAX_POINTS, series_of
@@ -64,7 +64,7 @@ def test_what_was_not_looked_at_is_said(folder):
 
 
 def answer(wall: float, state: str = "ok", value: float = 1.0, check: str = "disk") -> CheckAnswered:
-    metrics = (Metric("used", value, "%"), Metric("free", 100 - value))
+    metrics = (EventMetric("used", value, "%"), EventMetric("free", 100 - value))
     return CheckAnswered("web-1", check, f"s:{wall}", wall, state, 0.1, metrics, "fine")
 
 

@@ -16,14 +16,14 @@ import pytest
 from scale0.cli.pipeline.report import REPORTS
 from scale0.cli.pipeline.report_output import as_json
 from scale0.http import warehouse
-from scale0.http.thread_pool import Busy, OffLoop, TooLate
-from scale0.http.warehouse import Asked, Stock, Unavailable, reports
+from scale0.http.thread_pool import BlockingThreads, ThreadPoolBusy, ThreadPoolTimeout
+from scale0.http.warehouse import Unavailable, WarehouseQuery, WarehouseReader, reports
 from scale0.pipeline.reports.catalog import MAKERS, make
-from scale0.pipeline.reports.query import Question
+from scale0.pipeline.reports.query import ReportQuery
 from scale0.pipeline.time_ranges import DAY_US
 from tests.pipeline import reports_made as world
 
-EVER = Asked()
+EVER = WarehouseQuery()
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,9 @@ def root(tmp_path_factory):
     return world.made(tmp_path_factory.mktemp("warehouse"))
 
 
-def told(root: Path | None, ask: Callable[[Stock], Awaitable[bytes]]) -> Any:
+def told(root: Path | None, ask: Callable[[WarehouseReader], Awaitable[bytes]]) -> Any:
     async def story() -> Any:
-        stock = Stock(root)
+        stock = WarehouseReader(root)
         try:
             return json.loads(await ask(stock))
         finally:
@@ -46,7 +46,7 @@ def told(root: Path | None, ask: Callable[[Stock], Awaitable[bytes]]) -> Any:
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_report_is_what_the_command_line_prints(root, name):
     found = told(root, lambda stock: stock.report(name, EVER, {}))
-    assert found == json.loads(as_json(make((name,), root, Question()), None))
+    assert found == json.loads(as_json(make((name,), root, ReportQuery()), None))
 
 
 def test_every_report_is_listed_with_what_the_command_line_says_of_it():
@@ -57,9 +57,9 @@ def test_every_report_is_listed_with_what_the_command_line_says_of_it():
 # Promise: FEED-6
 def test_a_report_is_made_once_for_each_state_of_the_tables(root, tmp_path):
     async def story() -> None:
-        stock = Stock(root)
+        stock = WarehouseReader(root)
         with patch.object(warehouse, "make", side_effect=make) as made:
-            ask = Asked(last_us=3 * DAY_US)
+            ask = WarehouseQuery(last_us=3 * DAY_US)
             first = await stock.report("availability", ask, {"subject": "web-*"})
             assert await stock.report("availability", ask, {"subject": "web-*"}) is first
             assert made.call_count == 1
@@ -74,7 +74,7 @@ def test_a_report_is_made_once_for_each_state_of_the_tables(root, tmp_path):
 @pytest.mark.parametrize("limit", [1_000, 7])
 def test_a_table_is_paged_and_each_row_comes_once(root, limit):
     async def story() -> list[dict[str, Any]]:
-        stock = Stock(root)
+        stock = WarehouseReader(root)
         rows: list[dict[str, Any]] = []
         at = None
         while True:
@@ -106,12 +106,12 @@ def test_the_tables_are_listed_with_their_columns(root):
     assert found["from"] == "2026-05-10T00:00:00Z"
 
 
-REFUSED: list[tuple[Callable[[Stock], Awaitable[bytes]], str, str]] = [
+REFUSED: list[tuple[Callable[[WarehouseReader], Awaitable[bytes]], str, str]] = [
     (lambda stock: stock.report("weather", EVER, {}), "unknown", "there is no report 'weather'"),
     (lambda stock: stock.report("tasks", EVER, {"check": "x"}), "unknown", "not chosen by check"),
     (lambda stock: stock.report("tasks", EVER, {"method": "thumb"}), "unknown", "nothing in this period matches"),
-    (lambda stock: stock.report("tasks", Asked(from_us=2**51), {}), "absent", "the tables go up to"),
-    (lambda stock: stock.report("tasks", Asked(to_us=1), {}), "absent", "the tables begin at"),
+    (lambda stock: stock.report("tasks", WarehouseQuery(from_us=2**51), {}), "absent", "the tables go up to"),
+    (lambda stock: stock.report("tasks", WarehouseQuery(to_us=1), {}), "absent", "the tables begin at"),
     (lambda stock: stock.rows("x; DROP", 10, None, EVER), "unknown", "there is no table"),
     (lambda stock: stock.rows("events", 10, None, EVER), "unknown", "there is no table"),
     (lambda stock: stock.rows("tasks", 10, "7", EVER), "unknown", "no place in a table"),
@@ -163,16 +163,16 @@ def test_without_duckdb_it_is_said_how_to_install_it(root):
 def test_few_work_at_once_few_wait_and_nobody_waits_for_ever():
     async def story() -> None:
         go = threading.Event()
-        desk = OffLoop("test", 1, 1)
+        desk = BlockingThreads("test", 1, 1)
         slow = asyncio.create_task(desk.run(go.wait, 0.05))
         await asyncio.sleep(0)
         waiting = asyncio.create_task(desk.run(lambda: 7, 30))
         await asyncio.sleep(0)
-        with pytest.raises(Busy):
+        with pytest.raises(ThreadPoolBusy):
             await desk.run(lambda: 8, 30)
-        with pytest.raises(TooLate):
+        with pytest.raises(ThreadPoolTimeout):
             await slow
-        with pytest.raises(Busy):
+        with pytest.raises(ThreadPoolBusy):
             await desk.run(lambda: 8, 30)  # what took too long keeps its place
         go.set()
         assert await waiting == 7

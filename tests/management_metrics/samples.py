@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from scale0.history.events.histogram import bucket_of, from_counts
-from scale0.http.metrics.sample import Health, Sample, Watched, sample_of
+from scale0.http.metrics.sample import ExportHealth, MonitoringCounts, NetworkSample, sample_of
 
 STATUS: dict[str, Any] = {
     "broker": "east-1",
@@ -63,7 +63,7 @@ def queue(service: str, waiting: int = 0, oldest: float | None = None, slots: in
     }
 
 
-def whole(time: float = 1_000.0, **status: Any) -> Sample:
+def whole(time: float = 1_000.0, **status: Any) -> NetworkSample:
     """Something of everything."""
     sample = sample_of(
         time,
@@ -71,20 +71,22 @@ def whole(time: float = 1_000.0, **status: Any) -> Sample:
         rates=[rates("thumbs.make", 0.002, 0.02, 0.02, 0.2), rates("hello", 0.001, failed=1), rates("", failed=2)],
         queues=[queue("thumbs.make", 3, 1.5), queue("hello")],
         peers=[{"broker": "east-2", "state": "active"}, {"broker": "west-1", "state": "lost"}, {"broker": ""}],
-        watched=Watched(helens=1, agents={"connected": 2}, checks={"ok": 5, "critical": 1}, incidents={"critical": 1}),
+        watched=MonitoringCounts(
+            helens=1, agents={"connected": 2}, checks={"ok": 5, "critical": 1}, incidents={"critical": 1}
+        ),
         seconds=0.01,
     )
-    return with_exports(sample, Health(kind="graphite", address="127.0.0.1:2003", up=True, pushed=4, dropped=2))
+    return with_exports(sample, ExportHealth(kind="graphite", address="127.0.0.1:2003", up=True, pushed=4, dropped=2))
 
 
-def with_exports(sample: Sample, *exports: Health) -> Sample:
+def with_exports(sample: NetworkSample, *exports: ExportHealth) -> NetworkSample:
     """The same with how the exports fare."""
     import msgspec
 
     return msgspec.structs.replace(sample, exports=exports)
 
 
-def big(services: int, buckets: int = 150) -> Sample:
+def big(services: int, buckets: int = 150) -> NetworkSample:
     """A busy network."""
     chance = random.Random(services)
     counts = {bucket_of(0.001 * 1.02**step): chance.randrange(1, 100) for step in range(buckets)}

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from scale0.config import BrokerConfig, Export, parse
+from scale0.config import BrokerConfig, ExportConfig, parse
 from scale0.http.metrics.catalog import CATALOGUE
 from tests.management_metrics import table
 from tests.management_metrics.dashboard import DASHBOARD, queries, variables
@@ -66,6 +66,6 @@ def test_the_examples_of_the_page_are_configurations_that_a_broker_takes():
     assert management.exports[1].prefix == "servers.scale0"
 
 
-@pytest.mark.parametrize("key", Export.__struct_fields__)
+@pytest.mark.parametrize("key", ExportConfig.__struct_fields__)
 def test_every_key_of_an_export_is_explained(key):
     assert f"| `{key}` |" in table.PAGE.read_text(encoding="utf-8")

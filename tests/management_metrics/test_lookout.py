@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scale0.http.metrics import sampler as module
-from scale0.http.metrics.sampler import Lookout
-from scale0.http.network import Network
-from scale0.http.problem import Problem
+from scale0.http.metrics.sampler import MetricsSampler
+from scale0.http.network import BrokerClient
+from scale0.http.problem import ApiProblem
 from scale0.kernel.edge.secret_files import TOKEN_FILE
 from tests.helen.helen_process import HelenProcess, helen_process
 from tests.support.broker_process import BrokerProcess, broker_process
@@ -21,8 +21,8 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.processes
 
 
-def network_of(broker: BrokerProcess) -> Network:
-    return Network(broker.endpoints["frontend"], Path(broker.config["data_dir"]) / TOKEN_FILE)
+def network_of(broker: BrokerProcess) -> BrokerClient:
+    return BrokerClient(broker.endpoints["frontend"], Path(broker.config["data_dir"]) / TOKEN_FILE)
 
 
 def value(text: bytes, name: str, **labels: str) -> float | None:
@@ -40,8 +40,8 @@ def test_nobody_is_asked_while_nobody_reads_and_the_first_reader_gets_a_fresh_sa
 
     async def story(broker: BrokerProcess) -> None:
         network = network_of(broker)
-        lookout = Lookout(network)
-        with pytest.raises(Problem):
+        lookout = MetricsSampler(network)
+        with pytest.raises(ApiProblem):
             await lookout.text(False)
         async with lookout.running():
             assert lookout.resting
@@ -61,8 +61,8 @@ def test_nobody_is_asked_while_nobody_reads_and_the_first_reader_gets_a_fresh_sa
 
 def test_without_a_token_file_there_is_only_that_nothing_is_known(tmp_path):
     async def story(broker: BrokerProcess) -> None:
-        network = Network(broker.endpoints["frontend"], tmp_path / "nowhere" / TOKEN_FILE)
-        lookout = Lookout(network)
+        network = BrokerClient(broker.endpoints["frontend"], tmp_path / "nowhere" / TOKEN_FILE)
+        lookout = MetricsSampler(network)
         async with lookout.running():
             text = await lookout.text(False)
             assert value(text, "scale0_broker_up") == 0
@@ -80,7 +80,7 @@ def test_agents_are_counted_by_state_as_the_helens_say(tmp_path, monkeypatch):
 
     async def story(broker: BrokerProcess, helen: HelenProcess) -> None:
         network = network_of(broker)
-        lookout = Lookout(network)
+        lookout = MetricsSampler(network)
 
         async def told(state: str) -> None:
             async with asyncio.timeout(PATIENCE_SECONDS):

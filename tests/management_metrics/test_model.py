@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from scale0.history.events.histogram import Histogram, bucket_of, from_counts, merge
 from scale0.http.metrics.buckets import BOUNDS, since, spread
-from scale0.http.metrics.cardinality import MAX_SERVICES, OTHER, Fold
+from scale0.http.metrics.cardinality import MAX_SERVICES, OTHER, LabelLimit
 from scale0.http.metrics.catalog import CATALOGUE
 from scale0.http.metrics.model import Metric, metrics_of
-from scale0.http.metrics.sample import Sample, counted, sample_of
+from scale0.http.metrics.sample import NetworkSample, counted, sample_of
 from tests.management_metrics.samples import STATUS, big, queue, rates, whole
 
 
-def values(sample: Sample, fold: Fold | None = None) -> dict[tuple[str, ...], float]:
+def values(sample: NetworkSample, fold: LabelLimit | None = None) -> dict[tuple[str, ...], float]:
     """Every point by its metric's name and its labels."""
-    metrics = metrics_of(sample, fold or Fold())
+    metrics = metrics_of(sample, fold or LabelLimit())
     return {(metric.name, *point.labels): point.value for metric in metrics for point in metric.points}
 
 
-def duration(sample: Sample) -> Metric:
-    return next(metric for metric in metrics_of(sample, Fold()) if metric.kind == "histogram")
+def duration(sample: NetworkSample) -> Metric:
+    return next(metric for metric in metrics_of(sample, LabelLimit()) if metric.kind == "histogram")
 
 
 # Promise: EXP-1
@@ -44,7 +44,7 @@ def test_a_name_follows_the_conventions(definition):
 
 
 def test_every_metric_of_the_catalogue_is_made_and_named_once():
-    made = [metric.name for metric in metrics_of(whole(), Fold())]
+    made = [metric.name for metric in metrics_of(whole(), LabelLimit())]
     assert sorted(made) == sorted(definition.name for definition in CATALOGUE)
 
 
@@ -90,7 +90,7 @@ def test_without_a_broker_there_is_only_that_it_is_away():
 # Promise: EXP-2
 def test_services_beyond_the_limit_are_folded_and_counted_and_nothing_is_lost():
     sample = big(MAX_SERVICES + 50)
-    metrics = {metric.name: metric for metric in metrics_of(sample, Fold())}
+    metrics = {metric.name: metric for metric in metrics_of(sample, LabelLimit())}
     answered = metrics["scale0_requests_answered_total"].points
     assert len(answered) == MAX_SERVICES + 1
     assert sum(point.value for point in answered) == sum(row.answered for row in sample.rates)
@@ -108,7 +108,7 @@ def test_ten_thousand_clients_are_no_labels():
 # Promise: EXP-2
 @given(st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=8))
 def test_neither_a_service_nor_the_rest_ever_counts_back_because_another_came(steps):
-    fold = Fold(most=3)
+    fold = LabelLimit(most=3)
     counts: dict[str, int] = {}
     before: dict[str, float] = {}
     for names in steps:

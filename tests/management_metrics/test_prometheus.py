@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from scale0.http.metrics.cardinality import Fold
-from scale0.http.metrics.current import Current
+from scale0.http.metrics.cardinality import LabelLimit
+from scale0.http.metrics.current import CurrentSample
 from scale0.http.metrics.model import metrics_of
 from scale0.http.metrics.prometheus import wants_openmetrics, written
 from scale0.http.metrics.sample import sample_of
@@ -30,7 +30,7 @@ def found_in(families: Iterable[Any]) -> dict[tuple[Any, ...], float]:
 # Promise: EXP-1
 @pytest.mark.parametrize("as_openmetrics", [False, True])
 def test_their_parser_reads_our_values(as_openmetrics):
-    text = written(metrics_of(whole(), Fold()), as_openmetrics).decode()
+    text = written(metrics_of(whole(), LabelLimit()), as_openmetrics).decode()
     families = list((parse_openmetrics if as_openmetrics else parse_plain)(text))
     found = found_in(families)
     assert found["scale0_requests_answered_total", ("service", "thumbs.make")] == 4
@@ -49,14 +49,14 @@ def test_their_parser_reads_our_values(as_openmetrics):
 @pytest.mark.parametrize("as_openmetrics", [False, True])
 def test_any_name_of_a_service_comes_back_as_it_was(as_openmetrics):
     sample = sample_of(1.0, status=STATUS, rates=[rates(NASTY, 0.1)])
-    text = written(metrics_of(sample, Fold()), as_openmetrics).decode()
+    text = written(metrics_of(sample, LabelLimit()), as_openmetrics).decode()
     found = found_in((parse_openmetrics if as_openmetrics else parse_plain)(text))
     assert found["scale0_requests_answered_total", ("service", NASTY)] == 1
 
 
 # Promise: EXP-1
 def test_promtool_has_nothing_to_say():
-    text = written(metrics_of(whole(), Fold()), False)
+    text = written(metrics_of(whole(), LabelLimit()), False)
     done = subprocess.run(
         ["/usr/bin/promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
     )
@@ -84,7 +84,7 @@ def test_openmetrics_is_for_those_who_ask_for_it(accept, wanted):
 def test_a_sample_is_written_once_and_the_loop_goes_on_meanwhile():
     async def scraped() -> tuple[int, bytes, bytes]:
         loop = asyncio.get_running_loop()
-        current = Current(loop)
+        current = CurrentSample(loop)
         current.put(big(1_000))
         writing = loop.create_task(current.text(True))
         turns = 0

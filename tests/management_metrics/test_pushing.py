@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from scale0.config import Export
+from scale0.config import ExportConfig
 from scale0.http.metrics import graphite
-from scale0.http.metrics.current import Current
-from scale0.http.metrics.deltas import Before
+from scale0.http.metrics.current import CurrentSample
+from scale0.http.metrics.deltas import PreviousValues
 from scale0.http.metrics.exports import MAX_EXPORTS, exporting, open_sender
-from scale0.http.metrics.push import MAX_BACKOFF_SECONDS, Pace, Pusher
-from scale0.http.metrics.sample import Health, Sample, sample_of
+from scale0.http.metrics.push import MAX_BACKOFF_SECONDS, Pusher, PushInterval
+from scale0.http.metrics.sample import ExportHealth, NetworkSample, sample_of
 from scale0.http.metrics.senders import Sender
 from tests.management_metrics.receivers import Datagrams, carbon, collector, free_port
 from tests.management_metrics.samples import STATUS, rates, whole
@@ -33,8 +33,8 @@ STALL_SECONDS = 1.0
 """Longer than any turn of a loop on a busy machine, shorter than what a receiver may take here."""
 
 
-def health(kind: str = "graphite") -> Health:
-    return Health(kind=kind, address="there")
+def health(kind: str = "graphite") -> ExportHealth:
+    return ExportHealth(kind=kind, address="there")
 
 
 class Steady(Random):
@@ -46,7 +46,7 @@ class Steady(Random):
 
 # Promise: EXP-5
 def test_a_receiver_that_fails_is_asked_less_and_less_and_what_is_due_meanwhile_is_dropped():
-    pace = Pace(10.0, health(), Steady(), 0.0)
+    pace = PushInterval(10.0, health(), Steady(), 0.0)
     tries, now = [], 0.0
     for _ in range(200):
         now = pace.due
@@ -64,7 +64,7 @@ def test_a_receiver_that_fails_is_asked_less_and_less_and_what_is_due_meanwhile_
 
 # Promise: EXP-5
 def test_a_receiver_that_is_back_is_asked_at_each_interval_again():
-    pace = Pace(10.0, health(), Steady(), 0.0)
+    pace = PushInterval(10.0, health(), Steady(), 0.0)
     for _ in range(5):
         if pace.take(pace.due):
             pace.failed(pace.due)
@@ -79,7 +79,7 @@ def test_a_receiver_that_is_back_is_asked_at_each_interval_again():
 
 
 def test_batches_that_were_missed_are_dropped_and_counted_and_not_caught_up():
-    pace = Pace(10.0, health(), Steady(), 0.0)
+    pace = PushInterval(10.0, health(), Steady(), 0.0)
     assert pace.take(10.0)
     assert pace.take(57.0)
     assert pace.health.dropped == 3
@@ -87,19 +87,21 @@ def test_batches_that_were_missed_are_dropped_and_counted_and_not_caught_up():
 
 
 def test_servers_that_start_together_come_one_after_the_other():
-    dues = {Pace(10.0, health(), Random(seed), 0.0).due for seed in range(20)}
+    dues = {PushInterval(10.0, health(), Random(seed), 0.0).due for seed in range(20)}
     assert len(dues) == 20
     assert all(0.0 <= due <= 10.0 for due in dues)
 
 
 @contextlib.asynccontextmanager
-async def pushing(kind: Any, address: str, **options: Any) -> AsyncIterator[tuple[Current, Any]]:
+async def pushing(kind: Any, address: str, **options: Any) -> AsyncIterator[tuple[CurrentSample, Any]]:
     """A pusher at a receiver, with a short interval; the loop is watched, and never stands still."""
     loop = asyncio.get_running_loop()
-    current = Current(loop)
+    current = CurrentSample(loop)
     current.put(whole(time.time()))
-    sender: Sender = open_sender(Export(kind=kind, address=address, **options), loop)
-    pusher = Pusher(sender, Pace(0.05, health(kind), Random(1), loop.time()), current, loop.time, PATIENCE_SECONDS)
+    sender: Sender = open_sender(ExportConfig(kind=kind, address=address, **options), loop)
+    pusher = Pusher(
+        sender, PushInterval(0.05, health(kind), Random(1), loop.time()), current, loop.time, PATIENCE_SECONDS
+    )
     stalls: list[float] = []
 
     async def watch() -> None:
@@ -139,7 +141,7 @@ def test_carbon_keeps_what_graphite_gets_and_a_restart_of_it_costs_only_what_was
     async def story() -> None:
         with carbon(tmp_path) as receiver:
             async with pushing("graphite", f"127.0.0.1:{receiver.port}") as (current, pusher):
-                lines = graphite.lines(await current.metrics(), Before(), "scale0", "east-1", 0.0)
+                lines = graphite.lines(await current.metrics(), PreviousValues(), "scale0", "east-1", 0.0)
                 expected = {line.split()[0] for line in lines}
                 await seen(lambda: expected <= set(receiver.paths()))  # it writes when it likes
                 stop = asyncio.get_running_loop().run_in_executor
@@ -212,7 +214,7 @@ def test_otlp_counters_begin_with_the_broker_and_anew_only_with_another():
         with collector() as receiver:
             async with pushing("otlp", receiver.url) as (current, pusher):
 
-                async def start(sample: Sample) -> int:
+                async def start(sample: NetworkSample) -> int:
                     current.put(sample)
                     pushed = pusher.health.pushed
                     await seen(lambda: pusher.health.pushed > pushed + 1)
@@ -301,10 +303,10 @@ def test_a_receiver_that_is_away_costs_batches_and_nothing_else(kind):
 def test_exports_start_and_end_with_their_block_and_their_health_is_in_the_next_sample():
     async def story() -> None:
         with collector() as receiver:
-            current = Current(asyncio.get_running_loop())
+            current = CurrentSample(asyncio.get_running_loop())
             exports = [
-                Export(kind="otlp", address=receiver.url, interval=1.0),
-                Export(kind="graphite", address=f"127.0.0.1:{free_port()}", interval=1.0),
+                ExportConfig(kind="otlp", address=receiver.url, interval=1.0),
+                ExportConfig(kind="graphite", address=f"127.0.0.1:{free_port()}", interval=1.0),
             ]
             async with exporting(exports, current):
                 current.put(whole(time.time()))
@@ -322,17 +324,17 @@ def test_exports_start_and_end_with_their_block_and_their_health_is_in_the_next_
 @pytest.mark.parametrize(
     "bad",
     [
-        Export(kind="graphite", address="nowhere:0"),
-        Export(kind="otlp", address="ftp://there"),
-        Export(kind="otlp", address="there", headers_file="/nonexistent"),
+        ExportConfig(kind="graphite", address="nowhere:0"),
+        ExportConfig(kind="otlp", address="ftp://there"),
+        ExportConfig(kind="otlp", address="there", headers_file="/nonexistent"),
     ],
     ids=["no port", "no URL", "no headers"],
 )
 def test_an_export_that_cannot_be_is_told_and_costs_the_others_nothing(bad, caplog):
     async def story() -> None:
         udp = Datagrams()
-        good = Export(kind="statsd", address=f"127.0.0.1:{udp.port}", interval=1.0)
-        current = Current(asyncio.get_running_loop())
+        good = ExportConfig(kind="statsd", address=f"127.0.0.1:{udp.port}", interval=1.0)
+        current = CurrentSample(asyncio.get_running_loop())
         current.put(whole(time.time()))
         async with exporting([bad, good], current):
             await seen(lambda: current.health()[1].pushed)
@@ -345,8 +347,8 @@ def test_an_export_that_cannot_be_is_told_and_costs_the_others_nothing(bad, capl
 
 def test_more_exports_than_there_may_be_are_told_and_left_out(caplog):
     async def story() -> None:
-        current = Current(asyncio.get_running_loop())
-        exports = [Export(kind="statsd", address=f"127.0.0.1:{port}") for port in range(1, MAX_EXPORTS + 3)]
+        current = CurrentSample(asyncio.get_running_loop())
+        exports = [ExportConfig(kind="statsd", address=f"127.0.0.1:{port}") for port in range(1, MAX_EXPORTS + 3)]
         async with exporting(exports, current):
             assert sum(one.failures for one in current.health()) == 2
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.http.metrics import destinations, graphite, otlp, statsd
-from scale0.http.metrics.cardinality import Fold
-from scale0.http.metrics.deltas import Before, remembered
+from scale0.http.metrics.cardinality import LabelLimit
+from scale0.http.metrics.deltas import PreviousValues, remembered
 from scale0.http.metrics.model import Metric, metrics_of
-from scale0.http.metrics.sample import Sample, sample_of
+from scale0.http.metrics.sample import NetworkSample, sample_of
 from scale0.kernel.errors import ConfigError
 from tests.management_metrics.samples import STATUS, big, queue, rates, whole
 
@@ -20,19 +20,19 @@ GRAPHITE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+ -?\d+(\.\d+)? \d+")
 STATSD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+:(-?\d+(\.\d+)?\|g|\d+(\.\d+)?\|c)")
 
 
-def metrics(sample: Sample) -> tuple[Metric, ...]:
-    return metrics_of(sample, Fold())
+def metrics(sample: NetworkSample) -> tuple[Metric, ...]:
+    return metrics_of(sample, LabelLimit())
 
 
-def graphite_of(sample: Sample, before: Before | None = None) -> dict[str, str]:
-    lines = list(graphite.lines(metrics(sample), before or Before(), "scale0", "east-1", sample.time))
+def graphite_of(sample: NetworkSample, before: PreviousValues | None = None) -> dict[str, str]:
+    lines = list(graphite.lines(metrics(sample), before or PreviousValues(), "scale0", "east-1", sample.time))
     assert all(GRAPHITE.fullmatch(line) for line in lines)
     found = {line.split()[0]: line.split()[1] for line in lines}
     assert len(found) == len(lines)
     return found
 
 
-def statsd_of(sample: Sample, before: Before) -> dict[str, str]:
+def statsd_of(sample: NetworkSample, before: PreviousValues) -> dict[str, str]:
     lines = list(statsd.lines(metrics(sample), before, "scale0", "east-1"))
     assert all(STATSD.fullmatch(line) for line in lines)
     return dict(line.split(":") for line in lines)
@@ -40,7 +40,7 @@ def statsd_of(sample: Sample, before: Before) -> dict[str, str]:
 
 # Promise: EXP-4
 def test_graphite_gets_paths_values_and_the_time_of_the_sample():
-    lines = list(graphite.lines(metrics(whole(1_234.7)), Before(), "scale0", "east-1", 1_234.7))
+    lines = list(graphite.lines(metrics(whole(1_234.7)), PreviousValues(), "scale0", "east-1", 1_234.7))
     assert "scale0.east-1.requests_answered_total.thumbs_make 4 1234" in lines
     assert "scale0.east-1.broker_uptime_seconds 60.5 1234" in lines
     assert "scale0.east-1.clients.backend 3 1234" in lines
@@ -73,7 +73,7 @@ def test_statsd_gets_differences_of_counters_and_gauges_as_they_are():
 
 def test_the_first_batch_knows_no_differences_and_a_restarted_counter_counts_from_nothing():
     sample = sample_of(2.0, status=STATUS, rates=[rates("a", 0.1, 0.1)])
-    assert "scale0.east-1.requests_answered_total.a" not in statsd_of(sample, Before())
+    assert "scale0.east-1.requests_answered_total.a" not in statsd_of(sample, PreviousValues())
     before = remembered(metrics(sample_of(1.0, status=STATUS, rates=[rates("a", *[0.1] * 9)])))
     assert statsd_of(sample, before)["scale0.east-1.requests_answered_total.a"] == "2|c"
 
@@ -86,7 +86,7 @@ def test_a_gauge_below_nothing_is_no_difference():
 @given(st.lists(st.text(max_size=150), unique=True, max_size=6), st.text(max_size=20))
 def test_whatever_a_service_is_called_the_lines_are_clean_and_no_two_share_a_path(names, broker):
     sample = sample_of(1.0, status={**STATUS, "broker": broker}, rates=[rates(name, 0.1) for name in names])
-    for line in graphite.lines(metrics(sample), Before(), "scale0", broker, 1.0):
+    for line in graphite.lines(metrics(sample), PreviousValues(), "scale0", broker, 1.0):
         assert GRAPHITE.fullmatch(line)
     found = graphite_of(sample)
     assert sum(path.startswith("scale0.east-1.requests_answered_total.") for path in found) == len(
@@ -104,7 +104,7 @@ def test_names_that_look_alike_are_told_apart_the_same_way_each_time():
 
 # Promise: EXP-4
 def test_datagrams_fit_into_a_frame_and_hold_every_line():
-    lines = list(statsd.lines(metrics(big(100)), Before(), "scale0", "east-1"))
+    lines = list(statsd.lines(metrics(big(100)), PreviousValues(), "scale0", "east-1"))
     packed = list(statsd.datagrams(lines))
     assert all(len(datagram) <= statsd.MAX_DATAGRAM_BYTES for datagram in packed)
     assert b"\n".join(packed).decode().split("\n") == lines
@@ -120,7 +120,7 @@ def test_numbers_have_no_exponent(value):
 
 
 def test_a_batch_for_otlp_holds_every_metric_but_information():
-    data = otlp.data_of(metrics(whole()), otlp.About("east-1", "east", 900.0, 1_000.0))
+    data = otlp.data_of(metrics(whole()), otlp.OtlpResource("east-1", "east", 900.0, 1_000.0))
     found = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
     assert set(found) == {metric.name for metric in metrics(whole()) if metric.kind != "info"}
     assert found["scale0_request_duration_seconds"].unit == "s"

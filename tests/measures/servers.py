@@ -21,23 +21,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.checks.registry import BuiltIn, built_in
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.protocol.results import CheckFinding
 
 OVER = b"this server ends"
 
 
-def run(name: str, /, timeout: float = 5.0, **args: Any) -> Finding:
+def run(name: str, /, timeout: float = 5.0, **args: Any) -> CheckFinding:
     """One run of a check that has never run before."""
     return again(built_in()[name], timeout, **args)
 
 
-def again(check: BuiltIn, /, timeout: float = 5.0, **args: Any) -> Finding:
+def again(check: BuiltIn, /, timeout: float = 5.0, **args: Any) -> CheckFinding:
     return check.run(msgspec.json.encode(args), timeout)
 
 
-def metrics(finding: Finding) -> dict[str, Metric]:
+def metrics(finding: CheckFinding) -> dict[str, EventMetric]:
     found = {metric.name: metric for metric in finding.metrics}
     assert len(found) == len(finding.metrics), "two metrics have one name"
     return found

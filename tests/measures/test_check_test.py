@@ -77,7 +77,7 @@ def test_without_a_name_it_says_which_there_are():
 def test_a_name_that_is_none_is_told_the_nearest():
     done = typed("dsk")
     assert done.exit_code != 0
-    assert isinstance(done.exception, SystemExit | errors.Trouble)
+    assert isinstance(done.exception, SystemExit | errors.CommandError)
     assert "there is no built-in check dsk" in done.output
 
 

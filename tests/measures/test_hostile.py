@@ -12,8 +12,8 @@ import pytest
 
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.checks import certificates, disk
-from scale0.monitoring.checks.blocking_calls import Aside
-from scale0.monitoring.checks.check_run import Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.blocking_calls import BlockingCalls
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline, RunState
 from scale0.monitoring.checks.file_age import matching
 from scale0.monitoring.checks.registry import built_in
 from scale0.monitoring.protocol.results import write_result
@@ -79,7 +79,7 @@ def test_authorities_are_read_from_a_file_and_nothing_else(tmp_path, kind):
 
 def test_one_file_of_authorities_is_one_context_by_whatever_name(tmp_path):
     (tmp_path / "x").mkdir()
-    with pytest.raises(Failed):
+    with pytest.raises(CheckFailed):
         certificates.context_of(True, str(tmp_path / "none"), _run())
     here = _run()
     (tmp_path / "ca.pem").write_text("é\n" + certificate(tmp_path, 10).read_text())
@@ -88,8 +88,8 @@ def test_one_file_of_authorities_is_one_context_by_whatever_name(tmp_path):
     assert len(first.get_ca_certs()) == 1
 
 
-def _run() -> Run:
-    return Run(("tls", b"{}"), Deadline(5.0), Kept(), Aside(), None)
+def _run() -> CheckRun:
+    return CheckRun(("tls", b"{}"), Deadline(5.0), RunState(), BlockingCalls(), None)
 
 
 def test_a_walk_over_many_folders_ends_with_its_time_also_where_nothing_matches(tmp_path):
@@ -140,9 +140,9 @@ def test_long_args_are_refused_and_those_that_pass_are_not_kept_whole():
     found = checks["cpu"].run(b"{" + b" " * MAX_ARGS_BYTES + b"}", 5.0)
     assert "more than" in found.message
     seen: list[bytes] = []
-    real = Kept.put
+    real = RunState.put
 
-    class Spy(Kept):
+    class Spy(RunState):
         def put(self, key, value):
             seen.append(key[1])
             real(self, key, value)

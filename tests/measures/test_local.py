@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from scale0.monitoring.checks import disk, memory, tcp
-from scale0.monitoring.checks.blocking_calls import Aside
-from scale0.monitoring.checks.check_run import MIN_SECONDS, Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.blocking_calls import BlockingCalls
+from scale0.monitoring.checks.check_run import MIN_SECONDS, CheckFailed, CheckRun, Deadline, RunState
 from scale0.monitoring.checks.registry import built_in
 from tests.measures.servers import again, metrics, run
 from tests.support.waiting import until
@@ -153,7 +153,7 @@ def test_mounts_are_chosen_by_name_and_glob():
 
 # Promise: CHECK-1
 def test_a_call_that_hangs_costs_one_thread_however_often_it_is_asked():
-    aside = Aside(limit=1)
+    aside = BlockingCalls(limit=1)
     free, calls = threading.Event(), []
 
     def hang():
@@ -178,7 +178,7 @@ def test_a_call_that_hangs_costs_one_thread_however_often_it_is_asked():
 def hung():
     """Hang calls of given keys for as long as the test runs."""
     free = threading.Event()
-    aside = Aside()
+    aside = BlockingCalls()
 
     def hang(*keys):
         for key in keys:
@@ -193,7 +193,7 @@ def hung():
 
 # Promise: CHECK-1
 def test_a_mount_that_hangs_is_told_and_the_others_too(hung):
-    around = Run("disk", Deadline(0.5), Kept(), hung(("disk", "/")), None)
+    around = CheckRun("disk", Deadline(0.5), RunState(), hung(("disk", "/")), None)
     found = disk.measure(disk.Args(include=("/", "/nowhere")), around)
     assert found.state == "critical"
     assert "/ does not answer" in found.message
@@ -203,8 +203,8 @@ def test_a_mount_that_hangs_is_told_and_the_others_too(hung):
 # Promise: CHECK-1
 def test_a_name_server_that_hangs_ends_with_the_timeout(hung):
     key = ("lookup", "x.invalid", 80, socket.SOCK_STREAM, socket.AF_UNSPEC)
-    around = Run("tcp", Deadline(0.2), Kept(), hung(key), None)
-    with pytest.raises(Failed, match=r"x\.invalid:80: no answer in time"):
+    around = CheckRun("tcp", Deadline(0.2), RunState(), hung(key), None)
+    with pytest.raises(CheckFailed, match=r"x\.invalid:80: no answer in time"):
         tcp.measure(tcp.Args(host="x.invalid", port=80), around)
 
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from scale0.monitoring.checks import ntp, ping
-from scale0.monitoring.checks.blocking_calls import Aside
-from scale0.monitoring.checks.check_run import Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.blocking_calls import BlockingCalls
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline, RunState
 from scale0.monitoring.checks.sockets import Address
 from scale0.monitoring.protocol.results import UNKNOWN
 from tests.measures.servers import metrics, run, udp_server
@@ -90,7 +90,7 @@ def is_allowed(family):
     """True if this system lets us send echoes."""
     try:
         ping.echo_socket(family).close()
-    except Failed:
+    except CheckFailed:
         return False
     return True
 
@@ -123,7 +123,7 @@ def echoed(answers, **args):
     with udp_server(answers) as port, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         target = Address(socket.AF_INET, ("127.0.0.1", port))
         sock.connect(target.address)
-        around = Run("ping", Deadline(5.0), Kept(), Aside(), None)
+        around = CheckRun("ping", Deadline(5.0), RunState(), BlockingCalls(), None)
         return ping.Echoes(sock, target, wanted, around).exchange()
 
 
@@ -161,7 +161,7 @@ def test_where_the_system_allows_no_socket_it_says_so(monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    with pytest.raises(Failed, match=r"ping_group_range.*CAP_NET_RAW") as caught:
+    with pytest.raises(CheckFailed, match=r"ping_group_range.*CAP_NET_RAW") as caught:
         ping.echo_socket(socket.AF_INET)
     assert caught.value.state == UNKNOWN
 

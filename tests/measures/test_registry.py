@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.monitoring.checks.check_run import MAX_KEPT, Kept
+from scale0.monitoring.checks.check_run import MAX_KEPT, RunState
 from scale0.monitoring.checks.registry import BUILT_IN, TABLE, args_of, built_in
 from scale0.monitoring.protocol.results import read_result, write_result
 from tests.measures.servers import run
@@ -110,7 +110,7 @@ def test_no_time_at_all_is_no_crash():
 
 
 def test_what_is_kept_between_runs_is_bounded():
-    kept = Kept()
+    kept = RunState()
     for number in range(MAX_KEPT + 10):
         kept.put(number, number)
     assert kept.get(9) is None

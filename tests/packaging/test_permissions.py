@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from scale0.broker.main.preflight import check_broker_files, holds_secret
-from scale0.config import Admin, BrokerConfig
+from scale0.config import AdminConfig, BrokerConfig
 from scale0.kernel.edge.private_files import check, closed
 from scale0.kernel.errors import ConfigError
 from tests.cli.shell import Shell, background
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_closed_is_a_reason_not_to_start(tmp_path: Path, m
         (BrokerConfig(segments="s3://KEY:SECRET@bucket/x"), True),
         (BrokerConfig(store="postgresql://me:pa55@db/x", group="east"), True),
         (BrokerConfig(store="postgresql://db/x?password=pa55", group="east"), True),
-        (BrokerConfig(admins=(Admin(auth_id="ada", password_hash="$argon2id$x"),)), True),
+        (BrokerConfig(admins=(AdminConfig(auth_id="ada", password_hash="$argon2id$x"),)), True),
     ],
 )
 def test_a_broker_s_file_is_closed_only_if_it_holds_a_secret(

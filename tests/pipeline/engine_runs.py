@@ -65,22 +65,22 @@ class Bench:
             place.mkdir(parents=True, exist_ok=True)
             (place / path.name).write_bytes(path.read_bytes())
 
-    def job(self, **options: Any) -> runs.Job:
-        return runs.Job(warehouse=self.warehouse, segments=(str(self.segments),), **options)
+    def job(self, **options: Any) -> runs.RunOptions:
+        return runs.RunOptions(warehouse=self.warehouse, segments=(str(self.segments),), **options)
 
     def _start(self, events: int | None) -> SparkSession:
         self.starts += 1
         self.ahead = events
         return self.spark
 
-    def run(self, reach: Callable[[str], None] | None = None, **options: Any) -> runs.Outcome:
+    def run(self, reach: Callable[[str], None] | None = None, **options: Any) -> runs.RunOutcome:
         more = () if reach is None else (reach,)
         return runs.run(self.job(**options), self._start, lambda: self.now_us, ignore, *more)
 
-    def stream(self, told: Told, stop: threading.Event) -> Iterator[runs.Outcome]:
+    def stream(self, told: Told, stop: threading.Event) -> Iterator[runs.RunOutcome]:
         return runs.stream(self.job(), self._start, lambda: self.now_us, told, stop, 0.0)
 
-    def backfill(self, first_us: int, end_us: int | None = None, **options: Any) -> runs.Outcome | None:
+    def backfill(self, first_us: int, end_us: int | None = None, **options: Any) -> runs.RunOutcome | None:
         return runs.backfill(self.job(**options), self._start, lambda: self.now_us, ignore, first_us, end_us)
 
     def tables(self) -> dict[str, list[tuple[Any, ...]]]:

@@ -12,11 +12,11 @@ from scale0.pipeline.engine import runs
 from scale0.pipeline.engine.backfill_queue import QUEUE
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.registry import table_infos
-from scale0.pipeline.status import Status, status_of
+from scale0.pipeline.status import WarehouseStatus, status_of
 from scale0.pipeline.time_ranges import HOUR_US
-from scale0.pipeline.warehouse.ingestion import Taken, take_in
+from scale0.pipeline.warehouse.ingestion import IngestedSegments, take_in
 from scale0.pipeline.warehouse.records import Manifest
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.engine_runs import ignore
 from tests.pipeline.warehouse_made import NOW_US, put, rows
@@ -29,15 +29,15 @@ def never(_events: int | None) -> Any:
     raise AssertionError("there is nothing to compute")
 
 
-def take(warehouse: Warehouse, url: str) -> tuple[Taken, Manifest]:
+def take(warehouse: Warehouse, url: str) -> tuple[IngestedSegments, Manifest]:
     """Take in what is new as a run does; its tables stay empty."""
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         taken = take_in(draft, url, NOW_US)
         return taken, commit(draft)
 
 
-def commit(draft: Draft) -> Manifest:
+def commit(draft: Transaction) -> Manifest:
     """As a run does."""
     return draft.commit(
         draft.newest_us,
@@ -57,13 +57,13 @@ class Place:
         put(self.segments, rows(1, 10, step=HOUR_US))
         take(Warehouse(self.warehouse), str(self.segments))
 
-    def job(self, **options: Any) -> runs.Job:
-        return runs.Job(warehouse=self.warehouse, segments=(str(self.segments),), **options)
+    def job(self, **options: Any) -> runs.RunOptions:
+        return runs.RunOptions(warehouse=self.warehouse, segments=(str(self.segments),), **options)
 
-    def run(self) -> runs.Outcome:
+    def run(self) -> runs.RunOutcome:
         return runs.run(self.job(), never, lambda: NOW_US, ignore)
 
-    def stream(self, **options: Any) -> list[runs.Outcome]:
+    def stream(self, **options: Any) -> list[runs.RunOutcome]:
         """One round of a stream: it is told to stop as soon as its run asks for the time."""
         stop = threading.Event()
 
@@ -73,7 +73,7 @@ class Place:
 
         return list(runs.stream(self.job(**options), never, clock, ignore, stop, 1.0))
 
-    def status(self) -> Status:
+    def status(self) -> WarehouseStatus:
         return status_of(self.warehouse, (str(self.segments),), NOW_US)
 
     def numbers(self) -> list[int]:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from scale0.history.events.histogram import bucket_of, from_counts, merge, quantile
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, Period, month_of, to_time
-from scale0.pipeline.warehouse.records import LEDGER, FileEntry, SlabInfo, TableInfo
-from scale0.pipeline.warehouse.staging import Attempt
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.records import LEDGER, DataSetInfo, FileEntry, TableInfo
+from scale0.pipeline.warehouse.staging import StagingDirectory
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.types import arrow_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.reports_tables import LEDGER_COLUMNS, TABLES
@@ -315,12 +315,12 @@ def write(root: Path, rows: dict[str, Rows], segments: Path | None = None, resta
 
     warehouse = Warehouse(root)
     infos = {
-        table: TableInfo(columns, {slab: SlabInfo(period) for slab, period in made_of.items()})
+        table: TableInfo(columns, {slab: DataSetInfo(period) for slab, period in made_of.items()})
         for table, (columns, made_of) in TABLES.items()
     }
-    infos[LEDGER] = TableInfo(LEDGER_COLUMNS, {LEDGER: SlabInfo("open")})
+    infos[LEDGER] = TableInfo(LEDGER_COLUMNS, {LEDGER: DataSetInfo("open")})
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         if segments is not None:
             take_in(draft, str(segments), NOW_US)
         for columns, made_of in TABLES.values():
@@ -332,7 +332,9 @@ def write(root: Path, rows: dict[str, Rows], segments: Path | None = None, resta
     return warehouse
 
 
-def add(attempt: Attempt, draft: Draft, slab: str, period: Period, columns: dict[str, str], rows: Rows) -> None:
+def add(
+    attempt: StagingDirectory, draft: Transaction, slab: str, period: Period, columns: dict[str, str], rows: Rows
+) -> None:
     """One file for a slab."""
     if not rows:
         return
@@ -345,7 +347,7 @@ def add(attempt: Attempt, draft: Draft, slab: str, period: Period, columns: dict
     draft.replace(slab, period, {part for part, _ in rows}, attempt.register(slab, [path]))
 
 
-def restate(attempt: Attempt, draft: Draft) -> None:
+def restate(attempt: StagingDirectory, draft: Transaction) -> None:
     """One hour of task_stats was said differently before."""
     path = attempt.new_file(LEDGER, "made")
     part = to_time(START_US + 30 * HOUR_US)

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from scale0.history.segments.settings import Settings
-from scale0.history.segments.writer import Writer
+from scale0.history.segments.settings import ExporterSettings
+from scale0.history.segments.writer import SegmentWriter
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.storage.task_rows import STATUS_NAMES, EndedTask, OpenTask
 from simulator.network.broker import EPOCH_WALL, BrokerNode, Watch
@@ -161,7 +161,7 @@ def write_segments(truths: Truths, data: Path, place: Path) -> int:
     for row in truths.rows:
         store.commit([row])
     store.close()
-    settings = Settings(
+    settings = ExporterSettings(
         source=truths.world.broker.name,
         data_dir=str(data),
         place=str(place),
@@ -170,7 +170,7 @@ def write_segments(truths: Truths, data: Path, place: Path) -> int:
         keep_days=0,
     )
     end = EPOCH_WALL + truths.world.plan.seconds
-    writer = Writer(settings, wall=lambda: end)
+    writer = SegmentWriter(settings, wall=lambda: end)
     done = list(writer.export(everything=True))
     writer.close()
     assert done[-1].last_seq == truths.rows[-1].last_seq

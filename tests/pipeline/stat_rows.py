@@ -11,12 +11,12 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.data_file import Slab
+    from scale0.pipeline.data_file import DataSet
 
 Row = dict[str, Any]
 
 
-def collected(frame: DataFrame, slab: Slab) -> list[Row]:
+def collected(frame: DataFrame, slab: DataSet) -> list[Row]:
     """The rows of a slab, in the order of their keys."""
     rows = frame.select(*slab.schema.fieldNames(), "part").collect()
     return ordered({name: _plain(value) for name, value in row.asDict().items()} for row in rows)

@@ -21,8 +21,8 @@ from scale0.pipeline.warehouse.horizon import horizon
 from scale0.pipeline.warehouse.ingestion import take_in
 from scale0.pipeline.warehouse.inspection import inspect_segments
 from scale0.pipeline.warehouse.listing import list_segments
-from scale0.pipeline.warehouse.segment_sources import LocalPlace, RemotePlace
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.segment_sources import LocalSegmentSource, RemoteSegmentSource
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from simulator.history import truths
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, SECOND, START_US, put, rows, run, seqs, table
@@ -42,7 +42,7 @@ def pulses(warehouse: Warehouse) -> list[dict[str, Any]]:
     """All pulses, in order, without those that a file holds and nobody lists."""
     with warehouse.begin() as attempt:
         found = []
-        for path, parts, _ in Draft(warehouse.latest(), warehouse, attempt).pulses():
+        for path, parts, _ in Transaction(warehouse.latest(), warehouse, attempt).pulses():
             found += [row for row in pq.read_table(path, partitioning=None).to_pylist() if row["part"] in parts]
     return sorted(found, key=lambda row: (row["source"], row["boot"], row["first_seq"], row["duplicates"]))
 
@@ -121,7 +121,7 @@ def test_where_no_link_can_be_had_it_is_a_copy(warehouse, segments, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr("scale0.pipeline.warehouse.segment_sources.os.link", other_disk)
         with warehouse.begin() as attempt:
-            draft = Draft(None, warehouse, attempt)
+            draft = Transaction(None, warehouse, attempt)
             assert take_in(draft, str(segments), NOW_US).events == 10
             [listed] = draft.event_files({HOUR})
             assert not path.samefile(listed)
@@ -134,7 +134,7 @@ def test_a_folder_that_did_not_change_is_not_opened(segments, settled):
     folder = "written=2026-05-10"
     stamp = (segments / folder).stat().st_mtime_ns
     now_us = stamp // 1000 + (10 * SECOND if settled else SECOND)
-    place = LocalPlace(segments, now_us)
+    place = LocalSegmentSource(segments, now_us)
     seen = {("broker-1", (7, 1, 10))}
     assert place.folders() == {folder: stamp if settled else 0}, "a folder that just changed may change again"
     look = list_segments("x", place, {folder: stamp}, lambda _: seen)
@@ -268,7 +268,7 @@ def test_a_folder_with_the_name_of_a_segment_is_damage(warehouse, segments):
 def test_segments_that_are_gone_before_they_are_read_are_left_out(warehouse, segments):
     path = put(segments, rows(1, 5))
     with warehouse.begin() as attempt:
-        place = LocalPlace(segments, NOW_US)
+        place = LocalSegmentSource(segments, NOW_US)
         look = list_segments("x", place, {}, lambda _: set())
         path.unlink()
         assert inspect_segments(place, look.new, attempt) == []
@@ -293,7 +293,7 @@ def test_no_segments_at_all_are_no_error(warehouse, segments):
 def test_any_file_system_of_pyarrow_can_hold_segments(warehouse, segments, monkeypatch):
     for day, first in (("2026-05-01", 1), ("2026-05-09", 11), ("2026-05-10", 21)):
         put(segments, rows(first, first + 9), day=day)
-    remote = RemotePlace(pyarrow.fs.LocalFileSystem(), str(segments))
+    remote = RemoteSegmentSource(pyarrow.fs.LocalFileSystem(), str(segments))
     assert remote.folders() == {"written=2026-05-01": 1, "written=2026-05-09": 0, "written=2026-05-10": 0}
     monkeypatch.setattr("scale0.pipeline.warehouse.ingestion.place_of", lambda *_: remote)
     taken, manifest = run(warehouse, "s3://bucket/segments")
@@ -310,7 +310,7 @@ def test_file_urls_and_several_places_are_taken_together(warehouse, tmp_path):
     put(tmp_path / "two", everything[10:])
     put(tmp_path / "two", everything[4:8], day="2026-05-11")
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         urls = [(tmp_path / "a b").as_uri(), str(tmp_path / "two")]
         taken = take_in(draft, urls, NOW_US)
         assert (taken.events, taken.duplicates, taken.failed) == (20, 4, False)
@@ -334,7 +334,7 @@ def test_a_symbolic_link_to_a_segment_is_followed(warehouse, segments, tmp_path)
 )
 def test_the_horizon_is_the_newest_time_that_can_have_passed(warehouse, newest, now, until, horizon_s):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         draft.newest_us = newest * SECOND
         assert horizon(draft, now * SECOND, None if until is None else until * SECOND) == horizon_s * SECOND
 
@@ -342,7 +342,7 @@ def test_the_horizon_is_the_newest_time_that_can_have_passed(warehouse, newest, 
 def test_events_of_the_future_are_adopted_and_wait(warehouse, segments):
     put(segments, rows(1, 10, at=START_US + 3 * HOUR_US))
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         assert take_in(draft, str(segments), START_US).events == 10
         assert horizon(draft, START_US) == START_US + 300 * SECOND
         assert draft.hours_with_events() == [HOUR + 3]

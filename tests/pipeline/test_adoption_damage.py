@@ -16,7 +16,7 @@ from scale0.history.segments.arrow import MARK, MARKED, SCHEMA, VERSION_KEY
 from scale0.history.segments.names import parse
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.inspection import inspect
-from scale0.pipeline.warehouse.listing import Found
+from scale0.pipeline.warehouse.listing import ListedSegment
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, START_US, put, rows, run, table
 
@@ -103,7 +103,7 @@ def test_a_damaged_copy_of_what_is_known_stops_nobody(warehouse, segments):
 def found(path):
     segment = parse(path.name)
     assert segment is not None
-    return Found("x", path.parent.name, path.name, segment)
+    return ListedSegment("x", path.parent.name, path.name, segment)
 
 
 def test_no_flipped_byte_is_read_as_something_else(segments):

@@ -13,11 +13,11 @@ import pytest
 
 from scale0.pipeline import registry
 from scale0.pipeline.engine import advance
-from scale0.pipeline.engine.backfill_queue import Wanted, enqueue
-from scale0.pipeline.engine.runs import Outcome, PipelineError
+from scale0.pipeline.engine.backfill_queue import QueuedBackfill, enqueue
+from scale0.pipeline.engine.runs import PipelineError, RunOutcome
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US
-from scale0.pipeline.warehouse.errors import Busy
+from scale0.pipeline.warehouse.errors import WarehouseBusy
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline import naive_history
 from tests.pipeline.engine_runs import Bench, compiled, differences, rows_of
@@ -128,7 +128,7 @@ def test_a_stream_makes_the_tables_of_one_run(history: History):
         if doomed and len(outcomes) == 1 and what == "tasks":
             raise Killed
 
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
     bench.deliver(*timely[:half])
     killed = bench.stream(told, stop)
     outcomes.append(next(killed))
@@ -141,7 +141,7 @@ def test_a_stream_makes_the_tables_of_one_run(history: History):
         if len(outcomes) == 2:
             bench.deliver(*late)
         elif len(outcomes) == 3:
-            enqueue(bench.warehouse, Wanted(history.first_us, None, Parameters()))
+            enqueue(bench.warehouse, QueuedBackfill(history.first_us, None, Parameters()))
         else:
             stop.set()
     assert [(outcome.number, outcome.problems) for outcome in outcomes] == [(number, ()) for number in (1, 2, 3, 4)]
@@ -199,5 +199,5 @@ def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(history: History,
 
 def test_a_second_driver_is_refused(history: History):
     other: Any = Warehouse(history.whole.warehouse)
-    with other.lock("run"), pytest.raises(Busy, match="in use by process"):
+    with other.lock("run"), pytest.raises(WarehouseBusy, match="in use by process"):
         history.whole.run()

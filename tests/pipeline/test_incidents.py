@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.pipeline.aggregations.incidents import CARRY_SLAB, EDGES, INCIDENTS_SLAB, OPEN_SLAB, Incidents
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.aggregations.incidents import CARRY_SLAB, EDGES, INCIDENTS_SLAB, OPEN_SLAB, IncidentAggregation
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.tables import TIMELINE
-from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, Stretch, hour_of
+from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, TimeRange, hour_of
 from tests.pipeline import oracle_incidents as oracle
 from tests.pipeline.events import START_HOUR
 from tests.pipeline.oracle_incidents import Piece, piece, us
@@ -43,12 +43,12 @@ def _clear(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("spark").catalog.clearCache()
 
 
-def timeline(spark: SparkSession, pieces: list[Piece], stretch: Stretch) -> DataFrame:
+def timeline(spark: SparkSession, pieces: list[Piece], stretch: TimeRange) -> DataFrame:
     rows = [r for r in oracle.timeline_rows(pieces, stretch.horizon_us) if stretch.first <= r[-1] < stretch.end]
     return spark.createDataFrame(rows, SHAPE)
 
 
-def plain(frame: DataFrame, slab: Slab) -> list[tuple[Any, ...]]:
+def plain(frame: DataFrame, slab: DataSet) -> list[tuple[Any, ...]]:
     """Rows of a slab with `part` last; times in microseconds, structs as tuples; in one order."""
     columns = [
         f.unix_micros(field.name).alias(field.name) if field.dataType == t.TimestampType() else f.col(field.name)
@@ -59,9 +59,9 @@ def plain(frame: DataFrame, slab: Slab) -> list[tuple[Any, ...]]:
     return sorted(plainer, key=lambda row: (row[-1], row[2], row[:2], str(row)))
 
 
-def step(spark: SparkSession, carry: list[tuple[Any, ...]], pieces: list[Piece], stretch: Stretch) -> Made:
+def step(spark: SparkSession, carry: list[tuple[Any, ...]], pieces: list[Piece], stretch: TimeRange) -> Made:
     before = spark.createDataFrame([row[:-1] for row in carry], CARRY_SLAB.schema)
-    made = Incidents().step(before, {"timeline": timeline(spark, pieces, stretch)}, stretch, Parameters())
+    made = IncidentAggregation().step(before, {"timeline": timeline(spark, pieces, stretch)}, stretch, Parameters())
     slabs = (INCIDENTS_SLAB, OPEN_SLAB, EDGES, CARRY_SLAB)
     return {slab.name: plain(made[slab.name], slab) for slab in slabs}
 
@@ -71,7 +71,7 @@ def walk(spark: SparkSession, pieces: list[Piece], horizon_us: int, borders: lis
     total: Made = {slab.name: [] for slab in (INCIDENTS_SLAB, OPEN_SLAB, EDGES, CARRY_SLAB)}
     for first, end in pairwise(borders):
         carry = [row for row in total[CARRY_SLAB.name] if row[-1] == first]
-        made = step(spark, carry, pieces, Stretch(first, end, horizon_us))
+        made = step(spark, carry, pieces, TimeRange(first, end, horizon_us))
         for name, rows in made.items():
             total[name] = rows if name == OPEN_SLAB.name else total[name] + rows
     return {name: sorted(rows, key=lambda row: (row[-1], row[2], row[:2], str(row))) for name, rows in total.items()}

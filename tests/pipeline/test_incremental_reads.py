@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scale0.history.segments import arrow, names
-from scale0.pipeline.aggregations.presence import World
+from scale0.pipeline.aggregations.presence import PresenceAggregation
 from scale0.pipeline.engine import advance, runs
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, day_of, hour_of, month_of
 from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -179,7 +179,7 @@ def test_the_tasks_took_in_what_the_scans_say(costs: Costs):
         for who, records in meter.records.items():
             mine = [scan for scan in meter.scans if scan.who == who]
             known = sum(scan.rows for scan in mine)
-            if who == World().name:
+            if who == PresenceAggregation().name:
                 assert "pulses" in {scan.place for scan in mine if scan.rows}, mine
                 assert known <= records, (records, known)
             else:

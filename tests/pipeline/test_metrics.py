@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
-from scale0.pipeline.aggregations.heartbeats import BEATS, Beats
-from scale0.pipeline.aggregations.metrics import CODE_OFFSET, HOURS, MAX_VALUE, Metrics, code_of, value_of
+from scale0.pipeline.aggregations.heartbeats import BEATS, HeartbeatAggregation
+from scale0.pipeline.aggregations.metrics import CODE_OFFSET, HOURS, MAX_VALUE, MetricAggregation, code_of, value_of
 from scale0.pipeline.marts.metric_days import MetricDays
-from scale0.pipeline.marts.series import SERIES, Series
+from scale0.pipeline.marts.series import SERIES, SeriesMart
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.time_ranges import HOUR_US, Stretch, day_of
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, day_of
 from tests.pipeline.events import START_HOUR, START_US, event, frame, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DAY_US = 24 * HOUR_US
-END = Stretch(START_HOUR, START_HOUR + 48, START_US + 2 * DAY_US)
+END = TimeRange(START_HOUR, START_HOUR + 48, START_US + 2 * DAY_US)
 
 
 def metric(name: str, value: float | None, unit: str | None = None, **limits: float) -> tuple[Any, ...]:
@@ -34,7 +34,7 @@ def answered(second: float, metrics: list[tuple[Any, ...]] | None, **columns: An
 
 
 def hours(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
-    family = Metrics()
+    family = MetricAggregation()
     out = family.step(None, {"events": frame(spark, events, family.columns)}, END, Parameters())[HOURS.name]
     assert out.columns == [*HOURS.schema.fieldNames(), "part"]
     return out
@@ -117,7 +117,7 @@ def test_no_row_depends_on_the_order_or_the_partitions(spark: SparkSession) -> N
     events = numbered(planted(seed=11))
     plain = collected(hours(spark, events))
     random.Random(3).shuffle(events)
-    family = Metrics()
+    family = MetricAggregation()
     parts = frame(spark, events, family.columns).repartition(5, "seq")
     shuffled = collected(family.step(None, {"events": parts}, END, Parameters())[HOURS.name])
     assert shuffled == plain  # to the last bit
@@ -195,7 +195,7 @@ def test_beats_hold_the_longest_gap_and_all_heartbeats_of_an_hour(spark: SparkSe
         event(60, "client.seen", identity="c2", code=None, seconds=math.nan),
         event(60, "client.joined", identity="c3", code=1, seconds=9.0),
     ]
-    family = Beats()
+    family = HeartbeatAggregation()
     out = family.step(None, {"events": frame(spark, events, family.columns)}, END, Parameters())[BEATS.name]
     assert out.columns == [*BEATS.schema.fieldNames(), "part"]
     assert sorted(map(tuple, out.collect())) == [
@@ -219,7 +219,7 @@ def test_series_name_every_hourly_number_and_leave_out_what_is_none(spark: Spark
         ),
         "metric_trends.hour": hours(spark, [answered(10, [metric("used", 4.0)])]),
     }
-    series = Series()
+    series = SeriesMart()
     out = series.compute(inputs, {5}, 0, Parameters())[SERIES.name]
     assert out.columns == [*SERIES.schema.fieldNames(), "part"]
     assert sorted(map(tuple, out.collect())) == sorted(

@@ -15,10 +15,10 @@ import pytest
 from scale0.history.segments.arrow import MARK, MARKED, VERSION_KEY
 from scale0.pipeline.reading import ask, open_arrow, open_duckdb, read, tables
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US, Period, to_time
-from scale0.pipeline.warehouse.errors import Broken, WarehouseError
-from scale0.pipeline.warehouse.records import LEDGER, FileEntry, SlabInfo, TableInfo
-from scale0.pipeline.warehouse.selection import Span, span_of
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.errors import WarehouseDamaged, WarehouseError
+from scale0.pipeline.warehouse.records import LEDGER, DataSetInfo, FileEntry, TableInfo
+from scale0.pipeline.warehouse.selection import TimeSpan, span_of
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.types import arrow_type, duck_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, TALLY, add, commit, put, rows, run, seqs, table
@@ -33,7 +33,7 @@ RICH = TableInfo(
         "histogram": "array<struct<bucket:int,count:bigint>>",
         "failed": "map<int,bigint>",
     },
-    {"rich": SlabInfo("hour"), "rich.open": SlabInfo("open", ("hidden",))},
+    {"rich": DataSetInfo("hour"), "rich.open": DataSetInfo("open", ("hidden",))},
 )
 RICH_ROWS = [
     {
@@ -47,8 +47,8 @@ RICH_ROWS = [
     },
     {"subject": "b", "from": None, "ok": None, "share": None, "attempts": None, "histogram": [], "failed": None},
 ]
-LEDGER_TABLE = TableInfo({"run": "bigint", "part": "timestamp"}, {LEDGER: SlabInfo("open")})
-BARE = TableInfo(RICH.columns, {"bare": SlabInfo("month")})
+LEDGER_TABLE = TableInfo({"run": "bigint", "part": "timestamp"}, {LEDGER: DataSetInfo("open")})
+BARE = TableInfo(RICH.columns, {"bare": DataSetInfo("month")})
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def filled(warehouse, tmp_path):
     put(tmp_path / "segments", rows(21, 30, at=START_US + DAY_US), source="broker:ü", day="2026-05-11")
     run(warehouse, tmp_path / "segments")
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         add(draft, "tally", [(HOUR, "old", 1), (HOUR + 1, "stays", 2), (HOUR + 24, "next day", 3)])
         add(draft, "tally", [(HOUR, "new", 4)])
         made_of: list[tuple[str, Period, int, int]] = [("rich", "hour", HOUR, 0), ("rich.open", "open", 0, 1)]
@@ -191,7 +191,7 @@ def test_only_the_chapters_of_a_span_are_opened(filled):
     assert seqs(fresh, until=until) == list(range(1, 21))
     with open_duckdb(fresh, until=until) as connection:
         assert connection.execute("SELECT count(*) FROM events").fetchall() == [(20,)]
-    with pytest.raises(Broken):
+    with pytest.raises(WarehouseDamaged):
         open_arrow(fresh, "tally")
 
 
@@ -211,12 +211,12 @@ def test_a_span_has_the_parts_that_it_touches(filled, since, until, counts):
 
 
 def test_a_span_is_rounded_to_whole_hours():
-    assert span_of(None, None) == Span()
-    assert span_of(HOUR_US, HOUR_US) == Span(1, 1)
-    assert span_of(HOUR_US - 1, HOUR_US + 1) == Span(0, 2)
-    assert Span(0, 25).parts("day") == range(2)
-    assert Span(24 * 31, 24 * 32).parts("month") == range(1, 2)
-    assert Span().parts("month").stop == (10_000 - 1970) * 12
+    assert span_of(None, None) == TimeSpan()
+    assert span_of(HOUR_US, HOUR_US) == TimeSpan(1, 1)
+    assert span_of(HOUR_US - 1, HOUR_US + 1) == TimeSpan(0, 2)
+    assert TimeSpan(0, 25).parts("day") == range(2)
+    assert TimeSpan(24 * 31, 24 * 32).parts("month") == range(1, 2)
+    assert TimeSpan().parts("month").stop == (10_000 - 1970) * 12
 
 
 # While others write and collect.
@@ -225,7 +225,7 @@ def test_a_span_is_rounded_to_whole_hours():
 def test_a_reader_whose_files_were_collected_reads_the_manifest_again(filled, monkeypatch):
     old = filled.latest()
     with filled.begin() as attempt:
-        draft = Draft(old, filled, attempt)
+        draft = Transaction(old, filled, attempt)
         add(draft, "tally", [(HOUR, "newest", 9), (HOUR + 1, "newest", 9), (HOUR + 24, "newest", 9)])
         commit(draft, NOW_US)
     filled.collect(NOW_US + 3 * DAY_US)
@@ -247,14 +247,14 @@ def test_a_listed_file_that_is_gone_is_an_error_that_says_so(filled):
     for entry in filled.chapter(manifest, DAY).slabs["tally"]:
         filled.path(entry.path).unlink()
     for reader in (lambda: open_arrow(filled, "tally"), lambda: open_duckdb(filled), lambda: ask(filled, "SELECT 1")):
-        with pytest.raises(Broken, match="is gone: restore it, or backfill"):
+        with pytest.raises(WarehouseDamaged, match="is gone: restore it, or backfill"):
             reader()
 
 
 def test_a_reader_holds_on_to_the_manifest_that_it_opened(filled):
     with open_duckdb(filled) as connection:
         with filled.begin() as attempt:
-            draft = Draft(filled.latest(), filled, attempt)
+            draft = Transaction(filled.latest(), filled, attempt)
             add(draft, "tally", [(HOUR, "newest", 9)])
             commit(draft, NOW_US)
         filled.collect(NOW_US + HOUR_US)
@@ -303,9 +303,9 @@ def test_types_have_a_word_in_every_reader(word, kind, duck):
     "word", ["", "decimal(10,2)", "array<int", "map<int>", "struct<a b:int>", "array<" * 20 + "int" + ">" * 20]
 )
 def test_a_type_that_nobody_knows_is_an_error(word):
-    with pytest.raises(Broken, match="does not know"):
+    with pytest.raises(WarehouseDamaged, match="does not know"):
         arrow_type(word)
-    with pytest.raises(Broken, match="does not know"):
+    with pytest.raises(WarehouseDamaged, match="does not know"):
         duck_type(word)
 
 

@@ -17,11 +17,11 @@ from scale0.history.events.histogram import merge, quantile
 from scale0.pipeline.reports import availability, data_quality, latency
 from scale0.pipeline.reports.catalog import MAKERS, TAKES, make
 from scale0.pipeline.reports.intervals import Interval, joined
-from scale0.pipeline.reports.model import Report, Strips, Table
+from scale0.pipeline.reports.model import ReportDocument, ReportTable, Strips
 from scale0.pipeline.reports.period import NothingThen, period_of
-from scale0.pipeline.reports.query import Filters, NoTables, Question, at_desk
+from scale0.pipeline.reports.query import Filters, NoTables, ReportQuery, at_desk
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline import reports_made as world
 from tests.pipeline.reports_made import HORIZON_US, START_US
@@ -36,20 +36,20 @@ def root(tmp_path_factory):
     return world.made(tmp_path_factory.mktemp("reports"))
 
 
-def asked(root: Any, name: str, why: bool = False, **question: Any) -> Report:
+def asked(root: Any, name: str, why: bool = False, **question: Any) -> ReportDocument:
     filters = {
         each: question.pop(each) for each in ("subject", "service", "method", "agent", "check") if each in question
     }
-    return make((name,), root, Question(**question, filters=Filters(**filters), why=why))[0]
+    return make((name,), root, ReportQuery(**question, filters=Filters(**filters), why=why))[0]
 
 
-def rows(report: Report, table: str) -> list[dict[str, Any]]:
+def rows(report: ReportDocument, table: str) -> list[dict[str, Any]]:
     found = next(one for one in report.tables if one.name == table)
     names = [column.name for column in found.columns]
     return [dict(zip(names, row, strict=True)) for row in found.rows]
 
 
-def by(report: Report, table: str, key: str) -> dict[str, dict[str, Any]]:
+def by(report: ReportDocument, table: str, key: str) -> dict[str, dict[str, Any]]:
     return {row[key]: row for row in rows(report, table)}
 
 
@@ -240,7 +240,7 @@ def test_a_name_that_nobody_has_comes_with_those_that_are_there(root):
 @given(first=hours, length=st.integers(1, 260))
 def test_percentiles_of_any_period_are_those_of_all_its_values(root, first, length):
     start = START_US + first * HOUR_US
-    tasks, requests = make(("tasks", "requests"), root, Question(from_us=start, to_us=start + length * HOUR_US))
+    tasks, requests = make(("tasks", "requests"), root, ReportQuery(from_us=start, to_us=start + length * HOUR_US))
     inside = [hour for hour in world.HOURS if tasks.period.from_us <= hour * HOUR_US < tasks.period.to_us]
     for report, key, prefix, names in (
         (tasks, "method", "run_", world.METHODS),
@@ -352,12 +352,12 @@ def test_noise_has_the_months_that_the_period_touches(root):
 
 def test_without_tables_there_is_an_error_that_says_so(tmp_path):
     with pytest.raises(NoTables, match="no tables"):
-        make(("tasks",), tmp_path / "nowhere", Question())
+        make(("tasks",), tmp_path / "nowhere", ReportQuery())
 
 
 def test_a_warehouse_without_rows_makes_reports_that_say_nothing(tmp_path):
     world.write(tmp_path / "w", {}, world.results(tmp_path / "s"), restated=False)
-    for report in make(tuple(MAKERS), tmp_path / "w", Question()):
+    for report in make(tuple(MAKERS), tmp_path / "w", ReportQuery()):
         assert report.matched
         assert report.summary
         assert all(not table.rows and table.empty for table in report.tables if table.name != "slowest")
@@ -372,23 +372,23 @@ def test_a_report_is_of_one_manifest_and_begins_again_if_there_is_a_newer_one(tm
         if len(looks) == 1:
             warehouse = Warehouse(root)
             with warehouse.begin() as attempt:
-                draft = Draft(warehouse.latest(), warehouse, attempt)
+                draft = Transaction(warehouse.latest(), warehouse, attempt)
                 tables = desk.manifest.tables
                 draft.commit(HORIZON_US, now_us=NOW_US, parameters={}, code_version="1", tables=tables)
         return data_quality.belief_of(desk, ("tasks",))
 
-    assert at_desk(root, Question(), work).holes
+    assert at_desk(root, ReportQuery(), work).holes
     assert looks == [1, 2]
 
 
 def test_every_report_has_its_units_and_is_data(root):
-    for report in make(tuple(MAKERS), root, Question(why=True)):
-        assert msgspec.json.decode(msgspec.json.encode(report), type=Report) is not None
+    for report in make(tuple(MAKERS), root, ReportQuery(why=True)):
+        assert msgspec.json.decode(msgspec.json.encode(report), type=ReportDocument) is not None
         for table in report.tables:
             check_shape(table)
 
 
-def check_shape(table: Table) -> None:
+def check_shape(table: ReportTable) -> None:
     assert len({column.name for column in table.columns}) == len(table.columns)
     assert len({column.head for column in table.columns}) == len(table.columns), "people must tell them apart"
     for row in table.rows:

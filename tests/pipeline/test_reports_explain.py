@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from scale0.history.events.columns import COLUMN_NAMES
-from scale0.pipeline.explain import Entry, Known, is_about, known_of, story_of
+from scale0.pipeline.explain import ExplainEntry, WarehouseFacts, is_about, known_of, story_of
 from scale0.pipeline.explain_sentences import words_of
-from scale0.pipeline.reports.query import Question, at_desk
+from scale0.pipeline.reports.query import ReportQuery, at_desk
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 from tests.pipeline import reports_made as world
 from tests.pipeline.warehouse_made import put
@@ -42,8 +42,8 @@ LIFE = [
 ]
 
 
-def texts(what: str, events: list[dict[str, Any]], known: Known | None = None) -> list[str]:
-    return [one.text for one in story_of(what, 0, 10**12, events, known or Known()).entries]
+def texts(what: str, events: list[dict[str, Any]], known: WarehouseFacts | None = None) -> list[str]:
+    return [one.text for one in story_of(what, 0, 10**12, events, known or WarehouseFacts()).entries]
 
 
 def test_a_task_is_told_in_plain_words():
@@ -55,7 +55,7 @@ def test_a_task_is_told_in_plain_words():
 
 
 def test_each_event_is_told_once_wherever_it_was_found():
-    story = story_of("t-1", 0, 10**12, [*LIFE[1:], LIFE[2]], Known(events=tuple(LIFE[:2])))
+    story = story_of("t-1", 0, 10**12, [*LIFE[1:], LIFE[2]], WarehouseFacts(events=tuple(LIFE[:2])))
     assert [one.id for one in story.entries] == ["b-1:7:1", "b-1:7:5", "b-1:7:9"]
     assert story.sort == "task"
     assert story.summary == "finished; 3 events within 8 s"
@@ -64,7 +64,7 @@ def test_each_event_is_told_once_wherever_it_was_found():
 
 def test_the_same_number_of_another_boot_is_another_event():
     other = {**LIFE[0], "boot": 8, "at": 2 * SECOND}
-    assert len(story_of("t-1", 0, 10**12, [LIFE[0], other], Known()).entries) == 2
+    assert len(story_of("t-1", 0, 10**12, [LIFE[0], other], WarehouseFacts()).entries) == 2
 
 
 def test_what_happened_late_in_the_journal_stands_where_it_happened():
@@ -135,10 +135,10 @@ def test_a_change_says_from_what_unless_there_was_nothing_before(data, told):
 
 
 def test_what_came_before_is_not_told_but_what_lasted_until_then_is():
-    old = Entry(1 * SECOND, 20 * SECOND, "timeline", "down")
-    gone = Entry(1 * SECOND, 5 * SECOND, "timeline", "was down")
+    old = ExplainEntry(1 * SECOND, 20 * SECOND, "timeline", "down")
+    gone = ExplainEntry(1 * SECOND, 5 * SECOND, "timeline", "was down")
     story = story_of(
-        "node-2", 10 * SECOND, 10**12, [event(3, "client.joined", identity="node-2")], Known((), (old, gone))
+        "node-2", 10 * SECOND, 10**12, [event(3, "client.joined", identity="node-2")], WarehouseFacts((), (old, gone))
     )
     assert [one.text for one in story.entries] == ["down"]
 
@@ -168,8 +168,8 @@ def root(tmp_path_factory):
     return folder / "warehouse"
 
 
-def known(root, what: str, **question: Any) -> Known:
-    return at_desk(root, Question(**question), lambda desk: known_of(desk, what))
+def known(root, what: str, **question: Any) -> WarehouseFacts:
+    return at_desk(root, ReportQuery(**question), lambda desk: known_of(desk, what))
 
 
 def test_the_warehouse_tells_events_and_what_they_come_to(root):

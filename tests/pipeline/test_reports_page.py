@@ -13,9 +13,9 @@ import pytest
 from scale0.pipeline.reports import axes, formatting
 from scale0.pipeline.reports.catalog import MAKERS, make
 from scale0.pipeline.reports.html import page
-from scale0.pipeline.reports.model import Bars, Cone, Line, Lines, Stacks
+from scale0.pipeline.reports.model import Bars, Cone, LinePlot, PlotLine, Stacks
 from scale0.pipeline.reports.plots import LEAST, STRIP_HEIGHT, draw, heights
-from scale0.pipeline.reports.query import Question
+from scale0.pipeline.reports.query import ReportQuery
 from scale0.pipeline.reports.style import STYLE
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 from tests.pipeline import reports_made as world
@@ -51,7 +51,7 @@ class Tree(HTMLParser):
 @pytest.fixture(scope="module")
 def html(tmp_path_factory):
     root = world.made(tmp_path_factory.mktemp("page"))
-    return page(make(tuple(MAKERS), root, Question(why=True)), None)
+    return page(make(tuple(MAKERS), root, ReportQuery(why=True)), None)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def luminance(colour: str) -> float:
 
 def test_a_gap_in_a_line_is_a_gap():
     points = tuple((at * DAY_US, None if at == 2 else 1.0 + at) for at in range(5))
-    drawn = draw(Lines("t", "a", "seconds", (Line("p50", points),)), "k")
+    drawn = draw(LinePlot("t", "a", "seconds", (PlotLine("p50", points),)), "k")
     path = re.search(r'<path class="line k0" d="([^"]+)"', drawn)
     assert path
     assert path[1].count("M") == 2
@@ -158,8 +158,8 @@ def test_a_gap_in_a_line_is_a_gap():
 @pytest.mark.parametrize(
     "plot",
     [
-        Lines("t", "a", "seconds", (Line("p50", ((0, None),)),)),
-        Lines("t", "a", "share", (Line("p50", ((0, 0.0),)),)),
+        LinePlot("t", "a", "seconds", (PlotLine("p50", ((0, None),)),)),
+        LinePlot("t", "a", "share", (PlotLine("p50", ((0, 0.0),)),)),
         Stacks("t", "a", ("one",), HOUR_US, ()),
         Stacks("t", "a", ("one",), HOUR_US, ((0, (0,)),)),
         Bars("t", "a", ()),

@@ -13,7 +13,7 @@ import pytest
 
 from scale0.pipeline.reports.catalog import make
 from scale0.pipeline.reports.period import period_of
-from scale0.pipeline.reports.query import Desk, Question
+from scale0.pipeline.reports.query import ReportQuery, ReportReader
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 from scale0.pipeline.warehouse.selection import select, span_of
 from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -31,7 +31,7 @@ def test_a_period_is_read_from_its_own_grains_and_no_other_file_is_opened(root):
     manifest = warehouse.latest()
     assert manifest is not None
     period = period_of(START_US + HOUR_US, START_US + 9 * DAY_US + HOUR_US, 0, START_US, HORIZON_US)
-    desk = Desk(warehouse, manifest, Question(from_us=period.from_us, to_us=period.to_us), ("task_stats",))
+    desk = ReportReader(warehouse, manifest, ReportQuery(from_us=period.from_us, to_us=period.to_us), ("task_stats",))
     for table in ("task_stats", "availability", "request_stats"):
         found = desk.covered(f"SELECT grain, epoch_us(start) FROM {table} GROUP BY ALL ORDER BY ALL", table)
         hours = [("hour", START_US + hour * HOUR_US) for hour in range(1, 24)]
@@ -46,7 +46,7 @@ def test_a_desk_tells_the_whole_table_and_the_period_s_cover_apart(root):
     warehouse = Warehouse(root)
     manifest = warehouse.latest()
     assert manifest is not None
-    desk = Desk(warehouse, manifest, Question(last_us=5 * DAY_US), ())
+    desk = ReportReader(warehouse, manifest, ReportQuery(last_us=5 * DAY_US), ())
     hours = "SELECT count(DISTINCT start) FROM availability WHERE grain = 'hour'"
     before_the_first_day = -desk.period.from_us % DAY_US // HOUR_US
     whole = -(-(desk.period.to_us - desk.period.from_us) // HOUR_US)
@@ -74,7 +74,7 @@ def test_sums_of_seconds_are_exact_and_so_the_same_in_every_run(tmp_path):
     slabs = world.slabs()
     slabs["node_stats"] = [(hour, {**row, "busy_seconds": 0.1}) for hour, row in slabs["node_stats"]]
     world.write(tmp_path, slabs)
-    (report,) = make(("capacity",), tmp_path, Question())
+    (report,) = make(("capacity",), tmp_path, ReportQuery())
     nodes = next(table for table in report.tables if table.name == "nodes")
     names = [column.name for column in nodes.columns]
     rows = {node: sum(row["node"] == node for _, row in slabs["node_stats"]) for node in ("node-1", "node-2")}

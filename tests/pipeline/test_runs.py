@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scale0.pipeline.engine import runs
-from scale0.pipeline.engine.backfill_queue import QUEUE, REFUSED, Wanted, enqueue
+from scale0.pipeline.engine.backfill_queue import QUEUE, REFUSED, QueuedBackfill, enqueue
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US
 from scale0.pipeline.warehouse.retention import TooFewDays
@@ -67,7 +67,7 @@ def test_a_stream_names_a_foreign_file(place: Place):
 
 
 def test_a_request_that_cannot_be_done_is_told_and_put_away(place: Place):
-    enqueue(place.warehouse, Wanted(START_US + 9 * HOUR_US, None, OTHER))
+    enqueue(place.warehouse, QueuedBackfill(START_US + 9 * HOUR_US, None, OTHER))
     (outcome,) = place.stream()
     (problem,) = outcome.problems
     assert "other parameters need all tables" in problem
@@ -82,7 +82,7 @@ def test_a_request_that_cannot_be_done_is_told_and_put_away(place: Place):
 def test_a_request_that_cannot_be_read_is_told_and_put_away(place: Place, body: bytes):
     (place.warehouse / QUEUE).mkdir()
     (place.warehouse / QUEUE / "1.json").write_bytes(body)
-    enqueue(place.warehouse, Wanted(START_US + 9 * HOUR_US, None, OTHER))
+    enqueue(place.warehouse, QueuedBackfill(START_US + 9 * HOUR_US, None, OTHER))
     unread, refused = place.stream()
     assert "it is no request" in unread.problems[0]
     assert "other parameters" in refused.problems[0], "what waits behind it has its turn"
@@ -101,7 +101,7 @@ def test_requests_wait_while_there_are_no_tables(tmp_path: Path):
     place = Place(tmp_path / "made")
     place.warehouse = tmp_path / "empty"
     place.segments = tmp_path / "nothing"
-    enqueue(place.warehouse, Wanted(START_US, None))
+    enqueue(place.warehouse, QueuedBackfill(START_US, None))
     assert place.stream() == []
     assert [name.endswith(".json") for name in place.queue()] == [True]
 

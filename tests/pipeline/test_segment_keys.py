@@ -11,11 +11,11 @@ import msgspec
 import pyarrow.fs
 import pytest
 
-from scale0.pipeline.status import Pending, status_of
+from scale0.pipeline.status import PendingSegments, status_of
 from scale0.pipeline.warehouse.errors import WarehouseError
-from scale0.pipeline.warehouse.records import Problem
-from scale0.pipeline.warehouse.segment_sources import RemotePlace, known_as, place_of, without_key
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.records import SegmentProblem
+from scale0.pipeline.warehouse.segment_sources import RemoteSegmentSource, known_as, place_of, without_key
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.idle_runs import commit, take
 from tests.pipeline.warehouse_made import NOW_US, put, rows
@@ -38,7 +38,7 @@ def remote(tmp_path, monkeypatch):
         put(segments, rows(first, first + 9), day=day)
     (segments / "written=2026-05-10" / "seg-broker-2-7-1-9.parquet").write_bytes(b"PAR1")
     (segments / "written=2026-05-10" / "notes.txt").write_text("hello")
-    place = RemotePlace(pyarrow.fs.LocalFileSystem(), str(segments))
+    place = RemoteSegmentSource(pyarrow.fs.LocalFileSystem(), str(segments))
     for user in ("ingestion", "status"):
         module = "scale0.pipeline.status" if user == "status" else f"scale0.pipeline.warehouse.{user}"
         monkeypatch.setattr(f"{module}.place_of", lambda *_: place)
@@ -71,17 +71,17 @@ def test_another_key_opens_the_same_place(warehouse, remote):
     take(warehouse, URL)
     taken, manifest = take(warehouse, URL.replace("AKIA:hush", "AKIB:new"))
     assert (taken.segments, list(manifest.listings)) == (0, [KNOWN])
-    assert status_of(warehouse.root, [URL], NOW_US).pending == Pending(1, 9), "the damaged one"
+    assert status_of(warehouse.root, [URL], NOW_US).pending == PendingSegments(1, 9), "the damaged one"
 
 
-def old_manifest(warehouse: Warehouse, remote: RemotePlace) -> None:
+def old_manifest(warehouse: Warehouse, remote: RemoteSegmentSource) -> None:
     """A warehouse of a time in which keys were written down."""
     take(warehouse, URL)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         draft.listings = {URL: dict(remote.folders())}
         name = f"{URL.partition('?')[0]}/written=2026-05-10/notes.txt"
-        draft.problems = {name: Problem(name, "foreign", "it is no segment")}
+        draft.problems = {name: SegmentProblem(name, "foreign", "it is no segment")}
         commit(draft)
     assert b"AKIA" in newest(warehouse)
 
@@ -90,7 +90,7 @@ def test_an_older_manifest_is_read_and_its_keys_are_told_no_more(warehouse, remo
     old_manifest(warehouse, remote)
     found = status_of(warehouse.root, [URL], NOW_US)
     assert found.ignored == (f"{SHOWN}/written=2026-05-10/notes.txt: it is no segment",)
-    assert found.pending == Pending(1, 9)
+    assert found.pending == PendingSegments(1, 9)
     taken, manifest = take(warehouse, URL)
     assert taken.segments == 0
     assert list(manifest.listings) == [KNOWN]
@@ -139,7 +139,7 @@ def test_a_manifest_without_urls_is_as_it_was(warehouse, tmp_path):
     _, manifest = take(warehouse, str(tmp_path / "segments"))
     assert list(manifest.listings) == [str(tmp_path / "segments")]
     with warehouse.begin() as attempt:
-        draft = Draft(manifest, warehouse, attempt)
+        draft = Transaction(manifest, warehouse, attempt)
         assert draft.listings == manifest.listings
         assert not draft.has_other_problems()
         assert msgspec.to_builtins(manifest)["format"] == 1

@@ -12,12 +12,12 @@ import pytest
 
 from scale0.pipeline import registry
 from scale0.pipeline.engine import advance, runs
-from scale0.pipeline.engine.backfill_queue import QUEUE, Wanted, enqueue
+from scale0.pipeline.engine.backfill_queue import QUEUE, QueuedBackfill, enqueue
 from scale0.pipeline.marts.availability import DAY_SLAB, MONTH_SLAB
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US, days_of_month, month_of
 from scale0.pipeline.warehouse.retention import drop_before
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.engine_runs import Bench, ignore
 from tests.pipeline.idle_runs import commit
@@ -42,7 +42,7 @@ def test_a_stream_backfills_with_the_parameters_that_were_asked_for_and_goes_on(
     bench = Bench(spark, tmp_path, NOW_US)
     put(bench.segments, rows(1, 10))
     bench.run()
-    enqueue(bench.warehouse, Wanted(START_US, None, OTHER))
+    enqueue(bench.warehouse, QueuedBackfill(START_US, None, OTHER))
     stop = threading.Event()
 
     def clock() -> int:
@@ -93,7 +93,7 @@ def test_a_month_of_which_a_day_is_gone_stays_as_it_is(
     bench.run()
     warehouse = Warehouse(bench.warehouse)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         drop_before(draft, days_of_month(month_of(DAY)).start + 1)
         commit(draft)
     put(bench.segments, rows(11, 20, at=START_US + HOUR_US))

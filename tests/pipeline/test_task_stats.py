@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, NODE_WORK, TaskStats
+from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, NODE_WORK, TaskStatsAggregation
 from scale0.pipeline.marts.node_stats import SLAB, NodeStats
 from scale0.pipeline.marts.stat_days import TASK_DAY, TaskDays
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.time_ranges import HOUR_US, Stretch, to_time
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time
 from tests.pipeline import oracle_stats
 from tests.pipeline.events import START_HOUR, event, frame, numbered
 from tests.pipeline.stat_rows import collected, same
@@ -70,9 +70,9 @@ def random_events(seed: int, count: int) -> list[dict[str, Any]]:
 
 
 def step(spark: SparkSession, events: list[dict[str, Any]], partitions: int = 1) -> dict[str, list[dict[str, Any]]]:
-    family = TaskStats()
+    family = TaskStatsAggregation()
     rows = frame(spark, events, family.columns).repartition(partitions)
-    stretch = Stretch(START_HOUR, START_HOUR + HOURS, (START_HOUR + HOURS) * HOUR_US)
+    stretch = TimeRange(START_HOUR, START_HOUR + HOURS, (START_HOUR + HOURS) * HOUR_US)
     made = family.step(None, {"events": rows}, stretch, Parameters())
     found = {slab.name: collected(made[slab.name], slab) for slab in family.slabs}
     days = TaskDays().compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.aggregations.tasks import LONG_HOURS, Tasks
+from scale0.pipeline.aggregations.tasks import LONG_HOURS, TaskAggregation
 from scale0.pipeline.aggregations.tasks_table import CARRY, OPEN_SLAB, TASKS_SLAB
 from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.time_ranges import HOUR_US, Stretch, to_time
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time
 from tests.pipeline.events import START_HOUR, event, frame, numbered
 from tests.pipeline.oracle_tasks import LOST_ALL, Oracle, shown
 
@@ -59,10 +59,12 @@ def reopened(second: float, ref: str, **columns: Any) -> dict[str, Any]:
 
 
 def step(
-    spark: SparkSession, events: list[dict[str, Any]], stretch: Stretch, carry: DataFrame | None = None
+    spark: SparkSession, events: list[dict[str, Any]], stretch: TimeRange, carry: DataFrame | None = None
 ) -> dict[str, Rows]:
     start = spark.createDataFrame([], CARRY.schema) if carry is None else carry
-    made = Tasks().step(start, {"events": frame(spark, events, Tasks.columns)}, stretch, Parameters())
+    made = TaskAggregation().step(
+        start, {"events": frame(spark, events, TaskAggregation.columns)}, stretch, Parameters()
+    )
     slabs = (TASKS_SLAB, OPEN_SLAB, CARRY)
     rows = {slab.name: made[slab.name].select(*slab.schema.fieldNames(), "part").collect() for slab in slabs}
     spark.catalog.clearCache()
@@ -78,9 +80,9 @@ def ordered(rows: Any) -> Rows:
     return sorted(plain, key=repr)
 
 
-def hours(first: int, end: int, horizon: float = HOURS) -> Stretch:
+def hours(first: int, end: int, horizon: float = HOURS) -> TimeRange:
     """`first` and `end` count from START; nothing has happened after `horizon` hours."""
-    return Stretch(START_HOUR + first, START_HOUR + end, round((START_HOUR + horizon) * HOUR_US))
+    return TimeRange(START_HOUR + first, START_HOUR + end, round((START_HOUR + horizon) * HOUR_US))
 
 
 def in_steps(spark: SparkSession, events: list[dict[str, Any]], cuts: list[int]) -> dict[str, Rows]:
@@ -176,12 +178,12 @@ def test_many_hours_equal_each_hour_and_the_rules(tidy: SparkSession, seed: int)
 def test_rows_do_not_depend_on_partitions(tidy: SparkSession):
     chance = random.Random(3)
     events = numbered([row for n in range(60) for row in random_task(chance, f"t{n:02d}")])
-    rows = frame(tidy, events, Tasks.columns).repartition(5, "seq", "at")
+    rows = frame(tidy, events, TaskAggregation.columns).repartition(5, "seq", "at")
     before = tidy.conf.get("spark.sql.shuffle.partitions", "1")
     tidy.conf.set("spark.sql.shuffle.partitions", "3")
     try:
         carry = tidy.createDataFrame([], CARRY.schema)
-        made = Tasks().step(carry, {"events": rows}, hours(0, HOURS), Parameters())
+        made = TaskAggregation().step(carry, {"events": rows}, hours(0, HOURS), Parameters())
         found = ordered(made["tasks"].select(*TASKS_SLAB.schema.fieldNames(), "part").collect())
     finally:
         tidy.conf.set("spark.sql.shuffle.partitions", before or "1")

@@ -19,9 +19,9 @@ import msgspec
 import pytest
 
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse.errors import Broken, Busy, Fenced, WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseBusy, WarehouseDamaged, WarehouseError, WarehouseFenced
 from scale0.pipeline.warehouse.ingestion import take_in
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US, drive
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, seqs
@@ -73,11 +73,11 @@ def test_a_manifest_says_all_that_the_tables_depend_on(warehouse, segments):
 
 def test_only_chapters_of_touched_days_are_written_anew(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         add(draft, "tally", [(HOUR + 24 * day, "a", day) for day in range(5)])
         before = commit(draft)
     with warehouse.begin() as attempt:
-        draft = Draft(before, warehouse, attempt)
+        draft = Transaction(before, warehouse, attempt)
         add(draft, "tally", [(HOUR + 24, "b", 7)])
         after = commit(draft)
     assert [day for day in after.chapters if after.chapters[day] != before.chapters[day]] == [DAY + 1]
@@ -88,7 +88,7 @@ def test_only_chapters_of_touched_days_are_written_anew(warehouse):
 def test_an_attempt_that_is_not_committed_leaves_nothing(warehouse, segments):
     put(segments, rows(1, 10))
     with warehouse.begin() as attempt:
-        take_in(Draft(None, warehouse, attempt), str(segments), NOW_US)
+        take_in(Transaction(None, warehouse, attempt), str(segments), NOW_US)
         assert files(warehouse.root)
     assert warehouse.latest() is None
     assert files(warehouse.root) == set()
@@ -179,7 +179,7 @@ def test_a_full_disk_while_segments_are_fetched_says_so(warehouse, segments, mon
 def test_a_second_driver_is_refused_and_told_who_is_there(warehouse):
     with warehouse.lock("run"):
         with (
-            pytest.raises(Busy, match=rf"in use by process {os.getpid()} \(run\)") as refused,
+            pytest.raises(WarehouseBusy, match=rf"in use by process {os.getpid()} \(run\)") as refused,
             Warehouse(warehouse.root).lock("run"),
         ):
             pass
@@ -202,7 +202,7 @@ def test_a_driver_that_was_killed_has_let_go_of_the_lock(warehouse):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "held\n"
-        with pytest.raises(Busy, match=rf"process {driver.pid} \(stream\)"), warehouse.lock("run"):
+        with pytest.raises(WarehouseBusy, match=rf"process {driver.pid} \(stream\)"), warehouse.lock("run"):
             pass
         driver.kill()
         driver.wait()
@@ -213,11 +213,11 @@ def test_a_driver_that_was_killed_has_let_go_of_the_lock(warehouse):
 def test_without_the_lock_the_manifest_is_the_fence(warehouse, segments):
     put(segments, rows(1, 10))
     with warehouse.begin() as slow, warehouse.begin() as quick:
-        one, other = Draft(None, warehouse, slow), Draft(None, warehouse, quick)
+        one, other = Transaction(None, warehouse, slow), Transaction(None, warehouse, quick)
         take_in(one, str(segments), NOW_US)
         take_in(other, str(segments), NOW_US)
         commit(other)
-        with pytest.raises(Fenced, match="another driver made manifest 1"):
+        with pytest.raises(WarehouseFenced, match="another driver made manifest 1"):
             commit(one)
     assert not slow.folder.exists()
     assert (warehouse.numbers(), seqs(warehouse)) == ([1], list(range(1, 11)))
@@ -227,13 +227,13 @@ def test_a_driver_that_slept_for_days_is_fenced_though_its_number_is_free_again(
     put(segments, rows(1, 10))
     run(warehouse, segments)
     with warehouse.begin() as attempt:
-        slept = Draft(warehouse.latest(), warehouse, attempt)
+        slept = Transaction(warehouse.latest(), warehouse, attempt)
         for day in range(3):
             put(segments, rows(11 + day, 11 + day))
             run(warehouse, segments, now_us=NOW_US + day * 10 * DAY_US)
         warehouse.collect(NOW_US + 30 * DAY_US)
         assert warehouse.numbers() == [4]
-        with pytest.raises(Fenced):
+        with pytest.raises(WarehouseFenced):
             commit(slept)
     assert warehouse.numbers() == [4]
 
@@ -244,11 +244,11 @@ def test_of_many_drivers_at_once_exactly_one_wins_each_number(warehouse):
     def drive_once() -> None:
         mine = Warehouse(warehouse.root)
         with mine.begin() as attempt:
-            draft = Draft(mine.latest(), mine, attempt)
+            draft = Transaction(mine.latest(), mine, attempt)
             start.wait()
             try:
                 won.append(commit(draft).number)
-            except Fenced:
+            except WarehouseFenced:
                 pass
 
     threads = [threading.Thread(target=drive_once) for _ in range(6)]
@@ -266,7 +266,7 @@ def test_a_file_system_without_hard_links_is_refused(warehouse, monkeypatch):
     with warehouse.begin() as attempt:
         monkeypatch.setattr("scale0.pipeline.warehouse.commit.os.link", no_links)
         with pytest.raises(WarehouseError, match="hard link"):
-            commit(Draft(None, warehouse, attempt))
+            commit(Transaction(None, warehouse, attempt))
     assert warehouse.latest() is None
 
 
@@ -292,7 +292,7 @@ def test_a_damaged_newest_manifest_is_an_error_that_says_what_to_do(warehouse, s
         }[damage]
     )
     with pytest.raises(
-        Broken, match="use the newer program" if damage == "newer" else r"2\.json is damaged.*move it away"
+        WarehouseDamaged, match="use the newer program" if damage == "newer" else r"2\.json is damaged.*move it away"
     ):
         warehouse.latest()
     path.unlink()
@@ -303,7 +303,7 @@ def test_a_gap_between_manifests_is_refused(warehouse, segments):
     for _ in range(3):
         run(warehouse, segments)
     (warehouse.root / "manifest" / "2.json").unlink()
-    with pytest.raises(Broken, match="has manifest 3 but not 2"):
+    with pytest.raises(WarehouseDamaged, match="has manifest 3 but not 2"):
         warehouse.latest()
 
 
@@ -312,12 +312,14 @@ def test_a_damaged_chapter_is_never_believed(warehouse, segments):
     _, manifest = run(warehouse, segments)
     path = warehouse.path(manifest.chapters[DAY].path)
     path.write_bytes(path.read_bytes().replace(b'"first_seq":1,', b'"first_seq":2,'))
-    with pytest.raises(Broken, match=r"day-\d+\.json is damaged: restore it from a backup; or move the .* away") as met:
+    with pytest.raises(
+        WarehouseDamaged, match=r"day-\d+\.json is damaged: restore it from a backup; or move the .* away"
+    ) as met:
         Warehouse(warehouse.root).chapter(manifest, DAY)
     assert "backfill" not in str(met.value), "it would read the same chapter"
 
 
 @pytest.mark.parametrize("path", ["../elsewhere", "/etc/passwd", "data/../../x"])
 def test_no_path_leads_out_of_the_warehouse(warehouse, path):
-    with pytest.raises(Broken):
+    with pytest.raises(WarehouseDamaged):
         warehouse.path(path)

@@ -9,9 +9,9 @@ import pytest
 
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.time_ranges import days_of_month, month_of
-from scale0.pipeline.warehouse.errors import Broken, Busy
+from scale0.pipeline.warehouse.errors import WarehouseBusy, WarehouseDamaged
 from scale0.pipeline.warehouse.retention import LEAST_KEEP_DAYS, TooFewDays, drop_before, retention, whole_parts
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, seqs, slab_file
@@ -35,7 +35,7 @@ def test_what_no_manifest_of_the_last_day_names_is_collected(warehouse):
     hour = DAY_US // 24
     for at in (0, 1, 2):
         with warehouse.begin() as attempt:
-            draft = Draft(warehouse.latest(), warehouse, attempt)
+            draft = Transaction(warehouse.latest(), warehouse, attempt)
             add(draft, "tally", [(HOUR, "a", at)])
             commit(draft, NOW_US + at * hour)
     everything = files(warehouse.root)
@@ -54,7 +54,7 @@ def test_collection_leaves_a_live_attempt_of_its_own_and_no_dead_one(warehouse):
     dead = Warehouse(warehouse.root).begin()
     slab_file(dead, "tally", [(HOUR, "dead", 1)])
     with warehouse.lock("stream"), warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         add(draft, "tally", [(HOUR, "a", 1)])
         warehouse.collect(NOW_US)
         assert not dead.folder.exists()
@@ -63,7 +63,7 @@ def test_collection_leaves_a_live_attempt_of_its_own_and_no_dead_one(warehouse):
 
 
 def test_who_has_no_lock_does_not_collect(warehouse):
-    with warehouse.lock("stream"), pytest.raises(Busy):
+    with warehouse.lock("stream"), pytest.raises(WarehouseBusy):
         Warehouse(warehouse.root).collect(NOW_US)
 
 
@@ -72,7 +72,9 @@ def test_a_chapter_that_is_gone_stops_collection_and_it_says_what_helps(warehous
     _, manifest = run(warehouse, segments)
     warehouse.path(manifest.chapters[DAY].path).unlink()
     everything = files(warehouse.root)
-    with pytest.raises(Broken, match="nothing is removed: restore it from a backup; or move the whole") as met:
+    with pytest.raises(
+        WarehouseDamaged, match="nothing is removed: restore it from a backup; or move the whole"
+    ) as met:
         Warehouse(warehouse.root).collect(NOW_US)
     assert "backfill" not in str(met.value), "it would read the same chapter"
     assert files(warehouse.root) == everything
@@ -86,7 +88,7 @@ def test_retention_drops_old_days_and_old_segments_stay_known(warehouse, segment
         put(segments, rows(1 + day * 10, 10 + day * 10, at=START_US + day * DAY_US), day=f"2026-05-1{day}")
     run(warehouse, segments)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         assert drop_before(draft, DAY + 3) == [DAY, DAY + 1, DAY + 2]
         manifest = commit(draft)
     assert sorted(manifest.chapters) == [DAY + 3, DAY + 4, DAY + 5]
@@ -111,7 +113,7 @@ def test_what_was_seen_of_a_folder_is_forgotten_only_when_both_are_gone(warehous
     shutil.rmtree(segments / "written=2026-05-09")
     run(warehouse, segments)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         drop_before(draft, DAY + 3)
         manifest = commit(draft)
     assert [*manifest.seen] == ["written=2026-05-11", "written=2026-05-12"]
@@ -123,7 +125,7 @@ def test_rows_of_a_dropped_day_in_a_file_that_stays_are_not_shown(warehouse, seg
     put(segments, rows(21, 21, at=(DAY + 2) * DAY_US))
     run(warehouse, segments)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         assert drop_before(draft, DAY + 1) == [DAY]
         commit(draft)
     assert seqs(warehouse) == list(range(11, 22))
@@ -135,7 +137,7 @@ def test_too_few_days_are_refused_and_it_says_why(warehouse, segments, keep_days
     put(segments, rows(6, 10, at=START_US + 400 * DAY_US))
     run(warehouse, segments)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         with pytest.raises(TooFewDays, match=r"computed from their days.*keep 62 days or more"):
             retention(draft, keep_days)
         assert (draft.days(), draft.floor_day) == ([DAY, DAY + 400], 0)
@@ -153,7 +155,7 @@ def test_a_month_of_which_a_day_is_gone_is_not_computed_again(warehouse):
     month = month_of(DAY)
     first = days_of_month(month).start
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         months = frozenset({month - 1, month, month + 1})
         assert whole_parts(draft, "month", months) == months
         draft.floor_day = first

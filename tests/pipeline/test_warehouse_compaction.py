@@ -15,7 +15,7 @@ from scale0.pipeline.warehouse.compaction import compact, compact_events
 from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.merging import compact_ledger, compact_pulses, compact_slabs
 from scale0.pipeline.warehouse.records import LEDGER
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, slab_file
 
@@ -51,7 +51,7 @@ def test_compacted_events_are_the_same_sorted_and_in_few_files(warehouse, segmen
     fill(warehouse, segments)
     before, base = everything(warehouse), warehouse.latest()
     with warehouse.begin() as attempt:
-        draft = Draft(base, warehouse, attempt)
+        draft = Transaction(base, warehouse, attempt)
         hours = draft.hours_with_events()
         kinds = {hour: draft.kinds_in({hour}) for hour in hours}
         assert compact_events(draft, DAY)
@@ -70,7 +70,7 @@ def test_every_day_can_be_compacted_in_any_order_and_no_event_is_lost_or_doubled
     before = everything(warehouse)
     for day in (DAY + 1, DAY - 3, DAY, DAY - 2):
         with warehouse.begin() as attempt:
-            draft = Draft(warehouse.latest(), warehouse, attempt)
+            draft = Transaction(warehouse.latest(), warehouse, attempt)
             compact_events(draft, day)
             commit(draft)
         assert everything(warehouse) == before
@@ -81,7 +81,7 @@ def test_every_day_can_be_compacted_in_any_order_and_no_event_is_lost_or_doubled
 def test_events_that_come_again_after_compaction_are_still_known(warehouse, segments):
     fill(warehouse, segments, 4)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         compact_events(draft, DAY)
         commit(draft)
     before = everything(warehouse)
@@ -102,7 +102,7 @@ def test_an_hour_with_very_many_events_is_sorted_in_pieces(warehouse, segments, 
     run(warehouse, segments)
     before = everything(warehouse)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         compact_events(draft, DAY)
         files = draft.chapter(DAY).events
         assert 3 <= len(files) <= 5
@@ -120,26 +120,26 @@ def test_only_closed_days_with_many_files_are_compacted(warehouse, segments):
     run(warehouse, segments)
     before = everything(warehouse)
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         assert compact(draft, START_US + 2 * DAY_US) == [DAY]
         assert [len(draft.chapter(day).events) for day in (DAY, DAY + 1)] == [1, 12]
         assert [len(draft.chapter(day).pulses) for day in (DAY, DAY + 1)] == [1, 12]
         manifest = commit(draft)
     assert everything(warehouse) == before
     with warehouse.begin() as attempt:
-        assert compact(Draft(manifest, warehouse, attempt), START_US + 2 * DAY_US) == []
+        assert compact(Transaction(manifest, warehouse, attempt), START_US + 2 * DAY_US) == []
 
 
 def test_compacted_slabs_have_the_same_parts_and_sums(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         for number in range(9):
             add(draft, "tally", [(HOUR + hour, f"n{number}", number) for hour in (number % 4, number % 4 + 1, 24)])
         before, shown = draft.sums("tally"), len(draft.chapter(DAY).slabs["tally"])
         manifest = commit(draft)
     rows_before = sorted(open_arrow(warehouse, "tally").to_pylist(), key=str)
     with warehouse.begin() as attempt:
-        draft = Draft(manifest, warehouse, attempt)
+        draft = Transaction(manifest, warehouse, attempt)
         assert shown > 1
         assert compact_slabs(draft, "tally", DAY)
         assert not compact_slabs(draft, "tally", DAY)
@@ -152,7 +152,7 @@ def test_compacted_slabs_have_the_same_parts_and_sums(warehouse):
 
 def test_files_of_another_shape_are_not_merged(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         add(draft, "tally", [(HOUR, "a", 1)])
         path = slab_file(attempt, "tally", [(HOUR + 1, "a", 1)])
         older = pq.read_table(path, partitioning=None).drop_columns(["name"])
@@ -165,7 +165,7 @@ def test_files_of_another_shape_are_not_merged(warehouse):
 
 def test_a_file_that_changed_is_not_merged(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         add(draft, "tally", [(HOUR, "a", 1)])
         [entry] = add(draft, "tally", [(HOUR + 1, "a", 1)])
         path = slab_file(attempt, "tally", [(HOUR + 1, "b", 2)])
@@ -177,14 +177,14 @@ def test_a_file_that_changed_is_not_merged(warehouse):
 def test_compacted_pulses_are_the_same(warehouse, segments):
     fill(warehouse, segments)
 
-    def shown(draft: Draft) -> list:
+    def shown(draft: Transaction) -> list:
         found = []
         for path, parts, _ in draft.pulses():
             found += [row for row in pq.read_table(path, partitioning=None).to_pylist() if row["part"] in parts]
         return sorted(found, key=str)
 
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         before = shown(draft)
         assert compact_pulses(draft, DAY)
         assert len(draft.chapter(DAY).pulses) == 1
@@ -193,7 +193,7 @@ def test_compacted_pulses_are_the_same(warehouse, segments):
 
 def test_the_ledger_only_grows_and_can_be_one_file(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         for run_number in range(3):
             path = attempt.new_file(LEDGER, "made")
             pq.write_table(pa.table({"run": [run_number], "table": ["x"]}), path)

@@ -12,7 +12,7 @@ from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.coverage import Coverage
 from scale0.pipeline.warehouse.entries import keep, kept, sums
 from scale0.pipeline.warehouse.records import FileEntry
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, add, commit, hash_of, slab_file
 
@@ -38,7 +38,7 @@ def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
     warehouse = Warehouse(tmp_path_factory.mktemp("carving"))
     model: dict[int, list[int]] = {}
     attempt = warehouse.begin()
-    draft = Draft(None, warehouse, attempt)
+    draft = Transaction(None, warehouse, attempt)
     for parts, found, commits in steps:
         mine = [(part, "x", count) for part, count in found if part in parts]
         entries = attempt.register("tally", [slab_file(attempt, "tally", mine)])
@@ -59,7 +59,7 @@ def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
         if commits:
             commit(draft)
             attempt = warehouse.begin()
-            draft = Draft(warehouse.latest(), warehouse, attempt)
+            draft = Transaction(warehouse.latest(), warehouse, attempt)
     commit(draft)
     warehouse.collect(NOW_US)
     assert sorted(open_arrow(warehouse, "tally")["count"].to_pylist()) == sorted(
@@ -69,7 +69,7 @@ def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
 
 def test_a_file_that_spans_days_is_listed_in_each_with_its_own_parts(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         add(draft, "tally", [(HOUR, "a", 1), (HOUR + 24, "b", 2)])
         [one] = draft.chapter(DAY).slabs["tally"]
         [other] = draft.chapter(DAY + 1).slabs["tally"]
@@ -80,7 +80,7 @@ def test_a_file_that_spans_days_is_listed_in_each_with_its_own_parts(warehouse):
 
 def test_a_part_may_become_empty(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         add(draft, "tally", [(HOUR, "a", 1)])
         draft.replace("tally", "hour", {HOUR}, [])
         assert draft.files("tally") == []
@@ -92,20 +92,20 @@ def test_a_part_may_become_empty(warehouse):
 def test_every_period_has_its_place(warehouse, period):
     part = {"day": DAY, "month": 700, "open": 0}[period]
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         for count in (1, 2):
             entries = attempt.register("tally", [slab_file(attempt, "tally", [(part, "a", count)])])
             draft.replace("tally", period, {part}, entries)
         assert [listed.parts for listed in draft.files("tally")] == [{part}]
         assert [listed.parts for listed in draft.files("tally", {part})] == [{part}]
         manifest = commit(draft)
-    again = Draft(manifest, warehouse, attempt)
+    again = Transaction(manifest, warehouse, attempt)
     assert again.sums("tally") == {part: (1, hash_of((part, "a", 2)))}
 
 
 def test_replacing_what_was_not_announced_is_a_mistake(warehouse):
     with warehouse.begin() as attempt:
-        draft = Draft(None, warehouse, attempt)
+        draft = Transaction(None, warehouse, attempt)
         entries = attempt.register("tally", [slab_file(attempt, "tally", [(HOUR, "a", 1)])])
         with pytest.raises(ValueError, match="files hold part"):
             draft.replace("tally", "hour", {HOUR + 1}, entries)

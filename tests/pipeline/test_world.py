@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.aggregations.presence import World
+from scale0.pipeline.aggregations.presence import PresenceAggregation
 from tests.pipeline.events import START_HOUR, START_US
 from tests.pipeline.world_histories import History, Row, Source, differences, expected
 
@@ -107,7 +107,7 @@ def history(spark: SparkSession) -> History:
 
 @pytest.fixture(scope="module")
 def slabs(history: History) -> Slabs:
-    return history.run(World(), [1])
+    return history.run(PresenceAggregation(), [1])
 
 
 def pieces(slabs: Slabs, subject: str) -> list[tuple[float, float, str, str]]:
@@ -233,8 +233,8 @@ def test_a_service_without_a_backend_is_absent_after_a_week_and_not_carried_on(s
     broker = Source("b").boot(0).client(10, "joined", "w", services=["s"]).client(20, "left", "w").alive(60, 120)
     day = 24 * 3600
     history = History(spark, broker.boot(8 * day).rows, 8 * day + 60)
-    many = history.run(World(), [history.hours])
-    stepped = history.run(World(), [30, 7 * 24, 7 * 24 + 1, history.hours])
+    many = history.run(PresenceAggregation(), [history.hours])
+    stepped = history.run(PresenceAggregation(), [30, 7 * 24, 7 * 24 + 1, history.hours])
     assert differences(stepped, many) == []
     assert pieces(many, "s")[-2:] == [
         (7 * day, 7 * day + 20, "down", "no_backend"),

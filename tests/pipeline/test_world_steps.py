@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from scale0.pipeline.aggregations.presence import World
+from scale0.pipeline.aggregations.presence import PresenceAggregation
 from tests.pipeline.events import START_US
 from tests.pipeline.world_histories import History, Row, Source, differences, expected
 
@@ -125,7 +125,7 @@ HISTORIES = st.lists(st.lists(TURNS, min_size=10, max_size=40), min_size=TOGETHE
 def test_many_hours_are_each_hour_and_the_oracle(spark: SparkSession, histories: list[list[Turn]]):
     rows = [row for number, turns in enumerate(histories) for row in told(turns, f"h{number}-")]
     history = History(spark, rows, HORIZON)
-    world = World()
+    world = PresenceAggregation()
     many = history.run(world, [history.hours])
     each = history.run(world, list(range(1, history.hours + 1)))
     assert differences(each, many) == []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scale0.pipeline.warehouse.ingestion import take_in
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse, pass_by
 from tests.pipeline.warehouse_made import HOUR, NOW_US, add, commit
 
@@ -20,7 +20,7 @@ def drive(root: Path, segments: Path, reach: Callable[[str], None] = pass_by, *,
     """One whole run, `days` after the first; the slab says in every part how many events it has seen in all."""
     warehouse = Warehouse(root, reach)
     with warehouse.lock("test"), warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         take_in(draft, str(segments), NOW_US)
         total = sum(last - first + 1 for ranges in draft.covered().values() for _, first, last in ranges)
         add(draft, "tally", [(hour, "events", total) for hour in (HOUR, HOUR + 1, HOUR + 30)])

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from scale0.history.segments.arrow import SCHEMA, write
 from scale0.history.segments.names import Segment, name_of
 from scale0.pipeline.time_ranges import HOUR_US
-from scale0.pipeline.warehouse.ingestion import Taken, take_in
-from scale0.pipeline.warehouse.records import FileEntry, Manifest, SlabInfo, TableInfo
-from scale0.pipeline.warehouse.staging import Attempt
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.ingestion import IngestedSegments, take_in
+from scale0.pipeline.warehouse.records import DataSetInfo, FileEntry, Manifest, TableInfo
+from scale0.pipeline.warehouse.staging import StagingDirectory
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 HOUR = 494_000
@@ -25,7 +25,7 @@ NOW_US = START_US + 400 * 24 * HOUR_US
 """The driver's clock: long after everything."""
 SECOND = 1_000_000
 
-TALLY = TableInfo({"name": "string", "count": "bigint"}, {"tally": SlabInfo("hour", ("secret",))})
+TALLY = TableInfo({"name": "string", "count": "bigint"}, {"tally": DataSetInfo("hour", ("secret",))})
 """A table with one slab of hours."""
 
 
@@ -73,20 +73,20 @@ def put(
 
 def run(
     warehouse: Warehouse, segments: Path | str, *, now_us: int = NOW_US, rescan: bool = False
-) -> tuple[Taken, Manifest]:
+) -> tuple[IngestedSegments, Manifest]:
     """One run that only takes segments in."""
     with warehouse.begin() as attempt:
-        draft = Draft(warehouse.latest(), warehouse, attempt)
+        draft = Transaction(warehouse.latest(), warehouse, attempt)
         taken = take_in(draft, str(segments), now_us, rescan=rescan)
         return taken, commit(draft, now_us)
 
 
-def commit(draft: Draft, now_us: int = NOW_US) -> Manifest:
+def commit(draft: Transaction, now_us: int = NOW_US) -> Manifest:
     """Commit with what does not matter here."""
     return draft.commit(draft.newest_us, now_us=now_us, parameters={"a": 1}, code_version="1", tables={"tally": TALLY})
 
 
-def slab_file(attempt: Attempt, slab: str, found: list[tuple[int, str, int]]) -> Path:
+def slab_file(attempt: StagingDirectory, slab: str, found: list[tuple[int, str, int]]) -> Path:
     """A file as Spark would write it: (part, name, count) each, and a hash."""
     path = attempt.new_file(slab, "made")
     columns = {
@@ -105,7 +105,9 @@ def hash_of(row: tuple[int, str, int]) -> int:
     return hash((row[0], row[2])) * 0x9E3779B97F4A7C15 % 2**64 - 2**63
 
 
-def add(draft: Draft, slab: str, found: list[tuple[int, str, int]], parts: set[int] | None = None) -> list[FileEntry]:
+def add(
+    draft: Transaction, slab: str, found: list[tuple[int, str, int]], parts: set[int] | None = None
+) -> list[FileEntry]:
     """Write rows and have them replace their parts."""
     entries = draft.attempt.register(slab, [slab_file(draft.attempt, slab, found)])
     draft.replace(slab, "hour", parts or {part for part, _, _ in found}, entries)

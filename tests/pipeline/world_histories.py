@@ -6,11 +6,11 @@ import datetime
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from scale0.pipeline.aggregations.presence import World
+from scale0.pipeline.aggregations.presence import PresenceAggregation
 from scale0.pipeline.data_file import PART
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.tables import PULSES
-from scale0.pipeline.time_ranges import HOUR_US, Stretch, to_time, to_us
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time, to_us
 from tests.pipeline import oracle_world as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
 
@@ -103,8 +103,8 @@ class History:
     def hours(self) -> int:
         return (self.horizon_us - START_US) // HOUR_US + 1
 
-    def step(self, world: World, carry: DataFrame | None, first: int, end: int) -> dict[str, DataFrame]:
-        stretch = Stretch(START_HOUR + first, START_HOUR + end, self.horizon_us)
+    def step(self, world: PresenceAggregation, carry: DataFrame | None, first: int, end: int) -> dict[str, DataFrame]:
+        stretch = TimeRange(START_HOUR + first, START_HOUR + end, self.horizon_us)
         begin, over = to_time(stretch.from_us), to_time(stretch.end * HOUR_US)
         horizon = to_time(self.horizon_us)
         at, time = self._events["at"], self._pulses["first_time"]
@@ -113,7 +113,7 @@ class History:
         pulses = self._pulses.where((time >= begin) & (time <= horizon))
         return dict(world.step(carry, {"events": events, "pulses": pulses}, stretch, Parameters()))
 
-    def run(self, world: World, cuts: list[int]) -> dict[str, Counter[tuple[Any, ...]]]:
+    def run(self, world: PresenceAggregation, cuts: list[int]) -> dict[str, Counter[tuple[Any, ...]]]:
         """Every slab as a bag of rows, stepping over [0, cut), [cut, cut), …: the last cut is the end."""
         out: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
         carry, first = None, 0

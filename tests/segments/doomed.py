@@ -11,8 +11,8 @@ import sys
 
 import msgspec
 
-from scale0.history.segments.settings import Settings
-from scale0.history.segments.writer import Writer
+from scale0.history.segments.settings import ExporterSettings
+from scale0.history.segments.writer import SegmentWriter
 
 
 def main(settings: str, point: str, nth: int) -> None:
@@ -24,7 +24,7 @@ def main(settings: str, point: str, nth: int) -> None:
         if hits == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    writer = Writer(msgspec.json.decode(settings.encode(), type=Settings), reach=die)
+    writer = SegmentWriter(msgspec.json.decode(settings.encode(), type=ExporterSettings), reach=die)
     for done in writer.export(everything=True):
         os.write(1, f"{done.first_seq} {done.last_seq}\n".encode())
 

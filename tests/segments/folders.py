@@ -16,7 +16,7 @@ from scale0.history.events.event import Event
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.history.events.tasks import TaskSubmitted
-from scale0.history.segments.settings import Settings
+from scale0.history.segments.settings import ExporterSettings
 from scale0.kernel.clock import Now
 from scale0.storage.sqlite.store import SqliteStore
 from tests.support.journals import journal_events
@@ -60,7 +60,7 @@ class Folder:
     def beat(self) -> None:
         self.enter([SourceAlive(self.source)])
 
-    def settings(self, **changes: Any) -> Settings:
+    def settings(self, **changes: Any) -> ExporterSettings:
         usual: dict[str, Any] = {
             "source": self.source,
             "data_dir": str(self.path),
@@ -69,7 +69,7 @@ class Folder:
             "events": 250_000,
             "keep_days": 0,
         }
-        return Settings(**{**usual, **changes})
+        return ExporterSettings(**{**usual, **changes})
 
     @property
     def last_seq(self) -> int:

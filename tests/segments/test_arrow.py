@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.history.events.columns import COLUMNS, MAX_BIGINT, SCHEMA_VERSION, Metric, Row
+from scale0.history.events.columns import COLUMNS, MAX_BIGINT, SCHEMA_VERSION, EventMetric, EventRow
 from scale0.history.events.journal import Journal, JournalRow, read
 from scale0.history.segments import arrow
 from scale0.history.segments.names import Segment
@@ -29,15 +29,15 @@ class Anything:
 
     kind = "any.thing"
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: EventRow) -> None:
         self._row = row
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         return self._row
 
 
 ROWS = st.builds(
-    Row,
+    EventRow,
     kind=st.text(st.characters(exclude_categories=["Cs"])),
     at=st.none() | st.floats(-1e9, 1e10),
     identity=TEXT,
@@ -51,7 +51,9 @@ ROWS = st.builds(
     histogram=st.none() | st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, MAX_BIGINT)), max_size=4),
     bytes=st.none() | st.integers(0, MAX_BIGINT),
     metrics=st.none()
-    | st.lists(st.builds(Metric, st.text(st.characters(exclude_categories=["Cs"])), NUMBER, TEXT, SECONDS), max_size=3),
+    | st.lists(
+        st.builds(EventMetric, st.text(st.characters(exclude_categories=["Cs"])), NUMBER, TEXT, SECONDS), max_size=3
+    ),
     data=st.none() | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), INT, max_size=3),
 )
 EVENTS = st.sampled_from([event for event, _ in SAMPLES]) | ROWS.map(Anything)

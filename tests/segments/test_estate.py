@@ -14,8 +14,8 @@ import pytest
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.history.segments.orphan_export import export_left
-from scale0.history.segments.settings import Settings
-from scale0.history.segments.writer import Writer
+from scale0.history.segments.settings import ExporterSettings
+from scale0.history.segments.writer import SegmentWriter
 from scale0.kernel.clock import Now
 from scale0.storage.postgres.journal import JournalTable
 from scale0.storage.postgres.store import PostgresStore
@@ -26,10 +26,10 @@ __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 pytestmark = pytest.mark.slow  # its server has to start
 
 
-def settings_of(url: str, source: str, folder: Path) -> Settings:
+def settings_of(url: str, source: str, folder: Path) -> ExporterSettings:
     (folder / source).mkdir(exist_ok=True)
     place = str(folder / "segments")
-    return Settings(
+    return ExporterSettings(
         source=source, data_dir=str(folder / source), place=place, seconds=60, events=1000, keep_days=0, database=url
     )
 
@@ -68,7 +68,7 @@ def test_it_is_written_and_forgotten_once(left, tmp_path):
 
 def test_one_exporter_at_a_time_has_a_journal(left, tmp_path):
     dead_for_long(left)
-    owner = Writer(settings_of(left, "ann", tmp_path))
+    owner = SegmentWriter(settings_of(left, "ann", tmp_path))
     pieces = owner.export(everything=True)
     first = next(pieces)
     assert (first.first_seq, first.last_seq) == (1, 5)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from scale0.cli.main import cli
 from scale0.history.segments.arrow import SCHEMA
-from scale0.history.segments.writer import Writer
+from scale0.history.segments.writer import SegmentWriter
 from tests.segments.folders import Folder, segment_files
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path):
     made = Folder(tmp_path / "east", wall=time.time() - 600)
     made.beat()
     made.fill(30)
-    writer = Writer(made.settings())
+    writer = SegmentWriter(made.settings())
     for done in writer.export(everything=True):
         made.store.trim_journal(done.last_seq)
     writer.close()
@@ -152,7 +152,7 @@ def test_following_shows_what_happens_and_misses_nothing_that_moves_on(folder):
             for step in range(4):
                 folder.fill(5)
                 if step % 2:
-                    writer = Writer(folder.settings())
+                    writer = SegmentWriter(folder.settings())
                     for done in writer.export(everything=True):
                         folder.store.trim_journal(done.last_seq)
                     writer.close()

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from scale0.history.segments.filters import Choice
-from scale0.history.segments.reader import History, events_of, open_history
-from scale0.history.segments.writer import Writer
+from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import HistoryReader, events_of, open_history
+from scale0.history.segments.writer import SegmentWriter
 from tests.segments.folders import Folder, segment_files
 from tests.support.examples import seeds
 
-ALL = Choice()
+ALL = EventFilter()
 
 
 def silent(what: str) -> None:
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def export(folder: Folder, trim: bool = True) -> None:
-    writer = Writer(folder.settings(events=40), wall=lambda: folder.wall)
+    writer = SegmentWriter(folder.settings(events=40), wall=lambda: folder.wall)
     for done in writer.export(everything=True):
         if trim:
             folder.store.trim_journal(done.last_seq)
@@ -41,7 +41,7 @@ def seqs_of(tables) -> list[int]:
     return [event["seq"] for table in tables for event in events_of(table)]
 
 
-def all_of(history: History) -> list[int]:
+def all_of(history: HistoryReader) -> list[int]:
     tables = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, ALL)]
     return seqs_of([*tables, *history.rest(ALL)])
 
@@ -131,7 +131,7 @@ def test_a_choice_takes_what_it_says_and_nothing_else(folder):
     def found(**which) -> list[int]:
         history = open_history(folder.path, None, silent)
         pieces = history.pieces(None)["east-1"]
-        choice = Choice(**which)
+        choice = EventFilter(**which)
         try:
             return seqs_of([*history.tables(pieces, choice), *history.rest(choice)])
         finally:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from scale0.history.segments import arrow, writer
-from scale0.history.segments.destination import Conflict, LocalFolder
+from scale0.history.segments.destination import LocalFolder, SegmentConflict
 from scale0.history.segments.names import parse
 from scale0.history.segments.settings import NOTE_FILE, read_note
-from scale0.history.segments.writer import Exported, Writer
+from scale0.history.segments.writer import Exported, SegmentWriter
 from tests.segments.folders import NOON, Folder, everything, segment_events, segment_files
 from tests.support.journals import journal_events
 
@@ -42,11 +42,11 @@ def clock():
     return Clock()
 
 
-def writer_of(folder: Folder, clock: Clock, **changes) -> Writer:
+def writer_of(folder: Folder, clock: Clock, **changes) -> SegmentWriter:
     settings = folder.settings(
         **{key: changes.pop(key) for key in ("seconds", "events", "keep_days") if key in changes}
     )
-    return Writer(settings, wall=lambda: clock.wall, mono=lambda: clock.mono, **changes)
+    return SegmentWriter(settings, wall=lambda: clock.wall, mono=lambda: clock.mono, **changes)
 
 
 def ranges(folder: Folder) -> list[tuple[int, int]]:
@@ -184,7 +184,7 @@ def test_a_segment_that_is_there_is_kept_and_another_of_its_name_is_never_replac
         table = file.read()
     local.put(day, path.name, table, writer.pass_by)
     assert path.stat().st_ino == before.st_ino
-    with pytest.raises(Conflict, match="other events"):
+    with pytest.raises(SegmentConflict, match="other events"):
         local.put(day, path.name, table.slice(1), writer.pass_by)
     assert path.stat().st_ino == before.st_ino
 
@@ -203,7 +203,7 @@ def test_a_damaged_row_stops_the_export_there_and_is_named(folder, clock):
     assert ranges(folder) == [(1, 6)]
 
 
-def list_until_error(made: Writer, done: list[Exported]) -> list[Exported]:
+def list_until_error(made: SegmentWriter, done: list[Exported]) -> list[Exported]:
     for one in made.export(everything=True):
         done.append(one)
     return []

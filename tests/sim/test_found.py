@@ -9,7 +9,7 @@ from scale0.kernel.clock import Now
 from scale0.transport.core import messages
 from scale0.transport.core.backend_session import BackendSession
 from scale0.transport.core.codec import encode
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 
 
 class Worker:
@@ -20,7 +20,7 @@ class Worker:
         self.mono = 0.0
 
     def step(self, do: Any, *arguments: Any) -> list[Any]:
-        out = LineStep()
+        out = SessionEffects()
         do(*arguments, Now(self.mono, 1_700_000_000.0 + self.mono), out)
         return out.sends
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from scale0.config import CheckDefinition, Reaction
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.deduplication import Spools
-from scale0.monitoring.helen.core.evaluation import Answered
+from scale0.monitoring.helen.core.evaluation import IncomingResult
 from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS
-from scale0.monitoring.protocol.results import Finding, State
+from scale0.monitoring.protocol.results import CheckFinding, State
 from tests.equus.watch_world import World
 
 CHECK = CheckDefinition(name="disk", max_attempts=1, handlers=("pager",))
@@ -18,10 +18,10 @@ PAGER = Reaction(name="pager", type="webhook", url="http://pager.example/")
 def test_two_changes_of_one_moment_are_two_notices():
     # A Helen who slept finds all that came meanwhile in one turn, and dates it alike.
     world = World(checks=(CHECK,), handlers=(PAGER,))
-    step = Step()
+    step = Effects()
     states: tuple[State, ...] = ("critical", "warning", "critical")
     for number, state in enumerate(states, start=1):
-        answered = Answered("disk", Finding(state), f"s:{number}", world.wall, True)
+        answered = IncomingResult("disk", CheckFinding(state), f"s:{number}", world.wall, True)
         world.watch.take("web-1", {}, answered, world.now, step)
     world.finish(step)
     assert [state for _, state in world.told()] == ["critical", "warning", "critical"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from scale0.storage.interface import Opened
+from scale0.storage.interface import OpenedStore
 from scale0.storage.shared_rows import ClaimTasks, TakeOrphans
 from scale0.storage.task_queries import FindNew, FindTasks, ListTasks, ReadFollowers, ReadQueue
 from scale0.storage.task_rows import SCHEDULED, ChangeTask, EndTask, LeaseTask, PutTask
@@ -31,13 +31,15 @@ class Alone:
         self.inner = inner
         self._memo = memo
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedStore:
         opened = self.inner.open()
         page = self.inner.read(ListTasks(1))
         self._memo.next_seq = max(self._memo.next_seq, *(task.seq + 1 for task in page.tasks), 1)
         orphans = self.inner.read(TakeOrphans(0, 1_000))
         leased = tuple(sorted(orphans, key=lambda task: task.seq))
-        whole: Opened = msgspec.structs.replace(opened, leased=leased, next_task_seq=self._memo.next_seq, shared=None)
+        whole: OpenedStore = msgspec.structs.replace(
+            opened, leased=leased, next_task_seq=self._memo.next_seq, shared=None
+        )
         return whole
 
     def commit(self, writes: Sequence[Any]) -> None:

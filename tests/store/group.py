@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from scale0.storage.interface import SLOT_BITS, Opened, Store
+from scale0.storage.interface import SLOT_BITS, OpenedStore, Store
 from scale0.storage.postgres.schema import migrate
 from scale0.storage.postgres.store import PostgresStore
 from scale0.storage.shared_rows import OWN_IDS
@@ -88,7 +88,7 @@ class Seat:
         self.group = group
         self.identity = identity
         self.store: Any = group.store(identity)
-        self.opened: Opened = self.store.open()
+        self.opened: OpenedStore = self.store.open()
 
     def seq(self, counter: int) -> int:
         assert self.opened.shared is not None

@@ -10,7 +10,7 @@ from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
-    Found,
+    FoundTasks,
     ReadExpiry,
     ReadFollowers,
     ReadPriorities,
@@ -194,7 +194,7 @@ class Model:
                 keyed = [task for task in tasks if key is not None and (task.client, task.key) == (client, key)]
                 last = max((name for name in by_id if series is not None and name.startswith(f"{series}.")), default="")
                 found = tuple(by_id.get(each) for each in ids)
-                return Found(self.clients.get(client), found, keyed[0] if keyed else None, last)
+                return FoundTasks(self.clients.get(client), found, keyed[0] if keyed else None, last)
             case ReadQueue():
                 return self._queue(ask, rows)
             case ReadPriorities(method):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scale0.history.events.journal import JournalRow, read
-from scale0.storage.interface import FAILPOINTS, Opened
+from scale0.storage.interface import FAILPOINTS, OpenedStore
 from scale0.storage.rows import ReadJournal
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.storage.task_queries import ListTasks, TaskPage
@@ -34,7 +34,7 @@ def run_and_die(folder: Path, point: str, nth: int) -> list[int]:
     return [int(line) for line in child.stdout.split()]
 
 
-def recovered(folder: Path) -> tuple[Opened, list[JournalRow], TaskPage]:
+def recovered(folder: Path) -> tuple[OpenedStore, list[JournalRow], TaskPage]:
     store = SqliteStore(folder)
     opened = store.open()
     rows = store.read(ReadJournal(0, 1000))

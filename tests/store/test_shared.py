@@ -13,7 +13,7 @@ import pytest
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
-from scale0.storage.interface import Shared, StoreFailed, StoreFenced, StoreRefused
+from scale0.storage.interface import SharedStoreInfo, StoreFailed, StoreFenced, StoreRefused
 from scale0.storage.rows import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
 from scale0.storage.shared_rows import (
     CANCEL,
@@ -82,7 +82,7 @@ def bury(group, dead: Seat, *others: Seat) -> Any:
 
 
 def test_each_broker_has_a_slot_for_ever_and_an_epoch_for_each_life(ann, bob):
-    assert (ann.opened.shared, bob.opened.shared.slot) == (Shared(0, 1), 1)
+    assert (ann.opened.shared, bob.opened.shared.slot) == (SharedStoreInfo(0, 1), 1)
     ann.store.close()
     again = ann.again()
     assert again.opened.shared.slot == 0

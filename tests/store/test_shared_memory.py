@@ -7,7 +7,7 @@ import pytest
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
-from scale0.storage.interface import MAX_SLOT, Shared, StoreFenced, StoreRefused
+from scale0.storage.interface import MAX_SLOT, SharedStoreInfo, StoreFenced, StoreRefused
 from scale0.storage.shared_rows import Beat
 from scale0.storage.task_queries import CountTasks, FindTasks
 from simulator.fake_postgres.store import OPENING_LEASE_US, StoreAway
@@ -78,4 +78,4 @@ def test_there_are_so_many_slots_and_no_more():
         Seat(group, f"b{number}")
     with pytest.raises(StoreRefused, match="brokers have used"):
         Seat(group, "one-more")
-    assert Seat(group, "b5").opened.shared == Shared(5, 2)
+    assert Seat(group, "b5").opened.shared == SharedStoreInfo(5, 2)

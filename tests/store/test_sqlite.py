@@ -15,7 +15,7 @@ import pytest
 from scale0.kernel.errors import StoreError
 from scale0.storage.data_dir import LOCK_NAME
 from scale0.storage.interface import StoreFailed, StoreRefused
-from scale0.storage.rows import Ask, Document, PutSetting, ReadJournal, Write
+from scale0.storage.rows import Ask, DocumentRow, PutSetting, ReadJournal, Write
 from scale0.storage.sqlite import schema
 from scale0.storage.sqlite.schema import STORE_VERSION
 from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
@@ -328,7 +328,7 @@ def test_a_database_of_the_first_version_keeps_what_it_had_and_gets_tasks(folder
     connection.close()
     opened = store.open()
     assert (opened.settings, opened.next_seq, opened.last_boot_us, opened.boots) == ({"k": b"\x01"}, 5, 9, 8)
-    assert opened.document == Document(3, "aa", "", b"\x02", 5, True, "root")
+    assert opened.document == DocumentRow(3, "aa", "", b"\x02", 5, True, "root")
     assert (opened.next_task_seq, opened.leased) == (1, ())
     store.commit(FIRST_TASKS)
     store.close()

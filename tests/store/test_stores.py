@@ -11,7 +11,7 @@ from scale0.storage.interface import FAILPOINTS, StoreFailed, StoreRefused
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.rows import (
     MAX_READ_ROWS,
-    Document,
+    DocumentRow,
     DropSetting,
     PutDocument,
     PutSetting,
@@ -58,7 +58,7 @@ def test_the_loser_of_a_conflict_is_kept_and_is_not_current(make):
     store.commit([document(1, "aa"), document(2, "bb"), document(2, "cc"), document(2, "aa", current=False)])
     assert kept(store, ReadDocuments(9)) == [(2, "cc", True), (2, "bb", False), (2, "aa", False), (1, "aa", False)]
     found = make().open().document
-    assert found == Document(2, "cc", "00", b"2cc", 7, True, "root")
+    assert found == DocumentRow(2, "cc", "00", b"2cc", 7, True, "root")
 
 
 def test_the_same_document_twice_is_the_same(make):
@@ -66,7 +66,7 @@ def test_the_same_document_twice_is_the_same(make):
     store.open()
     store.commit([document(1, "aa"), document(1, "aa", author="west-1", time_us=9)])
     store.commit([document(1, "aa", current=False)])
-    assert store.read(ReadDocuments(9)) == (Document(1, "aa", "00", b"1aa", 7, True, "root"),)
+    assert store.read(ReadDocuments(9)) == (DocumentRow(1, "aa", "00", b"1aa", 7, True, "root"),)
 
 
 def test_a_document_can_become_current_again(make):

@@ -14,7 +14,7 @@ from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
-    Found,
+    FoundTasks,
     ListTasks,
     ReadExpiry,
     ReadFollowers,
@@ -176,9 +176,9 @@ def test_what_has_not_ended_or_is_finished_cannot_be_opened_again(make, seq):
 def test_a_key_is_of_its_client(store):
     store.commit([put(1, client="ann", key="k"), put(2, client="bob", key="k"), put(3, client="bob", key="")])
     store.commit([PutTaskClient("bob", "owner", 5), end(2)])
-    assert store.read(FindNew("ann", (), "k", None)) == Found(None, (), found(store, 1), "")
+    assert store.read(FindNew("ann", (), "k", None)) == FoundTasks(None, (), found(store, 1), "")
     bob = store.read(FindNew("bob", ("nobody", name_of(3)), "k", "s"))
-    assert bob == Found(TaskClient("bob", "owner", 5), (None, found(store, 3)), found(store, 2), name_of(3))
+    assert bob == FoundTasks(TaskClient("bob", "owner", 5), (None, found(store, 3)), found(store, 2), name_of(3))
     assert store.read(FindNew("bob", (), "", "x")).keyed == found(store, 3)
     store.commit([SweepTasks(9000, 9)])
     store.commit([put(4, client="bob", key="k")])

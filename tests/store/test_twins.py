@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
-from scale0.storage.interface import Opened
+from scale0.storage.interface import OpenedStore
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.rows import (
     DropSetting,
@@ -65,7 +65,7 @@ class Twins(RuleBasedStateMachine):
     def start(self):
         self.take(self.memory.open(), self.sqlite.open())
 
-    def take(self, memory: Opened, sqlite: Opened):
+    def take(self, memory: OpenedStore, sqlite: OpenedStore):
         assert memory == sqlite
         self.journal = Journal("east-1", memory.last_boot_us + 1, memory.next_seq, memory.last_time_us)
 

@@ -9,10 +9,10 @@ import random
 from typing import Any, NamedTuple
 
 from scale0.kernel.limits import Limits
-from scale0.tasks.client.futures import Question, Receipt, Ticket, Told, Watch
-from scale0.tasks.client.task_client import TaskAsker
+from scale0.tasks.client.futures import FutureChanged, FutureWait, SubmissionReceipt, TaskFuture, TaskQuery
+from scale0.tasks.client.task_client import TaskClientSession
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from tests.client.bench import Bench
 from tests.zerotask.model import TaskBroker
 
@@ -23,8 +23,8 @@ GRAIN_SECONDS = 1 / 32
 class Sent(NamedTuple):
     """What was submitted together."""
 
-    receipt: Receipt
-    tickets: list[Ticket]
+    receipt: SubmissionReceipt
+    tickets: list[TaskFuture]
 
     @property
     def ended(self) -> bool:
@@ -35,27 +35,27 @@ class Desk(Bench):
     """A frontend with a rider, and a broker that answers when the test lets it."""
 
     def __init__(self, patience: float | None = None, limits: Limits | None = None) -> None:
-        self.asker = TaskAsker("me", random.Random(5), limits)
+        self.asker = TaskClientSession("me", random.Random(5), limits)
         self.frontend = FrontendSession([PLACE], None, random.Random(3), patience, rider=self.asker)
         super().__init__(self.frontend)
         self.broker = TaskBroker()
         self.act("start")
         self.ack()
 
-    def submit(self, *bodies: bytes, watch: Watch | None = None, timeout: float = 30.0, **options: Any) -> Sent:
+    def submit(self, *bodies: bytes, watch: FutureWait | None = None, timeout: float = 30.0, **options: Any) -> Sent:
         id_ = options.pop("id", None)
         order = self.asker.order(options.pop("service", "s"), {"notify": True, **options})
         made: list[Sent] = []
         self.ride(lambda now: made.append(Sent(*self.asker.submit(order, bodies, timeout, "r", now, watch, id_))))
         return made[0]
 
-    def ask(self, kind: str, id_: str, timeout: float = 30.0) -> Question:
-        made: list[Question] = []
+    def ask(self, kind: str, id_: str, timeout: float = 30.0) -> TaskQuery:
+        made: list[TaskQuery] = []
         self.ride(lambda now: made.append(self.asker.ask(kind, id_, timeout, "q", now)))
         return made[0]
 
-    def watch(self, *held: Ticket, tag: str = "w") -> Watch:
-        watch = Watch(tag)
+    def watch(self, *held: TaskFuture, tag: str = "w") -> FutureWait:
+        watch = FutureWait(tag)
         self.ride(lambda now: self.asker.watch(watch, held, now))
         return watch
 
@@ -74,7 +74,7 @@ class Desk(Bench):
                     self.tell(answer)
 
     def tell(self, frame: bytes) -> None:
-        out = LineStep()
+        out = SessionEffects()
         self.session.receive([frame], self.now, out)
         self._perform(out)
 
@@ -90,7 +90,7 @@ class Desk(Bench):
         self.ack()
 
     def told(self, tag: str) -> int:
-        return sum(one.tag == tag for one in self.take(Told))
+        return sum(one.tag == tag for one in self.take(FutureChanged))
 
 
 def ready(said: list[Any]) -> list[bytes]:
@@ -98,7 +98,7 @@ def ready(said: list[Any]) -> list[bytes]:
     return [message[0] for message in said if isinstance(message, list)]
 
 
-def one(receipt: Sent) -> Ticket:
+def one(receipt: Sent) -> TaskFuture:
     [ticket] = receipt.tickets
     return ticket
 

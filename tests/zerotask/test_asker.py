@@ -10,7 +10,7 @@ import pytest
 from scale0.kernel.limits import Limits
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
 from scale0.tasks.client import futures
-from scale0.tasks.client.task_client import AGAIN_SECONDS, TaskAsker
+from scale0.tasks.client.task_client import AGAIN_SECONDS, TaskClientSession
 from tests.zerotask.asker_desk import GRAIN_SECONDS, Desk, one, ready, states
 
 
@@ -38,7 +38,7 @@ def test_task_ids_grow_and_two_clients_never_make_the_same() -> None:
     assert ids == sorted(set(ids))
     series, _, counter = ids[0].partition(".")
     assert len(counter) == 12
-    assert TaskAsker("me", random.Random(6))._series != series
+    assert TaskClientSession("me", random.Random(6))._series != series
 
 
 def test_a_frame_holds_as_many_calls_and_bytes_as_a_broker_takes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from scale0.storage.task_rows import FINISHED
 from scale0.tasks.client import futures
-from scale0.tasks.client.futures import Told, Watch
+from scale0.tasks.client.futures import FutureChanged, FutureWait
 from scale0.tasks.client.subscriptions import LOOK_SECONDS, MAX_WAIT_IDS, SWEEP_TICKETS
 from scale0.tasks.client.task_client import WAIT_SECONDS
 from scale0.transport.core.session import DOWN
@@ -118,7 +118,7 @@ def test_a_task_of_another_time_is_asked_for_and_one_that_is_not_there_is_missin
 def test_a_key_gives_the_first_task_back_to_whoever_holds_it() -> None:
     desk = Desk()
     first = one(desk.submit(b"[]", key="k"))
-    watch = Watch("w")
+    watch = FutureWait("w")
     second = one(desk.submit(b"[]", key="k", watch=watch))
     desk.serve()
     assert second.twin is first
@@ -231,7 +231,7 @@ def test_rubbish_is_not_heeded_and_spoils_nothing(frame: bytes) -> None:
     desk = Desk()
     receipt = desk.submit(b"[]")
     desk.tell(frame)
-    assert not desk.take(Told)
+    assert not desk.take(FutureChanged)
     desk.serve()
     assert states(receipt) == [futures.ACCEPTED]
 
@@ -248,7 +248,7 @@ def test_one_element_that_cannot_be_read_costs_only_itself() -> None:
 def test_deadlines_pass_whatever_state_the_line_is_in() -> None:
     """No deadline lies in the past for good: that would be a busy loop."""
     desk = Desk()
-    watch = Watch("w")
+    watch = FutureWait("w")
     desk.submit(b"[]", watch=watch, timeout=5)
     for step in range(12):
         desk.pass_time(3)

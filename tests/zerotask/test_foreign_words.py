@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from tests.zerotask.harness import CLIENT, Refused, Scene
 
 INVALID_PARAMS = -32602
@@ -28,7 +28,7 @@ def code_of(told: object) -> int:
 
 def subscribe(scene: Scene, frame: bytes) -> None:
     """What a subscriber says on the socket of announcements."""
-    step = Step()
+    step = Effects()
     scene.world.broker.hear_subscription([frame], scene.world.now, step)
     for ask in step.asks:
         scene.world.disk.ask(ask)

@@ -13,7 +13,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from scale0.kernel.clock import Now
 from scale0.tasks.node import assigned_tasks, messages
-from scale0.tasks.node.assigned_tasks import ENDED, RUNNING, WAITING, Given, Job, Room, Stopped, TasksInHand
+from scale0.tasks.node.assigned_tasks import (
+    ENDED,
+    RUNNING,
+    WAITING,
+    AssignedTask,
+    AssignedTasks,
+    CapacityAvailable,
+    TasksAssigned,
+    TasksStopped,
+)
 from tests.support.examples import examples
 
 NOW = Now(100.0, 1_900_000_000.0)
@@ -24,17 +33,17 @@ def handed(id_: str, attempt: int = 1, **more: Any) -> dict[str, Any]:
     return {"id": id_, "method": "m", "params": [1], "attempt": attempt, "timeout": 9, "owner": "b1", **more}
 
 
-def hear(tasks: TasksInHand, command: str, *what: Any) -> list[Any]:
+def hear(tasks: AssignedTasks, command: str, *what: Any) -> list[Any]:
     news: list[Any] = []
     tasks.hear(command, msgspec.json.encode(what), news)
     return news
 
 
-def give(tasks: TasksInHand, *given: dict[str, Any]) -> list[Job]:
-    return [job for one in hear(tasks, "TASKS", *given) if isinstance(one, Given) for job in one.jobs]
+def give(tasks: AssignedTasks, *given: dict[str, Any]) -> list[AssignedTask]:
+    return [job for one in hear(tasks, "TASKS", *given) if isinstance(one, TasksAssigned) for job in one.jobs]
 
 
-def say(tasks: TasksInHand, mono: float = 100.0) -> list[Said]:
+def say(tasks: AssignedTasks, mono: float = 100.0) -> list[Said]:
     return [(command, msgspec.json.decode(body)) for command, body in tasks.say(Now(mono, NOW.wall))]
 
 
@@ -43,7 +52,7 @@ def running(*keys: tuple[str, int]) -> Said:
 
 
 def test_a_task_goes_from_tasks_to_tasksok():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     (job,) = give(tasks, handed("a", 2, params={"x": [1.50, "é"]}))
     assert (job.id, job.attempt, job.method, job.timeout, job.owner) == ("a", 2, "m", 9.0, "b1")
     assert msgspec.json.decode(job.params) == {"x": [1.5, "é"]}
@@ -60,7 +69,7 @@ def test_a_task_goes_from_tasks_to_tasksok():
 
 @pytest.mark.parametrize("code", [200, 404, 409, 0])
 def test_whatever_the_code_an_acknowledged_result_is_forgotten(code: int):
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     tasks.begin([job])
     tasks.fail(job, b'{"code":-32000,"message":"no"}')
@@ -70,7 +79,7 @@ def test_whatever_the_code_an_acknowledged_result_is_forgotten(code: int):
 
 
 def test_results_leave_before_what_starts_in_their_place_and_progress_before_results():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     one, two, three = give(tasks, handed("a"), handed("b"), handed("c"))
     tasks.begin([one, two])
     say(tasks)
@@ -87,7 +96,7 @@ def test_results_leave_before_what_starts_in_their_place_and_progress_before_res
 
 
 def test_a_new_connection_hears_of_what_runs_and_of_every_result_again():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     one, two, _ = give(tasks, handed("a"), handed("b"), handed("c"))
     tasks.begin([one, two])
     tasks.finish(one, b"1")
@@ -102,7 +111,7 @@ def test_a_new_connection_hears_of_what_runs_and_of_every_result_again():
 
 
 def test_a_cancelled_task_that_waits_never_begins():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     one, two = give(tasks, handed("a"), handed("b"))
     assert hear(tasks, "TASKSCANCEL", ["a", 1], ["unknown", 1], ["b", 7]) == []
     assert tasks.begin([one, two]) == [two]
@@ -111,13 +120,13 @@ def test_a_cancelled_task_that_waits_never_begins():
 
 
 def test_a_cancelled_task_that_runs_is_told_to_stop_and_says_nothing_more():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     tasks.begin([job])
     say(tasks)
     tasks.progress(job, 0.5, "")
     (stopped,) = hear(tasks, "TASKSCANCEL", ["a", 1])
-    assert isinstance(stopped, Stopped)
+    assert isinstance(stopped, TasksStopped)
     assert (stopped.jobs, job.stop) == ([job], True)
     tasks.progress(job, 0.6, "")
     tasks.finish(job, b"1")
@@ -128,7 +137,7 @@ def test_a_cancelled_task_that_runs_is_told_to_stop_and_says_nothing_more():
 
 @pytest.mark.parametrize("code", [404, 409])
 def test_a_task_that_is_not_ours_any_more_is_stopped(code: int):
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     runs, waits = give(tasks, handed("a"), handed("b"))
     tasks.begin([runs])
     (stopped,) = hear(tasks, "TASKSOK", ["a", 1, code], ["b", 1, code])
@@ -139,7 +148,7 @@ def test_a_task_that_is_not_ours_any_more_is_stopped(code: int):
 
 
 def test_a_task_that_is_handed_out_twice_is_run_once():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     assert give(tasks, handed("a")) == []
     tasks.begin([job])
@@ -149,25 +158,25 @@ def test_a_task_that_is_handed_out_twice_is_run_once():
 
 
 def test_a_newer_attempt_takes_the_place_of_an_older_one():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     runs, waits, other = give(tasks, handed("a"), handed("b"), handed("c", 2))
     tasks.begin([runs])
     news = hear(tasks, "TASKS", handed("a", 2), handed("b", 3))
-    assert [one.jobs for one in news if isinstance(one, Stopped)] == [[runs]]
+    assert [one.jobs for one in news if isinstance(one, TasksStopped)] == [[runs]]
     assert waits.stop
     assert not other.stop
     assert sorted(tasks.holds(1_000)) == [("a", 2), ("b", 3), ("c", 2)]
 
 
 def test_nothing_begins_beyond_the_bytes_that_may_be_kept():
-    tasks = TasksInHand(max_kept_bytes=100)
+    tasks = AssignedTasks(max_kept_bytes=100)
     one, two = give(tasks, handed("a"), handed("b"))
     tasks.begin([one, two])
     tasks.finish(one, b"0" * 100)
     assert not tasks.is_full
     tasks.finish(two, b"0")
     assert tasks.is_full
-    assert hear(tasks, "TASKSOK", ["b", 1, 200]) == [Room()]
+    assert hear(tasks, "TASKSOK", ["b", 1, 200]) == [CapacityAvailable()]
     assert not tasks.is_full
     assert hear(tasks, "TASKSOK", ["a", 1, 200]) == []
 
@@ -175,7 +184,7 @@ def test_nothing_begins_beyond_the_bytes_that_may_be_kept():
 def test_large_results_are_said_in_parts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(messages, "MAX_BODY_BYTES", 100)
     monkeypatch.setattr(messages, "MAX_BODY_TASKS", 3)
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     jobs = give(tasks, *(handed(str(number)) for number in range(8)))
     tasks.begin(jobs)
     for job, size in zip(jobs, (60, 60, 500, 10, 10, 10, 10, 10), strict=True):
@@ -187,7 +196,7 @@ def test_large_results_are_said_in_parts(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_holds_name_what_runs_first_and_let_go_what_waits_beyond_the_room():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     jobs = give(tasks, *(handed(f"task-{number}") for number in range(100)))
     tasks.begin(jobs[50:52])
     tasks.finish(jobs[51], b"1")
@@ -200,7 +209,7 @@ def test_holds_name_what_runs_first_and_let_go_what_waits_beyond_the_room():
 
 
 def test_what_runs_is_not_let_go_though_there_is_no_room():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     jobs = give(tasks, handed("a"), handed("b"), handed("c"))
     tasks.begin(jobs[:1])
     tasks.finish(jobs[0], b"1")
@@ -212,7 +221,7 @@ def test_what_runs_is_not_let_go_though_there_is_no_room():
 
 
 def test_a_result_that_nobody_takes_is_said_again_after_a_while():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     tasks.begin([job])
     assert tasks.deadline() is None
@@ -235,7 +244,7 @@ def test_a_result_that_nobody_takes_is_said_again_after_a_while():
 )
 @pytest.mark.parametrize("command", ["TASKS", "TASKSOK", "TASKSCANCEL", "TASKSWHAT"])
 def test_what_cannot_be_understood_changes_nothing(command: str, body: bytes):
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     news: list[Any] = []
     tasks.hear(command, body, news)
@@ -243,7 +252,7 @@ def test_what_cannot_be_understood_changes_nothing(command: str, body: bytes):
 
 
 def test_a_bad_task_does_not_cost_the_good_ones():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     bad: list[Any] = [{"id": "x"}, 5, handed("x", 0), handed("x", -1), handed(""), handed("x" * 129)]
     jobs = give(tasks, handed("a"), *bad, handed("b", timeout=None), handed("c", timeout=-1), handed("d", params=None))
     assert [job.id for job in jobs] == ["a", "b", "c", "d"]
@@ -252,13 +261,13 @@ def test_a_bad_task_does_not_cost_the_good_ones():
 
 
 def test_a_job_does_not_keep_its_whole_message_in_memory():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     assert type(job.params) is bytes
 
 
 def test_a_result_waits_for_its_owner_and_is_told_to_nobody_else():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     tasks.meet("b1")
     done, runs, waits = give(tasks, handed("done"), handed("runs"), handed("waits"))
     tasks.begin([done, runs])
@@ -286,7 +295,7 @@ def test_a_result_waits_for_its_owner_and_is_told_to_nobody_else():
 
 
 def test_results_of_brokers_that_stay_away_stop_nobody_and_are_bounded():
-    tasks = TasksInHand(max_kept_bytes=10)
+    tasks = AssignedTasks(max_kept_bytes=10)
     tasks.meet("b1")
     jobs = give(tasks, *(handed(str(number)) for number in range(5)))
     tasks.begin(jobs)
@@ -302,7 +311,7 @@ def test_results_of_brokers_that_stay_away_stop_nobody_and_are_bounded():
 
 def test_whoever_gave_a_task_is_told_of_it_whatever_its_name():
     """The address stayed and the broker behind it did not, or a group owns its tasks."""
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     tasks.meet("b1")
     (job,) = give(tasks, handed("a", owner="group"))
     tasks.begin([job])
@@ -317,7 +326,7 @@ def test_whoever_gave_a_task_is_told_of_it_whatever_its_name():
 
 @pytest.mark.parametrize(("owner", "broker"), [("", "b2"), ("b1", ""), (None, "b2")])
 def test_what_belongs_to_nobody_known_is_told_to_anybody(owner: str | None, broker: str):
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     tasks.meet("b1")
     (job,) = give(tasks, handed("a", owner=owner))
     tasks.begin([job])
@@ -331,8 +340,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tasks = TasksInHand(max_kept_bytes=40)
-        self.jobs: dict[tuple[str, int], Job] = {}
+        self.tasks = AssignedTasks(max_kept_bytes=40)
+        self.jobs: dict[tuple[str, int], AssignedTask] = {}
         self.ended: set[tuple[str, int]] = set()
         """Finished, and not cancelled before that."""
         self.taken: set[tuple[str, int]] = set()
@@ -433,7 +442,7 @@ TestAnyOrder.settings = examples(100, stateful_step_count=40)
 
 # Promise: TASK-17
 def test_a_recall_takes_what_waits_and_leaves_what_has_begun():
-    tasks = TasksInHand()
+    tasks = AssignedTasks()
     ran, waits, ended = give(tasks, handed("ran"), handed("waits"), handed("ended"))
     tasks.begin([ran, ended])
     tasks.finish(ended, b"1")

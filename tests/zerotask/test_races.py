@@ -10,7 +10,7 @@ import pytest
 
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import Endpoints
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.task_queries import FindNew, ReadExpiry
 from tests.zerotask.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Refused, Scene
@@ -91,7 +91,7 @@ def test_a_new_broker_knows_how_many_tasks_are_open_before_it_has_asked():
     world = scene.world
     opened = MemoryStore(world.store.snapshot()).open()
     broker = compose_broker(world.config, Endpoints(), opened, 2**52, random.Random(1), None)
-    start_broker(broker, opened, world.now, Step())
+    start_broker(broker, opened, world.now, Effects())
     assert broker.tasks.counts()["open"] == 2
 
 
@@ -103,7 +103,7 @@ def test_a_connection_that_is_gone_before_its_task_is_taken_leaves_nothing_behin
     scene.hold_at(FindNew)
     line = world.broker.connections.find("frontend", b"frontend-z")
     assert line is not None
-    world.broker.undelivered(line, (), world.now, Step())
+    world.broker.undelivered(line, (), world.now, Effects())
     world.let_go()
     assert scene.status("told-to-nobody") == "queued"
     assert (line.number, line.waits) == (0, 0)

@@ -17,7 +17,7 @@ import pytest
 from scale0.storage.interface import StoreFailed, StoreFenced, check_writes
 from scale0.storage.task_queries import FindTasks
 from scale0.storage.task_rows import EndedTask
-from scale0.tasks.core.shared_store import Sharing
+from scale0.tasks.core.shared_store import SharedStore
 from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
 from simulator.fake_postgres.tasks import SharedTasks, _Commit
 from tests.zerotask.group import FarWorld
@@ -383,13 +383,13 @@ def nothing_is_reserved(patch: pytest.MonkeyPatch) -> str:
 
 def orphans_are_forgotten(patch: pytest.MonkeyPatch) -> str:
     """What a dead broker's dead worker had stays theirs for ever."""
-    patch.setattr(Sharing, "_orphans", lambda _self, _rows, _mark, _now, _step: None)
+    patch.setattr(SharedStore, "_orphans", lambda _self, _rows, _mark, _now, _step: None)
     return "stuck"
 
 
 def leases_stay_behind(patch: pytest.MonkeyPatch) -> str:
     """Work that its node brings along is cancelled, and nobody does it."""
-    patch.setattr(Sharing, "_take_up", lambda _self, _row, _holder, _now, _step: None)
+    patch.setattr(SharedStore, "_take_up", lambda _self, _row, _holder, _now, _step: None)
     return "stuck"
 
 

@@ -21,7 +21,7 @@ from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Question, Step
+from scale0.kernel.effects import Effects, Message, StoreQuery
 from scale0.storage.memory.store import MemoryStore
 from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
 
@@ -48,19 +48,19 @@ class Batch(NamedTuple):
 
     writes: list[Any]
     releases: list[Callable[[], None]]
-    questions: list[Question]
+    questions: list[StoreQuery]
 
 
 class Disk:
     """Commits in their order, one in flight: the twin of `kernel/edge/commits.py`."""
 
-    def __init__(self, store: MemoryStore, hear: Callable[[list[tuple[Question, Any]]], None]) -> None:
+    def __init__(self, store: MemoryStore, hear: Callable[[list[tuple[StoreQuery, Any]]], None]) -> None:
         self.store = store
         self.held = False
         self._hear = hear
         self._next = Batch([], [], [])
         self.in_flight: Batch | None = None
-        self._answers: deque[list[tuple[Question, Any]]] = deque()
+        self._answers: deque[list[tuple[StoreQuery, Any]]] = deque()
         self._telling = False
 
     def add(self, writes: list[Any], release: Callable[[], None] | None) -> None:
@@ -69,7 +69,7 @@ class Disk:
             self._next.releases.append(release)
         self.go_on()
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: StoreQuery) -> None:
         self._next.questions.append(question)
         self.go_on()
 
@@ -135,7 +135,7 @@ class World:
         boot = max(int(self.wall * 1_000_000), opened.last_boot_us + 1)
         self.broker: Broker = compose_broker(self.config, Endpoints(), opened, boot, self._chance, None)
         self._journal = Journal(self.config.identity, boot, opened.next_seq, opened.last_time_us)
-        step = Step()
+        step = Effects()
         start_broker(self.broker, opened, self.now, step)
         self._finish(step)
 
@@ -186,7 +186,7 @@ class World:
         return number
 
     def frames(self, who: str, frames: list[bytes]) -> None:
-        step = Step()
+        step = Effects()
         self.broker.receive(who.partition("-")[0], who.encode(), frames, self.now, step)
         self._finish(step)
 
@@ -195,7 +195,7 @@ class World:
         end = self.mono + seconds
         while (due := self.broker.deadline()) is not None and due <= end:
             self._move(max(due, self.mono))
-            self._finish(Step())
+            self._finish(Effects())
             yield
         self._move(end)
 
@@ -203,20 +203,20 @@ class World:
         self.wall += mono - self.mono
         self.mono = mono
 
-    def _hear(self, answers: list[tuple[Question, Any]]) -> None:
-        step = Step()
+    def _hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
+        step = Effects()
         for question, value in answers:
             self.broker.answer(question, value, self.now, step)
         self._finish(step)
 
-    def _finish(self, step: Step) -> None:
+    def _finish(self, step: Effects) -> None:
         """The end of a turn, as the runner has it."""
         due = self.broker.deadline()
         if due is not None and due <= self.mono:
             self.broker.tick(self.now, step)
         self._send_all(step)
 
-    def _send_all(self, step: Step) -> None:
+    def _send_all(self, step: Effects) -> None:
         self.broker.settle(self.now, step)
         while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
             sends, step.sends = step.sends, {}
@@ -229,7 +229,7 @@ class World:
                 self._deliver(peer, messages, step)
             self.broker.settle(self.now, step)
 
-    def _commit(self, step: Step) -> None:
+    def _commit(self, step: Effects) -> None:
         writes, step.writes = step.writes, []
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
@@ -242,12 +242,12 @@ class World:
             self.disk.add(writes, (lambda: self._release(promises)) if promises else None)
 
     def _release(self, promises: dict[Any, list[Message]]) -> None:
-        step = Step()
+        step = Effects()
         for peer, messages in promises.items():
             self._deliver(peer, messages, step)
         self._send_all(step)
 
-    def _deliver(self, peer: Any, messages: Sequence[Message], step: Step) -> None:
+    def _deliver(self, peer: Any, messages: Sequence[Message], step: Effects) -> None:
         who = peer.routing_id.decode()
         packed = peer.pack(messages)
         if who in self.gone:

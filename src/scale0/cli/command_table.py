@@ -60,7 +60,7 @@ PLACES: Final[Mapping[str, str]] = {
 """The module of each command below `scale0.cli`; in it the command is called as on the command line, with _ for -."""
 
 
-class Commands(MutableMapping[str, click.Command]):
+class CommandTable(MutableMapping[str, click.Command]):
     """What click takes for a dict of commands."""
 
     def __init__(self, places: Mapping[str, str] = PLACES) -> None:

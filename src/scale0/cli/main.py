@@ -11,14 +11,14 @@ import sys
 import click
 
 from scale0 import __version__
-from scale0.cli.command_table import Commands
+from scale0.cli.command_table import CommandTable
 from scale0.cli.common import errors
 from scale0.kernel.errors import Scale0Error
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=CONTEXT, commands=Commands())
+@click.group(context_settings=CONTEXT, commands=CommandTable())
 @click.version_option(__version__, prog_name="scale0")
 def cli() -> None:
     """A service network: a broker, workers that offer functions, calls to them, and agents that watch machines.
@@ -46,7 +46,7 @@ def main() -> None:
     try:
         status = cli.main(prog_name="scale0", standalone_mode=False)
         sys.stdout.flush()
-    except errors.Trouble as trouble:
+    except errors.CommandError as trouble:
         trouble.show()
         sys.exit(trouble.status)
     except click.ClickException as error:

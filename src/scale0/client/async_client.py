@@ -18,16 +18,16 @@ from scale0.client.argument_checks import check_command, check_request, check_ti
 from scale0.client.async_task import AsyncSubmission, AsyncTask
 from scale0.client.client import DEFAULT_ENDPOINT, DEFAULT_IN_FLIGHT, DEFAULT_TIMEOUT, TASK_CLIENT_BITS
 from scale0.client.endpoints import endpoints_of
-from scale0.client.task_options import OptionWords, TaskOptions
+from scale0.client.task_options import TaskOptionArguments, TaskOptions
 from scale0.errors import error_of
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
-from scale0.tasks.client.futures import Told
-from scale0.tasks.client.task_client import TaskAsker
-from scale0.transport.core.calls import Answered, Failed, Managed, Partial
+from scale0.tasks.client.futures import FutureChanged
+from scale0.tasks.client.task_client import TaskClientSession
+from scale0.transport.core.calls import CallAnswered, CallFailed, ManagementAnswered, PartialReply
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.edge.client_keys import keys_for
-from scale0.transport.edge.client_socket import Link
+from scale0.transport.edge.client_socket import ClientSocket
 
 
 class _Reply:
@@ -66,10 +66,10 @@ class AsyncClient:
         endpoints = endpoints_of(endpoint, "tcp://host:5700")
         chance = random.SystemRandom()
         owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
-        self._asker = TaskAsker(owner, chance)
+        self._asker = TaskClientSession(owner, chance)
         self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
         keys = keys_for(self._session.line.book, endpoints, key, server_key)
-        self._link = Link(self._session, self._deliver, keys)
+        self._link = ClientSocket(self._session, self._deliver, keys)
         self._timeout = check_timeout(timeout)
         self._retry = retry
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -151,7 +151,7 @@ class AsyncClient:
         """Submit a task for each item (one argument; with `star`, a sequence of them), in few messages."""
         return await self._tasks.submit_many(service, items, star=star)
 
-    def task(self, **options: Unpack[OptionWords]) -> AsyncSubmission:
+    def task(self, **options: Unpack[TaskOptionArguments]) -> AsyncSubmission:
         """Options for tasks (see `TaskOptions`)."""
         return AsyncSubmission(self, TaskOptions(**options)) if options else self._tasks
 
@@ -301,7 +301,7 @@ class AsyncClient:
 
     def _deliver(self, news: list[Any]) -> None:
         for one in news:
-            if type(one) is Told:
+            if type(one) is FutureChanged:
                 one.tag.ring()
                 continue
             reply = getattr(one, "tag", None)
@@ -317,15 +317,15 @@ class AsyncClient:
 
     def _conclude(self, reply: _Reply, news: Any) -> None:
         match news:
-            case Answered():
+            case CallAnswered():
                 reply.future.set_result(reply.read(news.bodies))
-            case Partial():
+            case PartialReply():
                 if reply.parts is not None:
                     reply.parts.put_nowait(reply.read(news.bodies))
-            case Managed(code=200):
+            case ManagementAnswered(code=200):
                 reply.future.set_result(payload.decode(news.body))
-            case Failed() | Managed():
+            case CallFailed() | ManagementAnswered():
                 error = error_of(news.code, news.message, reply.service)
-                if isinstance(news, Managed) and news.body:
+                if isinstance(news, ManagementAnswered) and news.body:
                     error.detail = payload.decode(news.body)
                 reply.future.set_exception(error)

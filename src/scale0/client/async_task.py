@@ -23,7 +23,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.names import is_identity
 from scale0.storage.task_rows import FINISHED
 from scale0.tasks.client import futures
-from scale0.tasks.client.futures import Order, Ticket, Watch
+from scale0.tasks.client.futures import FutureWait, SubmissionTemplate, TaskFuture
 
 if TYPE_CHECKING:
     from scale0.client.async_client import AsyncClient
@@ -38,7 +38,7 @@ class Alarm:
         self._sleepers: list[asyncio.Future[None]] = []
         self.thing: Any = None
         """None until the turn of the loop in which it was asked for is over."""
-        self.tickets: list[Ticket] = []
+        self.tickets: list[TaskFuture] = []
 
     @property
     def done(self) -> bool:
@@ -75,12 +75,12 @@ class AsyncTask:
 
     __slots__ = ("_client", "_held")
 
-    def __init__(self, client: AsyncClient, ticket: Ticket) -> None:
+    def __init__(self, client: AsyncClient, ticket: TaskFuture) -> None:
         self._client = client
         self._held = ticket
 
     @property
-    def _ticket(self) -> Ticket:
+    def _ticket(self) -> TaskFuture:
         if self._held.twin is not None:
             self._held = self._held.twin
         return self._held
@@ -147,7 +147,7 @@ class AsyncTask:
     async def _watch(self, timeout: float | None) -> None:
         client, asker, ticket = self._client, self._client._asker, self._ticket
         alarm = Alarm()
-        watch = alarm.thing = Watch(alarm)
+        watch = alarm.thing = FutureWait(alarm)
 
         def begin(now: Now) -> None:
             asker.watch(watch, (ticket,), now)
@@ -183,7 +183,7 @@ class AsyncSubmission:
 
     def __init__(self, client: AsyncClient, options: TaskOptions) -> None:
         self._client = client
-        self._orders: dict[str, Order] = {}
+        self._orders: dict[str, SubmissionTemplate] = {}
         self.options = options
 
     async def submit(self, service: str, /, *args: Any, **kwargs: Any) -> AsyncTask:
@@ -207,7 +207,7 @@ class AsyncSubmission:
         """
         self.options.check_many()
         client, window = self._client, self.options.window
-        held: list[Ticket] = []
+        held: list[TaskFuture] = []
         under_way: deque[Alarm] = deque()
         try:
             for bodies in results.chunks(service, items, star, max(1, window // 2)):
@@ -254,7 +254,7 @@ class AsyncSubmission:
     ) -> AsyncIterator[Any]:
         client = self._client
         alarm = Alarm()
-        watch = alarm.thing = Watch(alarm)
+        watch = alarm.thing = FutureWait(alarm)
         came = watch.came
         chunk: Sequence[bytes] = next(chunks, ())
         under_way = 0
@@ -281,7 +281,7 @@ class AsyncSubmission:
             if under_way and not client._closed:
                 client._ride(lambda _: client._asker.unwatch(watch))
 
-    def _send(self, service: str, bodies: Sequence[bytes], watch: Watch | None = None) -> Alarm:
+    def _send(self, service: str, bodies: Sequence[bytes], watch: FutureWait | None = None) -> Alarm:
         client = self._client
         order = self._order(service)
         alarm = Alarm()
@@ -294,7 +294,7 @@ class AsyncSubmission:
         client._ride(submit)
         return alarm
 
-    def _order(self, service: str) -> Order:
+    def _order(self, service: str) -> SubmissionTemplate:
         order = self._orders.get(service)
         if order is None:
             if len(self._orders) >= MAX_ORDERS:

@@ -14,18 +14,18 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from scale0.client.handler import Offer
-from scale0.client.slots import Station, Stations
-from scale0.client.task_context import Attempted, Doing, here
+from scale0.client.handler import Handler
+from scale0.client.slots import ServiceSlots, WorkerSlots
+from scale0.client.task_context import RunningTask, TaskAttempt, here
 from scale0.client.task_outcome import Failure, Outcome, error_object, late, not_offered, perform_task
 from scale0.kernel.clock import Now
-from scale0.tasks.node.assigned_tasks import RUNNING, Job, TasksInHand
+from scale0.tasks.node.assigned_tasks import RUNNING, AssignedTask, AssignedTasks
 from scale0.transport.core.backend_session import BackendSession
-from scale0.transport.core.session_effects import LineStep
-from scale0.transport.edge.client_socket import Link, LinkClosedError
+from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
 if TYPE_CHECKING:
-    from scale0.client.process_pool import Children
+    from scale0.client.process_pool import ProcessPool
 
 STINT_SECONDS: Final = 0.005
 """After so long a hand looks for something else to do."""
@@ -39,7 +39,7 @@ SETTLE_SECONDS: Final = 0.002
 the house: a handler that kills the process at once must not go uncounted for ever."""
 
 
-class Told:
+class ReportedProgress:
     """What a task's handler has said of its progress."""
 
     __slots__ = ("done", "fresh", "note", "said")
@@ -52,17 +52,17 @@ class Told:
         """When it was last passed on; monotonic."""
 
 
-class Stints:
+class TaskBatches:
     """Tasks at work."""
 
     def __init__(
         self,
-        offers: Mapping[str, Offer],
-        stations: Stations,
+        offers: Mapping[str, Handler],
+        stations: WorkerSlots,
         session: BackendSession,
-        link: Link,
-        children: Children | None,
-        tasks: TasksInHand,
+        link: ClientSocket,
+        children: ProcessPool | None,
+        tasks: AssignedTasks,
     ) -> None:
         self._offers = offers
         self._stations = stations
@@ -70,21 +70,21 @@ class Stints:
         self._link = link
         self._children = children
         self._tasks = tasks
-        self.results: deque[tuple[Job, Outcome]] = deque()
-        self._told: dict[Job, Told] = {}
+        self.results: deque[tuple[AssignedTask, Outcome]] = deque()
+        self._told: dict[AssignedTask, ReportedProgress] = {}
         self._tell_lock = threading.Lock()
         self._stopped = False
 
     # Under the link's lock: what the broker says, and what is said to it.
 
-    def give(self, jobs: Sequence[Job]) -> None:
+    def give(self, jobs: Sequence[AssignedTask]) -> None:
         """Tasks came."""
         known = [job for job in jobs if job.method in self._offers]
         if len(known) < len(jobs):
             self.results.extend((job, not_offered(job.method)) for job in jobs if job.method not in self._offers)
         self._stations.add(known)
 
-    def say(self, now: Now, out: LineStep) -> None:
+    def say(self, now: Now, out: SessionEffects) -> None:
         """Say what there is to say."""
         tasks, results = self._tasks, self.results
         if self._told:
@@ -108,7 +108,9 @@ class Stints:
         self._stopped = True
         self._stations.is_open = False
 
-    def begin(self, picked: Sequence[tuple[Station, Sequence[Job]]], now: Now, out: LineStep) -> list[list[Job]]:
+    def begin(
+        self, picked: Sequence[tuple[ServiceSlots, Sequence[AssignedTask]]], now: Now, out: SessionEffects
+    ) -> list[list[AssignedTask]]:
         """Announce tasks, and say what else there is to say; those of each station that may begin now."""
         is_ready = self._session.is_up and not self._tasks.is_full and not self._stopped
         if is_ready:
@@ -127,7 +129,7 @@ class Stints:
         """True when there is something to say now."""
         return bool(self.results) or (bool(self._told) and self._progress_due(time.monotonic()))
 
-    def run(self, station: Station, is_wanted: Callable[[], object]) -> int:
+    def run(self, station: ServiceSlots, is_wanted: Callable[[], object]) -> int:
         """One stint: until there is nothing announced, or enough is done, or the hand `is_wanted` elsewhere.
 
         The answer is how many tasks were run.
@@ -160,34 +162,34 @@ class Stints:
         station.learn(count, before - began)
         return count
 
-    def tell(self, job: Attempted, done: float, note: str) -> None:
+    def tell(self, job: TaskAttempt, done: float, note: str) -> None:
         """A handler says how far it is; the watch passes it on."""
-        if not isinstance(job, Job) or job.state != RUNNING:
+        if not isinstance(job, AssignedTask) or job.state != RUNNING:
             return  # something that the handler left behind still speaks
         with self._tell_lock:
             told = self._told.get(job)
             if told is None:
-                told = self._told[job] = Told()
+                told = self._told[job] = ReportedProgress()
             told.done, told.note, told.fresh = done, note, True
 
-    def _perform(self, offer: Offer, job: Job) -> Outcome:
+    def _perform(self, offer: Handler, job: AssignedTask) -> Outcome:
         if offer.is_process and self._children is not None:
             return self._children.run_task(offer, job, self.tell)
-        here.set(Doing(job, self.tell))
+        here.set(RunningTask(job, self.tell))
         return perform_task(offer, job)
 
-    def _announce(self, station: Station, offer: Offer) -> None:
+    def _announce(self, station: ServiceSlots, offer: Handler) -> None:
         group = self._stations.pick(station)
         if not group:
             return
 
-        def begin(now: Now, out: LineStep) -> None:
+        def begin(now: Now, out: SessionEffects) -> None:
             (begun,) = self.begin([(station, group)], now, out)
             self._stations.announce(station, begun)
 
         try:
             self._link.act(begin)
-        except LinkClosedError:
+        except SocketClosedError:
             return  # the worker has left: its tasks are somebody else's
         if group[0].attempt >= SETTLE_ATTEMPT and not offer.is_process:
             time.sleep(SETTLE_SECONDS)
@@ -207,7 +209,7 @@ class Stints:
                 told.fresh, told.said = False, mono
                 self._tasks.progress(job, told.done, told.note)
 
-    def _last_words(self, job: Job) -> None:
+    def _last_words(self, job: AssignedTask) -> None:
         with self._tell_lock:
             told = self._told.pop(job, None)
         if told is not None and told.fresh:

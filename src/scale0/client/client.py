@@ -22,17 +22,17 @@ from scale0.client.endpoints import endpoints_of
 from scale0.client.pending import Awaited, Pending
 from scale0.client.submission import Submission
 from scale0.client.task import Task
-from scale0.client.task_options import OptionWords, TaskOptions
+from scale0.client.task_options import TaskOptionArguments, TaskOptions
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
-from scale0.tasks.client.futures import Told
-from scale0.tasks.client.task_client import TaskAsker
-from scale0.transport.core.calls import Answered, Failed, Managed, Partial
+from scale0.tasks.client.futures import FutureChanged
+from scale0.tasks.client.task_client import TaskClientSession
+from scale0.transport.core.calls import CallAnswered, CallFailed, ManagementAnswered, PartialReply
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import UP
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from scale0.transport.edge.client_keys import keys_for
-from scale0.transport.edge.client_socket import Link
+from scale0.transport.edge.client_socket import ClientSocket
 
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
 DEFAULT_TIMEOUT: Final = 30.0
@@ -42,7 +42,7 @@ SEE_OFF_SECONDS: Final = 1.0
 TASK_CLIENT_BITS: Final = 96
 """Of a task client's own id, where the user gave none."""
 
-ABOUT_CALLS: Final = frozenset({Answered, Partial, Failed, Managed, Told})
+ABOUT_CALLS: Final = frozenset({CallAnswered, PartialReply, CallFailed, ManagementAnswered, FutureChanged})
 """News with a `tag`; the rest is about the line."""
 
 
@@ -78,10 +78,10 @@ class Client:
         endpoints = endpoints_of(endpoint, "tcp://host:5700")
         chance = random.SystemRandom()
         owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
-        self._asker = TaskAsker(owner, chance)
+        self._asker = TaskClientSession(owner, chance)
         self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
         keys = keys_for(self._session.line.book, endpoints, key, server_key)
-        self._link = Link(self._session, self._deliver, keys)
+        self._link = ClientSocket(self._session, self._deliver, keys)
         self._leader = threading.Lock()
         self._leads = 0
         """The thread that leads, if one does."""
@@ -176,7 +176,7 @@ class Client:
         """Submit a task for each item (one argument; with `star`, a sequence of them), in few messages."""
         return self._tasks.submit_many(service, items, star=star)
 
-    def task(self, **options: Unpack[OptionWords]) -> Submission:
+    def task(self, **options: Unpack[TaskOptionArguments]) -> Submission:
         """Options for tasks (see `TaskOptions`): `net.task(priority=7, delay=60).submit("thumbs.make", "cat.png")`."""
         return Submission(self, TaskOptions(**options)) if options else self._tasks
 
@@ -288,7 +288,7 @@ class Client:
         window.extend(started)
         return len(window) >= in_flight
 
-    def _act(self, do: Callable[[Now, LineStep], None]) -> None:
+    def _act(self, do: Callable[[Now, SessionEffects], None]) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
         self._link.act(do)

@@ -12,19 +12,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from scale0.client.batches import Stints
-from scale0.client.handler import Answer, Offer, perform_async
-from scale0.client.slots import Station, Stations
-from scale0.client.task_context import Doing, here
+from scale0.client.batches import TaskBatches
+from scale0.client.handler import Answer, Handler, perform_async
+from scale0.client.slots import ServiceSlots, WorkerSlots
+from scale0.client.task_context import RunningTask, here
 from scale0.client.task_outcome import late, perform_task_async
 from scale0.kernel.clock import Now
-from scale0.tasks.node.assigned_tasks import Job
-from scale0.transport.core.backend_session import Work
-from scale0.transport.core.session_effects import LineStep
-from scale0.transport.edge.client_socket import Link, LinkClosedError
+from scale0.tasks.node.assigned_tasks import AssignedTask
+from scale0.transport.core.backend_session import RequestReceived
+from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
 
-class Desk(Protocol):
+class CoroutineHost(Protocol):
     """What coroutines need of their crew."""
 
     def answer(self, answer: Answer) -> None: ...
@@ -34,11 +34,16 @@ class Desk(Protocol):
     def start_thread(self, target: Callable[[], None], name: str) -> None: ...
 
 
-class Coroutines:
+class CoroutineRunner:
     """The loop of one worker; it starts when it is needed first."""
 
     def __init__(
-        self, offers: Mapping[str, Offer], stations: Stations, link: Link, stints: Stints | None, desk: Desk
+        self,
+        offers: Mapping[str, Handler],
+        stations: WorkerSlots,
+        link: ClientSocket,
+        stints: TaskBatches | None,
+        desk: CoroutineHost,
     ) -> None:
         self._offers = offers
         self._stations = stations
@@ -46,8 +51,8 @@ class Coroutines:
         self._stints = stints
         self._desk = desk
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._works: deque[Work] = deque()
-        self._running: dict[asyncio.Task[None], tuple[Job, Station] | None] = {}
+        self._works: deque[RequestReceived] = deque()
+        self._running: dict[asyncio.Task[None], tuple[AssignedTask, ServiceSlots] | None] = {}
         self._flushes = False
         """A flush is to come at the end of this turn of the loop."""
 
@@ -57,7 +62,7 @@ class Coroutines:
             self._loop = asyncio.new_event_loop()
             self._desk.start_thread(self._run, "scale0-loop")
 
-    def take(self, works: Sequence[Work]) -> None:
+    def take(self, works: Sequence[RequestReceived]) -> None:
         """Requests came; from any thread."""
         self._works.extend(works)
         self.look()
@@ -68,7 +73,7 @@ class Coroutines:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._desk.guard, self._look)
 
-    def stop(self, jobs: Sequence[Job]) -> None:
+    def stop(self, jobs: Sequence[AssignedTask]) -> None:
         """Nobody wants these tasks any more; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._cancel, set(jobs))
@@ -101,7 +106,7 @@ class Coroutines:
         if self._stints is not None:
             self._start_tasks(self._stints)
 
-    def _start(self, what: Any, taken: tuple[Job, Station] | None) -> None:
+    def _start(self, what: Any, taken: tuple[AssignedTask, ServiceSlots] | None) -> None:
         if self._loop is not None:
             task = self._loop.create_task(what)
             self._running[task] = taken
@@ -117,14 +122,14 @@ class Coroutines:
             # Whatever a handler does is in its outcome: this is a fault of ours.
             self._desk.guard(task.result)
 
-    def _cancel(self, jobs: set[Job]) -> None:
+    def _cancel(self, jobs: set[AssignedTask]) -> None:
         for task, taken in list(self._running.items()):
             if taken is not None and taken[0] in jobs:
                 task.cancel()
 
-    def _start_tasks(self, stints: Stints) -> None:
+    def _start_tasks(self, stints: TaskBatches) -> None:
         """As many as have a slot, announced together: they all start now."""
-        picked: list[tuple[Station, list[Job]]] = []
+        picked: list[tuple[ServiceSlots, list[AssignedTask]]] = []
         while (station := self._stations.enter(is_async=True)) is not None:
             group = self._stations.pick(station, most=1)
             if group:
@@ -133,14 +138,14 @@ class Coroutines:
                 self._leave(station)
         if not picked:
             return
-        begun: list[list[Job]] = [[] for _ in picked]
+        begun: list[list[AssignedTask]] = [[] for _ in picked]
 
-        def begin(now: Now, out: LineStep) -> None:
+        def begin(now: Now, out: SessionEffects) -> None:
             begun[:] = stints.begin(picked, now, out)
 
         try:
             self._link.act(begin)
-        except LinkClosedError:
+        except SocketClosedError:
             return
         for (station, _), jobs in zip(picked, begun, strict=True):
             if jobs:
@@ -148,25 +153,25 @@ class Coroutines:
             else:
                 self._leave(station)
 
-    async def _request(self, work: Work) -> None:
+    async def _request(self, work: RequestReceived) -> None:
         offer = self._offers[work.service]
         self._desk.answer(await perform_async(offer, work, self._desk.part))
         held = self._stations.release(work)
         if held is not None:
             self._works.appendleft(held)
 
-    async def _task(self, job: Job, stints: Stints) -> None:
+    async def _task(self, job: AssignedTask, stints: TaskBatches) -> None:
         offer = self._offers[job.method]
         loop = asyncio.get_running_loop()
         job.deadline = loop.time() + job.timeout  # the loop's clock is the monotonic one
-        here.set(Doing(job, stints.tell))
+        here.set(RunningTask(job, stints.tell))
         async with asyncio.timeout(job.timeout) as scope:
             outcome = await perform_task_async(offer, job)
         if scope.expired() or (type(outcome) is bytes and loop.time() > job.deadline):
             outcome = late(job)
         stints.results.append((job, outcome))
 
-    def _leave(self, station: Station) -> None:
+    def _leave(self, station: ServiceSlots) -> None:
         held = self._stations.leave(station)
         if held is not None:
             self._works.appendleft(held)

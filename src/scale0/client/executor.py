@@ -18,18 +18,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from scale0.client.batches import FLUSH_RESULTS, STINT_SECONDS, Stints
-from scale0.client.coroutine_runner import Coroutines
-from scale0.client.handler import Answer, Offer, perform
-from scale0.client.slots import Stations
+from scale0.client.batches import FLUSH_RESULTS, STINT_SECONDS, TaskBatches
+from scale0.client.coroutine_runner import CoroutineRunner
+from scale0.client.handler import Answer, Handler, perform
+from scale0.client.slots import WorkerSlots
 from scale0.kernel import codes
 from scale0.kernel.log_context import about
-from scale0.tasks.node.assigned_tasks import Job, TasksInHand
-from scale0.transport.core.backend_session import BackendSession, Work
-from scale0.transport.edge.client_socket import Link, LinkClosedError
+from scale0.tasks.node.assigned_tasks import AssignedTask, AssignedTasks
+from scale0.transport.core.backend_session import BackendSession, RequestReceived
+from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
 if TYPE_CHECKING:
-    from scale0.client.process_pool import Children
+    from scale0.client.process_pool import ProcessPool
 
 log = logging.getLogger("scale0.worker")
 
@@ -47,17 +47,17 @@ MAX_THREADS: Final = 256
 """Hands of one worker; more slots than these only queue."""
 
 
-class Crew:
+class Executor:
     """The hands of one worker."""
 
     def __init__(
         self,
-        handlers: dict[str, Offer],
+        handlers: dict[str, Handler],
         session: BackendSession,
-        link: Link,
-        children: Children | None,
+        link: ClientSocket,
+        children: ProcessPool | None,
         on_fault: Callable[[BaseException], None],
-        tasks: TasksInHand | None = None,
+        tasks: AssignedTasks | None = None,
     ) -> None:
         """`on_fault` hears of a thread of ours that failed: without it, work may be left undone."""
         self._handlers = handlers
@@ -65,12 +65,12 @@ class Crew:
         self._link = link
         self._children = children
         self._on_fault = on_fault
-        self._stations = Stations(handlers)
-        self._stints: Stints | None = None
+        self._stations = WorkerSlots(handlers)
+        self._stints: TaskBatches | None = None
         if tasks is not None:
-            self._stints = Stints(handlers, self._stations, session, link, children, tasks)
-        self._coroutines = Coroutines(handlers, self._stations, link, self._stints, self)
-        self._queue: deque[Work] = deque()
+            self._stints = TaskBatches(handlers, self._stations, session, link, children, tasks)
+        self._coroutines = CoroutineRunner(handlers, self._stations, link, self._stints, self)
+        self._queue: deque[RequestReceived] = deque()
         self._count = threading.Lock()
         self._answers: deque[Answer] = deque()
         self._leader = threading.Lock()
@@ -94,14 +94,14 @@ class Crew:
         self._add_hand()
         self.start_thread(self._watch, "scale0-watch")
 
-    def take(self, works: Sequence[Work]) -> None:
+    def take(self, works: Sequence[RequestReceived]) -> None:
         """Work came in. Whoever read it runs it next; the link's lock is held, so nothing is said here."""
         with self._count:
             self._in_hand += len(works)
         if len(self._handlers) > 1:
             # Several services share our slots: each must keep to its own. For one alone the broker counts.
             self._stations.counting = True
-        coroutines: list[Work] = []
+        coroutines: list[RequestReceived] = []
         for work in works:
             handler = self._handlers.get(work.service)
             if handler is None:
@@ -114,7 +114,7 @@ class Crew:
         if coroutines:
             self._coroutines.take(coroutines)
 
-    def give(self, jobs: Sequence[Job]) -> None:
+    def give(self, jobs: Sequence[AssignedTask]) -> None:
         """Tasks came in, as work does."""
         if self._stints is None:
             return
@@ -123,7 +123,7 @@ class Crew:
         if any((offer := self._handlers.get(job.method)) is not None and offer.is_async for job in jobs):
             self._coroutines.look()
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
+    def cancel(self, jobs: Sequence[AssignedTask]) -> None:
         """Nobody wants these tasks any more: those in threads are told so, the others are ended."""
         self._coroutines.stop(jobs)
         if self._children is not None:
@@ -170,7 +170,7 @@ class Crew:
 
         try:
             self._link.act(say)
-        except LinkClosedError:
+        except SocketClosedError:
             answers.clear()  # nobody waits for these any more
             if stints is not None:
                 stints.results.clear()
@@ -251,7 +251,7 @@ class Crew:
         """Another thread may have stopped us since we looked."""
         return self._stopped
 
-    def _next(self) -> Work | None:
+    def _next(self) -> RequestReceived | None:
         """The next piece of work whose service has a free slot."""
         while self._queue:
             try:
@@ -262,7 +262,7 @@ class Crew:
                 return work
         return None
 
-    def _stint(self, stints: Stints) -> bool:
+    def _stint(self, stints: TaskBatches) -> bool:
         """A turn at tasks; False if there is none that may begin."""
         station = self._stations.enter(is_async=False)
         if station is None:
@@ -278,7 +278,7 @@ class Crew:
             self.flush()
         return True
 
-    def _hold_no_more(self, held: Work | None) -> None:
+    def _hold_no_more(self, held: RequestReceived | None) -> None:
         """A request whose slot is free now is the next."""
         if held is not None:
             self._queue.appendleft(held)
@@ -335,7 +335,7 @@ class Crew:
                 self._in_hand -= 1
                 self._done += 1
 
-    def _run(self, work: Work) -> None:
+    def _run(self, work: RequestReceived) -> None:
         handler = self._handlers.get(work.service)
         try:
             if handler is None:

@@ -21,7 +21,7 @@ from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
-from scale0.transport.core.backend_session import Work, fit_message
+from scale0.transport.core.backend_session import RequestReceived, fit_message
 from scale0.transport.core.calls import HEAD_PARTS
 
 log = logging.getLogger("scale0.worker")
@@ -36,7 +36,7 @@ Answer = tuple[str, str, Any]
 Part = Callable[[str, Sequence[bytes]], None]
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Handler(msgspec.Struct, frozen=True):
     """One function that is offered."""
 
     name: str
@@ -51,14 +51,14 @@ class Offer(msgspec.Struct, frozen=True):
     give_up_on: frozenset[str] = frozenset()
 
 
-def bound(handler: Offer, work: Work) -> tuple[Sequence[Any], Any]:
+def bound(handler: Handler, work: RequestReceived) -> tuple[Sequence[Any], Any]:
     """The arguments for a handler."""
     if handler.signature is None:
         return work.bodies, {}
     return handler.signature.bind(work.bodies[0] if work.bodies else b"")
 
 
-def packed(handler: Offer, value: Any) -> Sequence[bytes]:
+def packed(handler: Handler, value: Any) -> Sequence[bytes]:
     """A result as bodies."""
     if not handler.raw:
         frames: tuple[Any, ...] = (payload.encode(value),)
@@ -84,7 +84,7 @@ def as_bytes(frame: Any) -> bytes:
     return bytes(frame)
 
 
-def perform(handler: Offer, work: Work, part: Part) -> Answer:
+def perform(handler: Handler, work: RequestReceived, part: Part) -> Answer:
     """Run a plain function, or a generator: whatever happens, there is an answer."""
     try:
         args, kwargs = bound(handler, work)
@@ -98,7 +98,7 @@ def perform(handler: Offer, work: Work, part: Part) -> Answer:
         return failed(work, error)
 
 
-def exhaust(handler: Offer, work: Work, values: Any, part: Part) -> Any:
+def exhaust(handler: Handler, work: RequestReceived, values: Any, part: Part) -> Any:
     """Each value of a generator is a part; what it returns is the last."""
     while True:
         try:
@@ -108,7 +108,7 @@ def exhaust(handler: Offer, work: Work, values: Any, part: Part) -> Any:
         part(work.id, packed(handler, value))
 
 
-async def perform_async(handler: Offer, work: Work, part: Part) -> Answer:
+async def perform_async(handler: Handler, work: RequestReceived, part: Part) -> Answer:
     """Run a coroutine, or an asynchronous generator."""
     try:
         args, kwargs = bound(handler, work)
@@ -126,7 +126,7 @@ async def perform_async(handler: Offer, work: Work, part: Part) -> Answer:
         return failed(work, error)
 
 
-def failed(work: Work, error: BaseException) -> Answer:
+def failed(work: RequestReceived, error: BaseException) -> Answer:
     """The caller gets the exception's name and words; the traceback stays in our log."""
     # Neither a log nor a wire can hold a lone surrogate: it would take the other answers with it.
     trace = "".join(traceback.format_exception(error))

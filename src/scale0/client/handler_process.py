@@ -18,15 +18,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from scale0.client.handler import Offer, perform
+from scale0.client.handler import Handler, perform
 from scale0.client.payload import Signature
 from scale0.client.process_pool import CHILD_MARK, CHILD_NAME, MAIN, receive, send
-from scale0.client.task_context import Attempted, Doing, here
+from scale0.client.task_context import RunningTask, TaskAttempt, here
 from scale0.client.task_outcome import Failure, perform_task
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.log_setup import log_as_told
-from scale0.tasks.node.assigned_tasks import Job
-from scale0.transport.core.backend_session import Work
+from scale0.tasks.node.assigned_tasks import AssignedTask
+from scale0.transport.core.backend_session import RequestReceived
 
 PR_SET_PDEATHSIG: Final = 1
 """Of prctl(2). It heeds the thread that started us: a hand of the crew, which lives as long as its worker."""
@@ -35,7 +35,7 @@ TELL_SECONDS: Final = 0.01
 """Between two words about progress: a handler may say it in its innermost loop."""
 
 
-class Teller:
+class ProcessReporter:
     """Passes a handler's progress on: at once, or a little later if it talks much."""
 
     def __init__(self, stream: socket.socket) -> None:
@@ -45,7 +45,7 @@ class Teller:
         self._said = -math.inf
         self._timer: threading.Timer | None = None
 
-    def tell(self, _job: Attempted, done: float, note: str) -> None:
+    def tell(self, _job: TaskAttempt, done: float, note: str) -> None:
         """How far it is."""
         with self._lock:
             self._latest = [done, note]
@@ -113,8 +113,8 @@ def main(arguments: Sequence[str]) -> None:
     function = find(module, name, path)
     del os.environ[CHILD_MARK]
     is_raw = raw == "1"
-    handler = Offer(name, function, 1, False, False, is_raw, None if is_raw else Signature(function))
-    teller = Teller(stream)
+    handler = Handler(name, function, 1, False, False, is_raw, None if is_raw else Signature(function))
+    teller = ProcessReporter(stream)
     while True:
         heard = receive(stream)
         if heard is None:
@@ -123,15 +123,15 @@ def main(arguments: Sequence[str]) -> None:
         if attempt:
             do_task(handler, attempt, id_, bodies[0], teller)
             continue
-        work = Work(id_, name, bodies, 0.0)
+        work = RequestReceived(id_, name, bodies, 0.0)
         how, _, what = perform(handler, work, lambda _id, parts: send(stream, ["partial", list(parts)]))
         send(stream, [how, list(what)])
 
 
-def do_task(handler: Offer, attempt: int, id_: str, params: bytes, teller: Teller) -> None:
+def do_task(handler: Handler, attempt: int, id_: str, params: bytes, teller: ProcessReporter) -> None:
     """One attempt; whether it is tried again is the parent's business, who kills us when its time is over."""
-    job = Job(id_, attempt, handler.name, params, math.inf, "")
-    here.set(Doing(job, teller.tell))
+    job = AssignedTask(id_, attempt, handler.name, params, math.inf, "")
+    here.set(RunningTask(job, teller.tell))
     outcome = perform_task(handler, job)
     here.set(None)
     if isinstance(outcome, Failure):

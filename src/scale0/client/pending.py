@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scale0.client import payload
 from scale0.errors import CallError, error_of
 from scale0.kernel import codes
-from scale0.tasks.client.futures import Ticket
-from scale0.transport.core.calls import Answered, Managed, Partial
+from scale0.tasks.client.futures import TaskFuture
+from scale0.transport.core.calls import CallAnswered, ManagementAnswered, PartialReply
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -83,17 +83,17 @@ class Pending:
 
     def _news(self, news: Any) -> None:
         kind = type(news)
-        if kind is Answered:
+        if kind is CallAnswered:
             self._bodies = news.bodies
-        elif kind is Partial:
+        elif kind is PartialReply:
             if self._parts is None:
                 self._parts = deque()
             self._parts.append(news.bodies)
-        elif kind is Managed and news.code == codes.OK:
+        elif kind is ManagementAnswered and news.code == codes.OK:
             self._bodies = (news.body,)
         else:
             self._error = error_of(news.code, news.message, self.service)
-        self.done = self.done or kind is not Partial
+        self.done = self.done or kind is not PartialReply
         if self._gates is not None:
             self._open_gates()
 
@@ -101,7 +101,7 @@ class Pending:
         open_gates(self._gates)
 
 
-class Waiting:
+class PendingWait:
     """A receipt, a watch or a question, as a thread waits for it."""
 
     __slots__ = ("_gates", "thing", "tickets")
@@ -109,7 +109,7 @@ class Waiting:
     def __init__(self) -> None:
         self._gates: list[threading.Lock] | None = None
         self.thing: Any = None
-        self.tickets: list[Ticket] = []
+        self.tickets: list[TaskFuture] = []
         """Of a receipt: what was submitted."""
 
     @property

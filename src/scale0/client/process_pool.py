@@ -29,14 +29,14 @@ import msgspec
 from scale0.client.task_outcome import CHILD_NAME, MAIN, Failure, Outcome, died, late, not_started
 from scale0.kernel import codes
 from scale0.kernel.edge.clocks import read_now
-from scale0.tasks.node.assigned_tasks import Job
-from scale0.transport.core.backend_session import Work
+from scale0.tasks.node.assigned_tasks import AssignedTask
+from scale0.transport.core.backend_session import RequestReceived
 
 if TYPE_CHECKING:
-    from scale0.client.handler import Answer, Offer
+    from scale0.client.handler import Answer, Handler
     from scale0.client.task_context import Tell
 
-__all__ = ["CHILD_MARK", "CHILD_NAME", "MAIN", "Children", "receive", "send"]
+__all__ = ["CHILD_MARK", "CHILD_NAME", "MAIN", "ProcessPool", "receive", "send"]
 
 HEAD: Final = struct.Struct(">I")
 CHILD_MARK: Final = "SCALE0_CHILD"
@@ -51,10 +51,10 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class Child:
+class HandlerProcess:
     """One process, ready for one handler."""
 
-    def __init__(self, handler: Offer) -> None:
+    def __init__(self, handler: Handler) -> None:
         module, name = handler.function.__module__, handler.function.__qualname__
         if "<locals>" in name:
             raise ValueError(f"{handler.name}: a function inside a function cannot run in a process of its own")
@@ -125,18 +125,18 @@ class Child:
         self.socket.settimeout(None if left == math.inf else left)
 
 
-class Children:
+class ProcessPool:
     """All children of one worker."""
 
     def __init__(self, worker: object) -> None:
         self._worker = worker
-        self._free: dict[str, list[Child]] = {}
-        self._all: set[Child] = set()
+        self._free: dict[str, list[HandlerProcess]] = {}
+        self._all: set[HandlerProcess] = set()
         self._lock = threading.Lock()
         self._closed = False
-        self._at_task: dict[Job, Child] = {}
+        self._at_task: dict[AssignedTask, HandlerProcess] = {}
 
-    def run(self, handler: Offer, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer:
+    def run(self, handler: Handler, work: RequestReceived, part: Callable[[str, Sequence[bytes]], None]) -> Answer:
         """Have a child do it; whatever happens to the child, there is an answer."""
         try:
             child = self._take(handler)
@@ -159,7 +159,7 @@ class Children:
         status = self._lose(child, buries=True)
         return "error", work.id, (codes.BACKEND_DIED, f"the handler's process died ({describe(status)})")
 
-    def run_task(self, handler: Offer, job: Job, tell: Tell) -> Outcome:
+    def run_task(self, handler: Handler, job: AssignedTask, tell: Tell) -> Outcome:
         """Have a child do a task; whatever happens to the child, there is an outcome."""
         try:
             child = self._take(handler)
@@ -184,7 +184,7 @@ class Children:
         status = self._lose(child, buries=not is_late and not job.stop)
         return late(job, ": it was killed") if is_late else died(describe(status))
 
-    def stop(self, jobs: Sequence[Job]) -> None:
+    def stop(self, jobs: Sequence[AssignedTask]) -> None:
         """Kill the children that are at these tasks, whose `stop` is set."""
         with self._lock:
             for job in jobs:
@@ -200,7 +200,9 @@ class Children:
         for child in everyone:
             child.end()
 
-    def _converse(self, child: Child, work: Work, part: Callable[[str, Sequence[bytes]], None]) -> Answer | None:
+    def _converse(
+        self, child: HandlerProcess, work: RequestReceived, part: Callable[[str, Sequence[bytes]], None]
+    ) -> Answer | None:
         deadline = read_now().mono + (work.timeout or math.inf)
         child.ask(0, work.id, work.bodies, deadline)
         while True:
@@ -215,7 +217,7 @@ class Children:
             else:
                 return "error", work.id, (what[0], what[1])
 
-    def _attempt(self, child: Child, job: Job, tell: Tell) -> Outcome | None:
+    def _attempt(self, child: HandlerProcess, job: AssignedTask, tell: Tell) -> Outcome | None:
         child.ask(job.attempt, job.id, [job.params], job.deadline)
         while True:
             heard = child.hear(job.deadline)
@@ -230,7 +232,7 @@ class Children:
             else:
                 return msgspec.convert(what, Failure)
 
-    def _take(self, handler: Offer) -> Child:
+    def _take(self, handler: Handler) -> HandlerProcess:
         with self._lock:
             free = self._free.setdefault(handler.name, [])
             while free:
@@ -238,7 +240,7 @@ class Children:
                 if child.process.poll() is None:
                     return child
                 self._all.discard(child)
-        child = Child(handler)
+        child = HandlerProcess(handler)
         with self._lock:
             self._all.add(child)
             closed = self._closed
@@ -247,11 +249,11 @@ class Children:
             raise OSError("the worker is stopping")
         return child
 
-    def _give_back(self, handler: Offer, child: Child) -> None:
+    def _give_back(self, handler: Handler, child: HandlerProcess) -> None:
         with self._lock:
             self._free[handler.name].append(child)
 
-    def _lose(self, child: Child, buries: bool = False) -> int:
+    def _lose(self, child: HandlerProcess, buries: bool = False) -> int:
         """Its exit status; `buries`: it is dying of itself, and its own status tells how."""
         with self._lock:
             self._all.discard(child)

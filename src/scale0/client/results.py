@@ -29,7 +29,7 @@ from scale0.kernel.limits import Limits
 from scale0.storage import task_rows
 from scale0.storage.task_rows import FINISHED
 from scale0.tasks.client import futures
-from scale0.tasks.client.futures import REFUSED, UNKNOWN, Question, Ticket
+from scale0.tasks.client.futures import REFUSED, UNKNOWN, TaskFuture, TaskQuery
 from scale0.tasks.jsonrpc.messages import TOO_BIG
 from scale0.transport.core.codec import depth_within
 
@@ -103,14 +103,14 @@ def chunks(service: str, items: Any, star: bool, size: int) -> Iterator[list[byt
         yield chunk
 
 
-def value_of(ticket: Ticket) -> Any:
+def value_of(ticket: TaskFuture) -> Any:
     """What an ended task returned; raises if it did not."""
     if ticket.status == FINISHED:
         return payload.decode(ticket.value)
     raise error_from(ticket)
 
 
-def error_from(ticket: Ticket) -> CallError:
+def error_from(ticket: TaskFuture) -> CallError:
     """Why an ended ticket has no value."""
     trouble = ticket.trouble
     service, id_ = ticket.service, ticket.id
@@ -131,20 +131,20 @@ def error_from(ticket: Ticket) -> CallError:
             return task_failed(code, message, service, id_, data)
 
 
-def check_taken(ticket: Ticket) -> None:
+def check_taken(ticket: TaskFuture) -> None:
     """Raise if the broker did not take it."""
     if ticket.status in (REFUSED, UNKNOWN):
         raise error_from(ticket)
 
 
-def check_all_taken(made: Sequence[Any], held: Sequence[Ticket]) -> None:
+def check_all_taken(made: Sequence[Any], held: Sequence[TaskFuture]) -> None:
     """The same for many."""
     refused = {place: error_from(ticket) for place, ticket in enumerate(held) if ticket.status in (REFUSED, UNKNOWN)}
     if refused:
         raise NotAllSubmitted(made, refused)
 
 
-def answer_to(question: Question, ticket: Ticket) -> bytes:
+def answer_to(question: TaskQuery, ticket: TaskFuture) -> bytes:
     """What was answered; raises if it was an error."""
     trouble = question.trouble
     if trouble is not None:

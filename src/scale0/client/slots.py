@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scale0.client.handler import Offer
-from scale0.tasks.node.assigned_tasks import Job
-from scale0.transport.core.backend_session import Work
+from scale0.client.handler import Handler
+from scale0.tasks.node.assigned_tasks import AssignedTask
+from scale0.transport.core.backend_session import RequestReceived
 
 GROUP_SECONDS: Final = 0.005
 """Work that is announced together."""
@@ -27,7 +27,7 @@ WEIGHT: Final = 0.2
 """Of the newest measure in the average."""
 
 
-class Station:
+class ServiceSlots:
     """One service's tasks, and how many of it are at work."""
 
     __slots__ = ("announced", "group", "held", "listed", "name", "running", "seconds", "waiting")
@@ -35,20 +35,20 @@ class Station:
     def __init__(self, name: str) -> None:
         self.name = name
         self.running = 0
-        self.held: deque[Work] = deque()
+        self.held: deque[RequestReceived] = deque()
         """Requests that wait for a slot."""
-        self.waiting: deque[Job] = deque()
-        self.announced: deque[Job] = deque()
+        self.waiting: deque[AssignedTask] = deque()
+        self.announced: deque[AssignedTask] = deque()
         """Tasks that were said to run, and are about to: any hand may take the next."""
         self.listed = False
         self.seconds = 0.0
         """That one task takes, on average; 0: not known."""
         self.group = 1
 
-    def pick(self, most: int) -> list[Job]:
+    def pick(self, most: int) -> list[AssignedTask]:
         """The next tasks to be announced together."""
         waiting = self.waiting
-        group: list[Job] = []
+        group: list[AssignedTask] = []
         while waiting and len(group) < most:
             if waiting[0].attempt > 1 and group:
                 break
@@ -72,14 +72,14 @@ class Station:
             self.group = min(2 * self.group, MAX_GROUP, max(1, int(GROUP_SECONDS / max(self.seconds, 1e-6))))
 
 
-class Stations:
+class WorkerSlots:
     """All services of one worker. The lock is held for a moment only."""
 
-    def __init__(self, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, offers: Mapping[str, Handler]) -> None:
         self._offers = offers
         self._lock = threading.Lock()
-        self._stations: dict[str, Station] = {}
-        self._turn: deque[Station] = deque()
+        self._stations: dict[str, ServiceSlots] = {}
+        self._turn: deque[ServiceSlots] = deque()
         """Stations with tasks, the one whose turn it is first."""
         self._counted: set[str] = set()
         """Requests that are counted as running."""
@@ -90,7 +90,7 @@ class Stations:
         self.busy = 0
         """Slots that tasks hold."""
 
-    def claim(self, work: Work) -> bool:
+    def claim(self, work: RequestReceived) -> bool:
         """Take one of a request's own slots, or hold it until there is one."""
         offer = self._offers.get(work.service)
         with self._lock:
@@ -102,7 +102,7 @@ class Stations:
             self._counted.add(work.id)
         return True
 
-    def release(self, work: Work) -> Work | None:
+    def release(self, work: RequestReceived) -> RequestReceived | None:
         """Give a request's slot back; what was held for it is returned."""
         if not self._counted:
             return None
@@ -114,7 +114,7 @@ class Stations:
             station.running -= 1
             return station.held.popleft() if station.held else None
 
-    def add(self, jobs: Sequence[Job]) -> None:
+    def add(self, jobs: Sequence[AssignedTask]) -> None:
         """Tasks came."""
         self.counting = True
         with self._lock:
@@ -125,7 +125,7 @@ class Stations:
                 station.waiting.append(job)
                 self._list(station)
 
-    def enter(self, is_async: bool) -> Station | None:
+    def enter(self, is_async: bool) -> ServiceSlots | None:
         """Take a slot of the next service that has a task and a free slot; its own part of the turn is over then."""
         if not self._turn:
             return None
@@ -144,24 +144,24 @@ class Stations:
                     return station
         return None
 
-    def pick(self, station: Station, most: int | None = None) -> list[Job]:
+    def pick(self, station: ServiceSlots, most: int | None = None) -> list[AssignedTask]:
         """The tasks that are to be announced next; none while some are announced that have not begun."""
         with self._lock:
             return [] if station.announced else station.pick(station.group if most is None else most)
 
-    def announce(self, station: Station, jobs: Sequence[Job]) -> None:
+    def announce(self, station: ServiceSlots, jobs: Sequence[AssignedTask]) -> None:
         """They were announced: any hand may run them."""
         with self._lock:
             station.announced.extend(jobs)
             self._list(station)
 
-    def put_back(self, station: Station, jobs: Sequence[Job]) -> None:
+    def put_back(self, station: ServiceSlots, jobs: Sequence[AssignedTask]) -> None:
         """They cannot begin now."""
         with self._lock:
             station.waiting.extendleft(reversed(jobs))
             self._list(station)
 
-    def leave(self, station: Station) -> Work | None:
+    def leave(self, station: ServiceSlots) -> RequestReceived | None:
         """Give a task's slot back; the request that was held for it is returned."""
         with self._lock:
             station.running -= 1
@@ -179,17 +179,17 @@ class Stations:
                 if (offer := self._offers.get(station.name)) is not None and not offer.is_async
             )
 
-    def _free(self, station: Station, offer: Offer) -> int:
+    def _free(self, station: ServiceSlots, offer: Handler) -> int:
         ready = len(station.announced) + (len(station.waiting) if self.is_open else 0)
         return max(0, min(ready, offer.slots - station.running - len(station.held)))
 
-    def _list(self, station: Station) -> None:
+    def _list(self, station: ServiceSlots) -> None:
         if not station.listed:
             station.listed = True
             self._turn.append(station)
 
-    def _station(self, name: str) -> Station:
+    def _station(self, name: str) -> ServiceSlots:
         station = self._stations.get(name)
         if station is None:
-            station = self._stations[name] = Station(name)
+            station = self._stations[name] = ServiceSlots(name)
         return station

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scale0.client import results
 from scale0.client.argument_checks import check_service
-from scale0.client.pending import Waiting
+from scale0.client.pending import PendingWait
 from scale0.client.task import Task
 from scale0.client.task_options import TaskOptions
 from scale0.errors import task_error
 from scale0.kernel.names import is_identity
 from scale0.storage.task_rows import FINISHED
-from scale0.tasks.client.futures import Order, Ticket, Watch
+from scale0.tasks.client.futures import FutureWait, SubmissionTemplate, TaskFuture
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -39,7 +39,7 @@ class Submission:
 
     def __init__(self, client: Client, options: TaskOptions) -> None:
         self._client = client
-        self._orders: dict[str, Order] = {}
+        self._orders: dict[str, SubmissionTemplate] = {}
         self.options = options
 
     def submit(self, service: str, /, *args: Any, **kwargs: Any) -> Task:
@@ -63,8 +63,8 @@ class Submission:
         """
         self.options.check_many()
         client, window = self._client, self.options.window
-        tickets: list[Ticket] = []
-        under_way: deque[Waiting] = deque()
+        tickets: list[TaskFuture] = []
+        under_way: deque[PendingWait] = deque()
         try:
             for bodies in results.chunks(service, items, star, max(1, window // 2)):
                 while under_way and sum(one.thing.left for one in under_way) + len(bodies) > window:
@@ -106,7 +106,7 @@ class Submission:
         """A task that was submitted before."""
         if not is_identity(id_):
             raise ValueError(f"{id_!r} is no task id")
-        found: list[Ticket] = []
+        found: list[TaskFuture] = []
         self._client._ride(lambda _: found.append(self._client._asker.adopt(id_)))
         return Task(self._client, found[0])
 
@@ -114,8 +114,8 @@ class Submission:
         self, chunks: Iterator[list[bytes]], service: str, in_flight: int, errors: Errors, what: What
     ) -> Iterator[Any]:
         client = self._client
-        waiting = Waiting()
-        watch = waiting.thing = Watch(waiting)
+        waiting = PendingWait()
+        watch = waiting.thing = FutureWait(waiting)
         came = watch.came
         chunk: Sequence[bytes] = next(chunks, ())
         under_way = 0
@@ -142,10 +142,10 @@ class Submission:
             if under_way and not client._closed:
                 client._ride(lambda _: client._asker.unwatch(watch))
 
-    def _send(self, service: str, bodies: Sequence[bytes], watch: Watch | None = None) -> Waiting:
+    def _send(self, service: str, bodies: Sequence[bytes], watch: FutureWait | None = None) -> PendingWait:
         client = self._client
         order = self._order(service)
-        waiting = Waiting()
+        waiting = PendingWait()
         tag = None if watch is not None else waiting
 
         def submit(now: Any) -> None:
@@ -155,7 +155,7 @@ class Submission:
         client._ride(submit)
         return waiting
 
-    def _order(self, service: str) -> Order:
+    def _order(self, service: str) -> SubmissionTemplate:
         order = self._orders.get(service)
         if order is None:
             if len(self._orders) >= MAX_ORDERS:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scale0.client import results
-from scale0.client.pending import Waiting
+from scale0.client.pending import PendingWait
 from scale0.client.results import TaskStatus
 from scale0.errors import NoAnswer, task_error
 from scale0.kernel import codes
 from scale0.storage.task_rows import FINISHED
 from scale0.tasks.client import futures
-from scale0.tasks.client.futures import Question, Ticket, Watch
+from scale0.tasks.client.futures import FutureWait, TaskFuture, TaskQuery
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -26,12 +26,12 @@ class Task:
 
     __slots__ = ("_client", "_held")
 
-    def __init__(self, client: Client, ticket: Ticket) -> None:
+    def __init__(self, client: Client, ticket: TaskFuture) -> None:
         self._client = client
         self._held = ticket
 
     @property
-    def _ticket(self) -> Ticket:
+    def _ticket(self) -> TaskFuture:
         if self._held.twin is not None:
             self._held = self._held.twin
         return self._held
@@ -97,8 +97,8 @@ class Task:
 
     def _watch(self, timeout: float | None) -> None:
         client, asker, ticket = self._client, self._client._asker, self._ticket
-        waiting = Waiting()
-        watch = waiting.thing = Watch(waiting)
+        waiting = PendingWait()
+        watch = waiting.thing = FutureWait(waiting)
         client._ride(lambda now: asker.watch(watch, (ticket,), now))
         try:
             client._wait(waiting, timeout=timeout)
@@ -110,12 +110,12 @@ class Task:
 
     def _ask(self, kind: str) -> bytes:
         client, ticket = self._client, self._ticket
-        waiting = Waiting()
+        waiting = PendingWait()
 
         def ask(now: Any) -> None:
             waiting.thing = client._asker.ask(kind, ticket.id, client._timeout, waiting, now)
 
         client._ride(ask)
         client._wait(waiting)
-        question: Question = waiting.thing
+        question: TaskQuery = waiting.thing
         return results.answer_to(question, ticket)

@@ -18,7 +18,7 @@ MAX_NOTE_CHARS: Final = 500
 """Of a note: it is stored with the task, and shown in one line."""
 
 
-class Attempted(Protocol):
+class TaskAttempt(Protocol):
     """The attempt that runs, as a handler may see it."""
 
     @property
@@ -31,18 +31,18 @@ class Attempted(Protocol):
     def deadline(self) -> float: ...
 
 
-Tell = Callable[[Attempted, float, str], None]
+Tell = Callable[[TaskAttempt, float, str], None]
 """Who passes a handler's progress on: how far it is, and a note."""
 
 
-class Doing(NamedTuple):
+class RunningTask(NamedTuple):
     """The task that this thread or coroutine is at."""
 
-    job: Attempted
+    job: TaskAttempt
     tell: Tell
 
 
-here: Final[ContextVar[Doing | None]] = ContextVar("scale0_task", default=None)
+here: Final[ContextVar[RunningTask | None]] = ContextVar("scale0_task", default=None)
 
 
 class Retry(Scale0Error):

@@ -29,7 +29,7 @@ DEFAULT_WINDOW: Final = 2_000
 """Tasks that may be on their way to the broker, unacknowledged, before we wait for it."""
 
 
-class OptionWords(TypedDict, total=False):
+class TaskOptionArguments(TypedDict, total=False):
     """The options by name, for `task(...)`; `TaskOptions` says what they mean."""
 
     priority: int

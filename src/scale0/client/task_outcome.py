@@ -17,14 +17,14 @@ from typing import Any, Final
 import msgspec
 
 from scale0.client import payload
-from scale0.client.handler import Offer
+from scale0.client.handler import Handler
 from scale0.client.task_context import GiveUp, Retry
 from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TOO_BIG
-from scale0.tasks.node.assigned_tasks import HANDLER_FAILED, Job
+from scale0.tasks.node.assigned_tasks import HANDLER_FAILED, AssignedTask
 from scale0.transport.core.backend_session import fit_message
 from scale0.transport.core.codec import depth_within
 
@@ -61,7 +61,7 @@ Outcome = bytes | Failure
 """A result as JSON, or why there is none."""
 
 
-class TaskError(msgspec.Struct, frozen=True, omit_defaults=True):
+class OutcomeError(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error in TASKSDONE."""
 
     code: int
@@ -82,7 +82,7 @@ def name_of(kind: type) -> str:
     return f"{module}.{kind.__qualname__}"
 
 
-def retried(offer: Offer, failure: Failure) -> bool:
+def retried(offer: Handler, failure: Failure) -> bool:
     """Whether to try again: as it says itself, else as the nearest class that the handler's author named."""
     if failure.retry is not None:
         return failure.retry
@@ -97,16 +97,16 @@ def retried(offer: Offer, failure: Failure) -> bool:
     return offer.retry_on is None
 
 
-def error_object(offer: Offer | None, failure: Failure) -> bytes:
+def error_object(offer: Handler | None, failure: Failure) -> bytes:
     """A failure as TASKSDONE says it."""
     data = {"type": failure.kind} if failure.kind else {}
     if failure.trace:
         data["traceback"] = failure.trace
     retry = retried(offer, failure) if offer is not None else bool(failure.retry)
-    return _to_json(TaskError(failure.code, failure.message, data, retry, failure.after if retry else None))
+    return _to_json(OutcomeError(failure.code, failure.message, data, retry, failure.after if retry else None))
 
 
-def perform_task(offer: Offer, job: Job) -> Outcome:
+def perform_task(offer: Handler, job: AssignedTask) -> Outcome:
     """Run a plain function or a generator."""
     try:
         signature = offer.signature
@@ -124,7 +124,7 @@ def perform_task(offer: Offer, job: Job) -> Outcome:
         return failure_of(offer.name, error, job.id)
 
 
-async def perform_task_async(offer: Offer, job: Job) -> Outcome:
+async def perform_task_async(offer: Handler, job: AssignedTask) -> Outcome:
     """Run a coroutine or an asynchronous generator."""
     try:
         args, kwargs = ((job.params,), {}) if offer.signature is None else offer.signature.bind(job.params)
@@ -141,7 +141,7 @@ async def perform_task_async(offer: Offer, job: Job) -> Outcome:
         return failure_of(offer.name, error, job.id)
 
 
-def gathered(offer: Offer, job: Job, values: Any) -> bytes:
+def gathered(offer: Handler, job: AssignedTask, values: Any) -> bytes:
     """The values of a generator as one list; what it returns is the last, as in a stream."""
     pieces = Pieces(offer)
     while True:
@@ -160,7 +160,7 @@ def gathered(offer: Offer, job: Job, values: Any) -> bytes:
 class Pieces:
     """The values of a generator, each as JSON, within the size of a result."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Handler) -> None:
         self._offer = offer
         self._pieces: list[bytes] = []
         self._size = 2
@@ -178,7 +178,7 @@ class Pieces:
         return b"[%b]" % b",".join(self._pieces)
 
 
-def encoded(offer: Offer, value: Any) -> bytes:
+def encoded(offer: Handler, value: Any) -> bytes:
     """A value as JSON. A raw handler returns JSON already; nothing is null."""
     if not offer.raw:
         return payload.encode(value)
@@ -242,7 +242,7 @@ def lineage_of(error: BaseException) -> tuple[str, ...]:
     return tuple(name_of(kind) for kind in type(error).__mro__)
 
 
-def late(job: Job, words: str = "") -> Failure:
+def late(job: AssignedTask, words: str = "") -> Failure:
     """It took longer than it may."""
     return Failure(HANDLER_FAILED, f"{job.method} took longer than {job.timeout:g} s{words}", "TimeLimit")
 

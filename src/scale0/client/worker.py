@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from scale0.client.endpoints import endpoints_of
-from scale0.client.executor import Crew
-from scale0.client.handler import Offer
+from scale0.client.executor import Executor
+from scale0.client.handler import Handler
 from scale0.client.payload import Signature
-from scale0.client.process_pool import CHILD_MARK, Children
+from scale0.client.process_pool import CHILD_MARK, ProcessPool
 from scale0.client.task_outcome import names_of
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
 from scale0.kernel.names import is_reserved, is_service_name
-from scale0.tasks.node.assigned_tasks import Given, Room, Stopped, TasksInHand
-from scale0.transport.core.backend_session import BackendSession, Offered, Work
-from scale0.transport.core.session_effects import Ended, Lost, Up
+from scale0.tasks.node.assigned_tasks import AssignedTasks, CapacityAvailable, TasksAssigned, TasksStopped
+from scale0.transport.core.backend_session import BackendSession, OfferAccepted, RequestReceived
+from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEnded
 from scale0.transport.edge.client_keys import keys_for
-from scale0.transport.edge.client_socket import Link, LinkClosedError
+from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
 log = logging.getLogger("scale0.worker")
 
@@ -86,16 +86,16 @@ class Worker:
         self.prefetch = prefetch
         self.key, self.server_key = key, server_key
         self.endpoints = endpoints_of(endpoint, "tcp://host:5701")
-        self.handlers: dict[str, Offer] = {}
-        self._known: dict[str, Offer] = {}
+        self.handlers: dict[str, Handler] = {}
+        self._known: dict[str, Handler] = {}
         """Also what is offered no longer: it may still be in hand, or on its way."""
         self._identity = identity
         self._heartbeat_interval = heartbeat_interval
         self._session: BackendSession | None = None
-        self._tasks = TasksInHand()
-        self._link: Link | None = None
-        self._crew: Crew | None = None
-        self._children: Children | None = None
+        self._tasks = AssignedTasks()
+        self._link: ClientSocket | None = None
+        self._crew: Executor | None = None
+        self._children: ProcessPool | None = None
         self._up = threading.Event()
         self._ended = threading.Event()
         self._stopping = threading.Event()
@@ -170,7 +170,7 @@ class Worker:
         wanted = slots if slots is not None else COROUTINE_SLOTS if is_async else 1
         if wanted < 1:
             raise ValueError(f"{name}: slots must be at least 1")
-        self._known[name] = self.handlers[name] = Offer(
+        self._known[name] = self.handlers[name] = Handler(
             name=name,
             function=function,
             slots=wanted,
@@ -206,9 +206,9 @@ class Worker:
         )
         self._session = session
         keys = keys_for(session.line.book, self.endpoints, self.key, self.server_key)
-        self._link = Link(session, self._deliver, keys)
-        self._children = Children(self)
-        self._crew = Crew(self._known, session, self._link, self._children, self._fault, self._tasks)
+        self._link = ClientSocket(session, self._deliver, keys)
+        self._children = ProcessPool(self)
+        self._crew = Executor(self._known, session, self._link, self._children, self._fault, self._tasks)
         self._link.act(session.start)
         self._crew.start()
 
@@ -264,10 +264,10 @@ class Worker:
         self.stop()
         return False
 
-    def _owes(self, session: BackendSession, link: Link, crew: Crew) -> bool:
+    def _owes(self, session: BackendSession, link: ClientSocket, crew: Executor) -> bool:
         """True while somebody waits for us: an answer is owed until it is on the line, a result until it is taken."""
         left = [1]
-        with contextlib.suppress(LinkClosedError):
+        with contextlib.suppress(SocketClosedError):
             link.act(lambda _now, _out: left.append(self._tasks.unfinished))
         return bool(session.in_hand or left[-1] or not crew.idle())
 
@@ -312,30 +312,30 @@ class Worker:
     def _deliver(self, news: list[Any]) -> None:
         """The link's lock is held: nothing is said here."""
         crew = self._crew
-        work = [one for one in news if type(one) is Work]
+        work = [one for one in news if type(one) is RequestReceived]
         if work and crew is not None:
             crew.take(work)
         if len(work) == len(news):
             return
         for one in news:
             match one:
-                case Given() if crew is not None:
+                case TasksAssigned() if crew is not None:
                     crew.give(one.jobs)
-                case Stopped() if crew is not None:
+                case TasksStopped() if crew is not None:
                     crew.cancel(one.jobs)
-                case Room() if crew is not None:
+                case CapacityAvailable() if crew is not None:
                     crew.resume()
-                case Up():
+                case Connected():
                     log.info("up as %s", one.identity, extra=about(client=one.identity))
                     self._up.set()
                     if crew is not None:
                         crew.resume()
-                case Offered():
+                case OfferAccepted():
                     self._offered.set()
-                case Lost():
+                case ConnectionLost():
                     log.warning("connection lost: %s", one.reason, extra=about(client=self.identity))
                     self._up.clear()
-                case Ended():
+                case SessionEnded():
                     log.error("the broker let us go: %s %s", one.code, one.message, extra=about(client=self.identity))
                     self.error = f"{one.code} {one.message}"
                     self._ended.set()

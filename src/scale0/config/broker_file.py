@@ -46,7 +46,7 @@ WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::", "[::]"})
 """As addresses: whatever there is on this machine."""
 
 
-class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExportConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Somebody who gets metrics pushed."""
 
     kind: Literal["otlp", "graphite", "statsd"]
@@ -58,7 +58,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of otlp: a file with `name: value` lines, so that a key stands in no configuration that somebody prints."""
 
 
-class Management(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTP side of management."""
 
     enabled: bool = False
@@ -71,10 +71,10 @@ class Management(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Names that browsers may use for it, besides `bind` and localhost."""
     metrics_open: bool = False
     """`/metrics` needs no token."""
-    exports: tuple[Export, ...] = ()
+    exports: tuple[ExportConfig, ...] = ()
 
 
-class Admin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AdminConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Somebody who may give management commands."""
 
     auth_id: Identity
@@ -129,8 +129,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     share_keys: bool = True
     """With `curve`: peers are told whom this broker's own files let in, and theirs are let in here."""
     insecure: bool = False
-    management: Management = Management()
-    admins: tuple[Admin, ...] = ()
+    management: HttpConfig = HttpConfig()
+    admins: tuple[AdminConfig, ...] = ()
 
     max_clock_skew: Seconds = _LIMITS.max_clock_skew
     max_message_bytes: Count = _LIMITS.max_message_bytes
@@ -210,7 +210,7 @@ def _port_faults(config: BrokerConfig) -> list[str]:
     return [f"{' and '.join(keys)} are both {port}" for port, keys in users.items() if port and len(keys) > 1]
 
 
-def management_faults(management: Management) -> list[str]:
+def management_faults(management: HttpConfig) -> list[str]:
     """What keeps an HTTP server with these keys from starting."""
     out = []
     if bool(management.certificate) != bool(management.private_key):

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from scale0.config import json_format, typed_text, xml_format, zpl_format
-from scale0.config.locations import Lines, Path, Reasons, excerpt
+from scale0.config.locations import LineNumbers, Path, Reasons, excerpt
 from scale0.config.validation import conform
 from scale0.kernel import codes
 from scale0.kernel.errors import ConfigError, Refusal
@@ -60,7 +60,7 @@ def _decoded(data: bytes) -> str:
 
 def _from_json(document: str, schema: type[T]) -> T:
     value, twice = json_format.load(document)
-    reasons = Reasons(Lines(lambda: json_format.places(document)[0]))
+    reasons = Reasons(LineNumbers(lambda: json_format.places(document)[0]))
     if twice:
         for path, line in json_format.places(document)[1]:
             reasons.add(path, "is there twice", line)
@@ -75,7 +75,7 @@ def parse(data: bytes, form: str, schema: type[T]) -> T:
         return _from_json(document, schema)
     root = xml_format.read(document) if form == "xml" else zpl_format.read(document)
     lines: dict[Path, int] = {}
-    reasons = Reasons(Lines(lambda: lines))
+    reasons = Reasons(LineNumbers(lambda: lines))
     value: Any = typed_text.plain_of(root, schema, reasons, lines)
     return conform(value, schema, reasons)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from scale0.config.locations import Lines, Reasons, excerpt
+from scale0.config.locations import LineNumbers, Reasons, excerpt
 from scale0.config.network import NetworkDocument
 from scale0.config.network_documents import check_document
 from scale0.config.validation import conform
@@ -221,7 +221,7 @@ def patch(
             found += error.reasons
     if found:
         raise ConfigError(found)
-    out = conform(plain, NetworkDocument, Reasons(Lines(dict)))
+    out = conform(plain, NetworkDocument, Reasons(LineNumbers(dict)))
     faults = check_document(out)
     if faults:
         raise ConfigError(faults)

@@ -40,7 +40,7 @@ def shown(path: Path) -> str:
     return out or "document"
 
 
-class Lines:
+class LineNumbers:
     """Line numbers by path, made only when the first reason asks: a good document never pays."""
 
     __slots__ = ("_found", "_make")
@@ -65,7 +65,7 @@ class Reasons:
 
     __slots__ = ("_found", "_lines")
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineNumbers) -> None:
         self._lines = lines
         self._found: list[tuple[int, str]] = []
 

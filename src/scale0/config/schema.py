@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from scale0.config.broker_file import Admin, BrokerConfig, Export, Management, PeerShare
+from scale0.config.broker_file import AdminConfig, BrokerConfig, ExportConfig, HttpConfig, PeerShare
 from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
 from scale0.config.value_types import (
@@ -160,7 +160,7 @@ OLD_SPELLINGS: Final = {"prefered_broker": "preferred_broker"}
 __all__ = [
     "OLD_SPELLINGS",
     "SCHEMAS",
-    "Admin",
+    "AdminConfig",
     "AgentConfig",
     "BrokerConfig",
     "BrokerEntry",
@@ -168,12 +168,12 @@ __all__ = [
     "ClientConfig",
     "Downtime",
     "Endpoints",
-    "Export",
+    "ExportConfig",
     "Flapping",
     "GroupConfig",
     "HelenConfig",
+    "HttpConfig",
     "MailServer",
-    "Management",
     "NetworkDocument",
     "NoticeCommand",
     "PeerShare",

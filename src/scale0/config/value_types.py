@@ -146,7 +146,7 @@ def _are_thresholds(value: object) -> bool:
     )
 
 
-class Rule(NamedTuple):
+class ValueRule(NamedTuple):
     """What a value must be, as a test and in words."""
 
     holds: Callable[[Any], bool]
@@ -158,52 +158,52 @@ class Rule(NamedTuple):
 _IDENTITY_WORDS: Final = "1 to 128 characters of A-Z a-z 0-9 . _ : -"
 _ENTRY_WORDS: Final = f"1 to {MAX_NAME_CHARS} printable characters without spaces and /"
 
-RULES: Final[dict[str, Rule]] = {
-    "identity": Rule(is_identity, _IDENTITY_WORDS),
-    "identity_or_blank": Rule(lambda text: not text or is_identity(text), f"blank, or {_IDENTITY_WORDS}"),
-    "service": Rule(_is_service, f"a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`"),
-    "endpoint": Rule(is_endpoint, "an endpoint such as tcp://127.0.0.1:5702"),
-    "endpoint_or_blank": Rule(
+RULES: Final[dict[str, ValueRule]] = {
+    "identity": ValueRule(is_identity, _IDENTITY_WORDS),
+    "identity_or_blank": ValueRule(lambda text: not text or is_identity(text), f"blank, or {_IDENTITY_WORDS}"),
+    "service": ValueRule(_is_service, f"a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`"),
+    "endpoint": ValueRule(is_endpoint, "an endpoint such as tcp://127.0.0.1:5702"),
+    "endpoint_or_blank": ValueRule(
         lambda text: not text or is_endpoint(text), "blank, or an endpoint such as tcp://127.0.0.1:5702"
     ),
-    "broker_address": Rule(
+    "broker_address": ValueRule(
         lambda text: is_endpoint(text) or _is_address(text),
         "host, host:port or an endpoint such as tcp://127.0.0.1:5701",
     ),
-    "helen_address": Rule(_is_address, "host or host:port"),
-    "helen_addresses": Rule(bool, "at least one host:port"),
-    "host": Rule(lambda text: _BIND.fullmatch(text) is not None, "an address, a host name or *"),
-    "host_or_blank": Rule(
+    "helen_address": ValueRule(_is_address, "host or host:port"),
+    "helen_addresses": ValueRule(bool, "at least one host:port"),
+    "host": ValueRule(lambda text: _BIND.fullmatch(text) is not None, "an address, a host name or *"),
+    "host_or_blank": ValueRule(
         lambda text: not text or _BIND.fullmatch(text) is not None, "blank, an address or a host name"
     ),
-    "line": Rule(is_line, "one line of text without control characters"),
-    "some_line": Rule(
+    "line": ValueRule(is_line, "one line of text without control characters"),
+    "some_line": ValueRule(
         lambda text: bool(text) and is_line(text), "one line of text, not blank, without control characters"
     ),
-    "secret": Rule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
-    "store": Rule(_is_store, "sqlite, memory or postgresql://…", secret=True),
-    "segments": Rule(_is_segments_place, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True),
-    "curve_key_or_blank": Rule(is_curve_key, "blank, or a public key of CURVE in 40 characters of Z85"),
-    "hash_or_blank": Rule(
+    "secret": ValueRule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
+    "store": ValueRule(_is_store, "sqlite, memory or postgresql://…", secret=True),
+    "segments": ValueRule(_is_segments_place, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True),
+    "curve_key_or_blank": ValueRule(is_curve_key, "blank, or a public key of CURVE in 40 characters of Z85"),
+    "hash_or_blank": ValueRule(
         lambda text: not text or _SHA256.fullmatch(text) is not None, "blank, or a SHA-256 in 64 hex digits"
     ),
-    "label": Rule(
+    "label": ValueRule(
         lambda text: _LABEL.fullmatch(text) is not None, "a letter or _, then at most 127 of A-Z a-z 0-9 _ . -"
     ),
-    "command": Rule(_is_command, "a program and its arguments"),
-    "service_or_blank": Rule(
+    "command": ValueRule(_is_command, "a program and its arguments"),
+    "service_or_blank": ValueRule(
         lambda text: not text or _is_service(text),
         f"blank, or a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`",
     ),
-    "entry": Rule(_is_entry, _ENTRY_WORDS),
-    "entry_or_blank": Rule(lambda text: not text or _is_entry(text), f"blank, or {_ENTRY_WORDS}"),
-    "glob": Rule(_is_name, f"a glob of at most {MAX_NAME_CHARS} printable characters without spaces"),
-    "reference": Rule(_is_reference, "the name of a check, or agent/check"),
-    "thresholds": Rule(
+    "entry": ValueRule(_is_entry, _ENTRY_WORDS),
+    "entry_or_blank": ValueRule(lambda text: not text or _is_entry(text), f"blank, or {_ENTRY_WORDS}"),
+    "glob": ValueRule(_is_name, f"a glob of at most {MAX_NAME_CHARS} printable characters without spaces"),
+    "reference": ValueRule(_is_reference, "the name of a check, or agent/check"),
+    "thresholds": ValueRule(
         _are_thresholds, 'limits by metric, each `warn`, `crit` or both: 90, "10:", "~:10", "10:20" or "@10:20"'
     ),
-    "url_or_blank": Rule(lambda text: not text or _is_url(text), "blank, or an http(s) URL"),
-    "email": Rule(lambda text: _EMAIL.fullmatch(text) is not None, "an e-mail address"),
+    "url_or_blank": ValueRule(lambda text: not text or _is_url(text), "blank, or an http(s) URL"),
+    "email": ValueRule(lambda text: _EMAIL.fullmatch(text) is not None, "an e-mail address"),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from scale0.broker.main.http_settings import Settings
+from scale0.broker.main.http_settings import HttpSettings
 from scale0.http.server import main as serve
 
 MAX_LINE_BYTES: Final = 256 * 1024
@@ -26,7 +26,7 @@ def main() -> int:
             break
         line += piece
     try:
-        settings = msgspec.json.decode(bytes(line), type=Settings)
+        settings = msgspec.json.decode(bytes(line), type=HttpSettings)
     except msgspec.DecodeError as error:
         sys.stderr.write(f"the settings are not as they should be: {error}\n")
         return 2

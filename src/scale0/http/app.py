@@ -21,16 +21,16 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
-from scale0.broker.main.http_settings import Settings
+from scale0.broker.main.http_settings import HttpSettings
 from scale0.http import openapi, validation
-from scale0.http.auth.authentication import Who
+from scale0.http.auth.authentication import Authentication
 from scale0.http.auth.authorization import guard, role_of
-from scale0.http.auth.login_limits import Attempts
-from scale0.http.auth.middleware import MAX_SMALL_BODY_BYTES, Gate
+from scale0.http.auth.login_limits import LoginLimits
+from scale0.http.auth.middleware import MAX_SMALL_BODY_BYTES, RequestChecks
 from scale0.http.console_pages import read_pages
-from scale0.http.metrics.sampler import Lookout
-from scale0.http.network import Network
-from scale0.http.problem import Problem
+from scale0.http.metrics.sampler import MetricsSampler
+from scale0.http.network import BrokerClient
+from scale0.http.problem import ApiProblem
 from scale0.http.request_context import provide_desk
 from scale0.http.routes import LIVES, ROUTES
 from scale0.http.sampler import Sampler
@@ -38,7 +38,7 @@ from scale0.kernel.log_context import about
 
 _LOG: Final = logging.getLogger("scale0.http")
 
-Life = Callable[[Settings, Network, Sampler], AbstractAsyncContextManager[None]]
+Life = Callable[[HttpSettings, BrokerClient, Sampler], AbstractAsyncContextManager[None]]
 """Something that runs as long as the server does."""
 
 
@@ -52,31 +52,31 @@ class Route(NamedTuple):
 
 
 def create_app(
-    settings: Settings,
-    network: Network,
+    settings: HttpSettings,
+    network: BrokerClient,
     routes: Sequence[Sequence[HTTPRouteHandler]] = ROUTES,
     lives: Sequence[Life] = LIVES,
 ) -> ASGIApp:
     """The whole application; it owns `network` from now on."""
-    return Gate(create_core(settings, network, routes, lives), settings)
+    return RequestChecks(create_core(settings, network, routes, lives), settings)
 
 
 def create_core(
-    settings: Settings,
-    network: Network,
+    settings: HttpSettings,
+    network: BrokerClient,
     routes: Sequence[Sequence[HTTPRouteHandler]] = ROUTES,
     lives: Sequence[Life] = LIVES,
 ) -> Litestar:
     """The same without the gate."""
     sampler = Sampler(network)
-    lookout = Lookout(network, settings.exports)
+    lookout = MetricsSampler(network, settings.exports)
     state = {
         "settings": settings,
         "network": network,
         "sampler": sampler,
         "lookout": lookout,
-        "who": Who(network),
-        "attempts": Attempts(),
+        "who": Authentication(network),
+        "attempts": LoginLimits(),
         "document": msgspec.json.encode(openapi.document(routes)),
         "pages": read_pages(),
     }
@@ -96,7 +96,7 @@ def create_core(
         guards=[guard],
         before_request=validation.check,
         dependencies={"desk": Provide(provide_desk)},
-        exception_handlers={Problem: answer_problem, HTTPException: answer_http, Exception: answer_mistake},
+        exception_handlers={ApiProblem: answer_problem, HTTPException: answer_http, Exception: answer_mistake},
         lifespan=[living],
         logging_config=None,
         openapi_config=None,
@@ -124,7 +124,7 @@ def table(app: Litestar) -> Iterator[Route]:
             yield Route(method, route.path_format, role, handler)
 
 
-def answer_problem(_: Request[Any, Any, Any], problem: Problem) -> Response[dict[str, Any]]:
+def answer_problem(_: Request[Any, Any, Any], problem: ApiProblem) -> Response[dict[str, Any]]:
     """What is wrong, in the shape of every answer."""
     return Response(problem.shown(), status_code=problem.status, headers=problem.headers())
 
@@ -142,7 +142,7 @@ def answer_http(request: Request[Any, Any, Any], error: HTTPException) -> Respon
         message = "the body is larger than this takes"
     elif error.status_code == 405:
         message = f"{request.scope['method']} is not done with {request.scope['path'][:200]}"
-    problem = Problem(error.status_code, message[:500], reasons=reasons)
+    problem = ApiProblem(error.status_code, message[:500], reasons=reasons)
     return Response(problem.shown(), status_code=problem.status, headers={**(error.headers or {}), **problem.headers()})
 
 
@@ -155,4 +155,4 @@ def answer_mistake(request: Request[Any, Any, Any], error: Exception) -> Respons
         exc_info=error,
         extra=about(path=request.scope["path"][:200]),
     )
-    return answer_problem(request, Problem(500, "something went wrong in this server"))
+    return answer_problem(request, ApiProblem(500, "something went wrong in this server"))

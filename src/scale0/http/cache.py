@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from scale0.http.problem import Problem
+from scale0.http.problem import ApiProblem
 
 MAX_SNAPSHOTS: Final = 500
 """Different questions that are remembered at once."""
@@ -20,7 +20,7 @@ REFUSALS: Final = (401, 403)
 Make = Callable[[], Awaitable[Any]]
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """One answer, or the wait for it."""
 
     task: asyncio.Task[Any]
@@ -28,13 +28,13 @@ class Entry(NamedTuple):
     """Loop time; an answer that is still awaited holds until it is there."""
 
 
-class Snapshots:
+class ResponseCache:
     """What was read lately, by what was asked."""
 
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, CacheEntry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -46,11 +46,11 @@ class Snapshots:
         if entry is not None and (not entry.task.done() or entry.until > now):
             try:
                 return await asyncio.shield(entry.task)
-            except Problem as problem:
+            except ApiProblem as problem:
                 if problem.status not in REFUSALS:
                     raise
         task = asyncio.ensure_future(self._made(key, seconds, make))
-        self._put(key, Entry(task, now + seconds))
+        self._put(key, CacheEntry(task, now + seconds))
         return await asyncio.shield(task)
 
     def clear(self) -> None:
@@ -68,10 +68,10 @@ class Snapshots:
             raise
         entry = self._entries.get(key)
         if entry is not None and entry.task is own:
-            self._entries[key] = Entry(entry.task, asyncio.get_running_loop().time() + seconds)
+            self._entries[key] = CacheEntry(entry.task, asyncio.get_running_loop().time() + seconds)
         return found
 
-    def _put(self, key: str, entry: Entry) -> None:
+    def _put(self, key: str, entry: CacheEntry) -> None:
         self._entries.pop(key, None)
         if len(self._entries) >= MAX_SNAPSHOTS:
             now = asyncio.get_running_loop().time()

@@ -13,39 +13,39 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from scale0.broker.main.http_settings import Settings
+from scale0.broker.main.http_settings import HttpSettings
 from scale0.history.segments.event_reader import empty
 from scale0.history.segments.settings import OFF
 from scale0.http.events.event_index import places_of
-from scale0.http.events.stream import Feed
-from scale0.http.network import Network
-from scale0.http.problem import Problem
+from scale0.http.events.stream import EventStream
+from scale0.http.network import BrokerClient
+from scale0.http.problem import ApiProblem
 from scale0.http.sampler import Sampler
-from scale0.http.warehouse import Stock
+from scale0.http.warehouse import WarehouseReader
 
 WAREHOUSE: Final = "warehouse"
 """In the broker's folder, unless the settings say otherwise."""
 
 
-class Readings:
+class DataSources:
     """Of one server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: HttpSettings) -> None:
         here = Path(settings.data_dir) if settings.data_dir else None
         default = None if here is None else here / WAREHOUSE
         self._feed = (
             None
             if here is None
-            else Feed(places_of(here), segments="" if settings.segments == OFF else settings.segments)
+            else EventStream(places_of(here), segments="" if settings.segments == OFF else settings.segments)
         )
-        self.stock = Stock(Path(settings.warehouse) if settings.warehouse else default)
+        self.stock = WarehouseReader(Path(settings.warehouse) if settings.warehouse else default)
 
     @property
-    def feed(self) -> Feed:
-        """The events of the broker's machine. Raises `Problem` on another."""
+    def feed(self) -> EventStream:
+        """The events of the broker's machine. Raises `ApiProblem` on another."""
         if self._feed is None:
             step = "start this server there: scale0 management serve --data-dir FOLDER"
-            raise Problem(501, "events are on the broker's machine, and this server is not", step)
+            raise ApiProblem(501, "events are on the broker's machine, and this server is not", step)
         return self._feed
 
     async def warm_up(self) -> None:
@@ -60,14 +60,14 @@ class Readings:
             await self._feed.close()
 
 
-_OF: Final[WeakKeyDictionary[Network, Readings]] = WeakKeyDictionary()
+_OF: Final[WeakKeyDictionary[BrokerClient, DataSources]] = WeakKeyDictionary()
 """By the connection to the broker, of which each server has one."""
 
 
 @asynccontextmanager
-async def living(settings: Settings, network: Network, _: Sampler) -> AsyncIterator[None]:
+async def living(settings: HttpSettings, network: BrokerClient, _: Sampler) -> AsyncIterator[None]:
     """As long as the server runs."""
-    _OF[network] = readings = Readings(settings)
+    _OF[network] = readings = DataSources(settings)
     warming = asyncio.create_task(readings.warm_up())
     try:
         yield
@@ -77,6 +77,6 @@ async def living(settings: Settings, network: Network, _: Sampler) -> AsyncItera
         await readings.close()
 
 
-def readings_of(network: Network) -> Readings:
+def readings_of(network: BrokerClient) -> DataSources:
     """Those of the server that uses this connection."""
     return _OF[network]

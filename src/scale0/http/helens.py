@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from scale0.client.admin.rows import HELEN_PREFIX, helens_of
-from scale0.http.network import PAGE_ROWS, Network
-from scale0.http.problem import Problem
+from scale0.http.network import PAGE_ROWS, BrokerClient
+from scale0.http.problem import ApiProblem
 
 HELEN_SECONDS: Final = 1.0
 """How old an answer of theirs may be that several readers share."""
@@ -25,7 +25,7 @@ MAX_VIEW_ROWS: Final = 100_000
 Row = dict[str, Any]
 
 
-class Heard(NamedTuple):
+class HelenAnswer(NamedTuple):
     """What all Helens said; each row says whose it is as `helen`."""
 
     rows: list[Row]
@@ -34,22 +34,24 @@ class Heard(NamedTuple):
     """Those who did not answer: what they watch is missing."""
 
 
-async def connected(network: Network, token: str) -> list[str]:
+async def connected(network: BrokerClient, token: str) -> list[str]:
     """The Helens that are connected."""
     return helens_of(await network.rows(token, "list_services", seconds=HELEN_SECONDS))
 
 
-async def ask(network: Network, token: str, view: str, asked: Row, limit: int = MAX_VIEW_ROWS) -> Heard:
+async def ask(network: BrokerClient, token: str, view: str, asked: Row, limit: int = MAX_VIEW_ROWS) -> HelenAnswer:
     """Every row of a view (`agents`, `checks`, `incidents`), at most `limit` of each Helen."""
     key = f"helens {view} {limit} {msgspec.json.encode(sorted(asked.items())).decode()}"
-    heard: Heard = await network.snapshots.get(key, HELEN_SECONDS, lambda: _heard(network, token, view, asked, limit))
+    heard: HelenAnswer = await network.snapshots.get(
+        key, HELEN_SECONDS, lambda: _heard(network, token, view, asked, limit)
+    )
     return heard
 
 
-async def _heard(network: Network, token: str, view: str, asked: Row, limit: int) -> Heard:
+async def _heard(network: BrokerClient, token: str, view: str, asked: Row, limit: int) -> HelenAnswer:
     names = await connected(network, token)
     found = await asyncio.gather(*(_rows(network, f"{HELEN_PREFIX}{name}.{view}", asked, limit) for name in names))
-    heard = Heard([], names, [])
+    heard = HelenAnswer([], names, [])
     for name, rows in zip(names, found, strict=True):
         if rows is None:
             heard.silent.append(name)
@@ -58,7 +60,7 @@ async def _heard(network: Network, token: str, view: str, asked: Row, limit: int
     return heard
 
 
-async def _rows(network: Network, service: str, asked: Row, limit: int) -> list[Row] | None:
+async def _rows(network: BrokerClient, service: str, asked: Row, limit: int) -> list[Row] | None:
     """Every row of one Helen; None: she does not answer."""
     found: list[Row] = []
     after: str | None = None
@@ -70,7 +72,7 @@ async def _rows(network: Network, service: str, asked: Row, limit: int) -> list[
             after = page["next"]
             if not after:
                 break
-    except Problem as problem:
+    except ApiProblem as problem:
         if problem.status == 400:
             raise
         return None

@@ -28,7 +28,7 @@ TOO_LARGE_BODY: Final = (
 )
 
 
-class Door(HttpToolsProtocol):
+class HttpListener(HttpToolsProtocol):
     """One connection."""
 
     _head_timer: asyncio.TimerHandle | None = None

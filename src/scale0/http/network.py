@@ -17,8 +17,8 @@ import msgspec
 from scale0.client import payload
 from scale0.client.async_client import AsyncClient
 from scale0.errors import CallError
-from scale0.http.cache import Snapshots
-from scale0.http.problem import Problem, problem_of
+from scale0.http.cache import ResponseCache
+from scale0.http.problem import ApiProblem, problem_of
 from scale0.kernel.edge.secret_files import read_secret
 
 CALL_SECONDS: Final = 10.0
@@ -40,7 +40,7 @@ MAX_PAGES: Final = 100
 """Of a list that is read whole: 100,000 rows."""
 
 
-class Network:
+class BrokerClient:
     """One broker, from one event loop."""
 
     def __init__(self, endpoint: str, token_file: Path | None = None) -> None:
@@ -50,7 +50,7 @@ class Network:
         self._client = self._connected()
         self._login_lines: list[AsyncClient] = []
         self._logins = 0
-        self.snapshots = Snapshots()
+        self.snapshots = ResponseCache()
 
     async def close(self) -> None:
         """Leave."""
@@ -60,7 +60,7 @@ class Network:
     async def manage(
         self, token: str, command: str, *, origin: str = "", timeout: float = CALL_SECONDS, **arguments: Any
     ) -> Any:
-        """A management command with somebody's token. Raises `Problem`."""
+        """A management command with somebody's token. Raises `ApiProblem`."""
         said = {name: value for name, value in arguments.items() if value is not None}
         if origin:
             said["origin"] = origin
@@ -90,7 +90,7 @@ class Network:
         return found
 
     async def call(self, service: str, *, timeout: float = CALL_SECONDS, **asked: Any) -> Any:
-        """A request with arguments by name. Raises `Problem`."""
+        """A request with arguments by name. Raises `ApiProblem`."""
         return await self.request(service, asked, timeout=timeout)
 
     async def request(self, service: str, body: dict[str, Any], *, timeout: float = CALL_SECONDS) -> Any:
@@ -101,7 +101,7 @@ class Network:
         except CallError as error:
             raise problem_of(error) from None
         except ValueError as error:
-            raise Problem(413, str(error)) from None
+            raise ApiProblem(413, str(error)) from None
         return payload.decode(frames[0]) if frames else None
 
     async def local(self, command: str, **arguments: Any) -> Any:
@@ -109,16 +109,16 @@ class Network:
         for attempt in range(2):
             token = self._own_token(again=attempt > 0)
             if token is None:
-                raise Problem(503, "there is no token file of the broker here", "start it with --data-dir FOLDER")
+                raise ApiProblem(503, "there is no token file of the broker here", "start it with --data-dir FOLDER")
             try:
                 return await self.manage(token, command, **arguments)
-            except Problem as problem:
+            except ApiProblem as problem:
                 if problem.status != 401 or attempt:
                     raise
         raise AssertionError("two attempts end in an answer or a problem")
 
     async def log_in(self, name: str, password: str, origin: str) -> dict[str, Any]:
-        """A token for a password. Raises `Problem`."""
+        """A token for a password. Raises `ApiProblem`."""
         async with self._login_line() as client:
             said = {"auth_id": name, "auth_password": password, "origin": origin}
             found: dict[str, Any] = await self._managed(client, "login", LOGIN_SECONDS, said)
@@ -132,14 +132,14 @@ class Network:
     @asynccontextmanager
     async def _login_line(self) -> AsyncIterator[AsyncClient]:
         if self._logins >= MAX_LOGIN_LINES:
-            raise Problem(429, "too many passwords are being checked", retry_after=5.0)
+            raise ApiProblem(429, "too many passwords are being checked", retry_after=5.0)
         self._logins += 1
         client = self._login_lines.pop() if self._login_lines else self._connected()
         keep = False
         try:
             yield client
             keep = True
-        except Problem as problem:
+        except ApiProblem as problem:
             keep = problem.status in (401, 429)
             raise
         finally:
@@ -158,4 +158,4 @@ class Network:
         except CallError as error:
             raise problem_of(error) from None
         except ValueError as error:
-            raise Problem(413, str(error)) from None
+            raise ApiProblem(413, str(error)) from None

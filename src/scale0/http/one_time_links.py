@@ -10,7 +10,7 @@ import secrets
 from typing import Final
 
 from scale0.broker.admin.access import ADMIN
-from scale0.http.network import Network
+from scale0.http.network import BrokerClient
 
 LINK_SECONDS: Final = 600.0
 """How long a link waits for somebody."""
@@ -18,7 +18,7 @@ LINK_PREFIX: Final = "once-"
 """Of the name of its token, and of the session that it gives."""
 
 
-async def first_link(network: Network, url: str) -> str:
+async def first_link(network: BrokerClient, url: str) -> str:
     """A link for an administrator. Raises `Problem` if the broker gives none now."""
     name = f"{LINK_PREFIX}{secrets.token_hex(4)}"
     made = await network.local("issue_token", name=name, role=ADMIN, ttl=LINK_SECONDS)

@@ -44,7 +44,7 @@ NEXT: Final = {
 """What to do, where nobody knows better."""
 
 
-class Problem(Scale0Error):
+class ApiProblem(Scale0Error):
     """An answer that is not what was hoped for."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Problem(Scale0Error):
         return out
 
 
-def problem_of(error: CallError, next_: str = "") -> Problem:
+def problem_of(error: CallError, next_: str = "") -> ApiProblem:
     """What a refusal of the network is in HTTP."""
     status = STATUS_OF.get(error.code, error.code)
     if not 400 <= status < 600:
@@ -95,4 +95,4 @@ def problem_of(error: CallError, next_: str = "") -> Problem:
     detail = error.detail if isinstance(error.detail, dict) else {}
     reasons = [str(reason) for reason in detail.get("reasons", ())]
     retry = 1.0 if status in (429, 503) else None
-    return Problem(status, error.message, next_, code=error.code, reasons=reasons, retry_after=retry)
+    return ApiProblem(status, error.message, next_, code=error.code, reasons=reasons, retry_after=retry)

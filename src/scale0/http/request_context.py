@@ -16,11 +16,11 @@ from litestar.di import NamedDependency
 from litestar.params import QueryParameter
 from typing_extensions import TypedDict
 
-from scale0.broker.main.http_settings import Settings
+from scale0.broker.main.http_settings import HttpSettings
 from scale0.http import helens
-from scale0.http.auth.authentication import Caller, Who
+from scale0.http.auth.authentication import AuthenticatedUser, Authentication
 from scale0.http.auth.authorization import caller_of
-from scale0.http.network import SNAPSHOT_SECONDS, Network
+from scale0.http.network import SNAPSHOT_SECONDS, BrokerClient
 from scale0.http.sampler import Sampler
 
 DEFAULT_ROWS: Final = 100
@@ -38,19 +38,26 @@ After = Annotated[
 Text = Annotated[str | None, QueryParameter(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 
-class Page(TypedDict):
+class ListPage(TypedDict):
     """A list: some rows, and where the next ones begin."""
 
     items: list[dict[str, Any]]
     next: str | None
 
 
-class Desk:
+class RequestContext:
     """One request's view of the network."""
 
     __slots__ = ("_caller", "network", "sampler", "settings", "who")
 
-    def __init__(self, caller: Caller | None, network: Network, sampler: Sampler, settings: Settings, who: Who) -> None:
+    def __init__(
+        self,
+        caller: AuthenticatedUser | None,
+        network: BrokerClient,
+        sampler: Sampler,
+        settings: HttpSettings,
+        who: Authentication,
+    ) -> None:
         self._caller = caller
         self.network = network
         self.sampler = sampler
@@ -58,7 +65,7 @@ class Desk:
         self.who = who
 
     @property
-    def caller(self) -> Caller:
+    def caller(self) -> AuthenticatedUser:
         """Who asks. Only public routes have nobody."""
         if self._caller is None:
             raise AssertionError("a public route does nothing in somebody's name")
@@ -84,27 +91,27 @@ class Desk:
         """Every row of a list."""
         return await self.network.rows(self.caller.token, command)
 
-    async def helens(self, view: str, asked: Row, limit: int = helens.MAX_VIEW_ROWS) -> helens.Heard:
+    async def helens(self, view: str, asked: Row, limit: int = helens.MAX_VIEW_ROWS) -> helens.HelenAnswer:
         """What every Helen says."""
         return await helens.ask(self.network, self.caller.token, view, asked, limit)
 
-    async def page(self, command: str, limit: int, after: str | None, **arguments: Any) -> Page:
+    async def page(self, command: str, limit: int, after: str | None, **arguments: Any) -> ListPage:
         """One page of a list."""
-        found: Page = await self.read(command, limit=limit, after=after, **arguments)
+        found: ListPage = await self.read(command, limit=limit, after=after, **arguments)
         return found
 
 
-At = NamedDependency[Desk]
+At = NamedDependency[RequestContext]
 """What a handler declares: `desk: At`."""
 
 
-async def provide_desk(request: Request[Any, Any, Any]) -> Desk:
+async def provide_desk(request: Request[Any, Any, Any]) -> RequestContext:
     """The desk for a request."""
     state = request.app.state
-    return Desk(caller_of(request), state.network, state.sampler, state.settings, state.who)
+    return RequestContext(caller_of(request), state.network, state.sampler, state.settings, state.who)
 
 
-def paged(rows: list[Row], limit: int, after: str | None, key: Callable[[Row], str]) -> Page:
+def paged(rows: list[Row], limit: int, after: str | None, key: Callable[[Row], str]) -> ListPage:
     """A page of rows that are all at hand; `key` orders and names them, so that the next page starts where this one
     ends, whatever came and went meanwhile."""
     named = sorted(((key(row), row) for row in rows), key=lambda one: one[0])

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from scale0.client.admin.rates import Done, done_between, together
+from scale0.client.admin.rates import ServiceWork, done_between, together
 from scale0.history.events.histogram import merge
 
 RING_SAMPLES: Final = 300
@@ -29,14 +29,14 @@ NO_RATES: Final = {"answered_per_second": None, "failed_per_second": None, "p50_
 Row = dict[str, Any]
 
 
-class Line:
+class ServiceRing:
     """One service, or all together."""
 
     __slots__ = ("columns", "known", "recent", "told")
 
     def __init__(self) -> None:
         self.columns = {name: array("d", [math.nan] * RING_SAMPLES) for name in COLUMNS}
-        self.recent: deque[tuple[float, Done]] = deque(maxlen=RATE_SAMPLES)
+        self.recent: deque[tuple[float, ServiceWork]] = deque(maxlen=RATE_SAMPLES)
         """The last samples: in how many seconds, what."""
         self.told: Mapping[str, Any] | None = None
         """The counts of the last one."""
@@ -44,15 +44,15 @@ class Line:
         """The last sample in which somebody told of it."""
 
 
-class Rings:
+class RingBuffers:
     """All lines, at one pace."""
 
     def __init__(self) -> None:
         self._times = array("d", [math.nan] * RING_SAMPLES)
         self._count = 0
         self._last: float | None = None
-        self._lines: dict[str, Line] = {}
-        self._all = Line()
+        self._lines: dict[str, ServiceRing] = {}
+        self._all = ServiceRing()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -66,7 +66,7 @@ class Rings:
         told = {row["service"]: row for row in rates}
         for name in (*told, *work):
             if name and name not in self._lines and len(self._lines) < MAX_SERVICES:
-                self._lines[name] = Line()
+                self._lines[name] = ServiceRing()
         for name, line in self._lines.items():
             row, offer = told.get(name), work.get(name)
             line.known = self._count if row or offer else line.known
@@ -96,7 +96,7 @@ class Rings:
 
     def series(self, service: str | None) -> Row:
         """The ring, the oldest first; null: nobody looked, or there is nothing to tell."""
-        line = self._all if service is None else self._lines.get(service, Line())
+        line = self._all if service is None else self._lines.get(service, ServiceRing())
         size = min(self._count, RING_SAMPLES)
         places = [(self._count - size + one) % RING_SAMPLES for one in range(size)]
         shown: Row = {"times": [self._times[at] for at in places]}
@@ -115,7 +115,7 @@ class Rings:
             del self._lines[name]
 
 
-def _advance(line: Line, at: int, seconds: float, told: Mapping[str, Any], busy: float, waiting: float) -> None:
+def _advance(line: ServiceRing, at: int, seconds: float, told: Mapping[str, Any], busy: float, waiting: float) -> None:
     before, line.told = line.told, told
     line.columns["busy"][at] = busy
     line.columns["waiting"][at] = waiting

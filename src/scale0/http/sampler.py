@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-from scale0.http.network import PAGE_ROWS, Network
-from scale0.http.problem import Problem
-from scale0.http.ring_buffers import Rings
+from scale0.http.network import PAGE_ROWS, BrokerClient
+from scale0.http.problem import ApiProblem
+from scale0.http.ring_buffers import RingBuffers
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.log_setup import now_called
 from scale0.kernel.log_context import about
@@ -26,7 +26,7 @@ _LOG: Final = logging.getLogger("scale0.http")
 Row = dict[str, Any]
 
 
-class Seen(NamedTuple):
+class RateSample(NamedTuple):
     """One look."""
 
     wall: float
@@ -39,12 +39,12 @@ class Seen(NamedTuple):
 class Sampler:
     """The last five minutes."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: BrokerClient) -> None:
         self._network = network
-        self._rings = Rings()
-        self.seen: Seen | None = None
+        self._rings = RingBuffers()
+        self.seen: RateSample | None = None
         """The last look that succeeded."""
-        self.trouble: Problem | None = None
+        self.trouble: ApiProblem | None = None
         """Why the last look failed; None: it did not."""
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ class Sampler:
             status = await self._network.local("status")
             rates = await self._network.local("list_rates", limit=PAGE_ROWS)
             services = await self._network.local("list_services", limit=PAGE_ROWS)
-        except Problem as problem:
+        except ApiProblem as problem:
             if self.trouble is None:
                 _LOG.warning("the broker cannot be looked at: %s", problem.message, extra=about())
             self.trouble = problem
@@ -94,5 +94,5 @@ class Sampler:
         if self.seen is None:
             now_called(f"{status['broker']}/management")
         now = read_now()
-        self.seen = Seen(now.wall, status, rates["items"], services["items"])
+        self.seen = RateSample(now.wall, status, rates["items"], services["items"])
         self._rings.add(now.wall, now.mono, status, rates["items"], services["items"])

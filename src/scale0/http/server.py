@@ -21,12 +21,12 @@ import msgspec
 import uvicorn
 import uvloop
 
-from scale0.broker.main.http_settings import Ready, Settings
+from scale0.broker.main.http_settings import HttpReady, HttpSettings
 from scale0.http.app import create_app
-from scale0.http.listener import MAX_CONNECTIONS, Door
-from scale0.http.network import Network
+from scale0.http.listener import MAX_CONNECTIONS, HttpListener
+from scale0.http.network import BrokerClient
 from scale0.http.one_time_links import first_link
-from scale0.http.problem import Problem
+from scale0.http.problem import ApiProblem
 from scale0.kernel.edge.log_setup import log_to_stderr
 from scale0.kernel.log_context import about
 
@@ -53,7 +53,7 @@ class Server(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-def listening(settings: Settings) -> socket.socket:
+def listening(settings: HttpSettings) -> socket.socket:
     """The socket that is served. OSError: the port is taken, or the address is not ours."""
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -67,23 +67,23 @@ def listening(settings: Settings) -> socket.socket:
     return listener
 
 
-def url_of(settings: Settings, port: int) -> str:
+def url_of(settings: HttpSettings, port: int) -> str:
     """Where a browser finds it."""
     host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
     return f"{'https' if settings.has_tls else 'http'}://{host}:{port}"
 
 
-async def serve(settings: Settings, said: TextIO, gone: Callable[[asyncio.Event], None]) -> None:
+async def serve(settings: HttpSettings, said: TextIO, gone: Callable[[asyncio.Event], None]) -> None:
     """Serve until a signal comes, or `gone` sets the event that it is given."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     listener = listening(settings)
-    network = Network(settings.endpoint, settings.token_file)
+    network = BrokerClient(settings.endpoint, settings.token_file)
     config = uvicorn.Config(
         create_app(settings, network),
-        http=Door,
+        http=HttpListener,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -116,7 +116,7 @@ async def serve(settings: Settings, said: TextIO, gone: Callable[[asyncio.Event]
         listener.close()
 
 
-async def _tell(server: Server, settings: Settings, network: Network, port: int, said: TextIO) -> None:
+async def _tell(server: Server, settings: HttpSettings, network: BrokerClient, port: int, said: TextIO) -> None:
     while not server.started:  # noqa: ASYNC110  # uvicorn's own flag, which sets no event
         await asyncio.sleep(0.01)
     url = url_of(settings, port)
@@ -124,9 +124,9 @@ async def _tell(server: Server, settings: Settings, network: Network, port: int,
     if settings.wants_link:
         try:
             link = await first_link(network, url)
-        except Problem as problem:
+        except ApiProblem as problem:
             _LOG.warning("there is no link for a first login: %s", problem, extra=about())
-    said.write(f"ready {msgspec.json.encode(Ready(url=url, link=link)).decode()}\n")
+    said.write(f"ready {msgspec.json.encode(HttpReady(url=url, link=link)).decode()}\n")
     said.flush()
 
 
@@ -150,7 +150,7 @@ def for_ever(_stop: asyncio.Event) -> None:
     """Stop by a signal only: a person started us."""
 
 
-def main(settings: Settings, gone: Callable[[asyncio.Event], None] = when_closed) -> int:
+def main(settings: HttpSettings, gone: Callable[[asyncio.Event], None] = when_closed) -> int:
     """The whole life of the process; its exit status."""
     log_to_stderr("management", form="json" if settings.log_format == "json" else None)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops is told by us

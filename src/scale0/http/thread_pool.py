@@ -1,8 +1,8 @@
 """Work that would block the loop: in a few threads, with a deadline, and with a limit on who waits.
 
-Lives here: `OffLoop`. Never here: what the work is. Invariants: never more than `threads` pieces of work at once; who
-finds too many waiting is refused at once; who waited too long is told so, though the work itself goes on to its end
-(a thread cannot be ended) and keeps its place until then.
+Lives here: `BlockingThreads`. Never here: what the work is. Invariants: never more than `threads` pieces of work at
+once; who finds too many waiting is refused at once; who waited too long is told so, though the work itself goes on to
+its end (a thread cannot be ended) and keeps its place until then.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from scale0.kernel.errors import Scale0Error
 Result = TypeVar("Result")
 
 
-class Busy(Scale0Error):
+class ThreadPoolBusy(Scale0Error):
     """Too many wait already."""
 
 
-class TooLate(Scale0Error):
+class ThreadPoolTimeout(Scale0Error):
     """It was not done in time."""
 
 
-class OffLoop:
+class BlockingThreads:
     """Some threads for one sort of work."""
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
@@ -36,7 +36,7 @@ class OffLoop:
     async def run(self, work: Callable[[], Result], seconds: float | None) -> Result:
         """What the work gives. Busy or TooLate if that is not to be had."""
         if self._open >= self._most:
-            raise Busy("too many ask for this at once; try again in a moment")
+            raise ThreadPoolBusy("too many ask for this at once; try again in a moment")
         self._open += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(self._done)
@@ -45,7 +45,7 @@ class OffLoop:
         except TimeoutError:
             if future.done():
                 raise  # the work's own
-            raise TooLate(f"it took longer than {seconds:g} s; ask for less") from None
+            raise ThreadPoolTimeout(f"it took longer than {seconds:g} s; ask for less") from None
 
     def close(self) -> None:
         """Take no more; what has not begun does not begin."""

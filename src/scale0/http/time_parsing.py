@@ -10,7 +10,7 @@ import datetime
 import re
 from typing import Final
 
-from scale0.http.problem import Problem
+from scale0.http.problem import ApiProblem
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])", re.ASCII)
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]{5,15}(?:Z|[+-][0-9]{2}:[0-9]{2})?)?", re.ASCII)
@@ -19,15 +19,15 @@ _MICRO: Final = 1_000_000
 
 
 def span_us(text: str) -> int:
-    """12h, 30d, 4w. Raises `Problem`."""
+    """12h, 30d, 4w. Raises `ApiProblem`."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise Problem(400, f"{text[:60]!r} is no length of time", "for example 90s, 30m, 12h, 7d or 4w")
+        raise ApiProblem(400, f"{text[:60]!r} is no length of time", "for example 90s, 30m, 12h, 7d or 4w")
     return int(found[1]) * _SECONDS[found[2]] * _MICRO
 
 
 def moment_us(text: str, now_us: int) -> int:
-    """2026-11-01, 2026-11-01T12:30 (UTC, unless it says another zone), or so long ago: 2h. Raises `Problem`."""
+    """2026-11-01, 2026-11-01T12:30 (UTC, unless it says another zone), or so long ago: 2h. Raises `ApiProblem`."""
     if _SPAN.fullmatch(text):
         return now_us - span_us(text)
     try:
@@ -35,10 +35,10 @@ def moment_us(text: str, now_us: int) -> int:
     except ValueError:
         moment = None
     if moment is None:
-        raise Problem(400, f"{text[:60]!r} is no time", "for example 2026-11-01, 2026-11-01T12:30 (UTC), or 2h")
+        raise ApiProblem(400, f"{text[:60]!r} is no time", "for example 2026-11-01, 2026-11-01T12:30 (UTC), or 2h")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     try:
         return round(moment.timestamp() * _MICRO)
     except (OverflowError, ValueError):
-        raise Problem(400, f"{text[:60]!r} is no time that we know") from None
+        raise ApiProblem(400, f"{text[:60]!r} is no time that we know") from None

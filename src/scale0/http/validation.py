@@ -16,7 +16,7 @@ from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
 from scale0.config import json_format
-from scale0.http.problem import Problem
+from scale0.http.problem import ApiProblem
 from scale0.kernel.errors import ConfigError
 
 JSON: Final = "application/json"
@@ -46,7 +46,7 @@ def is_integer(field: FieldDefinition | None) -> bool:
 
 
 async def check(request: Request[Any, Any, Any]) -> None:
-    """The query's keys and the body of a request. Raises `Problem`."""
+    """The query's keys and the body of a request. Raises `ApiProblem`."""
     handler: Any = request.route_handler
     check_query(request.query_params.multi_items(), request.app.state.queries.get(id(handler), {}))
     field = handler.parsed_data_field
@@ -56,7 +56,7 @@ async def check(request: Request[Any, Any, Any]) -> None:
         return
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
-        raise Problem(415, f"the body is {kind[:60] or 'of no kind'}, not {JSON}")
+        raise ApiProblem(415, f"the body is {kind[:60] or 'of no kind'}, not {JSON}")
     body_of(await request.body(), field.annotation)
 
 
@@ -71,26 +71,26 @@ def check_query(given: Iterable[tuple[str, Any]], known: Query) -> None:
     for key, value in given:
         if key not in known:
             words = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-            raise Problem(400, f"unknown parameter {key[:60]!r}", words)
+            raise ApiProblem(400, f"unknown parameter {key[:60]!r}", words)
         if key in seen:
-            raise Problem(400, f"the parameter {key} is given twice")
+            raise ApiProblem(400, f"the parameter {key} is given twice")
         if known[key] and not _INTEGER.fullmatch(value):
-            raise Problem(400, f"the parameter {key} is a whole number")
+            raise ApiProblem(400, f"the parameter {key} is a whole number")
         seen.add(key)
 
 
 def body_of(data: bytes, kind: Any) -> Any:
-    """A body as its type. Raises `Problem`, which says where it is wrong."""
+    """A body as its type. Raises `ApiProblem`, which says where it is wrong."""
     try:
         text = data.decode("utf-8")
         value, twice = json_format.load(text)
         if twice:
             [(path, _), *_] = json_format.places(text)[1]
-            raise Problem(400, f"{'.'.join(map(str, path))[:100]} is there twice")
+            raise ApiProblem(400, f"{'.'.join(map(str, path))[:100]} is there twice")
         return msgspec.convert(value, kind, strict=True)
     except UnicodeDecodeError:
-        raise Problem(400, "the body is not UTF-8") from None
+        raise ApiProblem(400, "the body is not UTF-8") from None
     except ConfigError as error:
-        raise Problem(400, f"the body is not as it should be: {error}"[:500]) from None
+        raise ApiProblem(400, f"the body is not as it should be: {error}"[:500]) from None
     except (msgspec.ValidationError, RecursionError) as error:
-        raise Problem(400, f"the body is not as it should be: {error}"[:500]) from None
+        raise ApiProblem(400, f"the body is not as it should be: {error}"[:500]) from None

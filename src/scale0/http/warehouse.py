@@ -1,8 +1,8 @@
 """Reports and tables of the warehouse, for the management server: read by DuckDB, off the loop, and remembered.
 
-Lives here: `Stock`. Never here: HTTP, Spark, or a number that is made. Invariants: at most two questions are asked at
-once, each with a deadline; an answer is remembered until there is a newer manifest; what cannot be answered is an
-`Unavailable` that says what to type next. The pipeline's extra may be absent.
+Lives here: `WarehouseReader`. Never here: HTTP, Spark, or a number that is made. Invariants: at most two questions are
+asked at once, each with a deadline; an answer is remembered until there is a newer manifest; what cannot be answered is
+an `Unavailable` that says what to type next. The pipeline's extra may be absent.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from scale0.http.thread_pool import OffLoop
+from scale0.http.thread_pool import BlockingThreads
 from scale0.kernel.errors import Scale0Error
 from scale0.pipeline.reports.catalog import ABOUT, TAKES, make
 from scale0.pipeline.reports.json_output import as_data, time_of
 from scale0.pipeline.reports.period import NothingThen
-from scale0.pipeline.reports.query import Filters, NoTables, Question
+from scale0.pipeline.reports.query import Filters, NoTables, ReportQuery
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from scale0.pipeline.reports.model import Report
+    from scale0.pipeline.reports.model import ReportDocument
 
 THREADS: Final = 2
 MAX_WAITING: Final = 8
@@ -58,34 +58,34 @@ class Unavailable(Scale0Error):
         self.next = next_
 
 
-class Asked(NamedTuple):
+class WarehouseQuery(NamedTuple):
     """A period, as far as it was said."""
 
     from_us: int | None = None
     to_us: int | None = None
     last_us: int | None = None
 
-    def in_hours(self) -> Asked:
+    def in_hours(self) -> WarehouseQuery:
         """The whole hours that it touches: what a moment later is asked again is then the same question."""
         starts, ends, last = self
-        return Asked(
+        return WarehouseQuery(
             None if starts is None else starts // HOUR_US * HOUR_US,
             None if ends is None else -(-ends // HOUR_US) * HOUR_US,
             last,
         )
 
 
-class Stock:
+class WarehouseReader:
     """One warehouse; None: nobody said where it is."""
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
-        self._desk = OffLoop("warehouse", THREADS, MAX_WAITING)
+        self._desk = BlockingThreads("warehouse", THREADS, MAX_WAITING)
         self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    async def report(self, name: str, asked: Asked, filters: dict[str, str]) -> bytes:
+    async def report(self, name: str, asked: WarehouseQuery, filters: dict[str, str]) -> bytes:
         """A report as JSON. Unavailable, Busy or TooLate if it cannot be made."""
         if name not in TAKES:
             raise _unknown("report", name, list(TAKES))
@@ -93,7 +93,7 @@ class Stock:
             takes = ", ".join(TAKES[name])
             raise Unavailable("unknown", f"the report {name} is not chosen by {strange[0]}", f"it takes {takes}")
         asked = asked.in_hours()
-        question = Question(asked.from_us, asked.to_us, filters=Filters(**filters))
+        question = ReportQuery(asked.from_us, asked.to_us, filters=Filters(**filters))
         if asked.last_us is not None:
             question = msgspec.structs.replace(question, last_us=asked.last_us)
         return await self._told(("report", name, question), lambda root: _report(root, name, question))
@@ -102,7 +102,7 @@ class Stock:
         """Which tables there are, as JSON."""
         return await self._told(("tables",), _tables)
 
-    async def rows(self, table: str, limit: int, after: str | None, asked: Asked) -> bytes:
+    async def rows(self, table: str, limit: int, after: str | None, asked: WarehouseQuery) -> bytes:
         """A page of a table's rows, as JSON."""
         asked = asked.in_hours()
         return await self._told(
@@ -172,14 +172,14 @@ def _asked_of(root: Path, work: Callable[[], Result]) -> Result:
         raise Unavailable("broken", f"the tables in {root} cannot be read: {why}", "scale0 pipeline status") from None
 
 
-def _report(root: Path, name: str, question: Question) -> dict[str, Any]:
+def _report(root: Path, name: str, question: ReportQuery) -> dict[str, Any]:
     (report,) = make((name,), root, question)
     if not report.matched:
         raise _unmatched(report, question.filters)
     return as_data(report, MAX_REPORT_ROWS)
 
 
-def _unmatched(report: Report, filters: Filters) -> Unavailable:
+def _unmatched(report: ReportDocument, filters: Filters) -> Unavailable:
     said = {name: value for name, value in msgspec.structs.asdict(filters).items() if value}
     wanted = next(iter(said.values()), "")
     near = difflib.get_close_matches(wanted, report.known, MAX_NAMED, 0.4) or list(report.known[:MAX_NAMED])
@@ -203,7 +203,7 @@ def _tables(root: Path) -> dict[str, Any]:
     }
 
 
-def _rows(root: Path, table: str, limit: int, after: str | None, asked: Asked) -> dict[str, Any]:
+def _rows(root: Path, table: str, limit: int, after: str | None, asked: WarehouseQuery) -> dict[str, Any]:
     from scale0.pipeline import reading  # noqa: PLC0415
 
     warehouse = Warehouse(root)

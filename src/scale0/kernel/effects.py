@@ -18,7 +18,7 @@ Message = tuple[Any, ...] | list[bytes]
 """A Scale0 message `(command, options, *bodies)`, or the ready frames of another protocol."""
 
 
-class Peer(Protocol):
+class PeerAddress(Protocol):
     """The other end of a connection, as the runner needs to see it."""
 
     @property
@@ -36,7 +36,7 @@ class Peer(Protocol):
         ...
 
 
-class Question:
+class StoreQuery:
     """An Ask for the store, and who wants the answer: `then(value, now, step)` in a later turn.
 
     It is read behind all writes that were decided before it, in the same turn included; one that is `aside` is read
@@ -45,13 +45,13 @@ class Question:
 
     __slots__ = ("aside", "ask", "then")
 
-    def __init__(self, ask: Any, then: Callable[[Any, Now, Step], None], aside: bool = False) -> None:
+    def __init__(self, ask: Any, then: Callable[[Any, Now, Effects], None], aside: bool = False) -> None:
         self.ask = ask
         self.then = then
         self.aside = aside
 
 
-class Event(Protocol):
+class RecordedEvent(Protocol):
     """Something that happened; the classes are in `events/`."""
 
     @property
@@ -60,7 +60,7 @@ class Event(Protocol):
         ...
 
 
-class Step:
+class Effects:
     """One turn's output. Machines append; the runner takes it all and starts a new one."""
 
     __slots__ = ("asks", "closes", "dials", "events", "hangs", "promises", "publishes", "sends", "writes")
@@ -76,7 +76,7 @@ class Step:
         self.dials: list[str] = []
         self.hangs: list[str] = []
 
-    def send(self, peer: Peer, message: Message) -> None:
+    def send(self, peer: PeerAddress, message: Message) -> None:
         """Send as soon as the turn ends."""
         box = self.sends.get(peer)
         if box is None:
@@ -84,7 +84,7 @@ class Step:
         else:
             box.append(message)
 
-    def promise(self, peer: Peer, message: Message) -> None:
+    def promise(self, peer: PeerAddress, message: Message) -> None:
         """Send once this turn's writes are on disk."""
         self.promises.setdefault(peer, []).append(message)
 
@@ -100,11 +100,11 @@ class Step:
         """End what was dialed, after what was sent."""
         self.hangs.append(endpoint)
 
-    def close(self, peer: Peer) -> None:
+    def close(self, peer: PeerAddress) -> None:
         """Forget whatever still waits for this peer, after what was sent."""
         self.closes.append(peer)
 
-    def record(self, event: Event) -> None:
+    def record(self, event: RecordedEvent) -> None:
         """Enter an event in the journal."""
         self.events.append(event)
 

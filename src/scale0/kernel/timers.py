@@ -1,9 +1,9 @@
 """Deadlines in buckets: adding, removing and expiring each cost the same for one or a million.
 
-Lives here: `Wheel`, and `LazyWheel` for entries that mostly end long before their time. Never here: what a deadline
-means. Invariant: an entry never comes out before its time, and at most one `grain` after it; entries of one bucket come
-out in the order in which they went in. A heap would keep every answered request's entry until its time came; here
-removal is real.
+Lives here: `TimerWheel`, and `LazyTimerWheel` for entries that mostly end long before their time. Never here: what a
+deadline means. Invariant: an entry never comes out before its time, and at most one `grain` after it; entries of one
+bucket come out in the order in which they went in. A heap would keep every answered request's entry until its time
+came; here removal is real.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 
 MAX_EMPTY: Final = 1_024
 """Empty buckets that are kept in any case: most are filled again, or run out by themselves."""
@@ -23,7 +23,7 @@ MAX_EMPTY: Final = 1_024
 Entry = TypeVar("Entry", bound=Hashable)
 
 
-class Wheel(Generic[Entry]):
+class TimerWheel(Generic[Entry]):
     """A set of entries by time. `add` returns the bucket that `remove` needs."""
 
     __slots__ = ("_buckets", "_empty", "_order", "grain")
@@ -88,11 +88,11 @@ class Wheel(Generic[Entry]):
         return sum(map(len, self._buckets.values()))
 
 
-Alarm = tuple[Callable[[Any, Now, Step], None], Any]
+Alarm = tuple[Callable[[Any, Now, Effects], None], Any]
 """What is to be done, and to what."""
 
 
-def ring(wheel: Wheel[Alarm], now: Now, step: Step) -> None:
+def ring(wheel: TimerWheel[Alarm], now: Now, step: Effects) -> None:
     """Do what its time has come for."""
     alarms = deque(wheel.expire(now.mono))
     try:
@@ -106,7 +106,7 @@ def ring(wheel: Wheel[Alarm], now: Now, step: Step) -> None:
 
 
 class Timed(Protocol):
-    """What a `LazyWheel` holds."""
+    """What a `LazyTimerWheel` holds."""
 
     deadline: float
     ended: bool
@@ -116,14 +116,14 @@ class Timed(Protocol):
 TimedEntry = TypeVar("TimedEntry", bound=Timed)
 
 
-class LazyWheel(Generic[TimedEntry]):
+class LazyTimerWheel(Generic[TimedEntry]):
     """A wheel whose entries mostly end soon: one that lives less than `youth` never touches a bucket."""
 
     __slots__ = ("_wheel", "_young", "youth")
 
     def __init__(self, youth: float = 0.25) -> None:
         self.youth = youth
-        self._wheel: Wheel[TimedEntry] = Wheel()  # type: ignore[type-var]  # plain objects are hashable
+        self._wheel: TimerWheel[TimedEntry] = TimerWheel()  # type: ignore[type-var]  # plain objects are hashable
         self._young: deque[tuple[float, list[TimedEntry]]] = deque()
 
     def add(self, entry: TimedEntry, now: float) -> None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.data_file import Slab
+    from scale0.pipeline.data_file import DataSet
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 
-class Family(Protocol):
+class Aggregation(Protocol):
     """Tables that are computed together, by one step with one carry (or none: tables without memory)."""
 
     @property
@@ -47,17 +47,17 @@ class Family(Protocol):
         ...
 
     @property
-    def slabs(self) -> tuple[Slab, ...]:
+    def slabs(self) -> tuple[DataSet, ...]:
         """What it makes, besides the carry."""
         ...
 
     @property
-    def carry(self) -> Slab | None:
+    def carry(self) -> DataSet | None:
         """One row per live key; `part` p is the carry at the start of hour p. None: it has no memory."""
         ...
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """By slab name, with `part`; the carry too, for the hours (stretch.first, stretch.last_carry].
 
@@ -68,14 +68,14 @@ class Family(Protocol):
         ...
 
 
-class Derivation(Protocol):
+class Mart(Protocol):
     """A table that is a function of parts of stored slabs, without memory of its own."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def slabs(self) -> tuple[Slab, ...]:
+    def slabs(self) -> tuple[DataSet, ...]:
         """What it makes: all of one period."""
         ...
 

@@ -21,7 +21,7 @@ ROW_HASH: Final = "row_hash"
 """xxhash64 of the row's other columns, bigint: the engine adds it when it writes."""
 
 
-class Slab(NamedTuple):
+class DataSet(NamedTuple):
     """One stored relation."""
 
     name: str

@@ -17,7 +17,7 @@ from scale0.pipeline.explain_sentences import Event, is_routine, routine_words, 
 from scale0.pipeline.reports.data_quality import holes_of, restatements_of
 from scale0.pipeline.reports.formatting import counted, duration, moment
 from scale0.pipeline.reports.intervals import Interval, joined
-from scale0.pipeline.reports.query import Desk
+from scale0.pipeline.reports.query import ReportReader
 from scale0.pipeline.time_ranges import to_time
 
 MAX_EVENTS: Final = 200_000
@@ -30,7 +30,7 @@ AGENT_KINDS: Final = ("client.joined", "client.left", "client.lost", "client.rep
 DOWNTIMES: Final = ("downtime.started", "downtime.ended")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ExplainEntry(msgspec.Struct, frozen=True):
     """One line of a story."""
 
     at_us: int
@@ -45,14 +45,14 @@ class Entry(msgspec.Struct, frozen=True):
     """Among what happened at one instant: events as they were recorded, and then what was made of them."""
 
 
-class Story(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True):
     """The whole of it."""
 
     what: str
     sort: Sort
     since_us: int
     until_us: int
-    entries: tuple[Entry, ...]
+    entries: tuple[ExplainEntry, ...]
     summary: str
     unseen: tuple[str, ...]
     """What is not in it, and why."""
@@ -60,11 +60,11 @@ class Story(msgspec.Struct, frozen=True):
     """Who else had to do with it: worth a look."""
 
 
-class Known(msgspec.Struct, frozen=True):
+class WarehouseFacts(msgspec.Struct, frozen=True):
     """What the warehouse has."""
 
     events: tuple[Event, ...] = ()
-    judged: tuple[Entry, ...] = ()
+    judged: tuple[ExplainEntry, ...] = ()
     unseen: tuple[str, ...] = ()
     horizon_us: int | None = None
 
@@ -81,14 +81,14 @@ def is_about(event: Event, what: str) -> bool:
     return event["service"] == check or (event["kind"] in DOWNTIMES and not event["service"])
 
 
-def known_of(desk: Desk, what: str) -> Known:
+def known_of(desk: ReportReader, what: str) -> WarehouseFacts:
     """All that the warehouse has of it in the desk's period."""
     events = events_of(desk, what)
     tables = (*timeline_of(desk, what), *incidents_of(desk, what), *sessions_of(desk, what), *tasks_of(desk, what))
-    return Known(tuple(events), tables, tuple(unseen_of(desk, events, what)), desk.period.horizon_us)
+    return WarehouseFacts(tuple(events), tables, tuple(unseen_of(desk, events, what)), desk.period.horizon_us)
 
 
-def events_of(desk: Desk, what: str) -> list[Event]:
+def events_of(desk: ReportReader, what: str) -> list[Event]:
     """The newest events, oldest first."""
     agent, _, check = what.partition("/")
     rows = desk.rows(
@@ -109,7 +109,7 @@ def events_of(desk: Desk, what: str) -> list[Event]:
     return [dict(zip(COLUMN_NAMES, row, strict=True)) for row in reversed(rows)]
 
 
-def timeline_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+def timeline_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     """When it was not up, as the tables judge."""
     rows = desk.rows(
         'SELECT subject_kind, subject, epoch_us("from"), epoch_us("to"), "class", reason, evidence FROM timeline'
@@ -122,15 +122,15 @@ def timeline_of(desk: Desk, what: str) -> tuple[Entry, ...]:
     return tuple(_of_interval(one, desk.period.horizon_us) for one in joined(Interval(*row) for row in rows))
 
 
-def _of_interval(one: Interval, horizon_us: int) -> Entry:
+def _of_interval(one: Interval, horizon_us: int) -> ExplainEntry:
     went = f"for {duration((one.to_us - one.from_us) / 1e6)}" if one.to_us < horizon_us else "ever since"
     why = f" ({one.reason})" if one.reason and one.reason != one.state else ""
     evidence = f", by {one.evidence}" if one.evidence else ""
     text = f"the {one.subject_kind} was {one.state} {went}{why}{evidence}"
-    return Entry(one.from_us, one.to_us, "timeline", text, order=(1, "", 0, 0))
+    return ExplainEntry(one.from_us, one.to_us, "timeline", text, order=(1, "", 0, 0))
 
 
-def incidents_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+def incidents_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     """Incidents, as the tables judge."""
     rows = desk.rows(
         "SELECT epoch_us(opened), epoch_us(closed), down_seconds, worst_state, also_failing FROM incidents"
@@ -145,11 +145,11 @@ def incidents_of(desk: Desk, what: str) -> tuple[Entry, ...]:
         end = "still open" if closed is None else f"closed {moment(closed)}"
         also = f", {counted(others, 'other')} failed with it" if others else ""
         text = f"incident: down for {duration(down or 0.0)}, the worst was {worst or 'down'}, {end}{also}"
-        found.append(Entry(opened, closed, "incidents", text, order=(2, "", 0, 0)))
+        found.append(ExplainEntry(opened, closed, "incidents", text, order=(2, "", 0, 0)))
     return tuple(found)
 
 
-def sessions_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+def sessions_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     """Sessions that ended without an event that says so."""
     rows = desk.rows(
         'SELECT epoch_us(joined), epoch_us("left"), broker FROM sessions'
@@ -159,13 +159,13 @@ def sessions_of(desk: Desk, what: str) -> tuple[Entry, ...]:
         since=desk.period.bounds["since"],
     )
     return tuple(
-        Entry(left, None, "sessions", f"its session at {broker} ended with {broker}, after"
+        ExplainEntry(left, None, "sessions", f"its session at {broker} ended with {broker}, after"
               f" {duration((left - joined_us) / 1e6)}", order=(1, "", 0, 0))
         for joined_us, left, broker in rows
     )  # fmt: skip
 
 
-def tasks_of(desk: Desk, what: str) -> tuple[Entry, ...]:
+def tasks_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     """A task's row: what its events come to."""
     rows = desk.rows(
         "SELECT epoch_us(coalesce(ended, submitted)), outcome, attempts, wait_seconds, delay_seconds, run_seconds,"
@@ -178,11 +178,11 @@ def tasks_of(desk: Desk, what: str) -> tuple[Entry, ...]:
         parts = (("waited", waited), ("delayed", delayed), ("ran", ran), ("wasted", wasted))
         times = ", ".join(f"{name} {duration(value)}" for name, value in parts if value)
         text = f"all in all: {outcome}, {counted(attempts or 0, 'attempt')}{f', {times}' if times else ''}"
-        found.append(Entry(at_us, None, "tasks", text, order=(3, "", 0, 0)))
+        found.append(ExplainEntry(at_us, None, "tasks", text, order=(3, "", 0, 0)))
     return tuple(found)
 
 
-def unseen_of(desk: Desk, events: list[Event], what: str) -> list[str]:
+def unseen_of(desk: ReportReader, events: list[Event], what: str) -> list[str]:
     """Holes of the sources that told of it, or of all; and tables that were restated."""
     sources = {event["source"] for event in events}
     found = [
@@ -198,7 +198,7 @@ def unseen_of(desk: Desk, events: list[Event], what: str) -> list[str]:
     return found
 
 
-def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event], known: Known) -> Story:
+def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event], known: WarehouseFacts) -> Explanation:
     """Everything as one story. `recorded` is what this machine has besides the warehouse; it may have the same."""
     events: dict[tuple[str, int, int], Event] = {}
     for event in (*known.events, *recorded):
@@ -208,7 +208,7 @@ def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event],
     sort = sort_of(what, told, known.judged)
     entries = [*folded(told, sort), *(one for one in known.judged if (one.until_us or one.at_us) >= since_us)]
     entries.sort(key=lambda one: (one.at_us, one.order))
-    return Story(
+    return Explanation(
         what=what,
         sort=sort,
         since_us=since_us,
@@ -225,7 +225,7 @@ def order_of(event: Event) -> tuple[int, str, int, int]:
     return event["at"], event["source"], event["boot"], event["seq"]
 
 
-def sort_of(what: str, events: list[Event], judged: Iterable[Entry]) -> Sort:
+def sort_of(what: str, events: list[Event], judged: Iterable[ExplainEntry]) -> Sort:
     """What it is, by what happened to it."""
     if any(event["ref"] == what for event in events) or any(one.kind == "tasks" for one in judged):
         return "task"
@@ -233,9 +233,9 @@ def sort_of(what: str, events: list[Event], judged: Iterable[Entry]) -> Sort:
     return "check" if "/" in what and not is_client else "client"
 
 
-def folded(events: list[Event], sort: Sort) -> list[Entry]:
+def folded(events: list[Event], sort: Sort) -> list[ExplainEntry]:
     """A line for each event that matters; what went on as always between them is one line."""
-    found: list[Entry] = []
+    found: list[ExplainEntry] = []
     routine: list[Event] = []
     answered: str | None = None
 
@@ -243,7 +243,9 @@ def folded(events: list[Event], sort: Sort) -> list[Entry]:
         if routine:
             first, last = routine[0], routine[-1]
             until = last["at"] if last is not first else None
-            found.append(Entry(first["at"], until, "routine", routine_words(routine), order=(0, *order_of(first)[1:])))
+            found.append(
+                ExplainEntry(first["at"], until, "routine", routine_words(routine), order=(0, *order_of(first)[1:]))
+            )
             routine.clear()
 
     for event in events:
@@ -258,7 +260,7 @@ def folded(events: list[Event], sort: Sort) -> list[Entry]:
         settle()
         key = f"{event['source']}:{event['boot']}:{event['seq']}"
         order = (0, *order_of(event)[1:])
-        found.append(Entry(event["at"], None, event["kind"], words_of(event, sort), key, order))
+        found.append(ExplainEntry(event["at"], None, event["kind"], words_of(event, sort), key, order))
     settle()
     return found
 
@@ -283,7 +285,7 @@ def others_of(events: list[Event], sort: Sort) -> list[str]:
     return list(dict.fromkeys(event["identity"] for event in events if event["identity"]))
 
 
-def as_data(story: Story) -> dict[str, Any]:
+def as_data(story: Explanation) -> dict[str, Any]:
     """For programs; times are text, UTC."""
 
     def time(us: int | None) -> str | None:

@@ -16,7 +16,7 @@ NAMES: Final = ("functions", "org.apache.spark.sql.functions", "PythonSQLUtils",
 """What PySpark asks for while it makes columns and frames."""
 
 
-class Known:
+class JavaLookups:
     """A class of Java's whose methods are remembered."""
 
     def __init__(self, java: Any) -> None:
@@ -32,4 +32,4 @@ def look_once(jvm: Any) -> None:
     """From now on PySpark asks for these once."""
     for name in NAMES:
         if name not in vars(jvm):
-            setattr(jvm, name, Known(getattr(jvm, name)))
+            setattr(jvm, name, JavaLookups(getattr(jvm, name)))

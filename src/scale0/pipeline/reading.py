@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from scale0.history.events.columns import COLUMN_NAMES
 from scale0.pipeline.time_ranges import to_time, to_us
-from scale0.pipeline.warehouse.errors import Broken, WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseDamaged, WarehouseError
 from scale0.pipeline.warehouse.records import EVENTS, PART, Manifest
-from scale0.pipeline.warehouse.selection import Cover, Files, Selection, Span, select, span_of
+from scale0.pipeline.warehouse.selection import Cover, SelectedFiles, Selection, TimeSpan, select, span_of
 from scale0.pipeline.warehouse.types import arrow_type, duck_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
@@ -109,7 +109,7 @@ def open_duckdb(
     """
     place = _opened(warehouse)
     _no_patterns(place)
-    views = Views(None if tables is None else tuple(tables), _span(since, until), cover)
+    views = WarehouseViews(None if tables is None else tuple(tables), _span(since, until), cover)
     return _reread(place, lambda manifest: _connected(place, manifest, views, beside))
 
 
@@ -125,7 +125,7 @@ def ask(
     """The answer to one question in SQL; if a file is gone when it is needed, it is asked again of the new manifest."""
     place = _opened(warehouse)
     _no_patterns(place)
-    views = Views(None if tables is None else tuple(tables), _span(since, until))
+    views = WarehouseViews(None if tables is None else tuple(tables), _span(since, until))
 
     def answer(manifest: Manifest) -> pa.Table:
         with _connected(place, manifest, views) as connection:
@@ -158,7 +158,7 @@ def _reread(warehouse: Warehouse, work: Callable[[Manifest], Result]) -> Result:
             raise
         newer = _newest(warehouse)
         if newer.number == manifest.number:
-            raise Broken(
+            raise WarehouseDamaged(
                 f"a file of manifest {manifest.number} of {warehouse.root} is gone: restore it, or backfill ({error})"
             ) from error
         return work(newer)
@@ -178,7 +178,7 @@ def _select(
     return select(warehouse, manifest, table, _span(since, until))
 
 
-def _span(since: datetime | None, until: datetime | None) -> Span:
+def _span(since: datetime | None, until: datetime | None) -> TimeSpan:
     return span_of(None if since is None else to_us(since), None if until is None else to_us(until))
 
 
@@ -192,7 +192,7 @@ def _no_patterns(warehouse: Warehouse) -> None:
 # Arrow.
 
 
-def _arrow(files: Files, schema: pa.Schema, shown: list[str], where: pc.Expression | None) -> pa.Table:
+def _arrow(files: SelectedFiles, schema: pa.Schema, shown: list[str], where: pc.Expression | None) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415  # DuckDB's readers need none
     import pyarrow.compute as pc  # noqa: PLC0415
     import pyarrow.dataset as ds  # noqa: PLC0415  # it brings pandas along
@@ -226,17 +226,17 @@ def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expressi
 # DuckDB.
 
 
-class Views(NamedTuple):
+class WarehouseViews(NamedTuple):
     """What a connection shows."""
 
     tables: tuple[str, ...] | None
     """None: all."""
-    span: Span
+    span: TimeSpan
     cover: Cover | None = None
 
 
 def _connected(
-    warehouse: Warehouse, manifest: Manifest, views: Views, beside: duckdb.DuckDBPyConnection | None = None
+    warehouse: Warehouse, manifest: Manifest, views: WarehouseViews, beside: duckdb.DuckDBPyConnection | None = None
 ) -> duckdb.DuckDBPyConnection:
     connection = _database(warehouse) if beside is None else beside.cursor()
     try:
@@ -276,7 +276,7 @@ def _view(chosen: Selection) -> str:
     return " UNION ALL ".join(pieces)
 
 
-def _piece(chosen: Selection, files: Files) -> str:
+def _piece(chosen: Selection, files: SelectedFiles) -> str:
     lacking = COLUMN_NAMES[files.columns :] if files.columns else ()
     columns = ", ".join(
         f"CAST(NULL AS {duck_type(word)}) AS {_name(name)}" if name in lacking else _name(name)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.pipeline.aggregations.checks import Checks
-from scale0.pipeline.aggregations.heartbeats import Beats
-from scale0.pipeline.aggregations.incidents import Incidents
-from scale0.pipeline.aggregations.metrics import Metrics
-from scale0.pipeline.aggregations.presence import World
-from scale0.pipeline.aggregations.request_stats import RequestStats
-from scale0.pipeline.aggregations.task_stats import TaskStats
-from scale0.pipeline.aggregations.tasks import Tasks
+from scale0.pipeline.aggregations.checks import CheckAggregation
+from scale0.pipeline.aggregations.heartbeats import HeartbeatAggregation
+from scale0.pipeline.aggregations.incidents import IncidentAggregation
+from scale0.pipeline.aggregations.metrics import MetricAggregation
+from scale0.pipeline.aggregations.presence import PresenceAggregation
+from scale0.pipeline.aggregations.request_stats import RequestStatsAggregation
+from scale0.pipeline.aggregations.task_stats import TaskStatsAggregation
+from scale0.pipeline.aggregations.tasks import TaskAggregation
 from scale0.pipeline.engine.restatements import COLUMNS
 from scale0.pipeline.marts.anomalies import Anomalies
 from scale0.pipeline.marts.audit import Audit
@@ -24,26 +24,26 @@ from scale0.pipeline.marts.forecasts import Forecasts
 from scale0.pipeline.marts.metric_days import MetricDays
 from scale0.pipeline.marts.node_stats import NodeStats
 from scale0.pipeline.marts.noise import Noise
-from scale0.pipeline.marts.series import Series
+from scale0.pipeline.marts.series import SeriesMart
 from scale0.pipeline.marts.stat_days import RequestDays, TaskDays
-from scale0.pipeline.warehouse.records import LEDGER, SlabInfo, TableInfo
+from scale0.pipeline.warehouse.records import LEDGER, DataSetInfo, TableInfo
 
 if TYPE_CHECKING:
-    from scale0.pipeline.aggregation import Derivation, Family
-    from scale0.pipeline.data_file import Slab
+    from scale0.pipeline.aggregation import Aggregation, Mart
+    from scale0.pipeline.data_file import DataSet
 
-FAMILIES: Final[tuple[Family, ...]] = (
-    Checks(),
-    World(),
-    Tasks(),
-    TaskStats(),
-    RequestStats(),
-    Metrics(),
-    Beats(),
-    Incidents(),
+FAMILIES: Final[tuple[Aggregation, ...]] = (
+    CheckAggregation(),
+    PresenceAggregation(),
+    TaskAggregation(),
+    TaskStatsAggregation(),
+    RequestStatsAggregation(),
+    MetricAggregation(),
+    HeartbeatAggregation(),
+    IncidentAggregation(),
 )
 
-DERIVATIONS: Final[tuple[Derivation, ...]] = (
+DERIVATIONS: Final[tuple[Mart, ...]] = (
     Audit(),
     AvailabilityHour(),
     AvailabilityDay(),
@@ -53,7 +53,7 @@ DERIVATIONS: Final[tuple[Derivation, ...]] = (
     RequestDays(),
     NodeStats(),
     MetricDays(),
-    Series(),
+    SeriesMart(),
     Anomalies(),
     Forecasts(),
 )
@@ -62,8 +62,8 @@ TABLES_VERSION: Final = 1
 """Recorded with every run: a larger one means other rows from the same events, and wants a backfill of everything."""
 
 
-def _all_slabs() -> dict[str, Slab]:
-    found: dict[str, Slab] = {}
+def _all_slabs() -> dict[str, DataSet]:
+    found: dict[str, DataSet] = {}
     for family in FAMILIES:
         for slab in (*family.slabs, *((family.carry,) if family.carry else ())):
             found[slab.name] = slab
@@ -77,7 +77,7 @@ SLABS: Final = _all_slabs()
 """By name."""
 
 
-def slabs_of(table: str, period: str | None = None) -> tuple[Slab, ...]:
+def slabs_of(table: str, period: str | None = None) -> tuple[DataSet, ...]:
     """The slabs that make a table; with a period, only those."""
     return tuple(slab for slab in SLABS.values() if slab.table == table and period in (None, slab.period))
 
@@ -91,5 +91,5 @@ def table_infos() -> dict[str, TableInfo]:
         columns = {field.name: field.dataType.simpleString() for field in slab.schema if field.name not in slab.hidden}
         known = infos.get(slab.table)
         slabs = {} if known is None else known.slabs
-        infos[slab.table] = TableInfo(columns, {**slabs, slab.name: SlabInfo(slab.period, slab.hidden)})
+        infos[slab.table] = TableInfo(columns, {**slabs, slab.name: DataSetInfo(slab.period, slab.hidden)})
     return {**infos, LEDGER: TableInfo(COLUMNS, {})}

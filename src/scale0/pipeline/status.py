@@ -15,12 +15,12 @@ import msgspec
 from scale0.pipeline import reading
 from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.listing import list_segments
-from scale0.pipeline.warehouse.records import Manifest, Problem, Range
+from scale0.pipeline.warehouse.records import Manifest, Range, SegmentProblem
 from scale0.pipeline.warehouse.segment_sources import known_as, place_of, without_key
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingSegments(msgspec.Struct, frozen=True):
     """Segments that no run has taken in."""
 
     segments: int
@@ -41,7 +41,7 @@ class SourceStatus(msgspec.Struct, frozen=True):
     rejected: int
 
 
-class Status(msgspec.Struct, frozen=True):
+class WarehouseStatus(msgspec.Struct, frozen=True):
     """The whole of it."""
 
     warehouse: str
@@ -54,7 +54,7 @@ class Status(msgspec.Struct, frozen=True):
     code_version: str
     parameters: dict[str, Any]
     sources: tuple[SourceStatus, ...]
-    pending: Pending | None
+    pending: PendingSegments | None
     restatements: int
     problems: tuple[str, ...]
     """Of segments that are damaged, or contradict what is known."""
@@ -64,15 +64,15 @@ class Status(msgspec.Struct, frozen=True):
     """Why places of segments could not be looked at; `pending` is of the others."""
 
 
-def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
+def status_of(root: Path, segments: Sequence[str], now_us: int) -> WarehouseStatus:
     """How it stands."""
     warehouse = Warehouse(root)
     manifest = warehouse.latest()
     pending, unreachable = pending_of(warehouse, manifest, segments, now_us)
     if manifest is None:
-        return Status(str(root), None, None, None, None, None, "", {}, (), pending, 0, (), (), unreachable)
+        return WarehouseStatus(str(root), None, None, None, None, None, "", {}, (), pending, 0, (), (), unreachable)
     days = sorted(manifest.chapters)
-    return Status(
+    return WarehouseStatus(
         warehouse=str(root),
         number=manifest.number,
         horizon_us=manifest.horizon_us,
@@ -90,7 +90,7 @@ def status_of(root: Path, segments: Sequence[str], now_us: int) -> Status:
     )
 
 
-def told_of(problem: Problem) -> str:
+def told_of(problem: SegmentProblem) -> str:
     """In a line. Older manifests had keys of URLs in names."""
     return f"{without_key(problem.name)}: {problem.why}"
 
@@ -122,7 +122,7 @@ def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, 
 
 def pending_of(
     warehouse: Warehouse, manifest: Manifest | None, segments: Sequence[str], now_us: int
-) -> tuple[Pending | None, tuple[str, ...]]:
+) -> tuple[PendingSegments | None, tuple[str, ...]]:
     """What the next run would look at, where that can be known; and why it cannot elsewhere."""
 
     def seen_in(folder: str) -> set[tuple[str, Range]]:
@@ -141,4 +141,4 @@ def pending_of(
         else:
             looked.append(url)
             events += [found.segment.events for found in new]
-    return (Pending(len(events), sum(events)) if looked else None), tuple(why)
+    return (PendingSegments(len(events), sum(events)) if looked else None), tuple(why)

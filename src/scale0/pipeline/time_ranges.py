@@ -27,7 +27,7 @@ OPEN_PART: Final = 0
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-class Stretch(NamedTuple):
+class TimeRange(NamedTuple):
     """The hours [first, end) that a step goes through, and the horizon: nothing after it has happened.
 
     The last hour is the open one if the horizon lies in it: its intervals end at `until_us`, and it has no carry.

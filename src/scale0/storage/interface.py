@@ -14,7 +14,7 @@ import msgspec
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
 from scale0.storage.check_rows import CheckWrite, PutIncident, PutSpool
-from scale0.storage.rows import MAX_INTEGER, Answer, Ask, Document, PutDocument, PutToken, Token, Write
+from scale0.storage.rows import MAX_INTEGER, Answer, Ask, DocumentRow, PutDocument, PutToken, TokenRow, Write
 from scale0.storage.task_rows import OpenTask, TaskWrite
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class StoreFenced(StoreFailed):
     """Of a shared store: others took this broker for dead, and went on without it. It must begin anew."""
 
 
-class Shared(msgspec.Struct, frozen=True):
+class SharedStoreInfo(msgspec.Struct, frozen=True):
     """What a broker of a shared store must know of its place there."""
 
     slot: int
@@ -64,13 +64,13 @@ MAX_SLOT: Final = 2**SLOT_BITS - 1
 the wall clock in microseconds, so that tasks of several brokers are in order, nearly."""
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenedStore(msgspec.Struct, frozen=True):
     """What a store remembers, as a broker needs it to start."""
 
     settings: dict[str, bytes]
-    document: Document | None
+    document: DocumentRow | None
     """The current one."""
-    tokens: tuple[Token, ...]
+    tokens: tuple[TokenRow, ...]
     """By digest, expired ones included."""
     next_seq: int
     last_time_us: int
@@ -85,7 +85,7 @@ class Opened(msgspec.Struct, frozen=True):
     """The tasks that are ASSIGNED or RUNNING, by seq. Opening puts all that are QUEUED on the shelf."""
     open_tasks: int = 0
     """How many tasks have not ended."""
-    shared: Shared | None = None
+    shared: SharedStoreInfo | None = None
     """The store is shared with other brokers. Then `leased` is empty: what its predecessor held are orphans; and
     `next_task_seq` is the next counter of its own."""
 
@@ -97,7 +97,7 @@ class Store(Protocol):
     commit, is at work: `read` is for what a machine waits for, `look` for what may take long.
     """
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedStore:
         """Take it for this process alone; once per object. StoreRefused if that cannot be."""
         ...
 

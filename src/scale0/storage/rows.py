@@ -13,7 +13,7 @@ import msgspec
 from scale0.history.events.journal import JournalRow
 from scale0.storage.check_rows import CheckAnswer, CheckAsk, CheckWrite
 from scale0.storage.shared_rows import Beaten, Claimed, ClaimTasks, PutErrand, TakeDue, TakeErrands, TakeOrphans
-from scale0.storage.task_queries import FindNew, Found, ReadFollowers, ReadQueue, TaskAsk, TaskPage
+from scale0.storage.task_queries import FindNew, FoundTasks, ReadFollowers, ReadQueue, TaskAsk, TaskPage
 from scale0.storage.task_rows import EndedTask, OpenTask, TaskWrite
 
 MAX_INTEGER: Final = 2**63 - 1
@@ -72,7 +72,7 @@ class DropToken(msgspec.Struct, frozen=True):
 Write = PutSetting | DropSetting | PutDocument | PutToken | DropToken | JournalRow | TaskWrite | CheckWrite
 
 
-class Document(msgspec.Struct, frozen=True):
+class DocumentRow(msgspec.Struct, frozen=True):
     """A network document as it is kept."""
 
     version: int
@@ -84,7 +84,7 @@ class Document(msgspec.Struct, frozen=True):
     author: str
 
 
-class Token(msgspec.Struct, frozen=True):
+class TokenRow(msgspec.Struct, frozen=True):
     """A token as it is kept."""
 
     digest: str
@@ -129,14 +129,14 @@ TaskAnswer = (
     | tuple[PutErrand, ...]
     | Beaten
     | dict[int, int]
-    | Found
+    | FoundTasks
     | TaskPage
     | int
     | None
 )
 """Which of them, the class of a TaskAsk says."""
 
-Answer = tuple[Document, ...] | Document | tuple[JournalRow, ...] | TaskAnswer | CheckAnswer
+Answer = tuple[DocumentRow, ...] | DocumentRow | tuple[JournalRow, ...] | TaskAnswer | CheckAnswer
 
 
 def bounded(limit: int) -> int:

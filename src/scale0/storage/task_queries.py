@@ -30,7 +30,7 @@ class FindTasks(msgspec.Struct, frozen=True):
 
 
 class FindNew(msgspec.Struct, frozen=True):
-    """All that must be known before a task can be taken: the answer is a `Found`."""
+    """All that must be known before a task can be taken: the answer is a `FoundTasks`."""
 
     client: str
     ids: tuple[str, ...]
@@ -43,7 +43,7 @@ class FindNew(msgspec.Struct, frozen=True):
     from now on, if they are free. It puts the task, or says FreeId. None: it only wants to know."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundTasks(msgspec.Struct, frozen=True):
     """The answer to FindNew."""
 
     client: TaskClient | None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scale0.storage.rows import Write
 
 
-class Stretch(NamedTuple):
+class WriteBatch(NamedTuple):
     """Writes that may be done kind by kind, and the one behind them that may not."""
 
     puts: list[Any]
@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
     turn: Write | None
 
 
-def stretches(writes: Sequence[Write]) -> Iterator[Stretch]:
+def stretches(writes: Sequence[Write]) -> Iterator[WriteBatch]:
     """All of a commit, in few stretches; the last one has no turn behind it."""
     puts: list[Any] = []
     changes: list[Any] = []
@@ -44,8 +44,8 @@ def stretches(writes: Sequence[Write]) -> Iterator[Stretch]:
         elif kind is LeaseTask or kind is ChangeTask:
             changes.append(write)
         elif kind is ReopenTask or kind is SweepTasks or kind is ReleaseTask:
-            yield Stretch(puts, changes, ends, rest, write)
+            yield WriteBatch(puts, changes, ends, rest, write)
             puts, changes, ends, rest = [], [], [], []
         else:
             rest.append(write)
-    yield Stretch(puts, changes, ends, rest, None)
+    yield WriteBatch(puts, changes, ends, rest, None)

@@ -34,15 +34,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from scale0.client import payload
 from scale0.client.argument_checks import check_request, check_timeout
-from scale0.client.handler import Answer, Offer, perform, perform_async
+from scale0.client.handler import Answer, Handler, perform, perform_async
 from scale0.client.task_options import TaskOptions
 from scale0.errors import error_of
 from scale0.kernel import codes
 from scale0.kernel.names import is_reserved
 from scale0.testing.stub_async import AsyncStub
-from scale0.testing.stub_calls import Call, Done, recorded
+from scale0.testing.stub_calls import StubAnswer, StubCall, recorded
 from scale0.testing.stub_tasks import StubQueue, StubSubmission, StubTask
-from scale0.transport.core.backend_session import Work
+from scale0.transport.core.backend_session import RequestReceived
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
@@ -53,7 +53,7 @@ BROKER: Final = "stub"
 REQUEST_ID: Final = "1"
 
 
-class Fault(NamedTuple):
+class StubFault(NamedTuple):
     """How a service fails, and how often."""
 
     code: int
@@ -71,11 +71,11 @@ class StubNetwork:
         retry: bool = False,
         tasks: Literal["at once", "on demand"] = "at once",
     ) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[StubCall] = []
         """Every call so far, the reserved services' left out."""
         self.identity: str | None = "stub-client"
         self._workers: list[Worker] = []
-        self._faults: dict[str, Fault] = {}
+        self._faults: dict[str, StubFault] = {}
         self._delays: dict[str, float] = {}
         self._turn: dict[str, int] = {}
         self._timeout = check_timeout(timeout)
@@ -100,7 +100,7 @@ class StubNetwork:
         """Let calls of a service fail with `code`, always or `times` times. The handler does not run."""
         if not 400 <= code <= 599:
             raise ValueError(f"an error's code is 400 to 599, not {code}")
-        self._faults[service] = Fault(code, message or codes.MEANINGS.get(code, "it fails"), times)
+        self._faults[service] = StubFault(code, message or codes.MEANINGS.get(code, "it fails"), times)
 
     def slow(self, service: str, seconds: float) -> None:
         """Let a service take so long: a call with a shorter timeout gets 504, after its handler has run."""
@@ -112,7 +112,7 @@ class StubNetwork:
             for name in [service] if service is not None else list(told):
                 told.pop(name, None)
 
-    def calls_of(self, service: str) -> list[Call]:
+    def calls_of(self, service: str) -> list[StubCall]:
         """The calls of one service so far."""
         return [call for call in self.calls if call.service == service]
 
@@ -146,7 +146,7 @@ class StubNetwork:
 
     def start(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
-    ) -> Done:
+    ) -> StubAnswer:
         """Like `call`; the answer is in `result()`."""
         return self._ask(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
 
@@ -159,7 +159,7 @@ class StubNetwork:
 
     def start_request(
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
-    ) -> Done:
+    ) -> StubAnswer:
         """Like `request`; the frames are in `result()`, or part by part in `parts()`."""
         return self._ask(service, bodies, timeout, retry, raw=True)
 
@@ -249,7 +249,9 @@ class StubNetwork:
 
     # How a call is done.
 
-    def _ask(self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool) -> Done:
+    def _ask(
+        self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool
+    ) -> StubAnswer:
         if self._closed:
             raise RuntimeError("this client is closed")
         check_request(service, bodies)
@@ -258,14 +260,14 @@ class StubNetwork:
             return self._answered(service, raw, (), self._discover(service))
         self.calls.append(recorded(service, bodies, wait, self._retry if retry is None else retry, raw))
         parts: list[Sequence[bytes]] = []
-        answer = self._fault(service) or self._run(Work(REQUEST_ID, service, bodies, wait), parts)
+        answer = self._fault(service) or self._run(RequestReceived(REQUEST_ID, service, bodies, wait), parts)
         if answer[0] != "error" and self._delays.get(service, 0.0) > wait:
             answer = ("error", REQUEST_ID, (codes.NO_ANSWER, f"{service} did not answer in time"))
         return self._answered(service, raw, parts, answer)
 
-    def _answered(self, service: str, raw: bool, parts: Sequence[Sequence[bytes]], answer: Answer) -> Done:
+    def _answered(self, service: str, raw: bool, parts: Sequence[Sequence[bytes]], answer: Answer) -> StubAnswer:
         how, _, what = answer
-        done = Done(service, raw, parts, () if how == "error" else what)
+        done = StubAnswer(service, raw, parts, () if how == "error" else what)
         if how == "error":
             done._error = error_of(what[0], what[1], service)
         return done
@@ -281,7 +283,7 @@ class StubNetwork:
                 self._faults[service] = fault._replace(times=fault.times - 1)
         return "error", REQUEST_ID, (fault.code, fault.message)
 
-    def _offer_of(self, service: str) -> Offer | None:
+    def _offer_of(self, service: str) -> Handler | None:
         """Who does a task of this service."""
         backends = self._backends(service)
         return backends[0].handlers[service] if backends else None
@@ -296,7 +298,7 @@ class StubNetwork:
             return codes.NO_ANSWER, f"{service} did not answer in time"
         return None
 
-    def _run(self, work: Work, parts: list[Sequence[bytes]]) -> Answer:
+    def _run(self, work: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
         backends = self._backends(work.service)
         if not backends:
             return "error", work.id, (codes.NO_SUCH_SERVICE, f"nobody offers {work.service}")
@@ -332,7 +334,7 @@ def total_slots(worker: Worker) -> int:
     return sum(offer.slots for offer in worker.handlers.values())
 
 
-def await_here(offer: Offer, work: Work, parts: list[Sequence[bytes]]) -> Answer:
+def await_here(offer: Handler, work: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
     """Run a coroutine to its end, in a loop of its own; a test may have a loop already, so in a thread of its own."""
     found: list[Answer] = []
 

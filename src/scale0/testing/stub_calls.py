@@ -16,7 +16,7 @@ from scale0.errors import CallError
 from scale0.kernel.errors import Refusal
 
 
-class Call(NamedTuple):
+class StubCall(NamedTuple):
     """One call, as it arrived: what went through JSON and back."""
 
     service: str
@@ -28,7 +28,7 @@ class Call(NamedTuple):
     retry: bool
 
 
-class Done:
+class StubAnswer:
     """A call that was made: what `Client.start` returns, with its answer already here."""
 
     __slots__ = ("_bodies", "_error", "_parts", "_raw", "done", "service")
@@ -61,11 +61,11 @@ class Done:
         return payload.decode(bodies[0]) if bodies else None
 
 
-def recorded(service: str, bodies: Sequence[bytes], timeout: float, retry: bool, raw: bool) -> Call:
+def recorded(service: str, bodies: Sequence[bytes], timeout: float, retry: bool, raw: bool) -> StubCall:
     """A call as it is remembered; a raw body may hold anything, so it is not read."""
     args: Sequence[Any] = bodies
     kwargs: dict[str, Any] = {}
     if not raw:
         with contextlib.suppress(Refusal):  # nested too deep: the handler's answer will say so
             args, kwargs = payload.decode_arguments(bodies[0])
-    return Call(service, tuple(args), kwargs, tuple(bodies), timeout, retry)
+    return StubCall(service, tuple(args), kwargs, tuple(bodies), timeout, retry)

@@ -20,24 +20,24 @@ import msgspec
 
 from scale0.client import results
 from scale0.client.argument_checks import check_service
-from scale0.client.handler import Offer
+from scale0.client.handler import Handler
 from scale0.client.results import TaskStatus
-from scale0.client.task_context import Doing, here
+from scale0.client.task_context import RunningTask, here
 from scale0.client.task_options import TaskOptions
 from scale0.client.task_outcome import Failure, Outcome, error_object, perform_task, perform_task_async
 from scale0.errors import NoAnswer, NoSuchTask, TaskIdTaken
 from scale0.kernel import codes
 from scale0.kernel.names import is_identity
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, SCHEDULED, STATUS_NAMES
-from scale0.tasks.client.futures import Order, Ticket, Trouble
+from scale0.tasks.client.futures import SubmissionTemplate, TaskFault, TaskFuture
 from scale0.tasks.jsonrpc import messages
 from scale0.tasks.jsonrpc.arguments import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_TIMEOUT_SECONDS
-from scale0.tasks.node.assigned_tasks import Job
+from scale0.tasks.node.assigned_tasks import AssignedTask
 
 NODE: Final = "stub"
 
 
-class Fault(msgspec.Struct):
+class StubTaskFault(msgspec.Struct):
     """An error object, as a worker sends it."""
 
     code: int
@@ -46,12 +46,12 @@ class Fault(msgspec.Struct):
     retry: bool = False
 
 
-class Entry:
+class StubEntry:
     """One task in the queue."""
 
     __slots__ = ("after", "attempt", "attempts", "info", "options", "params", "said", "status", "ticket")
 
-    def __init__(self, ticket: Ticket, params: bytes, options: TaskOptions, after: list[Entry]) -> None:
+    def __init__(self, ticket: TaskFuture, params: bytes, options: TaskOptions, after: list[StubEntry]) -> None:
         self.ticket = ticket
         self.params = params
         self.options = options
@@ -71,15 +71,17 @@ class Entry:
 class StubQueue:
     """The tasks of one `StubNetwork`."""
 
-    def __init__(self, offer: Callable[[str], Offer | None], fault: Callable[[str, float], Any], at_once: bool) -> None:
+    def __init__(
+        self, offer: Callable[[str], Handler | None], fault: Callable[[str, float], Any], at_once: bool
+    ) -> None:
         """`offer` finds who does a service next; `fault` says (code, message) of what a test told us to break."""
         self._offer = offer
         self._fault = fault
         self.at_once = at_once
-        self.entries: dict[str, Entry] = {}
-        self._keys: dict[str, Entry] = {}
+        self.entries: dict[str, StubEntry] = {}
+        self._keys: dict[str, StubEntry] = {}
 
-    def submit(self, service: str, params: bytes, options: TaskOptions) -> Entry:
+    def submit(self, service: str, params: bytes, options: TaskOptions) -> StubEntry:
         """Take a task; run what can run, if that is what the network does."""
         check_service(service)
         known = self._keys.get(options.key) if options.key is not None else None
@@ -91,8 +93,8 @@ class StubQueue:
         if id_ in self.entries or unknown:
             why = f"after: unknown task {unknown[0]}" if unknown else f"the task id {id_} is taken"
             raise TaskIdTaken(messages.BAD_TASK, why, service, id_)
-        ticket = Ticket(id_, Order(service, b"", b"", True, False), None, b"")
-        entry = self.entries[id_] = Entry(ticket, params, options, [self.entries[other] for other in after])
+        ticket = TaskFuture(id_, SubmissionTemplate(service, b"", b"", True, False), None, b"")
+        entry = self.entries[id_] = StubEntry(ticket, params, options, [self.entries[other] for other in after])
         if options.key is not None:
             self._keys[options.key] = entry
         if self.at_once:
@@ -110,12 +112,12 @@ class StubQueue:
             self._attempt(entry)
         return count
 
-    def cancel(self, entry: Entry) -> None:
+    def cancel(self, entry: StubEntry) -> None:
         """Have it not run."""
         if entry.status < FINISHED:
-            self._end(entry, CANCELLED, b"", Trouble(messages.CANCELLED_ERROR, "cancelled by its client"))
+            self._end(entry, CANCELLED, b"", TaskFault(messages.CANCELLED_ERROR, "cancelled by its client"))
 
-    def _next(self) -> Entry | None:
+    def _next(self) -> StubEntry | None:
         """The first that can run: the highest priority, then the oldest."""
         for entry in self.entries.values():
             if entry.status == SCHEDULED:
@@ -123,15 +125,15 @@ class StubQueue:
         waiting = [one for one in self.entries.values() if one.status == QUEUED and self._offer(one.service)]
         return min(waiting, key=lambda one: -one.said.get("priority", DEFAULT_PRIORITY), default=None)
 
-    def _look_after(self, entry: Entry) -> None:
+    def _look_after(self, entry: StubEntry) -> None:
         failed = [one for one in entry.after if one.status > FINISHED]
         if failed:
             message = f"the task {failed[0].ticket.id}, which this one waits for, is {STATUS_NAMES[failed[0].status]}"
-            self._end(entry, FAILED, b"", Trouble(messages.AFTER_FAILED, message))
+            self._end(entry, FAILED, b"", TaskFault(messages.AFTER_FAILED, message))
         elif all(one.status == FINISHED for one in entry.after):
             entry.status = QUEUED
 
-    def _attempt(self, entry: Entry) -> None:
+    def _attempt(self, entry: StubEntry) -> None:
         offer = self._offer(entry.service)
         if offer is None:
             return
@@ -142,23 +144,23 @@ class StubQueue:
         if told is not None:
             self._lose(entry, *told)
             return
-        job = Job(entry.ticket.id, entry.attempt, entry.service, entry.params, timeout, NODE)
+        job = AssignedTask(entry.ticket.id, entry.attempt, entry.service, entry.params, timeout, NODE)
         outcome = performed(offer, job, lambda done, note: entry.info.update(progress=done, note=note))
         if entry.status != RUNNING:
             return  # its own handler cancelled it
         if not isinstance(outcome, Failure):
             self._end(entry, FINISHED, outcome, None)
             return
-        fault = msgspec.json.decode(error_object(offer, outcome), type=Fault)
+        fault = msgspec.json.decode(error_object(offer, outcome), type=StubTaskFault)
         if fault.retry and entry.attempt < entry.said.get("max_attempts", DEFAULT_MAX_ATTEMPTS):
             entry.status = QUEUED
         else:
-            self._end(entry, FAILED, b"", Trouble(fault.code, fault.message, bytes(fault.data)))
+            self._end(entry, FAILED, b"", TaskFault(fault.code, fault.message, bytes(fault.data)))
 
-    def _lose(self, entry: Entry, code: int, message: str) -> None:
+    def _lose(self, entry: StubEntry, code: int, message: str) -> None:
         """The test told us to break it: a dead worker or a lost attempt is tried again, anything else is final."""
         if code not in (codes.BACKEND_DIED, codes.NO_ANSWER):
-            self._end(entry, FAILED, b"", Trouble(code, message))
+            self._end(entry, FAILED, b"", TaskFault(code, message))
             return
         entry.attempts.append({"attempt": entry.attempt, "node": NODE, "state": "lost"})
         if entry.attempt < entry.said.get("max_attempts", DEFAULT_MAX_ATTEMPTS):
@@ -166,21 +168,21 @@ class StubQueue:
             return
         data = msgspec.json.encode({"attempts": entry.attempts})
         message = f"all {entry.attempt} attempts ended without a result (the last one: lost)"
-        self._end(entry, FAILED, b"", Trouble(messages.ATTEMPTS_LOST, message, data))
+        self._end(entry, FAILED, b"", TaskFault(messages.ATTEMPTS_LOST, message, data))
 
-    def _end(self, entry: Entry, status: int, value: bytes, trouble: Trouble | None) -> None:
+    def _end(self, entry: StubEntry, status: int, value: bytes, trouble: TaskFault | None) -> None:
         entry.status = entry.ticket.status = status
         entry.ticket.ended = True
         entry.ticket.value = value
         entry.ticket.trouble = trouble
 
 
-def performed(offer: Offer, job: Job, tell: Callable[[float, str], Any]) -> Outcome:
+def performed(offer: Handler, job: AssignedTask, tell: Callable[[float, str], Any]) -> Outcome:
     """Run a handler as a task, in a thread of its own: nothing of the test's own thread is seen by it."""
     found: list[Outcome] = []
 
     def run() -> None:
-        here.set(Doing(job, lambda _job, done, note: tell(done, note)))
+        here.set(RunningTask(job, lambda _job, done, note: tell(done, note)))
         found.append(asyncio.run(perform_task_async(offer, job)) if offer.is_async else perform_task(offer, job))
 
     thread = threading.Thread(target=run, name="scale0-stub-task")
@@ -194,7 +196,7 @@ class StubTask:
 
     __slots__ = ("_entry", "_queue")
 
-    def __init__(self, queue: StubQueue, entry: Entry) -> None:
+    def __init__(self, queue: StubQueue, entry: StubEntry) -> None:
         self._queue = queue
         self._entry = entry
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scale0.pipeline.engine.runs import Job, Outcome, run
+from scale0.pipeline.engine.runs import RunOptions, RunOutcome, run
 from scale0.pipeline.parameters import Parameters
 from tests.pipeline.judge import compare
 from tests.pipeline.judge.journals import Row, us, write
@@ -38,10 +38,10 @@ def compute(
     until: int | None = None,
     said: Parameters | None = None,
     now_us: int = NOW,
-) -> Outcome:
+) -> RunOutcome:
     """Deliver these segments to a warehouse, and run."""
     write(segments, place / "segments")
-    job = Job(
+    job = RunOptions(
         warehouse=place / "warehouse",
         segments=(f"file://{place / 'segments'}",),
         parameters=said or Parameters(),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from scale0.pipeline.engine import advance
-from scale0.pipeline.engine.runs import Job, backfill
+from scale0.pipeline.engine.runs import RunOptions, backfill
 from scale0.pipeline.parameters import Parameters
 from tests.pipeline.judge import compare, histories, stories
 from tests.pipeline.judge.computing import FORMULAS, NOW, SHOWN, agree, compute, judged, parameters
@@ -162,7 +162,7 @@ def test_late_segments_in_any_order_make_the_tables_of_one_run(
     for number, until in enumerate((*horizons, chance.until)):
         compute(spark, tmp_path, segments[number::RUNS], until=until, said=parameters(chance.formula))
     equal(tmp_path / "warehouse", chance)
-    job = Job(warehouse=tmp_path / "warehouse", segments=())
+    job = RunOptions(warehouse=tmp_path / "warehouse", segments=())
     backfill(job, lambda _events: spark, lambda: NOW, lambda *_: None, us(0), None)
     equal(tmp_path / "warehouse", chance)
 

@@ -18,10 +18,10 @@ from scale0.broker.core.connections import Connection
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import MAX_IDENTITY_CHARS
-from scale0.storage.rows import DropToken, PutToken, Token
+from scale0.storage.rows import DropToken, PutToken, TokenRow
 from scale0.transport.core import messages
 
 VIEWER: Final = "viewer"
@@ -50,7 +50,7 @@ DECOY_HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2NhbGUwLWRlY295LXM$7wB2kM3V
 """What the password of an unknown name is compared with, so that time does not tell who exists."""
 
 
-class Admin(NamedTuple):
+class AdminAccount(NamedTuple):
     """Somebody who may command."""
 
     name: str
@@ -79,7 +79,7 @@ class Access:
 
     __slots__ = ("_failures", "_hashing", "_local", "_state", "_tokens", "_verifying")
 
-    def __init__(self, state: BrokerState, tokens: Iterable[Token], local_digest: str | None) -> None:
+    def __init__(self, state: BrokerState, tokens: Iterable[TokenRow], local_digest: str | None) -> None:
         self._state = state
         self._tokens = {token.digest: token for token in tokens}
         self._local = local_digest
@@ -90,8 +90,8 @@ class Access:
         self._failures: dict[str, int] = {}
 
     def admit(
-        self, connection: Connection, said: messages.ManagementReq, body: bytes, now: Now, step: Step
-    ) -> Admin | None:
+        self, connection: Connection, said: messages.ManagementReq, body: bytes, now: Now, step: Effects
+    ) -> AdminAccount | None:
         """Who says this; None when a password must be verified first. Raises `Refusal`."""
         if said.auth_token is not None:
             return self._by_token(said.auth_token, now)
@@ -106,7 +106,7 @@ class Access:
         step.ask(VerifyPassword(said.auth_password, hashes[0] if hashes else DECOY_HASH, connection, said, body))
         return None
 
-    def verified(self, ask: VerifyPassword, right: bool) -> Admin | float:
+    def verified(self, ask: VerifyPassword, right: bool) -> AdminAccount | float:
         """What a verified password gives: an admin, or the seconds after which to say no."""
         self._hashing -= 1
         name = ask.said.auth_id
@@ -114,7 +114,7 @@ class Access:
             if admin.auth_id == name and right:
                 self.done(ask)
                 self._failures.pop(name, None)
-                return Admin(name, admin.role)
+                return AdminAccount(name, admin.role)
         if len(self._failures) >= MAX_FAILURES:
             self._failures.clear()
         times = self._failures.get(name, 0)
@@ -125,24 +125,24 @@ class Access:
         """The answer to a password was given: the next may be tried."""
         self._verifying.discard((ask.connection, origin_of(ask.said)))
 
-    def issue(self, name: str, role: str, seconds: float, now: Now, step: Step) -> str:
+    def issue(self, name: str, role: str, seconds: float, now: Now, step: Effects) -> str:
         """A new token; only its digest is kept."""
         if len(self._tokens) >= MAX_TOKENS:
             self._forget_expired(now, step)
         if len(self._tokens) >= MAX_TOKENS:
             raise Refusal(codes.TOO_MANY, "too many tokens: revoke some")
         token = f"s0_{self._state.chance.getrandbits(256):064x}"
-        row = Token(digest_of(token), name, role, int((now.wall + seconds) * 1_000_000))
+        row = TokenRow(digest_of(token), name, role, int((now.wall + seconds) * 1_000_000))
         self._tokens[row.digest] = row
         step.write(PutToken(row.digest, row.name, row.role, row.expires_us))
         return token
 
     @property
-    def tokens(self) -> Iterable[Token]:
+    def tokens(self) -> Iterable[TokenRow]:
         """All that were issued; some may have expired."""
         return self._tokens.values()
 
-    def revoke(self, is_meant: Callable[[Token], object], step: Step) -> int:
+    def revoke(self, is_meant: Callable[[TokenRow], object], step: Effects) -> int:
         """Take tokens back; how many."""
         gone = [row.digest for row in self._tokens.values() if is_meant(row)]
         for found in gone:
@@ -150,16 +150,16 @@ class Access:
             step.write(DropToken(found))
         return len(gone)
 
-    def _by_token(self, token: str, now: Now) -> Admin:
+    def _by_token(self, token: str, now: Now) -> AdminAccount:
         digest = digest_of(token)
         if self._local is not None and hmac.compare_digest(digest, self._local):
-            return Admin("local", ADMIN, digest=digest)
+            return AdminAccount("local", ADMIN, digest=digest)
         row = self._tokens.get(digest)
         if row is None or row.expires_us < now.wall * 1_000_000:
             raise Refusal(codes.WRONG_CREDENTIALS, "the token is unknown or has expired: log in again")
-        return Admin(row.name, row.role, row.expires_us / 1_000_000, digest)
+        return AdminAccount(row.name, row.role, row.expires_us / 1_000_000, digest)
 
-    def _forget_expired(self, now: Now, step: Step) -> None:
+    def _forget_expired(self, now: Now, step: Effects) -> None:
         for row in [row for row in self._tokens.values() if row.expires_us < now.wall * 1_000_000]:
             del self._tokens[row.digest]
             step.write(DropToken(row.digest))

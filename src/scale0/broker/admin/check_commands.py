@@ -15,14 +15,14 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from scale0.broker.admin.access import OPERATOR
-from scale0.broker.admin.commands import Call, Done, Management, Outcome
+from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult, Outcome
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
 from scale0.config.network_documents import HELEN_SERVICE
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.transport.core.codec import depth_within
 
@@ -42,7 +42,7 @@ FIRST_ID: Final = 2**63
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class CheckRequest(msgspec.Struct, frozen=True):
     """What is to be run: the arguments of the command, or its body."""
 
     agent: Name
@@ -54,11 +54,11 @@ class Wanted(msgspec.Struct, frozen=True):
     it is defined, and a mere question where it is not."""
 
 
-class Run(NamedTuple):
+class PendingCheck(NamedTuple):
     """One command under way."""
 
-    call: Call
-    wanted: Wanted
+    call: AdminCall
+    wanted: CheckRequest
     noted: dict[str, Any]
     seconds: float
     deadline: float
@@ -69,14 +69,14 @@ class CheckCommands:
 
     __slots__ = ("_management", "_next", "_requests", "_state")
 
-    def __init__(self, management: Management, state: BrokerState, requests: Requests) -> None:
+    def __init__(self, management: AdminCommands, state: BrokerState, requests: Requests) -> None:
         self._management = management
         self._state = state
         self._requests = requests
         self._next = FIRST_ID
         management.table["run_check"] = (OPERATOR, self._run)
 
-    def _run(self, call: Call) -> Outcome:
+    def _run(self, call: AdminCall) -> Outcome:
         wanted = wanted_of(call, self._state.limits.max_json_depth)
         if not self._state.serving:
             raise Refusal(codes.NOT_SERVING, f"this broker is {self._state.state}")
@@ -89,13 +89,13 @@ class CheckCommands:
         if not 0 < seconds <= MAX_RUN_SECONDS:
             raise Refusal(codes.MALFORMED, f"timeout is above 0 and at most {MAX_RUN_SECONDS:g}")
         wait = min(seconds + GRACE_SECONDS, self._state.limits.max_request_timeout)
-        run = Run(call, wanted, noted(wanted), seconds, call.now.mono + wait)
-        self._management.record(call, Done(None, after=run.noted))
+        run = PendingCheck(call, wanted, noted(wanted), seconds, call.now.mono + wait)
+        self._management.record(call, AdminResult(None, after=run.noted))
         as_defined = wanted.recheck if wanted.recheck is not None else not wanted.args
         self._ask(call.connection, run, as_defined, call.now, call.step)
         return None
 
-    def _ask(self, origin: Connection, run: Run, as_defined: bool, now: Now, step: Step) -> None:
+    def _ask(self, origin: Connection, run: PendingCheck, as_defined: bool, now: Now, step: Effects) -> None:
         """As a request of the client's own: it waits, is handed on and ends by the same rules."""
         wanted, policy = run.wanted, self._state.policies.get(HELEN_SERVICE)
         body: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check, "timeout": run.seconds}
@@ -115,14 +115,14 @@ class CheckCommands:
 
     def _ended(
         self,
-        run: Run,
+        run: PendingCheck,
         as_defined: bool,
         origin: Connection,
         code: int,
         message: str,
         bodies: Sequence[bytes],
         now: Now,
-        step: Step,
+        step: Effects,
     ) -> None:
         """What came of it goes to where its client is by now."""
         undefined = code == codes.NO_SUCH_SERVICE and as_defined and run.wanted.recheck is None
@@ -131,24 +131,24 @@ class CheckCommands:
             return
         call = run.call._replace(connection=origin, now=now, step=step)
         if code != codes.OK:
-            self._management.fail(call, code, message, Done(None, after=run.noted))
+            self._management.fail(call, code, message, AdminResult(None, after=run.noted))
         elif len(bodies) != 1 or not is_json(bodies[0]):
             message = f"what offers {HELEN_SERVICE} did not answer as a Helen does"
-            self._management.fail(call, codes.FAILED, message, Done(None, after=run.noted))
+            self._management.fail(call, codes.FAILED, message, AdminResult(None, after=run.noted))
         else:
             self._management.tell(call, msgspec.Raw(bodies[0]))
 
 
-def wanted_of(call: Call, max_depth: int) -> Wanted:
+def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
     """What the command says, in its options or, as `args` may be large, in its body."""
     if not depth_within(call.body, max_depth):
         raise Refusal(codes.MALFORMED, f"the body nests deeper than {max_depth}")
     try:
         if call.body:
-            wanted = msgspec.json.decode(call.body, type=Wanted)
+            wanted = msgspec.json.decode(call.body, type=CheckRequest)
         else:
-            said = {name: getattr(call.said, name) for name in Wanted.__struct_fields__}
-            wanted = msgspec.convert({name: one for name, one in said.items() if one is not None}, Wanted)
+            said = {name: getattr(call.said, name) for name in CheckRequest.__struct_fields__}
+            wanted = msgspec.convert({name: one for name, one in said.items() if one is not None}, CheckRequest)
         msgspec.json.encode(wanted.args)  # some of what MessagePack can say, JSON cannot
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise Refusal(codes.MALFORMED, f"run_check takes agent, check, args, timeout and recheck: {error}") from None
@@ -157,7 +157,7 @@ def wanted_of(call: Call, max_depth: int) -> Wanted:
     return wanted
 
 
-def noted(wanted: Wanted) -> dict[str, Any]:
+def noted(wanted: CheckRequest) -> dict[str, Any]:
     """What is recorded: which check on whom, and which arguments it was given, but not their values."""
     out: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check}
     if wanted.args:

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from scale0.broker.admin.access import OPERATOR, RANKS, VIEWER, Access, Admin, VerifyPassword, origin_of
+from scale0.broker.admin.access import OPERATOR, RANKS, VIEWER, Access, AdminAccount, VerifyPassword, origin_of
 from scale0.broker.admin.views import Views
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.cluster.rebalancing import Moves
+from scale0.broker.cluster.rebalancing import Rebalancing
 from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.members import Members
-from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig
@@ -27,7 +27,7 @@ from scale0.history.events.changes import ManagementCommanded
 from scale0.history.events.sources import BrokerStateChanged
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.storage.rows import PutSetting, ReadDocument, ReadDocuments
 from scale0.transport.core import messages
@@ -37,15 +37,15 @@ STATE_SETTING: Final = "state"
 """Where the store remembers that a broker was disabled."""
 
 
-class Call(NamedTuple):
+class AdminCall(NamedTuple):
     """One command being done."""
 
     connection: Connection
     said: messages.ManagementReq
     body: bytes
-    admin: Admin
+    admin: AdminAccount
     now: Now
-    step: Step
+    step: Effects
 
 
 class ReadOwnFile(msgspec.Struct, frozen=True, eq=False):
@@ -63,7 +63,7 @@ class ReadHistory(msgspec.Struct, frozen=True, eq=False):
     """Takes the call and what was found; an `Outcome`."""
 
 
-class Done(NamedTuple):
+class AdminResult(NamedTuple):
     """What a command gives back."""
 
     result: Any
@@ -72,11 +72,11 @@ class Done(NamedTuple):
     changed: bool = False
 
 
-Outcome = Done | None
+Outcome = AdminResult | None
 """None: the answer comes later, from an Ask."""
 
 
-class Management:
+class AdminCommands:
     """The commands, one method each."""
 
     __slots__ = (
@@ -102,8 +102,8 @@ class Management:
         requests: Requests,
         views: Views,
         access: Access,
-        blame: Blame,
-        moves: Moves,
+        blame: RateLimits,
+        moves: Rebalancing,
         version: str,
     ) -> None:
         self._state = state
@@ -116,16 +116,16 @@ class Management:
         self._blame = blame
         self._moves = moves
         self._version = version
-        self.table: dict[str, tuple[str, Callable[[Call], Outcome]]] = {
-            "status": (VIEWER, lambda c: Done(self._views.status(c.now, self._version))),
-            "list_peers": (VIEWER, lambda c: Done(self._views.peers(c.now))),
-            "list_clients": (VIEWER, lambda c: Done(self._views.clients(c.now, c.said.limit, c.said.after))),
-            "list_services": (VIEWER, lambda c: Done(self._views.services(c.said.limit, c.said.after))),
-            "list_rates": (VIEWER, lambda c: Done(self._views.rates(c.said.limit, c.said.after))),
-            "list_queues": (VIEWER, lambda c: Done(self._views.queues(c.now, c.said.limit, c.said.after))),
+        self.table: dict[str, tuple[str, Callable[[AdminCall], Outcome]]] = {
+            "status": (VIEWER, lambda c: AdminResult(self._views.status(c.now, self._version))),
+            "list_peers": (VIEWER, lambda c: AdminResult(self._views.peers(c.now))),
+            "list_clients": (VIEWER, lambda c: AdminResult(self._views.clients(c.now, c.said.limit, c.said.after))),
+            "list_services": (VIEWER, lambda c: AdminResult(self._views.services(c.said.limit, c.said.after))),
+            "list_rates": (VIEWER, lambda c: AdminResult(self._views.rates(c.said.limit, c.said.after))),
+            "list_queues": (VIEWER, lambda c: AdminResult(self._views.queues(c.now, c.said.limit, c.said.after))),
             "list_error_clients": (
                 VIEWER,
-                lambda c: Done(self._views.error_clients(c.now, c.said.limit, c.said.after)),
+                lambda c: AdminResult(self._views.error_clients(c.now, c.said.limit, c.said.after)),
             ),
             "disable": (OPERATOR, self._disable),
             "enable": (OPERATOR, self._enable),
@@ -135,7 +135,7 @@ class Management:
         }
 
     def receive(
-        self, connection: Connection, said: messages.ManagementReq, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.ManagementReq, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """MANAGEMENTREQ: who is it, may they, do it."""
         body = bodies[0] if bodies else b""
@@ -149,9 +149,9 @@ class Management:
             self._answer(connection, said, refusal.code, refusal.message, None, step)
             return
         if admin is not None:
-            self._run(Call(connection, said, body, admin, now, step))
+            self._run(AdminCall(connection, said, body, admin, now, step))
 
-    def answer(self, ask: object, value: Any, now: Now, step: Step) -> None:
+    def answer(self, ask: object, value: Any, now: Now, step: Effects) -> None:
         """What an Ask of ours found."""
         match ask:
             case VerifyPassword():
@@ -161,7 +161,7 @@ class Management:
             case ReadOwnFile():
                 self.later(ask.call._replace(now=now, step=step), lambda call: self._take_file(call, value))
 
-    def _run(self, call: Call) -> None:
+    def _run(self, call: AdminCall) -> None:
         role, act = self.table[call.said.command]
         if RANKS.get(call.admin.role, -1) < RANKS[role]:
             message = f"{call.said.command} needs the role {role}"
@@ -169,7 +169,7 @@ class Management:
             return
         self.later(call, act)
 
-    def later(self, call: Call, act: Callable[[Call], Outcome]) -> None:
+    def later(self, call: AdminCall, act: Callable[[AdminCall], Outcome]) -> None:
         """Do it, and answer what came of it."""
         try:
             done = act(call)
@@ -182,22 +182,22 @@ class Management:
             if done is not None:
                 self.finish(call, done)
 
-    def finish(self, call: Call, done: Done) -> None:
+    def finish(self, call: AdminCall, done: AdminResult) -> None:
         """Answer; a change is recorded first."""
         if done.changed:
             self.record(call, done)
         self._answer(call.connection, call.said, codes.OK, "done", done.result, call.step, durable=done.changed)
 
-    def tell(self, call: Call, result: Any) -> None:
+    def tell(self, call: AdminCall, result: Any) -> None:
         """Answer what was recorded when it was taken."""
         self._answer(call.connection, call.said, codes.OK, "done", result, call.step, durable=True)
 
-    def fail(self, call: Call, code: int, message: str, done: Done) -> None:
+    def fail(self, call: AdminCall, code: int, message: str, done: AdminResult) -> None:
         """Something that was recorded when it was taken came to nothing: record that, too, and say so."""
         self.record(call, done, code)
         self._answer(call.connection, call.said, code, message, None, call.step, durable=True)
 
-    def record(self, call: Call, done: Done, code: int = codes.OK) -> None:
+    def record(self, call: AdminCall, done: AdminResult, code: int = codes.OK) -> None:
         """Who commanded what, and from where."""
         call.step.record(
             ManagementCommanded(
@@ -217,22 +217,22 @@ class Management:
         code: int,
         message: str,
         result: Any,
-        step: Step,
+        step: Effects,
         durable: bool = False,
     ) -> None:
         rep = messages.ManagementRep(id=said.id, code=code, message=message)
         body = msgspec.json.encode(result if result is not None else {})
         (step.promise if durable else step.send)(connection, ("MANAGEMENTREP", rep, body))
 
-    def _verified(self, ask: VerifyPassword, right: bool, now: Now, step: Step) -> None:
+    def _verified(self, ask: VerifyPassword, right: bool, now: Now, step: Effects) -> None:
         outcome = self._access.verified(ask, right)
-        if isinstance(outcome, Admin):
-            self._run(Call(ask.connection, ask.said, ask.body, outcome, now, step))
+        if isinstance(outcome, AdminAccount):
+            self._run(AdminCall(ask.connection, ask.said, ask.body, outcome, now, step))
         else:
             self._state.count("passwords_wrong")
             self._state.timers.add((self._say_no, ask), now.mono + outcome)
 
-    def _say_no(self, ask: VerifyPassword, now: Now, step: Step) -> None:
+    def _say_no(self, ask: VerifyPassword, now: Now, step: Effects) -> None:
         self._access.done(ask)
         step.record(
             ManagementCommanded(
@@ -244,7 +244,7 @@ class Management:
         )
         self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, step)
 
-    def _set_state(self, call: Call, state: str, draining: bool) -> Done:
+    def _set_state(self, call: AdminCall, state: str, draining: bool) -> AdminResult:
         before = self._state.shown
         self._state.state = state
         self._state.drain(draining)
@@ -253,9 +253,9 @@ class Management:
             call.step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
             call.step.write(PutSetting(STATE_SETTING, state.encode()))
             self._peers.tell_state(call.now, call.step)
-        return Done({"state": self._state.duty, "draining": draining}, before, after, changed=before != after)
+        return AdminResult({"state": self._state.duty, "draining": draining}, before, after, changed=before != after)
 
-    def _disable(self, call: Call) -> Done:
+    def _disable(self, call: AdminCall) -> AdminResult:
         done = self._set_state(call, DISABLED, draining=False)
         self._requests.refuse_all(codes.NOT_SERVING, "this broker was disabled", call.now, call.step)
         for member in list(self._members.by_name.values()):
@@ -264,7 +264,7 @@ class Management:
             connection.stale = True
         return done
 
-    def _enable(self, call: Call) -> Done:
+    def _enable(self, call: AdminCall) -> AdminResult:
         slept = self._state.state == DISABLED
         done = self._set_state(call, ACTIVE, draining=False)
         if slept:
@@ -272,17 +272,17 @@ class Management:
             self._peers.greet_all(call.now, call.step)
         return done
 
-    def _drain(self, call: Call) -> Done:
+    def _drain(self, call: AdminCall) -> AdminResult:
         if self._state.state != ACTIVE:
             raise Refusal(codes.NOT_SERVING, f"a broker that is {self._state.state} has nothing to drain")
         done = self._set_state(call, ACTIVE, draining=True)
         self._moves.send_away(call.now)
         return done
 
-    def _reload(self, call: Call) -> None:
+    def _reload(self, call: AdminCall) -> None:
         call.step.ask(ReadOwnFile(call))
 
-    def _take_file(self, call: Call, value: BrokerConfig | ConfigError) -> Done:
+    def _take_file(self, call: AdminCall, value: BrokerConfig | ConfigError) -> AdminResult:
         if isinstance(value, ConfigError):
             raise value
         old = self._state.config
@@ -292,15 +292,15 @@ class Management:
         self._peers.greet_all(call.now, call.step)
         names = BrokerConfig.__struct_fields__
         paths = [name for name in names if getattr(old, name) != getattr(value, name)]
-        return Done({"changed": paths}, None, paths, changed=True)
+        return AdminResult({"changed": paths}, None, paths, changed=True)
 
-    def _forgive(self, call: Call) -> Done:
+    def _forgive(self, call: AdminCall) -> AdminResult:
         named = [account for name, _, account in self._connections.banned(call.now) if name == call.said.client]
         if not named:
             raise Refusal(codes.NO_SUCH_SERVICE, "no such error client: see list_error_clients")
         for account in named:
             account.clear()
-        return Done({"forgiven": len(named)}, after=call.said.client, changed=True)
+        return AdminResult({"forgiven": len(named)}, after=call.said.client, changed=True)
 
     def must_have_room(self) -> None:
         """Raises where nothing can be stored."""

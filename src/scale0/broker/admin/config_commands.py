@@ -13,14 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from scale0.broker.admin.access import ADMIN, OPERATOR, VIEWER
-from scale0.broker.admin.commands import Call, Done, Management, ReadHistory
-from scale0.broker.core.config_document import Documents
+from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult, ReadHistory
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.members import Members
 from scale0.broker.core.state import BrokerState
 from scale0.config import NetworkDocument, changed_paths, check_document, parse, patch
 from scale0.kernel import codes
 from scale0.kernel.errors import ConfigError, Refusal
-from scale0.storage.rows import Document, ReadDocument, ReadDocuments
+from scale0.storage.rows import DocumentRow, ReadDocument, ReadDocuments
 
 MAX_VERSION_DIGITS: Final = 18
 """Of a version in text: what a store's integer holds."""
@@ -31,7 +31,9 @@ class ConfigCommands:
 
     __slots__ = ("_documents", "_management", "_members", "_state")
 
-    def __init__(self, management: Management, state: BrokerState, documents: Documents, members: Members) -> None:
+    def __init__(
+        self, management: AdminCommands, state: BrokerState, documents: ConfigDocument, members: Members
+    ) -> None:
         self._management = management
         self._state = state
         self._documents = documents
@@ -46,14 +48,16 @@ class ConfigCommands:
             }
         )
 
-    def _get_config(self, call: Call) -> Done | None:
+    def _get_config(self, call: AdminCall) -> AdminResult | None:
         documents = self._documents
         if call.said.version is not None and call.said.version != documents.version:
             call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call, shown_document))
             return None
-        return Done({"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)})
+        return AdminResult(
+            {"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)}
+        )
 
-    def _set_config(self, call: Call) -> Done:
+    def _set_config(self, call: AdminCall) -> AdminResult:
         given = call.body or as_json(call.said.config)
         document = parse(given, "json", NetworkDocument)
         self._must_be_based_on(call.said.base)
@@ -64,12 +68,12 @@ class ConfigCommands:
             message = f"it was made from version {base}, but {self._documents.version} is current"
             raise Refusal(codes.IN_USE, message)
 
-    def _patch_config(self, call: Call) -> Done:
+    def _patch_config(self, call: AdminCall) -> AdminResult:
         if call.said.base is not None:
             self._must_be_based_on(call.said.base)
         return self._make_current(call, patch(self._documents.document, call.said.set, call.said.remove))
 
-    def _make_current(self, call: Call, wanted: NetworkDocument) -> Done:
+    def _make_current(self, call: AdminCall, wanted: NetworkDocument) -> AdminResult:
         self._management.must_have_room()
         if not self._state.config.config_service and self._state.config.peers:
             raise Refusal(codes.NOT_ALLOWED, "this broker has no config_service: change it on one that has")
@@ -82,22 +86,22 @@ class ConfigCommands:
         self._documents.change(document, call.admin.name, list(self._members.by_name.values()), call.now, call.step)
         result = {"version": self._documents.version, "hash": self._documents.hash}
         paths = [path for path, _before, _after in changes if path not in ("version", "parent")]
-        return Done(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
+        return AdminResult(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
 
-    def _history(self, call: Call) -> None:
+    def _history(self, call: AdminCall) -> None:
         limit = max(1, min(call.said.limit, 1_000))
         after = call.said.after or ""
         before = int(after) if after.isascii() and after.isdigit() and len(after) <= MAX_VERSION_DIGITS else None
         call.step.ask(ReadHistory(ReadDocuments(limit=limit, before_version=before), call, partial(shown_rows, limit)))
 
-    def _rollback(self, call: Call) -> None:
+    def _rollback(self, call: AdminCall) -> None:
         if call.said.version is None:
             raise Refusal(codes.MALFORMED, "say which version to go back to")
         if call.said.base is not None:
             self._must_be_based_on(call.said.base)
         call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call, self._roll_back_to))
 
-    def _roll_back_to(self, call: Call, value: Document | None) -> Done:
+    def _roll_back_to(self, call: AdminCall, value: DocumentRow | None) -> AdminResult:
         if value is None:
             raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
         return self._make_current(call, parse(value.body, "json", NetworkDocument))
@@ -111,14 +115,14 @@ def as_json(value: Any) -> bytes:
         raise Refusal(codes.MALFORMED, f"config cannot be said in JSON: {error}") from error
 
 
-def shown_document(call: Call, value: Document | None) -> Done:
+def shown_document(call: AdminCall, value: DocumentRow | None) -> AdminResult:
     """A document of the history, whole."""
     if value is None:
         raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
-    return Done({"version": value.version, "hash": value.hash, "config": msgspec.Raw(value.body)})
+    return AdminResult({"version": value.version, "hash": value.hash, "config": msgspec.Raw(value.body)})
 
 
-def document_row(row: Document) -> dict[str, Any]:
+def document_row(row: DocumentRow) -> dict[str, Any]:
     """A stored document as management lists it."""
     return {
         "version": row.version,
@@ -130,7 +134,7 @@ def document_row(row: Document) -> dict[str, Any]:
     }
 
 
-def shown_rows(limit: int, _call: Call, rows: tuple[Document, ...]) -> Done:
+def shown_rows(limit: int, _call: AdminCall, rows: tuple[DocumentRow, ...]) -> AdminResult:
     """A page of the history."""
     last = str(rows[-1].version) if len(rows) >= limit else None
-    return Done({"items": [document_row(row) for row in rows], "next": last})
+    return AdminResult({"items": [document_row(row) for row in rows], "next": last})

@@ -18,12 +18,12 @@ from scale0.broker.admin.access import (
     Access,
     digest_of,
 )
-from scale0.broker.admin.commands import Call, Done, Management
+from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult
 from scale0.broker.admin.views import page
 from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity
-from scale0.storage.rows import Token
+from scale0.storage.rows import TokenRow
 
 
 class TokenCommands:
@@ -31,7 +31,7 @@ class TokenCommands:
 
     __slots__ = ("_access", "_management")
 
-    def __init__(self, management: Management, access: Access) -> None:
+    def __init__(self, management: AdminCommands, access: Access) -> None:
         self._management = management
         self._access = access
         management.table.update(
@@ -45,23 +45,23 @@ class TokenCommands:
             }
         )
 
-    def _login(self, call: Call) -> Done:
+    def _login(self, call: AdminCall) -> AdminResult:
         self._management.must_have_room()
         admin, wall = call.admin, call.now.wall
         # A token does not outlive itself by logging in again and again.
         seconds = LOGIN_SECONDS if admin.expires is None else min(LOGIN_SECONDS, admin.expires - wall)
         token = self._access.issue(admin.name, admin.role, seconds, call.now, call.step)
-        return Done({"token": token, "expires": wall + seconds, "role": admin.role}, changed=True)
+        return AdminResult({"token": token, "expires": wall + seconds, "role": admin.role}, changed=True)
 
-    def _logout(self, call: Call) -> Done:
+    def _logout(self, call: AdminCall) -> AdminResult:
         mine = call.admin.digest
         count = self._access.revoke(lambda row: row.digest == mine, call.step) if mine else 0
-        return Done({"revoked": count}, changed=count > 0)
+        return AdminResult({"revoked": count}, changed=count > 0)
 
-    def _whoami(self, call: Call) -> Done:
-        return Done({"name": call.admin.name, "role": call.admin.role, "expires": call.admin.expires})
+    def _whoami(self, call: AdminCall) -> AdminResult:
+        return AdminResult({"name": call.admin.name, "role": call.admin.role, "expires": call.admin.expires})
 
-    def _issue(self, call: Call) -> Done:
+    def _issue(self, call: AdminCall) -> AdminResult:
         self._management.must_have_room()
         name, role, seconds = call.said.name, call.said.role or VIEWER, call.said.ttl or LOGIN_SECONDS
         if name is None or not is_identity(name) or role not in RANKS or not 0 < seconds <= MAX_TOKEN_SECONDS:
@@ -76,23 +76,25 @@ class TokenCommands:
             "role": role,
             "expires": call.now.wall + seconds,
         }
-        return Done(result, after={"name": name, "role": role}, changed=True)
+        return AdminResult(result, after={"name": name, "role": role}, changed=True)
 
-    def _list(self, call: Call) -> Done:
+    def _list(self, call: AdminCall) -> AdminResult:
         alive = [row for row in self._access.tokens if row.expires_us >= call.now.wall * 1_000_000]
-        return Done(page(alive, lambda row: row.digest, token_row, call.said.limit, call.said.after))
+        return AdminResult(page(alive, lambda row: row.digest, token_row, call.said.limit, call.said.after))
 
-    def _revoke(self, call: Call) -> Done:
+    def _revoke(self, call: AdminCall) -> AdminResult:
         said = call.said
         digest = digest_of(said.token) if said.token else None
 
-        def is_meant(row: Token) -> bool:
+        def is_meant(row: TokenRow) -> bool:
             return row.digest == digest or row.name == said.name or token_id(row.digest) == said.token_id
 
         count = self._access.revoke(is_meant, call.step)
         if not count:
             raise Refusal(codes.NO_SUCH_SERVICE, "no such token: give its name, its token_id, or the token itself")
-        return Done({"revoked": count}, after={"name": said.name or said.token_id, "revoked": count}, changed=True)
+        return AdminResult(
+            {"revoked": count}, after={"name": said.name or said.token_id, "revoked": count}, changed=True
+        )
 
 
 def token_id(digest: str) -> str:
@@ -100,6 +102,6 @@ def token_id(digest: str) -> str:
     return digest[:TOKEN_ID_CHARS]
 
 
-def token_row(row: Token) -> dict[str, Any]:
+def token_row(row: TokenRow) -> dict[str, Any]:
     """A token as lists show it."""
     return {"id": token_id(row.digest), "name": row.name, "role": row.role, "expires": row.expires_us / 1_000_000}

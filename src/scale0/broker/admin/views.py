@@ -10,13 +10,13 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from scale0.broker.cluster.catalog import Directory
+from scale0.broker.cluster.catalog import Catalog
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.core.config_document import Documents
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connections
 from scale0.broker.core.members import Member, Members
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.scheduler import Roster, Service
+from scale0.broker.core.scheduler import Scheduler, Service
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 
@@ -62,10 +62,10 @@ class Views:
         connections: Connections,
         members: Members,
         peers: Peers,
-        roster: Roster,
+        roster: Scheduler,
         requests: Requests,
-        documents: Documents,
-        directory: Directory,
+        documents: ConfigDocument,
+        directory: Catalog,
     ) -> None:
         self._state = state
         self._directory = directory

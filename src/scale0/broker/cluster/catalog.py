@@ -22,7 +22,7 @@ MAX_BROKERS: Final = 10_000
 """Brokers that are remembered."""
 
 
-class Offered(msgspec.Struct, frozen=True, omit_defaults=True):
+class OfferedServices(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the backends of one broker offer."""
 
     broker: Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)]
@@ -30,7 +30,7 @@ class Offered(msgspec.Struct, frozen=True, omit_defaults=True):
     services: Annotated[tuple[Service, ...], msgspec.Meta(max_length=MAX_SERVICES)] = ()
 
 
-class Directory:
+class Catalog:
     """Who offers what, as far as it was told."""
 
     __slots__ = ("_fresh", "_peers", "_state", "_where", "entries")
@@ -39,7 +39,9 @@ class Directory:
         self._state = state
         self._peers = peers
         # Over restarts, too, what is told later has a larger version.
-        self.entries: dict[str, Offered] = {state.identity: Offered(broker=state.identity, version=state.boot)}
+        self.entries: dict[str, OfferedServices] = {
+            state.identity: OfferedServices(broker=state.identity, version=state.boot)
+        }
         self._where: dict[str, set[str]] = {}
         self._fresh: dict[str, str] = {}
         """Whose entry others have to hear of, and who told us."""
@@ -57,9 +59,9 @@ class Directory:
         """What our own backends offer now."""
         offered, own = tuple(sorted(services)), self.entries[self._state.identity]
         if own.services != offered:
-            self._put(Offered(broker=own.broker, version=own.version + 1, services=offered), "")
+            self._put(OfferedServices(broker=own.broker, version=own.version + 1, services=offered), "")
 
-    def merge(self, entries: Iterable[Offered], teller: str) -> None:
+    def merge(self, entries: Iterable[OfferedServices], teller: str) -> None:
         """What a neighbour passed on."""
         for entry in entries:
             known = self.entries.get(entry.broker)
@@ -67,7 +69,7 @@ class Directory:
                 continue
             if entry.broker == self._state.identity and known is not None:
                 # They believe that we are gone, or what an earlier life of ours said: we know better.
-                self._put(Offered(broker=known.broker, version=entry.version + 1, services=known.services), "")
+                self._put(OfferedServices(broker=known.broker, version=entry.version + 1, services=known.services), "")
             elif is_identity(entry.broker) and (known is not None or len(self.entries) < MAX_BROKERS):
                 self._put(entry, teller)
 
@@ -78,18 +80,18 @@ class Directory:
         for peer in self._peers.by_name.values():
             entry = self.entries.get(peer.identity)
             if peer.lost and entry is not None and entry.services and is_near(peer):
-                self._put(Offered(broker=entry.broker, version=entry.version + 1), "")
+                self._put(OfferedServices(broker=entry.broker, version=entry.version + 1), "")
 
-    def all(self) -> tuple[Offered, ...]:
+    def all(self) -> tuple[OfferedServices, ...]:
         """Every entry, for a newcomer."""
         return tuple(self.entries.values())
 
-    def news(self) -> list[tuple[Offered, str]]:
+    def news(self) -> list[tuple[OfferedServices, str]]:
         """What changed since this was asked last, each with who told us."""
         fresh, self._fresh = self._fresh, {}
         return [(self.entries[broker], teller) for broker, teller in fresh.items()]
 
-    def _put(self, entry: Offered, teller: str) -> None:
+    def _put(self, entry: OfferedServices, teller: str) -> None:
         known = self.entries.get(entry.broker)
         for service in set(known.services) if known is not None else ():
             brokers = self._where[service]

@@ -14,20 +14,20 @@ from typing import Final
 
 import msgspec
 
-from scale0.broker.cluster.catalog import Directory, Offered
-from scale0.broker.cluster.key_replication import KeyShare
+from scale0.broker.cluster.catalog import Catalog, OfferedServices
+from scale0.broker.cluster.key_replication import KeyReplication
 from scale0.broker.cluster.peer import Peer
-from scale0.broker.cluster.peer_catalog import Key, Row, Work
+from scale0.broker.cluster.peer_catalog import ClientRow, Key, Work
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.cluster.replicated_keys import KeyNews
+from scale0.broker.cluster.replicated_keys import KeyUpdate
 from scale0.broker.cluster.topology import are_near
-from scale0.broker.core.config_document import Documents
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Member, Members
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import BACKEND, DISABLED, JOINING, PEER
@@ -47,18 +47,18 @@ PULL: Final = "pull"
 OFF: Final = "off"
 
 
-class Body(msgspec.Struct, frozen=True):
+class CatalogBody(msgspec.Struct, frozen=True):
     """What a TABLE carries."""
 
-    clients: tuple[Row, ...] = ()
+    clients: tuple[ClientRow, ...] = ()
     work: Work = {}
-    offers: tuple[Offered, ...] | msgspec.UnsetType = msgspec.UNSET
+    offers: tuple[OfferedServices, ...] | msgspec.UnsetType = msgspec.UNSET
     """Ours to add: what brokers offer, the sender or others whom it heard of."""
-    keys: KeyNews | msgspec.UnsetType = msgspec.UNSET
+    keys: KeyUpdate | msgspec.UnsetType = msgspec.UNSET
     """Ours to add: whom the sender's own files let in."""
 
 
-class Tables:
+class CatalogReplication:
     """Ours goes out, theirs come in."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Tables:
     )
 
     def __init__(
-        self, state: BrokerState, documents: Documents, members: Members, peers: Peers, directory: Directory
+        self, state: BrokerState, documents: ConfigDocument, members: Members, peers: Peers, directory: Catalog
     ) -> None:
         self._state = state
         self._directory = directory
@@ -88,9 +88,9 @@ class Tables:
         # Over restarts, too, what is told later has a larger version.
         self._version = state.boot
         self._rounds = 0
-        self.keys: KeyShare | None = None
+        self.keys: KeyReplication | None = None
         """Whose keys are told and believed; the composition root says. None: nobody's."""
-        self.on_told: Callable[[Now, Step], None] = lambda *_: None
+        self.on_told: Callable[[Now, Effects], None] = lambda *_: None
         """Told that others told something."""
         self.work: Callable[[], dict[str, dict[str, int]]] = dict
         """Per method, how many tasks are queued and running; the composition root says who counts."""
@@ -101,7 +101,7 @@ class Tables:
 
     # Going out.
 
-    def _round(self, _: None, now: Now, step: Step) -> None:
+    def _round(self, _: None, now: Now, step: Effects) -> None:
         """What changed, to those who get it pushed; all of it to the new ones, and now and then."""
         self._state.timers.add((self._round, None), now.mono + self._state.interval / DELTAS)
         changed, self._members.changed = self._members.changed, {}
@@ -132,7 +132,7 @@ class Tables:
                     self._tell(peer, link, rows if near else (), False, base, step, offers)
             self._tell_keys(peer, link, keys, step)
 
-    def _tell_keys(self, peer: Peer, link: Connection, news: Sequence[KeyNews], step: Step) -> None:
+    def _tell_keys(self, peer: Peer, link: Connection, news: Sequence[KeyUpdate], step: Effects) -> None:
         """Whatever `heartbeat_share` says: who may come in is another matter than who is there."""
         if self.keys is None:
             return
@@ -142,7 +142,7 @@ class Tables:
         for keys in news:
             peer.told += 1
             said = messages.Table(seq=peer.told, version=self._version)
-            step.send(link, ("TABLE", said, msgspec.json.encode(Body(work=work, keys=keys))))
+            step.send(link, ("TABLE", said, msgspec.json.encode(CatalogBody(work=work, keys=keys))))
 
     def _is_near(self, peer: Peer) -> bool:
         return are_near(self._documents.document, self._state.group, peer.group)
@@ -158,16 +158,16 @@ class Tables:
             self._directory.offer({service for services in kinds for service in services})
         return kinds != before
 
-    def _kind_rows(self, now: Now) -> list[Row]:
+    def _kind_rows(self, now: Now) -> list[ClientRow]:
         """All who offer the same as one row."""
-        merged: dict[tuple[str, ...], Row] = {}
+        merged: dict[tuple[str, ...], ClientRow] = {}
         for key in self._members.by_name:
             row = self._row(key, now)
             if row.services:
                 one = merged.get(row.services)
                 slots, busy = (0, 0) if one is None else (one.slots, one.busy)
                 name = f"{KIND}-{zlib.crc32(chr(0).join(row.services).encode()):08x}"
-                merged[row.services] = Row(
+                merged[row.services] = ClientRow(
                     identity=name,
                     role=BACKEND,
                     version=row.version,
@@ -188,9 +188,9 @@ class Tables:
         peer: Peer,
         link: Connection,
         services: Sequence[str],
-        offers: tuple[Offered, ...],
+        offers: tuple[OfferedServices, ...],
         now: Now,
-        step: Step,
+        step: Effects,
     ) -> None:
         """All rows; the directory grows with the network, so all of it goes to newcomers and to those who ask only."""
         base = self._version
@@ -205,27 +205,27 @@ class Tables:
         self,
         peer: Peer,
         link: Connection,
-        rows: Sequence[Row],
+        rows: Sequence[ClientRow],
         full: bool,
         base: int,
-        step: Step,
-        offers: tuple[Offered, ...] = (),
+        step: Effects,
+        offers: tuple[OfferedServices, ...] = (),
     ) -> None:
         for first in range(0, max(1, len(rows), len(offers)), CHUNK_ROWS):
             peer.told += 1
             some = offers[first : first + CHUNK_ROWS] or msgspec.UNSET
-            body = Body(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work(), offers=some)
+            body = CatalogBody(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work(), offers=some)
             said = messages.Table(seq=peer.told, full=full and not first, version=base)
             step.send(link, ("TABLE", said, msgspec.json.encode(body)))
 
-    def _row(self, key: Key, now: Now) -> Row:
+    def _row(self, key: Key, now: Now) -> ClientRow:
         """As it is now, with a version of its own."""
         self._version += 1
         role, identity = key
         member = self._members.by_name.get(key)
         if member is None or not member.joined:
-            return Row(identity=identity, role=role, version=self._version, gone=True)
-        return Row(
+            return ClientRow(identity=identity, role=role, version=self._version, gone=True)
+        return ClientRow(
             identity=identity,
             role=role,
             version=self._version,
@@ -236,7 +236,7 @@ class Tables:
         )
 
     def table_req(
-        self, connection: Connection, said: messages.TableReq, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.TableReq, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """TABLEREQ: everything, or all who offer these; nothing, if nothing is shared: they cannot know."""
         peer = known(connection)
@@ -250,19 +250,19 @@ class Tables:
     # Coming in.
 
     def table(
-        self, connection: Connection, said: messages.Table, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.Table, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """TABLE: newer rows count; what was missed is asked for."""
         peer = known(connection)
         try:
-            body = msgspec.json.decode(bodies[0] if bodies else b"{}", type=Body)
+            body = msgspec.json.decode(bodies[0] if bodies else b"{}", type=CatalogBody)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise Refusal(codes.MALFORMED, f"TABLE: {error}") from error
         table, before = peer.table, peer.table.seq
         table.merge(body.clients)
         self._directory.merge(body.offers or (), peer.identity)
         peer.vain.clear()
-        if self.keys is not None and self._state.keys is not None and isinstance(body.keys, KeyNews):
+        if self.keys is not None and self._state.keys is not None and isinstance(body.keys, KeyUpdate):
             self.keys.take(peer.identity, self._state.keys.key_of(connection.user_id), body.keys, now)
         if table.take(said.seq, said.version):
             table.work = body.work

@@ -16,7 +16,7 @@ from scale0.broker.core.state import BrokerState
 from scale0.history.events.sources import BrokerClockSuspect
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 
 MAX_WINDOW_SECONDS: Final = 10.0
@@ -27,7 +27,7 @@ QUORUM: Final = 3
 """With fewer clients than these nobody can outvote the broker's clock."""
 
 
-class Skew:
+class ClockSkew:
     """The readings of the last interval, and what they say."""
 
     __slots__ = ("_judging", "_members", "_offset", "_readings", "_state", "suspect")
@@ -46,7 +46,7 @@ class Skew:
         """What our clock showed at the start: a jump is known as ours even if no client has told its time yet."""
         self._offset = now.wall - now.mono
 
-    def read(self, member: Member, time: float, now: Now, step: Step) -> None:
+    def read(self, member: Member, time: float, now: Now, step: Effects) -> None:
         """A client told its time."""
         if not math.isfinite(time):
             raise Refusal(codes.MALFORMED, "time is a finite number of seconds")
@@ -85,7 +85,7 @@ class Skew:
         # One that asked for a very long interval must not put off the judgement of all.
         return max(self._state.interval, min(longest, MAX_WINDOW_SECONDS))
 
-    def _judge(self, _: None, now: Now, step: Step) -> None:
+    def _judge(self, _: None, now: Now, step: Effects) -> None:
         self._judging = False
         since = now.mono - 1.5 * self._window()
         self._readings = {m: r for m, r in self._readings.items() if not m.gone and r[0] >= since}
@@ -116,7 +116,7 @@ class Skew:
         most = len(self._readings) >= QUORUM and 2 * len(wrong) < len(self._readings)
         return most or (bool(self._readings) and not wrong)
 
-    def _suspect(self, now: Now, step: Step) -> None:
+    def _suspect(self, now: Now, step: Effects) -> None:
         self.suspect = True
         differences = [reading[1] - (now.wall - now.mono) for reading in self._readings.values()]
         limit = self._state.limits.max_clock_skew
@@ -129,7 +129,7 @@ class Skew:
             )
         )
 
-    def _expel(self, members: Iterable[Member], now: Now, step: Step) -> None:
+    def _expel(self, members: Iterable[Member], now: Now, step: Effects) -> None:
         limit = self._state.limits.max_clock_skew
         for member in members:
             self._readings.pop(member, None)

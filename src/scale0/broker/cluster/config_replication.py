@@ -17,7 +17,7 @@ import msgspec
 
 from scale0.broker.cluster.peer import Peer
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.core.config_document import Documents
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Members
 from scale0.broker.core.state import BrokerState
@@ -26,10 +26,10 @@ from scale0.history.events.changes import ConfigConflict
 from scale0.history.events.sources import BrokerStateChanged
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.kernel.log_context import about
-from scale0.storage.rows import Document, PutDocument, ReadDocument, ReadDocuments
+from scale0.storage.rows import DocumentRow, PutDocument, ReadDocument, ReadDocuments
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import ACTIVE, JOINING
 
@@ -52,12 +52,12 @@ Rank = tuple[int, str]
 """(version, hash): of two documents the larger one wins."""
 
 
-class Spread:
+class ConfigReplication:
     """The words between brokers that are about configuration."""
 
     __slots__ = ("_asked", "_documents", "_members", "_peers", "_state", "_told")
 
-    def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
+    def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members, peers: Peers) -> None:
         self._state = state
         self._documents = documents
         self._members = members
@@ -72,7 +72,7 @@ class Spread:
         """Of what we hold; a broker that is joining holds nothing yet."""
         return (0, "") if self._state.state == JOINING else (self._documents.version, self._documents.hash)
 
-    def heard(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+    def heard(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
         """A peer told its version: a newer one is asked for."""
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
@@ -88,7 +88,7 @@ class Spread:
         """How long one broker that was asked is waited for before another is."""
         return ANSWER_INTERVALS * self._state.interval
 
-    def _ask(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+    def _ask(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
         peer.asked = now.mono
         version, hash_ = self.rank
         said = messages.PeerCheckConfig(
@@ -101,7 +101,7 @@ class Spread:
         step.send(connection, ("CHECKCONFIG", said))
 
     def check_config(
-        self, connection: Connection, said: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """CHECKCONFIG of a broker: the whole document, if it is not the one that it has."""
         if said.role != BROKER_ROLE:
@@ -116,30 +116,30 @@ class Spread:
         else:
             # Whether ours descends from theirs, our own history knows.
             ask = ReadDocument(version=theirs[0], hash=theirs[1])
-            step.ask(Question(ask, partial(self._compared, connection, connection.peer, theirs)))
+            step.ask(StoreQuery(ask, partial(self._compared, connection, connection.peer, theirs)))
         if connection.peer is not None and theirs > self.rank:
             connection.peer.config_version, connection.peer.config_hash = theirs
             self.heard(connection.peer, connection, now, step)
 
     def _compared(
-        self, connection: Connection, peer: Peer, theirs: Rank, found: Document | None, now: Now, step: Step
+        self, connection: Connection, peer: Peer, theirs: Rank, found: DocumentRow | None, now: Now, step: Effects
     ) -> None:
         """If theirs is not in our history: does the history not reach back so far, or did it take another way?"""
         if found is not None or self._documents.document.parent == theirs[1]:
             self._give(connection, False, step)
         else:
             ask = ReadDocuments(limit=1, before_version=theirs[0], before_hash=AFTER_ALL_HASHES)
-            step.ask(Question(ask, partial(self._forked, connection, peer, theirs)))
+            step.ask(StoreQuery(ask, partial(self._forked, connection, peer, theirs)))
 
     def _forked(
-        self, connection: Connection, peer: Peer, theirs: Rank, older: Sequence[Document], now: Now, step: Step
+        self, connection: Connection, peer: Peer, theirs: Rank, older: Sequence[DocumentRow], now: Now, step: Effects
     ) -> None:
         """A history that skipped some versions cannot tell: then it is a conflict, because one too many is no harm."""
         if older:
             self._conflict(peer, theirs, step)
         self._give(connection, bool(older), step)
 
-    def _give(self, connection: Connection, conflict: bool, step: Step) -> None:
+    def _give(self, connection: Connection, conflict: bool, step: Effects) -> None:
         said = messages.PeerConfig(
             identity=self._state.identity,
             config_type=JSON,
@@ -149,12 +149,12 @@ class Spread:
         )
         step.promise(connection, ("CONFIG", said, self._documents.body))
 
-    def _ack(self, connection: Connection, rank: Rank, step: Step) -> None:
+    def _ack(self, connection: Connection, rank: Rank, step: Effects) -> None:
         said = messages.ConfigAck(identity=self._state.identity, config_version=rank[0], config_hash=rank[1])
         step.promise(connection, ("CONFIGACK", said))
 
     def config(
-        self, connection: Connection, said: messages.PeerConfig, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.PeerConfig, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """CONFIG of a broker: taken if it is newer, kept if it lost."""
         peer = connection.peer
@@ -165,7 +165,7 @@ class Spread:
         peer.asked = None
         self._weigh(peer, document, body, said, now, step)
 
-    def published(self, frames: Sequence[bytes], now: Now, step: Step) -> None:
+    def published(self, frames: Sequence[bytes], now: Now, step: Effects) -> None:
         """What a source of `config_sub_ports` says: a document, or which one it has. Nobody is there to be refused."""
         if len(frames) == VERSION_FRAMES and frames[0] == b"version":
             if (int.from_bytes(frames[1][:8], "big"), text_of(frames[2])) > self.rank:
@@ -189,7 +189,7 @@ class Spread:
         else:
             self._state.count("config_sub_refused")
 
-    def _ask_all(self, now: Now, step: Step) -> None:
+    def _ask_all(self, now: Now, step: Effects) -> None:
         """Somebody has a newer one: one of our peers may have it by now."""
         for peer in self._peers.alive():
             link = peer.link
@@ -203,7 +203,7 @@ class Spread:
         body: bytes,
         said: messages.PeerConfig,
         now: Now,
-        step: Step,
+        step: Effects,
     ) -> None:
         rank, own = (document.version, said.config_hash), self.rank
         if rank == own:
@@ -216,7 +216,7 @@ class Spread:
             self._joined(step)
 
     def _settle(
-        self, peer: Peer | None, document: NetworkDocument, body: bytes, rank: Rank, now: Now, step: Step
+        self, peer: Peer | None, document: NetworkDocument, body: bytes, rank: Rank, now: Now, step: Effects
     ) -> None:
         """Two lines of documents: the loser is kept, wherever it was made."""
         if rank > self.rank:
@@ -233,9 +233,9 @@ class Spread:
             body=body,
             current=False,
         )
-        step.ask(Question(ReadDocument(version=rank[0], hash=rank[1]), partial(self._keep, peer, row)))
+        step.ask(StoreQuery(ReadDocument(version=rank[0], hash=rank[1]), partial(self._keep, peer, row)))
 
-    def _keep(self, peer: Peer | None, lost: PutDocument, found: Document | None, now: Now, step: Step) -> None:
+    def _keep(self, peer: Peer | None, lost: PutDocument, found: DocumentRow | None, now: Now, step: Effects) -> None:
         """A document that lost: into the history and on to the others, once."""
         del now
         if found is not None or len(self._told) >= MAX_TOLD:
@@ -253,7 +253,7 @@ class Spread:
             if other is not peer and other.link is not None:
                 step.promise(other.link, ("CONFIG", said, lost.body))
 
-    def _conflict(self, peer: Peer | None, theirs: Rank, step: Step) -> None:
+    def _conflict(self, peer: Peer | None, theirs: Rank, step: Effects) -> None:
         ours = self.rank
         pair = (min(ours, theirs), max(ours, theirs))
         if pair in self._told or len(self._told) >= MAX_TOLD:
@@ -263,7 +263,7 @@ class Spread:
         step.record(ConfigConflict(version=winner[0], hash=winner[1], other_hash=loser[1], identity=name_of(peer)))
 
     def acknowledged(
-        self, connection: Connection, said: messages.ConfigAck, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.ConfigAck, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """CONFIGACK of a broker: it has nothing newer."""
         del said, now, step
@@ -288,7 +288,7 @@ class Spread:
             raise Refusal(codes.NOT_ALLOWED, f"this is the network {self._documents.document.network}")
         return document
 
-    def _joined(self, step: Step) -> None:
+    def _joined(self, step: Effects) -> None:
         """A broker that has a configuration serves."""
         if self._state.state == JOINING:
             self._state.state = ACTIVE

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from scale0.broker.cluster.peer import Peer
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.core.config_document import Documents
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import DOUBT_SECONDS, Members
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import MAX_IDENTITY_CHARS
 from scale0.transport.core import messages
@@ -34,7 +34,7 @@ MAX_ASKED: Final = 100_000
 """Clients that asked, and are remembered."""
 
 
-class Target(NamedTuple):
+class FailoverTarget(NamedTuple):
     """A broker that could serve somebody."""
 
     identity: str
@@ -48,7 +48,7 @@ class Failover:
 
     __slots__ = ("_asked", "_documents", "_members", "_peers", "_state")
 
-    def __init__(self, state: BrokerState, documents: Documents, members: Members, peers: Peers) -> None:
+    def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members, peers: Peers) -> None:
         self._state = state
         self._documents = documents
         self._members = members
@@ -57,7 +57,7 @@ class Failover:
         """By client and broker: when it said that it hears nothing of it."""
 
     def need_broker(
-        self, connection: Connection, said: messages.NeedBroker, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.NeedBroker, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """NEEDBROKER: is it really gone? Then who else?"""
         preferred = said.preferred_broker or ""
@@ -81,14 +81,14 @@ class Failover:
         else:
             raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
 
-    def send_on(self, connection: Connection, services: Sequence[str], spread: float, step: Step) -> bool:
+    def send_on(self, connection: Connection, services: Sequence[str], spread: float, step: Effects) -> bool:
         """CHANGEBROKER to another broker that serves these, within so many seconds; False: there is none."""
         target = self.choose(services, {self._state.identity})
         if target is not None:
             self.tell(connection, target, self._state.chance.random() * spread, step)
         return target is not None
 
-    def choose(self, services: Sequence[str], without: set[str], home: str | None = None) -> Target | None:
+    def choose(self, services: Sequence[str], without: set[str], home: str | None = None) -> FailoverTarget | None:
         """The least loaded broker that serves these: of the client's group, then of each fallback group in order."""
         active = self._active(services) if self._state.passes_on else None
         if active is not None and active.identity not in without:
@@ -120,7 +120,7 @@ class Failover:
         groups = self._documents.document.group_config
         return next((group.name for group in groups if any(one.identity == broker for one in group.brokers)), None)
 
-    def _candidates(self, group: str, services: Sequence[str]) -> Iterator[Target]:
+    def _candidates(self, group: str, services: Sequence[str]) -> Iterator[FailoverTarget]:
         own = self._own(services)
         if own is not None and own.group == group:
             yield own
@@ -132,16 +132,16 @@ class Failover:
         """True if it is our standby, and we drain: it serves as soon as it hears that, before anybody gets there."""
         return self._state.told_to_drain and peer.standby_for == self._state.identity and peer.state == STANDBY
 
-    def _own(self, services: Sequence[str]) -> Target | None:
+    def _own(self, services: Sequence[str]) -> FailoverTarget | None:
         """Ourselves, if we serve these now."""
         state = self._state
         if state.shown != ACTIVE or state.draining or not serves(state.config.services, services):
             return None
         return self._ourselves()
 
-    def _ourselves(self) -> Target:
+    def _ourselves(self) -> FailoverTarget:
         state = self._state
-        return Target(state.identity, state.group, state.endpoints, float(len(self._members.by_name)))
+        return FailoverTarget(state.identity, state.group, state.endpoints, float(len(self._members.by_name)))
 
     def _is_there(self, peer: Peer, services: Sequence[str], now: Now) -> bool:
         lately = now.mono - peer.heard <= HEARD_INTERVALS * self._state.interval
@@ -166,16 +166,16 @@ class Failover:
     def _wait(self) -> float:
         return self._state.chance.random() * self._state.interval
 
-    def tell(self, connection: Connection, target: Target, after: float, step: Step) -> None:
+    def tell(self, connection: Connection, target: FailoverTarget, after: float, step: Effects) -> None:
         said = messages.ChangeBroker(
             broker=target.identity, group=target.group, endpoints=dict(target.endpoints), preferred=True, after=after
         )
         step.send(connection, ("CHANGEBROKER", said))
 
 
-def target_of(peer: Peer) -> Target:
+def target_of(peer: Peer) -> FailoverTarget:
     """A peer as somebody to go to."""
-    return Target(peer.identity, peer.group, peer.endpoints, peer.load)
+    return FailoverTarget(peer.identity, peer.group, peer.endpoints, peer.load)
 
 
 def serves(offered: Sequence[str] | str, wanted: Sequence[str]) -> bool:

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scale0.broker.cluster.catalog import Directory
+from scale0.broker.cluster.catalog import Catalog
 from scale0.broker.cluster.peer import Peer
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.core.config_document import Documents
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection
-from scale0.broker.core.request import Request
+from scale0.broker.core.request import RoutedRequest
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Backend
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_reserved, is_service_name
 from scale0.transport.core import messages
 
@@ -30,7 +30,7 @@ SOUGHT_AT_ONCE: Final = 2
 """Brokers far away that are dialed for one service."""
 
 
-class Remote(Backend):
+class RemoteService(Backend):
     """Another broker, as somebody who does requests; one for each connection to it."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class Forwarding:
     __slots__ = ("_directory", "_documents", "_peers", "_remotes", "_requests", "_stamp", "_state", "_used")
 
     def __init__(
-        self, state: BrokerState, documents: Documents, peers: Peers, requests: Requests, directory: Directory
+        self, state: BrokerState, documents: ConfigDocument, peers: Peers, requests: Requests, directory: Catalog
     ) -> None:
         self._state = state
         self._directory = directory
@@ -52,19 +52,19 @@ class Forwarding:
         self._documents = documents
         self._peers = peers
         self._requests = requests
-        self._remotes: dict[Connection, Remote] = {}
+        self._remotes: dict[Connection, RemoteService] = {}
         self._stamp = 0
 
     def start(self, now: Now) -> None:
         """Begin to look for those who wait."""
         self._state.timers.add((self._look, None), now.mono + self._state.interval)
 
-    def _look(self, _: None, now: Now, step: Step) -> None:
+    def _look(self, _: None, now: Now, step: Effects) -> None:
         self._state.timers.add((self._look, None), now.mono + self._state.interval)
         self.look(now, step)
         self._seek(now, step)
 
-    def _seek(self, now: Now, step: Step) -> None:
+    def _seek(self, now: Now, step: Effects) -> None:
         """What waits here may be offered far away; and whoever does something for us there stays connected."""
         used, self._used = self._used, set()
         sought = set(used)
@@ -78,7 +78,7 @@ class Forwarding:
         if sought - used:
             self._peers.dial(now, step)
 
-    def look(self, now: Now, step: Step) -> None:
+    def look(self, now: Now, step: Effects) -> None:
         """What waits here in vain may be offered elsewhere by now."""
         waiting = set(self._requests.queues)
         if waiting:
@@ -90,7 +90,7 @@ class Forwarding:
                 step,
             )
 
-    def elsewhere(self, request: Request) -> Backend | None:
+    def elsewhere(self, request: RoutedRequest) -> Backend | None:
         """The broker that this may go to, if there is one: of those whose backends offer it, that asked longest ago."""
         if request.hops >= self._state.limits.max_hops:
             return None
@@ -107,12 +107,12 @@ class Forwarding:
         self._used.add(peer.identity)
         return self._hand(peer)
 
-    def _hand(self, peer: Peer) -> Remote:
+    def _hand(self, peer: Peer) -> RemoteService:
         self._stamp += 1
         peer.forwarded = self._stamp
         return self._remote(peer)
 
-    def _may(self, peer: Peer, request: Request) -> bool:
+    def _may(self, peer: Peer, request: RoutedRequest) -> bool:
         return (
             peer.takes_requests
             and request.service in peer.table.offered
@@ -121,16 +121,16 @@ class Forwarding:
             and request.origin.peer is not peer  # it would only come back
         )
 
-    def _remote(self, peer: Peer) -> Remote:
+    def _remote(self, peer: Peer) -> RemoteService:
         link = peer.link
         assert link is not None
         remote = self._remotes.get(link)
         if remote is None:
-            self._remotes[link] = remote = Remote(peer.identity, link, 0)
+            self._remotes[link] = remote = RemoteService(peer.identity, link, 0)
         return remote
 
     def forward(
-        self, connection: Connection, said: messages.Forward, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.Forward, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """FORWARD: a request of another broker's client."""
         limits = self._state.limits
@@ -153,7 +153,7 @@ class Forwarding:
         if peer is not None:
             peer.vain.add(service)
 
-    def gone(self, connection: Connection, now: Now, step: Step) -> None:
+    def gone(self, connection: Connection, now: Now, step: Effects) -> None:
         """A connection to a broker ended: what it had is tried elsewhere, or failed; what came from it is over."""
         remote = self._remotes.pop(connection, None)
         if remote is not None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import structs
 
-from scale0.broker.cluster.replicated_keys import MAX_TELLERS, MAX_TOLD, KeyNews, KeyRow, Teller, place_of
+from scale0.broker.cluster.replicated_keys import MAX_TELLERS, MAX_TOLD, KeyRow, KeySource, KeyUpdate, place_of
 from scale0.broker.core.keys import Key
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
@@ -24,7 +24,7 @@ CHUNK_ROWS: Final = 2_000
 FUTURE_US: Final = 3_600_000_000
 """Versions are times of starts, in microseconds, and count from there: one that is further ahead is made up."""
 
-Snapshot = Mapping[str, Teller]
+Snapshot = Mapping[str, KeySource]
 
 
 def places_of(keys: Iterable[Key], programs: Collection[str] = ()) -> dict[str, str]:
@@ -33,7 +33,7 @@ def places_of(keys: Iterable[Key], programs: Collection[str] = ()) -> dict[str, 
     return {f"{key.role}/{key.name}": key.public for key in islice(told, MAX_TOLD)}
 
 
-class KeyShare:
+class KeyReplication:
     """Ours go out, theirs come in."""
 
     __slots__ = ("_dirty", "_fresh", "_mine", "_own", "_seen", "_state", "_version", "on_told", "tellers")
@@ -46,8 +46,8 @@ class KeyShare:
         self._version = state.boot
         self._fresh: dict[tuple[str, str], KeyRow] = {}
         """What others have to hear of, by broker and place."""
-        self.tellers: dict[str, Teller] = {}
-        self._seen: dict[str, Teller] = {}
+        self.tellers: dict[str, KeySource] = {}
+        self._seen: dict[str, KeySource] = {}
         self._dirty: set[str] = set()
         self.on_told: Callable[[], None] = lambda: None
         """Told that others told something."""
@@ -71,12 +71,12 @@ class KeyShare:
             self._own[at] = row
         self._fresh["", at] = row
 
-    def news(self) -> list[KeyNews]:
+    def news(self) -> list[KeyUpdate]:
         """What changed since this was asked last."""
         rows, self._fresh = tuple(self._fresh.values()), {}
-        return [KeyNews(rows=rows[first : first + CHUNK_ROWS]) for first in range(0, len(rows), CHUNK_ROWS)]
+        return [KeyUpdate(rows=rows[first : first + CHUNK_ROWS]) for first in range(0, len(rows), CHUNK_ROWS)]
 
-    def all(self) -> list[KeyNews]:
+    def all(self) -> list[KeyUpdate]:
         """All that our files let in, and what is gone of others': for a newcomer. The last one says how many."""
         base = self._version
         for at, row in self._own.items():
@@ -84,7 +84,7 @@ class KeyShare:
             self._own[at] = structs.replace(row, version=self._version)
         rows = (*self._own.values(), *self._buried())
         chunks = [rows[first : first + CHUNK_ROWS] for first in range(0, len(rows), CHUNK_ROWS)] or [()]
-        news = [KeyNews(rows=some) for some in chunks]
+        news = [KeyUpdate(rows=some) for some in chunks]
         return [*news[:-1], structs.replace(news[-1], base=base, count=len(self._own))]
 
     def _buried(self) -> Iterable[KeyRow]:
@@ -94,18 +94,18 @@ class KeyShare:
 
     # Theirs.
 
-    def load(self, tellers: Mapping[str, Teller]) -> None:
+    def load(self, tellers: Mapping[str, KeySource]) -> None:
         """What was told in an earlier life."""
         self.tellers = dict(tellers)
 
-    def take(self, broker: str, public_key: str, news: KeyNews, now: Now) -> None:
+    def take(self, broker: str, public_key: str, news: KeyUpdate, now: Now) -> None:
         """What a broker says, whose own key is this one."""
         teller = self.tellers.get(broker)
         if teller is None or teller.public_key != public_key:
             if not public_key or (teller is None and len(self.tellers) >= MAX_TELLERS):
                 return
             # Another key is another broker: what the former one told is worth nothing.
-            teller = self.tellers[broker] = Teller(public_key=public_key)
+            teller = self.tellers[broker] = KeySource(public_key=public_key)
         gone = [(broker, row) for row in teller.merge(news)]
         for row in news.rows:
             if row.broker and row.version < now.wall * 1_000_000 + FUTURE_US:

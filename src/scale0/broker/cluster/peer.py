@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scale0.broker.cluster.peer_catalog import PeerTable
+from scale0.broker.cluster.peer_catalog import PeerCatalog
 from scale0.broker.core.connections import Connection
 from scale0.transport.core.sockets import ACTIVE, STANDBY
 
@@ -52,7 +52,7 @@ class Peer:
         """When it was last asked for its configuration."""
         self.listed: float | None = None
         """When it was last written into the network document."""
-        self.table = PeerTable()
+        self.table = PeerCatalog()
         self.told = 0
         """The number of the last TABLE that it was sent."""
         self.tabled = False

@@ -30,7 +30,7 @@ Name = Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)]
 Service = Annotated[str, msgspec.Meta(max_length=MAX_SERVICE_CHARS)]
 
 
-class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+class ClientRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One client of a broker."""
 
     identity: Name
@@ -44,7 +44,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """It is a client no more; ours to add, others see that it offers nothing."""
 
 
-class Offer(NamedTuple):
+class ServiceOffer(NamedTuple):
     """What all backends of one broker have for one service."""
 
     backends: int = 0
@@ -52,16 +52,16 @@ class Offer(NamedTuple):
     busy: int = 0
 
 
-class PeerTable:
+class PeerCatalog:
     """What one peer told of its clients."""
 
     __slots__ = ("_base", "_told", "offered", "rows", "seq", "work")
 
     def __init__(self) -> None:
-        self.rows: dict[Key, Row] = {}
+        self.rows: dict[Key, ClientRow] = {}
         self.seq = 0
         """Of the newest message."""
-        self.offered: dict[str, Offer] = {}
+        self.offered: dict[str, ServiceOffer] = {}
         """By service: what its backends have."""
         self.work: Work = {}
         self._base = 0
@@ -84,7 +84,7 @@ class PeerTable:
         self.seq, self._told = seq, version
         return True
 
-    def merge(self, rows: Iterable[Row]) -> None:
+    def merge(self, rows: Iterable[ClientRow]) -> None:
         """Newer rows take the place of older ones."""
         for row in rows:
             known = self.rows.get((row.role, row.identity))
@@ -96,19 +96,19 @@ class PeerTable:
             self._count(row, 1)
             self.rows[row.role, row.identity] = row
 
-    def keep_only(self, rows: Collection[Row], base: int) -> None:
+    def keep_only(self, rows: Collection[ClientRow], base: int) -> None:
         """Everything was told, after this version: what is not in it is gone, and need not be remembered as such."""
         self._base = max(self._base, base or min((row.version for row in rows), default=1) - 1)
         named = {(row.role, row.identity) for row in rows}
         for key in [key for key in self.rows if key not in named]:
             self._count(self.rows.pop(key), -1)
 
-    def _count(self, row: Row | None, sign: int) -> None:
+    def _count(self, row: ClientRow | None, sign: int) -> None:
         if row is None or row.role != "backend" or row.gone:
             return
         for service in row.services:
-            known = self.offered.get(service, Offer())
-            offer = Offer(known.backends + sign, known.slots + sign * row.slots, known.busy + sign * row.busy)
+            known = self.offered.get(service, ServiceOffer())
+            offer = ServiceOffer(known.backends + sign, known.slots + sign * row.slots, known.busy + sign * row.busy)
             if offer.backends > 0:
                 self.offered[service] = offer
             else:

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from scale0.broker.cluster.peer import UNKNOWN, Peer
 from scale0.broker.cluster.topology import listed_of, neighbours_of
-from scale0.broker.core.config_document import Documents
-from scale0.broker.core.connections import Connection, Connections, Speaker
+from scale0.broker.core.config_document import ConfigDocument
+from scale0.broker.core.connections import Connection, Connections, ProtocolHandler
 from scale0.broker.core.members import DOUBT_SECONDS, Members
 from scale0.broker.core.state import BrokerState
 from scale0.config import Endpoints
@@ -24,7 +24,7 @@ from scale0.config.value_types import is_curve_key, is_endpoint
 from scale0.history.events.sources import PeerJoined, PeerLost
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import MAX_IDENTITY_CHARS, is_identity, is_service_name
 from scale0.transport.core import messages
@@ -39,7 +39,7 @@ REST_SECONDS: Final = 60.0
 """How long an address is not dialed that leads to ourselves, to a broker with a better line, or to a namesake."""
 STATES: Final = frozenset({JOINING, ACTIVE, DRAINING, STANDBY, DISABLED})
 
-Heard = Callable[[Peer, Connection, Now, Step], None]
+Heard = Callable[[Peer, Connection, Now, Effects], None]
 
 
 class Peers:
@@ -60,7 +60,9 @@ class Peers:
         "speaker",
     )
 
-    def __init__(self, state: BrokerState, connections: Connections, documents: Documents, members: Members) -> None:
+    def __init__(
+        self, state: BrokerState, connections: Connections, documents: ConfigDocument, members: Members
+    ) -> None:
         self._state = state
         self._connections = connections
         self._documents = documents
@@ -72,22 +74,22 @@ class Peers:
         """Endpoints that are not dialed, and until when."""
         self._sought: dict[str, float] = {}
         """Brokers that are no neighbours, and until when they are known all the same."""
-        self.speaker: Speaker | None = None
+        self.speaker: ProtocolHandler | None = None
         """How connections are packed; the composition root says."""
-        self.on_gone: Callable[[Connection, Now, Step], None] = lambda *_: None
+        self.on_gone: Callable[[Connection, Now, Effects], None] = lambda *_: None
         """Told of a connection that leads to nobody any more."""
-        self.on_lost: Callable[[Peer, Now, Step], None] = lambda *_: None
+        self.on_lost: Callable[[Peer, Now, Effects], None] = lambda *_: None
         """Told of a broker that is not heard any more."""
         self.on_heard: Sequence[Heard] = ()
         """Told of everybody who told something of itself, in this order."""
 
     # Dialing.
 
-    def start(self, now: Now, step: Step) -> None:
+    def start(self, now: Now, step: Effects) -> None:
         """Dial, and begin to beat."""
         self._beat(None, now, step)
 
-    def dial(self, now: Now, step: Step) -> None:
+    def dial(self, now: Now, step: Effects) -> None:
         """Have a connection to everybody whom we should know, and to nobody else."""
         self._rests = {endpoint: until for endpoint, until in self._rests.items() if now.mono < until}
         self._sought = {identity: until for identity, until in self._sought.items() if now.mono < until}
@@ -121,13 +123,13 @@ class Peers:
                     out.add(broker.endpoints.peer)
         return out - self._rests.keys() - {self._state.endpoints.get(PEER, "")}
 
-    def _hang_up(self, endpoint: str, now: Now, step: Step) -> None:
+    def _hang_up(self, endpoint: str, now: Now, step: Effects) -> None:
         line = self._lines.pop(endpoint)
         self._detach(line, now, step)
         self._connections.forget(line)
         step.hang_up(endpoint)
 
-    def _rest(self, line: Connection, now: Now, step: Step) -> None:
+    def _rest(self, line: Connection, now: Now, step: Effects) -> None:
         """This address is of no use for now."""
         endpoint = line.routing_id.decode()
         self._rests[endpoint] = now.mono + REST_SECONDS
@@ -136,7 +138,7 @@ class Peers:
 
     # Words.
 
-    def hello(self, connection: Connection, said: messages.Hello, _: Sequence[bytes], now: Now, step: Step) -> None:
+    def hello(self, connection: Connection, said: messages.Hello, _: Sequence[bytes], now: Now, step: Effects) -> None:
         """HELLO: who it is. One that dialed us is told who we are."""
         self._check(said)
         if self._state.keys is not None:
@@ -165,7 +167,7 @@ class Peers:
         self._tell(peer, connection, now, step)
 
     def heartbeat(
-        self, connection: Connection, said: messages.PeerHeartbeat, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.PeerHeartbeat, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """HEARTBEAT: how it is."""
         peer = connection.peer
@@ -176,18 +178,18 @@ class Peers:
         peer.load = said.load if math.isfinite(said.load) and said.load > 0 else 0.0
         self._tell(peer, connection, now, step)
 
-    def _tell(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+    def _tell(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
         for heard in self.on_heard:
             heard(peer, connection, now, step)
 
     def force(
-        self, connection: Connection, _said: messages.ForceNegotiate, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, _said: messages.ForceNegotiate, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """FORCENEGOTIATE: it does not know us (any more)."""
         self.greet(connection, now, step)
 
     def refused(
-        self, connection: Connection, said: messages.DisconnectError, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.DisconnectError, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """DISCONNECTERROR: it wants nothing of us now. The next beat tries again, unless another has our name there."""
         self._state.count("peers_refused_us")
@@ -196,7 +198,7 @@ class Peers:
         else:
             self._detach(connection, now, step)
 
-    def greet(self, connection: Connection, now: Now, step: Step) -> None:
+    def greet(self, connection: Connection, now: Now, step: Effects) -> None:
         """Say HELLO."""
         state = self._state
         said = messages.Hello(
@@ -213,19 +215,19 @@ class Peers:
         )
         step.send(connection, ("HELLO", said))
 
-    def greet_all(self, now: Now, step: Step) -> None:
+    def greet_all(self, now: Now, step: Effects) -> None:
         """What we say of ourselves has changed."""
         for peer in self.by_name.values():
             if peer.link is not None:
                 self.greet(peer.link, now, step)
 
-    def tell_version(self, now: Now, step: Step) -> None:
+    def tell_version(self, now: Now, step: Effects) -> None:
         """There is a newer network document, once it is stored: whoever has an older one asks for it at once."""
         for peer in self.by_name.values():
             if peer.link is not None and peer.config_version < self._documents.version:
                 step.promise(peer.link, ("HEARTBEAT", self._alive_words(now)))
 
-    def tell_state(self, now: Now, step: Step) -> None:
+    def tell_state(self, now: Now, step: Effects) -> None:
         """This broker's state has changed: whoever sends clients here shall know it now."""
         for peer in self.by_name.values():
             if peer.link is not None:
@@ -238,13 +240,13 @@ class Peers:
             said += [structs.asdict(broker.endpoints) for broker in group.brokers if broker.endpoints.server_key]
         return next((one.get(SERVER_KEY, "") for one in said if endpoint in one.values()), "")
 
-    def gone(self, connection: Connection, now: Now, step: Step) -> None:
+    def gone(self, connection: Connection, now: Now, step: Effects) -> None:
         """The socket says that nobody is there. What we dialed is dialed on."""
         self.ignore(connection, now, step)
         if connection.door == PEER:
             self._connections.forget(connection)
 
-    def ignore(self, connection: Connection, now: Now, step: Step) -> None:
+    def ignore(self, connection: Connection, now: Now, step: Effects) -> None:
         """Nothing that comes over this connection is heard for now, so nothing is expected of it either."""
         self._detach(connection, now, step)
 
@@ -275,7 +277,7 @@ class Peers:
 
     # Life.
 
-    def _beat(self, _: None, now: Now, step: Step) -> None:
+    def _beat(self, _: None, now: Now, step: Effects) -> None:
         """Every interval: who is missed, and a sign of life for everybody."""
         for peer in list(self.alive()):
             self.look(peer, now)
@@ -299,7 +301,7 @@ class Peers:
             peer.doubted = now.mono
             self._state.timers.add((self._doubt, peer), now.mono + DOUBT_SECONDS)
 
-    def _doubt(self, peer: Peer, now: Now, step: Step) -> None:
+    def _doubt(self, peer: Peer, now: Now, step: Effects) -> None:
         if peer.lost or not self._overdue(peer, now):
             return
         peer.lost, peer.back, peer.asked = True, False, None
@@ -314,7 +316,7 @@ class Peers:
     def _overdue(self, peer: Peer, now: Now) -> bool:
         return now.mono - peer.heard > self._state.interval * self._state.liveness
 
-    def _say_alive(self, connection: Connection, now: Now, step: Step) -> None:
+    def _say_alive(self, connection: Connection, now: Now, step: Effects) -> None:
         step.send(connection, ("HEARTBEAT", self._alive_words(now)))
 
     def _alive_words(self, now: Now) -> messages.PeerHeartbeat:
@@ -344,7 +346,7 @@ class Peers:
         peer.lost = True
         return peer
 
-    def _attach(self, peer: Peer, connection: Connection, now: Now, step: Step) -> None:
+    def _attach(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
         """This connection leads to it, and none of its kind that did before: on both sides the newest one counts."""
         if connection.peer is not None and connection.peer is not peer:
             self._detach(connection, now, step)
@@ -357,7 +359,7 @@ class Peers:
         else:
             peer.calls = connection
 
-    def _replace(self, old: Connection, now: Now, step: Step) -> None:
+    def _replace(self, old: Connection, now: Now, step: Effects) -> None:
         """Another connection says that it leads to the same broker. If it is a namesake, one of them learns it."""
         self._detach(old, now, step)
         if old.door == DIALED:
@@ -367,7 +369,7 @@ class Peers:
         message = "another connection came with this identity"
         step.send(old, ("DISCONNECTERROR", messages.DisconnectError(codes.IN_USE, message)))
 
-    def _detach(self, connection: Connection, now: Now, step: Step) -> None:
+    def _detach(self, connection: Connection, now: Now, step: Effects) -> None:
         """It leads nowhere; whether the peer is alive is decided by silence alone."""
         peer, connection.peer = connection.peer, None
         if peer is not None:
@@ -377,7 +379,7 @@ class Peers:
         elif peer is not None and peer.calls is connection:
             peer.calls = None
 
-    def _met_ourselves(self, connection: Connection, now: Now, step: Step) -> None:
+    def _met_ourselves(self, connection: Connection, now: Now, step: Effects) -> None:
         """We dialed ourselves, or somebody has our name."""
         self._state.count("peers_with_our_name")
         if connection.door == DIALED:

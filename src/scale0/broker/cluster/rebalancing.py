@@ -19,7 +19,7 @@ from scale0.broker.core.members import Member, Members
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity
 from scale0.transport.core.sockets import ACTIVE
 
@@ -37,14 +37,14 @@ MAX_PAUSE_SECONDS: Final = 3_600.0
 Key = tuple[str, str]
 
 
-class Called(NamedTuple):
+class CalledHome(NamedTuple):
     """When somebody was called home, and how long it is left alone after that."""
 
     at: float
     pause: float
 
 
-class Moves:
+class Rebalancing:
     """Who is to go where."""
 
     __slots__ = ("_called", "_failover", "_leaving", "_members", "_peers", "_requests", "_spread", "_state")
@@ -57,7 +57,7 @@ class Moves:
         self._peers = peers
         self._requests = requests
         self._failover = failover
-        self._called: dict[Key, Called] = {}
+        self._called: dict[Key, CalledHome] = {}
         self._leaving: deque[tuple[Member, str]] = deque()
         """Who is still to be told, and to which broker it goes; empty: to any other."""
         self._spread = 0.0
@@ -67,7 +67,7 @@ class Moves:
         """Begin to look for those who are not where they should be."""
         self._state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
-    def _look(self, _: None, now: Now, _step: Step) -> None:
+    def _look(self, _: None, now: Now, _step: Effects) -> None:
         self._state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
         self._called = {key: one for key, one in self._called.items() if now.mono - one.at < 2 * MAX_PAUSE_SECONDS}
         if self._state.state != ACTIVE or self._leaving:
@@ -106,7 +106,7 @@ class Moves:
         if peer is not None and peer.serves and peer.back_at > member.connection.prefers_at:
             self._call([member], False, now)
 
-    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Step) -> None:
+    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
         """A broker told how it is. If it is back, those who belong to it are called home."""
         was_back, peer.back = peer.back, peer.serves
         if peer.back and not was_back and self._state.state == ACTIVE:
@@ -131,9 +131,9 @@ class Moves:
             key = (member.role, member.identity)
             called, peer = self._called.get(key), self._peers.by_name.get(to or member.home)
             if called is None or back or (peer is not None and called.at < peer.back_at):
-                self._called[key] = Called(now.mono, LOOK_SECONDS)
+                self._called[key] = CalledHome(now.mono, LOOK_SECONDS)
             elif now.mono - called.at >= called.pause:
-                self._called[key] = Called(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
+                self._called[key] = CalledHome(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
             else:
                 continue
             moves.append((member, to or member.home))
@@ -143,7 +143,7 @@ class Moves:
         """This broker drains: everybody goes to another."""
         self._send([(member, "") for member in self._members.by_name.values()], now)
 
-    def send_now(self, connection: Connection, step: Step) -> None:
+    def send_now(self, connection: Connection, step: Effects) -> None:
         """It asks a broker that drains for something: at the latest now it is told where to go."""
         member = connection.member
         if member is not None and not member.told and self._may_be_told(member):
@@ -155,7 +155,7 @@ class Moves:
         self._leaving.extend(moves)
         self._spread = min(MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND))
 
-    def _tell_some(self, _: None, now: Now, step: Step) -> None:
+    def _tell_some(self, _: None, now: Now, step: Effects) -> None:
         for _turn in range(min(TOLD_AT_ONCE, len(self._leaving))):
             member, broker = self._leaving.popleft()
             if not member.gone and self._may_be_told(member):
@@ -171,7 +171,7 @@ class Moves:
     def _may_be_told(self, member: Member) -> bool:
         return not member.foreign and member.connection.takes_pushes
 
-    def _tell(self, member: Member, broker: str, step: Step) -> None:
+    def _tell(self, member: Member, broker: str, step: Effects) -> None:
         if not broker:
             if self._state.draining:
                 member.told = self._failover.send_on(member.connection, member.services, self._spread, step)

@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from scale0.broker.cluster.peer import Peer
-from scale0.broker.core.config_document import Documents
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Members
 from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, check_document
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.transport.core.sockets import ACTIVE
 
 WAIT_INTERVALS: Final = 1.0
@@ -30,18 +30,18 @@ RELIST_SECONDS: Final = 10.0
 """A broker that tells of itself now this and now that (there may be two of one name) is written down this often."""
 
 
-class Listing:
+class Registration:
     """Writes newcomers down."""
 
     __slots__ = ("_documents", "_members", "_state", "_waiting")
 
-    def __init__(self, state: BrokerState, documents: Documents, members: Members) -> None:
+    def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members) -> None:
         self._state = state
         self._documents = documents
         self._members = members
         self._waiting: set[str] = set()
 
-    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Step) -> None:
+    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
         """Somebody told where it is: in a moment, see that it is written down, and what we know of our own group."""
         if not self._state.config.config_service or self._state.state != ACTIVE:
             return
@@ -53,11 +53,11 @@ class Listing:
             self._waiting.add(OWN)
             self._later(self._list_own, None, now)
 
-    def _later(self, do: Callable[[Any, Now, Step], None], whom: Peer | None, now: Now) -> None:
+    def _later(self, do: Callable[[Any, Now, Effects], None], whom: Peer | None, now: Now) -> None:
         wait = self._state.chance.random() * WAIT_INTERVALS * self._state.interval
         self._state.timers.add((do, whom), now.mono + wait)
 
-    def _list(self, peer: Peer, now: Now, step: Step) -> None:
+    def _list(self, peer: Peer, now: Now, step: Effects) -> None:
         self._waiting.discard(peer.identity)
         current = self._documents.document
         if peer.lost or peer.config_version > current.version:
@@ -66,7 +66,7 @@ class Listing:
         if wanted is not None and self._change(wanted, now, step):
             peer.listed = now.mono
 
-    def _list_own(self, _: None, now: Now, step: Step) -> None:
+    def _list_own(self, _: None, now: Now, step: Effects) -> None:
         self._waiting.discard(OWN)
         wanted = self._with_fallbacks()
         if wanted is not None:
@@ -83,7 +83,7 @@ class Listing:
         groups[config.group] = msgspec.structs.replace(own, fallback_groups=known)
         return msgspec.structs.replace(document, group_config=tuple(groups.values()))
 
-    def _change(self, wanted: NetworkDocument, now: Now, step: Step) -> bool:
+    def _change(self, wanted: NetworkDocument, now: Now, step: Effects) -> bool:
         if self._state.state != ACTIVE or self._state.full:
             return False
         document = msgspec.structs.replace(wanted, version=self._documents.version + 1, parent=self._documents.hash)

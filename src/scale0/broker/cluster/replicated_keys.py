@@ -54,7 +54,7 @@ class KeyRow(msgspec.Struct, frozen=True, omit_defaults=True):
         return is_curve_key(self.public_key)
 
 
-class KeyNews(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeyUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a TABLE carries of keys."""
 
     rows: tuple[KeyRow, ...] = ()
@@ -64,7 +64,7 @@ class KeyNews(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many that are: if some got lost on the way, nothing is taken away."""
 
 
-class Teller(msgspec.Struct):
+class KeySource(msgspec.Struct):
     """What one broker told of its keys; also as it is kept on disk."""
 
     public_key: str
@@ -74,7 +74,7 @@ class Teller(msgspec.Struct):
     rows: dict[str, KeyRow] = {}
     gone: dict[str, KeyRow] = {}
 
-    def merge(self, news: KeyNews) -> list[KeyRow]:
+    def merge(self, news: KeyUpdate) -> list[KeyRow]:
         """What the broker itself says; the rows that are gone by it."""
         out = []
         for row in news.rows:
@@ -116,7 +116,7 @@ class Teller(msgspec.Struct):
         return [gone] if known is not None else []
 
 
-class Stored(NamedTuple):
+class AdmittedKey(NamedTuple):
     """A key that is let in, and the broker in whose files it is; blank: ours."""
 
     key: Key
@@ -128,10 +128,10 @@ def place_of(row: KeyRow) -> str:
     return f"{row.role}/{row.name}"
 
 
-def let_in(own: Sequence[Key], tellers: Mapping[str, Teller], identity: str, public_key: str) -> list[Stored]:
+def let_in(own: Sequence[Key], tellers: Mapping[str, KeySource], identity: str, public_key: str) -> list[AdmittedKey]:
     """Whom a broker of this identity and key lets in: its own files first, then those of brokers whom these let in,
     then of brokers whom those let in, and so on. Whoever comes first has the name, and the key."""
-    out = [Stored(key, "") for key in own]
+    out = [AdmittedKey(key, "") for key in own]
     names: set[Name] = {(key.role, key.name) for key in own if not key.expires} | {(PEER, identity)}
     publics: set[Name] = {(key.role, key.public) for key in own if not key.expires} | {(PEER, public_key)}
     own_names = frozenset(names)
@@ -145,7 +145,7 @@ def let_in(own: Sequence[Key], tellers: Mapping[str, Teller], identity: str, pub
                     continue
                 names.add(called)
                 publics.add(proved)
-                out.append(Stored(Key(row.public_key, row.role, row.name), name))
+                out.append(AdmittedKey(Key(row.public_key, row.role, row.name), name))
                 if row.role == PEER:
                     brokers.add(row.public_key)
     return out
@@ -161,7 +161,7 @@ def _is_beneath(called: Name, names: frozenset[Name]) -> bool:
     return False
 
 
-def clash(role: str, name: str, public_key: str, stored: Iterable[Stored]) -> Stored | None:
+def clash(role: str, name: str, public_key: str, stored: Iterable[AdmittedKey]) -> AdmittedKey | None:
     """The key of another broker's that has this name, or is this key under another name, if there is one."""
     for one in stored:
         key = one.key

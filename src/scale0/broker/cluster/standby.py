@@ -15,14 +15,14 @@ from typing import Final
 from scale0.broker.cluster.failover import LATE_INTERVALS
 from scale0.broker.cluster.peer import Peer
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.cluster.rebalancing import Moves
+from scale0.broker.cluster.rebalancing import Rebalancing
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Members
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.sources import BrokerStateChanged
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.log_context import about
 from scale0.transport.core.sockets import ACTIVE
 
@@ -32,12 +32,14 @@ MOMENT_SECONDS: Final = 0.001
 log: Final = logging.getLogger("scale0.pair")
 
 
-class Pair:
+class Standby:
     """The standby's side; the active broker knows nothing of it but that its table is wanted."""
 
     __slots__ = ("_call_at", "_members", "_moves", "_peers", "_requests", "_since", "_state")
 
-    def __init__(self, state: BrokerState, members: Members, peers: Peers, requests: Requests, moves: Moves) -> None:
+    def __init__(
+        self, state: BrokerState, members: Members, peers: Peers, requests: Requests, moves: Rebalancing
+    ) -> None:
         self._state = state
         self._members = members
         self._peers = peers
@@ -52,17 +54,17 @@ class Pair:
         """Begin to look: a file that is read again may make any broker a standby."""
         self._state.timers.add((self._look, None), now.mono + self._state.interval * LATE_INTERVALS)
 
-    def heard(self, peer: Peer, _connection: Connection, now: Now, step: Step) -> None:
+    def heard(self, peer: Peer, _connection: Connection, now: Now, step: Effects) -> None:
         """A broker told how it is."""
         if peer.identity == self._state.config.standby_for:
             self._judge(now, step)
 
-    def lost(self, peer: Peer, now: Now, step: Step) -> None:
+    def lost(self, peer: Peer, now: Now, step: Effects) -> None:
         """A broker is not heard any more."""
         if peer.identity == self._state.config.standby_for:
             self._judge(now, step)
 
-    def _look(self, _: None, now: Now, step: Step) -> None:
+    def _look(self, _: None, now: Now, step: Effects) -> None:
         wait = self._state.interval * LATE_INTERVALS
         active = self._peers.by_name.get(self._state.config.standby_for)
         if active is not None and not active.lost:
@@ -72,7 +74,7 @@ class Pair:
         self._state.timers.add((self._look, None), now.mono + wait)
         self._judge(now, step)
 
-    def _judge(self, now: Now, step: Step) -> None:
+    def _judge(self, now: Now, step: Effects) -> None:
         state = self._state
         if state.state != ACTIVE:
             self._since = None
@@ -101,7 +103,7 @@ class Pair:
         working = any(member.backend is not None and not member.foreign for member in self._members.by_name.values())
         return not (working or self._requests.under_way or self._requests.queues)
 
-    def _become(self, now: Now, step: Step, *, standby: bool, gives_way: bool = False) -> None:
+    def _become(self, now: Now, step: Effects, *, standby: bool, gives_way: bool = False) -> None:
         before = self._state.shown
         self._state.stand(standby=standby, gives_way=gives_way)
         after = self._state.shown

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, cast
 
-from scale0.broker.admin.commands import Management
-from scale0.broker.cluster.clock_skew import Skew
-from scale0.broker.cluster.key_replication import KeyShare
-from scale0.broker.core.config_document import Documents
-from scale0.broker.core.connections import Connection, Connections, Speaker
+from scale0.broker.admin.commands import AdminCommands
+from scale0.broker.cluster.clock_skew import ClockSkew
+from scale0.broker.cluster.key_replication import KeyReplication
+from scale0.broker.core.config_document import ConfigDocument
+from scale0.broker.core.connections import Connection, Connections, ProtocolHandler
 from scale0.broker.core.enrolment import StoreKey
 from scale0.broker.core.keys import is_guest
 from scale0.broker.core.members import Members
-from scale0.broker.core.protocol_handler import Neighbours, Scale0Speaker
-from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.protocol_handler import ClusterParts, Scale0Handler
+from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.request_stats import SUM_SECONDS
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.scheduler import Roster
+from scale0.broker.core.scheduler import Scheduler
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.clients import ClientRefused
 from scale0.history.events.sources import BrokerStarted, BrokerStopped, SourceAlive
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Question, Step
+from scale0.kernel.effects import Effects, Message, StoreQuery
 from scale0.kernel.errors import Refusal
 from scale0.kernel.timers import ring
 from scale0.transport.core import codec
@@ -72,14 +72,14 @@ class Broker:
         state: BrokerState,
         connections: Connections,
         members: Members,
-        neighbours: Neighbours,
-        roster: Roster,
+        neighbours: ClusterParts,
+        roster: Scheduler,
         requests: Requests,
-        documents: Documents,
-        management: Management,
-        scale0: Scale0Speaker,
-        blame: Blame,
-        skew: Skew,
+        documents: ConfigDocument,
+        management: AdminCommands,
+        scale0: Scale0Handler,
+        blame: RateLimits,
+        skew: ClockSkew,
         version: str,
     ) -> None:
         self.state = state
@@ -93,20 +93,20 @@ class Broker:
         self.management = management
         self.scale0 = scale0
         self.version = version
-        self.speakers: dict[bytes, Speaker] = {codec.MAGIC: scale0}
-        self.rpc: Speaker = scale0
+        self.speakers: dict[bytes, ProtocolHandler] = {codec.MAGIC: scale0}
+        self.rpc: ProtocolHandler = scale0
         """Who takes a first frame that starts as JSON does; also how a peer is packed for that has spoken nothing."""
-        self.key_share: KeyShare | None = None
+        self.key_share: KeyReplication | None = None
         """Whose keys are told and believed; None: no other broker's."""
         self.tasks: Any = None
         """The task room's own machine, for those who look at it; the broker itself knows `requests.tasks` only."""
-        self.subscribe: Callable[[bytes, Now, Step], None] = lambda *_: None
+        self.subscribe: Callable[[bytes, Now, Effects], None] = lambda *_: None
         """Told of what an XPUB socket hears."""
         self._blame = blame
         self._skew = skew
         connections.on_forget = self._stop_idle
 
-    def start(self, boots: int, now: Now, step: Step) -> None:
+    def start(self, boots: int, now: Now, step: Effects) -> None:
         """The first turn."""
         self.state.started = now.mono
         step.record(BrokerStarted(identity=self.state.identity, version=self.version, boots=boots))
@@ -121,7 +121,7 @@ class Broker:
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 
-    def stop(self, reason: str, now: Now, step: Step) -> None:
+    def stop(self, reason: str, now: Now, step: Effects) -> None:
         """The last turn: what is summed up is recorded."""
         self.requests.tally.flush(step)
         step.record(BrokerStopped(identity=self.state.identity, reason=reason))
@@ -131,7 +131,7 @@ class Broker:
         connection = self.connections.find(door, routing_id)
         return connection is not None and connection.account.banned_until is not None
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message from a client socket, its routing id taken off."""
         connection, user, keys = self.connections.find(door, routing_id), "", self.state.keys
         if keys is not None:
@@ -176,20 +176,20 @@ class Broker:
             return
         speaker.receive(connection, frames, now, step)
 
-    def _receive_json(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+    def _receive_json(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """JSON-RPC leaves the framing of other protocols as it is: a peer may speak both."""
         if self.state.state != DISABLED:
             self.rpc.receive(connection, frames, now, step)
 
-    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None:
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Effects) -> None:
         """What a subscriber of the announcements said."""
         self.subscribe(frames[0], now, step)
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends: say what it adds up to."""
         self.requests.tasks.settle(now, step)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Do what its time has come for."""
         ring(self.state.timers, now, step)
         self.requests.tick(now, step)
@@ -203,16 +203,16 @@ class Broker:
         other = self.requests.tasks.deadline()
         return other if one is None or (other is not None and other < one) else one
 
-    def answer(self, ask: object, value: object, now: Now, step: Step) -> None:
+    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None:
         """What an Ask found."""
-        if type(ask) is Question:
+        if type(ask) is StoreQuery:
             ask.then(value, now, step)
         elif type(ask) is StoreKey:
             self.scale0.enrolment.answer(ask, cast("Refusal | None", value), step)
         else:
             self.management.answer(ask, value, now, step)
 
-    def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, step: Step) -> None:
+    def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, step: Effects) -> None:
         """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
         member = connection.member
         if connection.door in PEER_SOCKETS:
@@ -238,13 +238,13 @@ class Broker:
             elif message[0] == "TASKS" and member.backend is not None:
                 self.requests.tasks.unsent(member.backend, message[2], now, step)
 
-    def overflow(self, connection: Connection, now: Now, step: Step) -> None:
+    def overflow(self, connection: Connection, now: Now, step: Effects) -> None:
         """A peer that does not read: it is let go, so that it costs nobody else."""
         self.state.count("clients_overflowed")
         step.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
         self._let_go(connection, now, step)
 
-    def lose_users(self, users: Collection[str], now: Now, step: Step) -> None:
+    def lose_users(self, users: Collection[str], now: Now, step: Effects) -> None:
         """Their keys were taken away: whoever used one is gone, and hears of it as the last thing."""
         for connection in self.connections.of_users(users):
             if not is_guest(connection.user_id):
@@ -260,7 +260,7 @@ class Broker:
                 self._let_go(connection, now, step)
         self.connections.forget_users(users)
 
-    def _same_user(self, connection: Connection | None, user: str, now: Now, step: Step) -> Connection | None:
+    def _same_user(self, connection: Connection | None, user: str, now: Now, step: Effects) -> Connection | None:
         """The connection, unless another key has its routing id now: then what was known of it ends."""
         if connection is None or connection.user_id == user:
             return connection
@@ -270,7 +270,7 @@ class Broker:
         self._let_go(connection, now, step)
         return None
 
-    def _let_go(self, connection: Connection, now: Now, step: Step) -> None:
+    def _let_go(self, connection: Connection, now: Now, step: Effects) -> None:
         if connection.member is not None:
             self.members.lose(connection.member, now, step)
         if connection.peer is not None:
@@ -279,7 +279,7 @@ class Broker:
         self.connections.forget(connection)
         step.close(connection)
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Step) -> None:
+    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Effects) -> None:
         """Count bad input; at the limit its sender becomes an error client."""
         self._blame.blame(connection, code, message, now, step)
 
@@ -287,14 +287,14 @@ class Broker:
         """True for one more request in this second."""
         return self._blame.may_ask(connection.account, now)
 
-    def _too_big(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+    def _too_big(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         limits = self.state.limits
         if connection.speaker is self.scale0 and len(frames) > 2 and len(frames[2]) <= limits.max_options_bytes:
             self.scale0.refuse_big(connection, frames[:3], now, step)
         else:
             self.blame(connection, codes.TOO_BIG, "message too big", now, step)
 
-    def _idle(self, connection: Connection, now: Now, step: Step) -> None:
+    def _idle(self, connection: Connection, now: Now, step: Effects) -> None:
         """Nobody is remembered for nothing."""
         if self.connections.find(connection.door, connection.routing_id) is not connection:
             return
@@ -313,11 +313,11 @@ class Broker:
         self.requests.tasks.forget(connection)
         self.state.timers.remove((self._idle, connection), connection.bucket)
 
-    def _alive(self, _: None, now: Now, step: Step) -> None:
+    def _alive(self, _: None, now: Now, step: Effects) -> None:
         step.record(SourceAlive(identity=self.state.identity))
         self.roster.prune(now.mono, PRUNE_SECONDS)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
 
-    def _sum(self, _: None, now: Now, step: Step) -> None:
+    def _sum(self, _: None, now: Now, step: Effects) -> None:
         self.requests.tally.flush(step)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)

@@ -19,7 +19,7 @@ from scale0.config import ClientConfig, NetworkDocument, client_part, digest, do
 from scale0.config.network_documents import HELEN_SERVICE
 from scale0.history.events.changes import ConfigChanged, ConfigConflict
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.rows import PutDocument
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import CONFIG_PUB
@@ -30,7 +30,7 @@ PUSH_CHUNK: Final = 500
 """Clients told of a change in one turn: a change must not stall the others' requests."""
 
 
-class Documents:
+class ConfigDocument:
     """The current document, and who still has to hear of it."""
 
     __slots__ = ("_pending", "_state", "body", "document", "hash", "on_taken", "shared")
@@ -38,7 +38,7 @@ class Documents:
     def __init__(self, state: BrokerState, document: NetworkDocument) -> None:
         self._state = state
         self._pending: deque[tuple[Member, bool]] = deque()
-        self.on_taken: Callable[[Now, Step], None] = lambda *_: None
+        self.on_taken: Callable[[Now, Effects], None] = lambda *_: None
         """Told that there is another one; other brokers shall not wait for the next heartbeat."""
         self._hold(document, document_bytes(document))
 
@@ -47,11 +47,11 @@ class Documents:
         """Of the current document."""
         return self.document.version
 
-    def start(self, now: Now, step: Step) -> None:
+    def start(self, now: Now, step: Effects) -> None:
         """Begin with the beacon."""
         self._beacon(None, now, step)
 
-    def answer(self, member: Member, asked: messages.CheckConfig, now: Now, step: Step) -> None:
+    def answer(self, member: Member, asked: messages.CheckConfig, now: Now, step: Effects) -> None:
         """CHECKCONFIG: CONFIGACK or CONFIG."""
         version, hash_ = asked.version, asked.config_hash
         member.config_type = form_named(asked.config_type)
@@ -70,7 +70,7 @@ class Documents:
                 )
             self.give(member, step)
 
-    def give(self, member: Member, step: Step) -> None:
+    def give(self, member: Member, step: Effects) -> None:
         """CONFIG: the whole part of one client. A promise: nobody uses a version that a crash could take back."""
         member.config_version = self.version
         said = messages.Config(
@@ -82,12 +82,14 @@ class Documents:
         )
         step.promise(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
 
-    def change(self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, step: Step) -> None:
+    def change(
+        self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, step: Effects
+    ) -> None:
         """Make a document of our own the current one."""
         self.take(document, document_bytes(document), author, members, now, step)
 
     def take(
-        self, document: NetworkDocument, body: bytes, author: str, members: Iterable[Member], now: Now, step: Step
+        self, document: NetworkDocument, body: bytes, author: str, members: Iterable[Member], now: Now, step: Effects
     ) -> None:
         """Make another document the current one, in exactly these bytes: store, publish, tell."""
         before = self.shared
@@ -141,14 +143,14 @@ class Documents:
         """Told only where several brokers share a store."""
         return msgspec.UNSET if self._state.owner == self._state.identity else self._state.owner
 
-    def _ack(self, member: Member, version: int, hash_: str, step: Step) -> None:
+    def _ack(self, member: Member, version: int, hash_: str, step: Effects) -> None:
         member.config_version = version
         said = messages.ConfigAck(
             identity=member.identity, config_version=version, config_hash=hash_, owner=self._owner
         )
         step.promise(member.connection, ("CONFIGACK", said))
 
-    def _push(self, _: None, now: Now, step: Step) -> None:
+    def _push(self, _: None, now: Now, step: Effects) -> None:
         """Tell some of those who have not heard of the change; the rest next turn."""
         for _turn in range(min(PUSH_CHUNK, len(self._pending))):
             member, changed = self._pending.popleft()
@@ -163,6 +165,6 @@ class Documents:
         if self._pending:
             self._state.timers.add((self._push, None), now.mono)
 
-    def _beacon(self, _: None, now: Now, step: Step) -> None:
+    def _beacon(self, _: None, now: Now, step: Effects) -> None:
         step.publish(CONFIG_PUB, [b"version", self.version.to_bytes(8, "big"), self.hash.encode()])
         self._state.timers.add((self._beacon, None), now.mono + BEACON_SECONDS)

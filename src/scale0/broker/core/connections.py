@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.kernel.limits import Limits
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from scale0.broker.core.members import Member
 
 
-class Speaker(Protocol):
+class ProtocolHandler(Protocol):
     """A protocol on a client socket: it takes frames in and packs messages out."""
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """Act on one message, its routing id and delimiter taken off."""
         ...
 
@@ -31,7 +31,7 @@ class Speaker(Protocol):
         ...
 
 
-class Account:
+class SenderAccount:
     """How often somebody was wrong, and how much was asked for. All connections of one key have the same one."""
 
     __slots__ = ("asked", "asked_since", "bad", "bad_since", "banned_until", "spent", "spent_since")
@@ -82,10 +82,10 @@ class Connection:
         self,
         door: str,
         routing_id: bytes,
-        speaker: Speaker,
+        speaker: ProtocolHandler,
         now: Now,
         user_id: str = "",
-        account: Account | None = None,
+        account: SenderAccount | None = None,
     ) -> None:
         self.door = door
         self.routing_id = routing_id
@@ -106,7 +106,7 @@ class Connection:
         """Of its idle timer."""
         self.spent = 0
         self.spent_since = 0.0
-        self.account = account or Account()
+        self.account = account or SenderAccount()
         self.stale = False
         """Known from before the broker was disabled: it must negotiate anew."""
         self.user_id = user_id
@@ -154,7 +154,7 @@ class Connections:
     def __init__(self, limits: Limits, doors: Sequence[str]) -> None:
         self._limits = limits
         self._by_door: dict[str, dict[bytes, Connection]] = {door: {} for door in doors}
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, SenderAccount] = {}
         """By user; of connections without a key each has its own."""
         self._of_user: dict[str, int] = {}
         """How many connections each user has."""
@@ -166,13 +166,15 @@ class Connections:
         """The record of a peer, if there is one."""
         return self._by_door[door].get(routing_id)
 
-    def open(self, door: str, routing_id: bytes, speaker: Speaker, now: Now, user_id: str = "") -> Connection | None:
+    def open(
+        self, door: str, routing_id: bytes, speaker: ProtocolHandler, now: Now, user_id: str = ""
+    ) -> Connection | None:
         """A new record; None when there are too many already, of all or of one key."""
         most = self._limits.max_clients
         if len(self) >= most or self._of_user.get(user_id, 0) >= most // 2:
             self.refused += 1
             return None
-        account = self._accounts.setdefault(user_id, Account()) if user_id else None
+        account = self._accounts.setdefault(user_id, SenderAccount()) if user_id else None
         connection = Connection(door, routing_id, speaker, now, user_id, account)
         self._by_door[door][routing_id] = connection
         if user_id:
@@ -227,7 +229,7 @@ class Connections:
         account.banned_until = now.mono + limits.error_client_ban
         return True
 
-    def banned(self, now: Now) -> list[tuple[str, str, Account]]:
+    def banned(self, now: Now) -> list[tuple[str, str, SenderAccount]]:
         """The error clients of this moment: name, socket, and what is held against them. A key is one of them."""
         alone = [(peer.name, peer.door, peer.account) for peer in self if not peer.user_id]
         keyed = [(user, user.partition("/")[0], account) for user, account in self._accounts.items()]

@@ -15,7 +15,7 @@ from scale0.broker.admin.views import MAX_PAGE_ROWS, Views
 from scale0.broker.core.connections import Connection
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.transport.core import messages
 
 
@@ -49,7 +49,7 @@ class Discovery:
         }
 
     def answer(
-        self, connection: Connection, said: messages.Request, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.Request, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """One JSON body, or ERROR 404 for a reserved name that means nothing."""
         look = self._table.get(said.service)

@@ -17,7 +17,7 @@ from scale0.broker.core.state import BrokerState
 from scale0.history.events.changes import ManagementCommanded
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import PEER
@@ -44,7 +44,7 @@ class Enrolment:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def enrol(self, connection: Connection, said: messages.Enrol, step: Step) -> None:
+    def enrol(self, connection: Connection, said: messages.Enrol, step: Effects) -> None:
         """ENROL, from the key of a token."""
         role, _, token = connection.user_id.removeprefix(GUEST).partition("/")
         keys = self._state.keys
@@ -59,7 +59,7 @@ class Enrolment:
             raise Refusal(codes.IN_USE, f"{said.name} is my own identity: choose another name")
         step.ask(StoreKey(token, role, said.name, said.public_key, connection))
 
-    def answer(self, ask: StoreKey, value: Refusal | None, step: Step) -> None:
+    def answer(self, ask: StoreKey, value: Refusal | None, step: Effects) -> None:
         """It is stored, or why not."""
         if value is None:
             self._state.count("keys_enrolled")
@@ -76,6 +76,8 @@ def event_of(ask: StoreKey) -> ManagementCommanded:
     return ManagementCommanded(identity=who, command=ENROL, code=codes.OK, origin=ask.connection.door, after=key)
 
 
-def no_token(_connection: Connection, _said: messages.Enrol, _bodies: Sequence[bytes], _now: Now, _step: Step) -> None:
+def no_token(
+    _connection: Connection, _said: messages.Enrol, _bodies: Sequence[bytes], _now: Now, _step: Effects
+) -> None:
     """ENROL, from anybody else."""
     raise Refusal(codes.NOT_ALLOWED, "ENROL is for the key of a token")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.scheduler import Backend, Roster
+from scale0.broker.core.scheduler import Backend, Scheduler
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.clients import (
     ClientChanged,
@@ -24,7 +24,7 @@ from scale0.history.events.clients import (
 )
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import BACKEND
@@ -131,7 +131,7 @@ class Members:
 
     __slots__ = ("_connections", "_requests", "_roster", "_seen", "_state", "by_name", "changed", "judged")
 
-    def __init__(self, state: BrokerState, connections: Connections, roster: Roster, requests: Requests) -> None:
+    def __init__(self, state: BrokerState, connections: Connections, roster: Scheduler, requests: Requests) -> None:
         self._state = state
         self._connections = connections
         self._roster = roster
@@ -146,7 +146,7 @@ class Members:
         """Begin to sum up heartbeats."""
         self._state.timers.add((self._sum_up, None), now.mono + SEEN_SECONDS)
 
-    def name(self, connection: Connection, identity: str, now: Now, step: Step) -> Member:
+    def name(self, connection: Connection, identity: str, now: Now, step: Effects) -> Member:
         """The member of this connection, registered now if it is new here."""
         member = connection.member
         if member is not None:
@@ -166,13 +166,13 @@ class Members:
         connection.member = member
         return member
 
-    def join(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
+    def join(self, member: Member, services: list[str], slots: int, now: Now, step: Effects) -> Backend:
         """READY: in the queue of each service, or the queues replaced."""
         backend = self._enlist(member, services, slots, now, step)
         self._requests.feed(backend, now, step)
         return backend
 
-    def _enlist(self, member: Member, services: list[str], slots: int, now: Now, step: Step) -> Backend:
+    def _enlist(self, member: Member, services: list[str], slots: int, now: Now, step: Effects) -> Backend:
         backend = self._enter(member)
         offered = tuple(sorted(set(services)))
         before = (member.services, backend.slots)
@@ -187,7 +187,7 @@ class Members:
         self._requests.tasks.offer(backend, now, step)
         return backend
 
-    def take_work(self, member: Member, said: messages.Ready, slots: int, now: Now, step: Step) -> None:
+    def take_work(self, member: Member, said: messages.Ready, slots: int, now: Now, step: Effects) -> None:
         """READY of a backend that speaks Scale0's own protocol: tasks may be pushed to it."""
         known = member.backend is not None
         backend = self._enter(member)
@@ -204,7 +204,7 @@ class Members:
             member.backend = self._roster.enter(member.identity, member.connection)
         return member.backend
 
-    def appear(self, member: Member, step: Step) -> None:
+    def appear(self, member: Member, step: Effects) -> None:
         """A frontend has negotiated: record it once."""
         if not member.joined and member.role != BACKEND:
             member.joined = True
@@ -229,7 +229,7 @@ class Members:
         member.last_gap_start = now.mono
         member.heartbeats += 1
 
-    def leave(self, member: Member, now: Now, step: Step) -> None:
+    def leave(self, member: Member, now: Now, step: Effects) -> None:
         """In order: its work goes back at once."""
         if member.joined:
             step.record(
@@ -237,14 +237,14 @@ class Members:
             )
         self._remove(member, now, step)
 
-    def expel(self, member: Member, code: int, message: str, now: Now, step: Step) -> None:
+    def expel(self, member: Member, code: int, message: str, now: Now, step: Effects) -> None:
         """DISCONNECTERROR, and gone."""
         said = messages.DisconnectError(code=code, message=message)
         if member.connection.takes_pushes:
             step.send(member.connection, ("DISCONNECTERROR", said))
         self.leave(member, now, step)
 
-    def lose(self, member: Member, now: Now, step: Step) -> None:
+    def lose(self, member: Member, now: Now, step: Effects) -> None:
         """Dead: not heard for too long, or its connection is gone."""
         if member.joined:
             silent = now.mono - member.connection.heard
@@ -266,14 +266,14 @@ class Members:
         if member.backend is not None:
             self._roster.change(member.backend, (), 0, now.mono)
 
-    def reconcile(self, member: Member, holds: Holds, now: Now, step: Step) -> None:
+    def reconcile(self, member: Member, holds: Holds, now: Now, step: Effects) -> None:
         """A backend is back on a new connection: what it does not name is done elsewhere."""
         member.suspended = False
         if member.backend is not None:
             self._requests.lose(member.backend, {id_ for id_, _ in holds}, now, step)
             self._requests.tasks.lose(member.backend, dict(holds), now, step)
 
-    def _take_over(self, member: Member, newcomer: Connection, now: Now, step: Step) -> None:
+    def _take_over(self, member: Member, newcomer: Connection, now: Now, step: Effects) -> None:
         old = member.connection
         if old.takes_pushes:
             said = messages.DisconnectError(code=409, message=f"{member.identity} registered from another connection")
@@ -294,7 +294,7 @@ class Members:
             self.suspend(member, now)
             member.backend.peer = newcomer
 
-    def _remove(self, member: Member, now: Now, step: Step) -> None:
+    def _remove(self, member: Member, now: Now, step: Effects) -> None:
         member.gone = True
         self.changed[member.role, member.identity] = None
         self._state.timers.remove((self._look, member), member.bucket)
@@ -316,7 +316,7 @@ class Members:
         timers.remove((self._look, member), member.bucket)
         member.bucket = timers.add((self._look, member), when)
 
-    def _look(self, member: Member, now: Now, step: Step) -> None:
+    def _look(self, member: Member, now: Now, step: Effects) -> None:
         """Its time is over, unless it spoke since: one look per time of patience, not one timer per message."""
         if member.gone:
             return
@@ -341,7 +341,7 @@ class Members:
             self.leave(member, now, step)
             self._connections.let_go(connection)
 
-    def _sum_up(self, _: None, now: Now, step: Step) -> None:
+    def _sum_up(self, _: None, now: Now, step: Effects) -> None:
         if not self._seen:
             self._seen = [member for member in self.by_name.values() if member.heartbeats]
         for member in self._seen[-SEEN_CHUNK:]:

@@ -10,17 +10,17 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from scale0.broker.cluster.clock_skew import Skew
+from scale0.broker.cluster.clock_skew import ClockSkew
 from scale0.broker.cluster.failover import Failover, serves
-from scale0.broker.cluster.rebalancing import Moves
-from scale0.broker.core.config_document import Documents
+from scale0.broker.cluster.rebalancing import Rebalancing
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.members import Member, Members
-from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity, is_reserved, is_service_name, made_for
 from scale0.transport.core import messages
@@ -45,11 +45,11 @@ class Negotiation:
         state: BrokerState,
         connections: Connections,
         members: Members,
-        documents: Documents,
-        skew: Skew,
-        blame: Blame,
+        documents: ConfigDocument,
+        skew: ClockSkew,
+        blame: RateLimits,
         failover: Failover,
-        moves: Moves,
+        moves: Rebalancing,
     ) -> None:
         self._state = state
         self._connections = connections
@@ -61,7 +61,7 @@ class Negotiation:
         self._moves = moves
 
     def check_config(
-        self, connection: Connection, said: messages.CheckConfig, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.CheckConfig, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """CHECKCONFIG: the first thing a client says."""
         if said.services:
@@ -74,7 +74,7 @@ class Negotiation:
         self._documents.answer(member, said, now, step)
         self._members.appear(member, step)
 
-    def ready(self, connection: Connection, said: messages.Ready, _: Sequence[bytes], now: Now, step: Step) -> None:
+    def ready(self, connection: Connection, said: messages.Ready, _: Sequence[bytes], now: Now, step: Effects) -> None:
         """READY: into the queues, or the queues replaced."""
         member = connection.member
         if member is None or said.config_version is None or said.config_version != member.config_version:
@@ -104,7 +104,7 @@ class Negotiation:
         if said.time is not None:
             self._skew.read(member, said.time, now, step)
 
-    def _pass_on(self, member: Member, services: Sequence[str], now: Now, step: Step) -> None:
+    def _pass_on(self, member: Member, services: Sequence[str], now: Now, step: Effects) -> None:
         """This is the standby of a pair: whoever wants to work goes to the active one."""
         sent = member.connection.takes_pushes
         if not sent or not self._failover.send_on(member.connection, services, self._state.interval, step):
@@ -113,7 +113,7 @@ class Negotiation:
         self._members.leave(member, now, step)
 
     def heartbeat(
-        self, connection: Connection, said: messages.Heartbeat, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.Heartbeat, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """HEARTBEAT: answered by our own."""
         member = connection.member
@@ -140,7 +140,7 @@ class Negotiation:
             self._skew.read(member, said.time, now, step)
 
     def disconnect(
-        self, connection: Connection, _said: messages.Disconnect, _: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, _said: messages.Disconnect, _: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """DISCONNECT: leaving in order."""
         if connection.member is not None:
@@ -148,7 +148,7 @@ class Negotiation:
         self._connections.let_go(connection)
 
     def need_broker(
-        self, connection: Connection, said: messages.NeedBroker, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: messages.NeedBroker, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """NEEDBROKER: my broker does not answer."""
         if said.identity is not None and connection.member is not None:
@@ -156,19 +156,19 @@ class Negotiation:
         self._moves.prefers(connection, said.preferred_broker or "", now)
         self._failover.need_broker(connection, said, bodies, now, step)
 
-    def force(self, connection: Connection, reason: str, now: Now, step: Step) -> None:
+    def force(self, connection: Connection, reason: str, now: Now, step: Effects) -> None:
         """FORCENEGOTIATE. Needing it again and again is bad input too."""
         step.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason=reason)))
         self._blame.blame(connection, codes.MALFORMED, "needs to negotiate again and again", now, step)
 
-    def refused(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
+    def refused(self, connection: Connection, refusal: Refusal, now: Now, step: Effects) -> None:
         """DISCONNECTERROR was said: the registration ends, and bad input is counted."""
         if connection.member is not None:
             self._members.leave(connection.member, now, step)
         if refusal.code not in NOT_THEIR_FAULT:
             self._blame.blame(connection, refusal.code, refusal.message, now, step)
 
-    def _named(self, connection: Connection, identity: str | None, now: Now, step: Step) -> Member:
+    def _named(self, connection: Connection, identity: str | None, now: Now, step: Effects) -> Member:
         if identity is None:
             if connection.member is not None:
                 return connection.member
@@ -201,13 +201,13 @@ class Negotiation:
         wanted = max(self._state.interval, asked or 0.0)
         return wanted if shared <= wanted else math.ceil(shared * 10) / 10
 
-    def _stretch(self, member: Member, now: Now, step: Step) -> None:
+    def _stretch(self, member: Member, now: Now, step: Effects) -> None:
         interval = self._interval(member.interval)
         if interval > member.interval * STRETCH:
             self._members.judge(member, interval, interval * self._state.liveness, now)
             self._ready_ok(member, now, step)
 
-    def _ready_ok(self, member: Member, now: Now, step: Step) -> None:
+    def _ready_ok(self, member: Member, now: Now, step: Effects) -> None:
         said = messages.ReadyOk(
             identity=member.identity,
             heartbeat_interval=member.interval,
@@ -216,7 +216,7 @@ class Negotiation:
         )
         step.send(member.connection, ("READYOK", said))
 
-    def _outdated(self, member: Member, now: Now, step: Step) -> None:
+    def _outdated(self, member: Member, now: Now, step: Effects) -> None:
         """Its configuration is old: give it again, then ask, then let it go."""
         if not member.connection.takes_pushes:
             return

@@ -10,23 +10,23 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from scale0.broker.admin.commands import Management
-from scale0.broker.cluster.catalog_replication import Tables
-from scale0.broker.cluster.config_replication import Spread
+from scale0.broker.admin.commands import AdminCommands
+from scale0.broker.cluster.catalog_replication import CatalogReplication
+from scale0.broker.cluster.config_replication import ConfigReplication
 from scale0.broker.cluster.forwarding import Forwarding
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.cluster.rebalancing import Moves
-from scale0.broker.cluster.standby import Pair
+from scale0.broker.cluster.rebalancing import Rebalancing
+from scale0.broker.cluster.standby import Standby
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.discovery import Discovery
 from scale0.broker.core.enrolment import Enrolment, no_token
 from scale0.broker.core.negotiation import Negotiation
-from scale0.broker.core.rate_limits import Blame
+from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved, is_service_name
 from scale0.transport.core import codec as wire
@@ -35,21 +35,21 @@ from scale0.transport.core.command_table import COMMANDS, RULES
 from scale0.transport.core.sockets import ACTIVE, CLIENT_SOCKETS, DISABLED, PEER_SOCKETS
 
 DOORS: Final = (*CLIENT_SOCKETS, *PEER_SOCKETS)
-Act = Callable[[Connection, Any, Sequence[bytes], Now, Step], None]
+Act = Callable[[Connection, Any, Sequence[bytes], Now, Effects], None]
 
 
-class Neighbours(NamedTuple):
+class ClusterParts(NamedTuple):
     """Those who speak with other brokers."""
 
     peers: Peers
-    spread: Spread
-    tables: Tables
+    spread: ConfigReplication
+    tables: CatalogReplication
     forwarding: Forwarding
-    moves: Moves
-    pair: Pair
+    moves: Rebalancing
+    pair: Standby
 
 
-class Scale0Speaker:
+class Scale0Handler:
     """`SCALE0/1` on the client sockets: decode, look up the rule, do it."""
 
     __slots__ = (
@@ -74,9 +74,9 @@ class Scale0Speaker:
         requests: Requests,
         negotiation: Negotiation,
         discovery: Discovery,
-        management: Management,
-        blame: Blame,
-        neighbours: Neighbours,
+        management: AdminCommands,
+        blame: RateLimits,
+        neighbours: ClusterParts,
     ) -> None:
         self._state = state
         self._blame = blame
@@ -112,7 +112,7 @@ class Scale0Speaker:
             for door, codec in self._codecs.items()
         }
 
-    def _client_acts(self, negotiation: Negotiation, management: Management) -> Mapping[str, Act]:
+    def _client_acts(self, negotiation: Negotiation, management: AdminCommands) -> Mapping[str, Act]:
         return {
             "CHECKCONFIG": self._within_reason(negotiation.check_config),
             "READY": self._within_reason(negotiation.ready),
@@ -129,7 +129,7 @@ class Scale0Speaker:
             "ENROL": no_token,
         }
 
-    def _broker_acts(self, neighbours: Neighbours, management: Management) -> Mapping[str, Act]:
+    def _broker_acts(self, neighbours: ClusterParts, management: AdminCommands) -> Mapping[str, Act]:
         peers, spread, tables, forwarding, _, _ = neighbours
         return {
             "HELLO": self._within_reason(peers.hello),
@@ -149,7 +149,7 @@ class Scale0Speaker:
             "ENROL": no_token,
         }
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message, or one BATCH of them."""
         state, states, acts = self._state, self._states[connection.door], self._acts[connection.door]
         codec = self._codecs[connection.door]
@@ -176,7 +176,7 @@ class Scale0Speaker:
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, step)
 
-    def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """The key of a token says ENROL, and nothing else (PROTOCOL 11)."""
         account = connection.account
         if frames[0] != wire.MAGIC:
@@ -199,7 +199,7 @@ class Scale0Speaker:
                 self._refuse(connection, refusal, now, step)
 
     def _receive_hot(
-        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Step
+        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Effects
     ) -> None:
         """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
         account = connection.account
@@ -231,7 +231,7 @@ class Scale0Speaker:
     def _after_hello(self, act: Act) -> Act:
         """The same, from a broker that said who it is. Another may only not know that we lost it: no blame for that."""
 
-        def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
             if connection.peer is not None:
                 act(connection, said, bodies, now, step)
                 return
@@ -246,13 +246,13 @@ class Scale0Speaker:
         """The same, unless it comes as a flood."""
         affords = self._blame.affords
 
-        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
             if affords(connection, now, step):
                 act(connection, said, bodies, now, step)
 
         return bounded
 
-    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, step: Step) -> None:
+    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, step: Effects) -> None:
         """413, to the request's id where there is one."""
         message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
         for decoded in self._codecs[connection.door].decode(head):
@@ -264,7 +264,7 @@ class Scale0Speaker:
             else:
                 self._refuse(connection, Refusal(codes.TOO_BIG, message), now, step)
 
-    def _refuse(self, connection: Connection, refusal: Refusal, now: Now, step: Step) -> None:
+    def _refuse(self, connection: Connection, refusal: Refusal, now: Now, step: Effects) -> None:
         """They are wrong: say so, count it, and they are disconnected."""
         if self._state.state == DISABLED:
             return
@@ -272,7 +272,7 @@ class Scale0Speaker:
         step.send(connection, ("DISCONNECTERROR", said))
         self._negotiation.refused(connection, refusal, now, step)
 
-    def _not_serving(self, connection: Connection, command: str, said: Any, step: Step) -> None:
+    def _not_serving(self, connection: Connection, command: str, said: Any, step: Effects) -> None:
         if self._state.state == DISABLED:
             return
         message = f"this broker is {self._state.state}"
@@ -282,13 +282,13 @@ class Scale0Speaker:
         else:
             step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
 
-    def _renegotiate(self, connection: Connection, command: str, step: Step) -> None:
+    def _renegotiate(self, connection: Connection, command: str, step: Effects) -> None:
         connection.stale = False
         if command not in ("CHECKCONFIG", "MANAGEMENTREQ", "READY", "HEARTBEAT") and connection.takes_pushes:
             step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="this broker was disabled")))
 
     def _request(
-        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         service, state = said.service, self._state
         if not self._blame.may_ask(connection.account, now):
@@ -332,20 +332,20 @@ class Scale0Speaker:
         return None
 
     def _partial(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         self._requests.partial(connection, said.id, bodies, now, step)
 
     def _reply(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         self._requests.reply(connection, said.id, bodies, now, step)
 
-    def _task_status(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def _task_status(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         self.tasks_status(connection, said, bodies, now, step)
 
-    def _tasks_done(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def _tasks_done(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         self.tasks_done(connection, said, bodies, now, step)
 
-    def _error(self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, step: Step) -> None:
+    def _error(self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, step: Effects) -> None:
         self._requests.error(connection, said.id, said.code, said.message[:2_000], now, step, said.unrun)

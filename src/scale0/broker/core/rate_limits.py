@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from scale0.broker.core.connections import Account, Connection, Connections
+from scale0.broker.core.connections import Connection, Connections, SenderAccount
 from scale0.broker.core.members import Members
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.clients import ClientRefused
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 
 FLOOD_WINDOW_SECONDS: Final = 1.0
 """The window of `max_control_per_second` and `max_requests_per_second`."""
@@ -22,7 +22,7 @@ KEY_SHARE: Final = 2.0
 """How much negotiation and heartbeats one key may send, against the heartbeats of all clients together."""
 
 
-class Blame:
+class RateLimits:
     """The account of every connection."""
 
     __slots__ = ("_connections", "_members", "_state")
@@ -32,7 +32,7 @@ class Blame:
         self._connections = connections
         self._members = members
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Step) -> None:
+    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Effects) -> None:
         """Count one bad message; at the limit its sender is ignored for a while, and leaves."""
         if connection.account.banned_until is not None or not self._connections.blame(connection, now):
             return
@@ -44,7 +44,7 @@ class Blame:
             if one.member is not None:
                 self._members.leave(one.member, now, step)
 
-    def affords(self, connection: Connection, now: Now, step: Step) -> bool:
+    def affords(self, connection: Connection, now: Now, step: Effects) -> bool:
         """True for one more word of negotiation or heartbeat in this second; more is a flood, and bad input."""
         if now.mono - connection.spent_since > FLOOD_WINDOW_SECONDS:
             connection.spent, connection.spent_since = 0, now.mono
@@ -55,7 +55,7 @@ class Blame:
         self.blame(connection, codes.TOO_MANY, "a flood of control messages", now, step)
         return False
 
-    def may_ask(self, account: Account, now: Now) -> bool:
+    def may_ask(self, account: SenderAccount, now: Now) -> bool:
         """True for one more request in this second. More is no offence: each is refused, and may be tried again."""
         if now.mono - account.asked_since > FLOOD_WINDOW_SECONDS:
             account.asked, account.asked_since = 0, now.mono
@@ -65,7 +65,7 @@ class Blame:
         self._state.count("requests_flooded")
         return False
 
-    def _key_affords(self, account: Account, now: Now) -> bool:
+    def _key_affords(self, account: SenderAccount, now: Now) -> bool:
         """The same for all connections of one key together. A fleet that comes back at once is no offence: what is too
         much is dropped, and its sender asks again."""
         if now.mono - account.spent_since > FLOOD_WINDOW_SECONDS:

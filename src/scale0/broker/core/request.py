@@ -12,13 +12,13 @@ from typing import Any
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.scheduler import Backend
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 
-Then = Callable[[Connection, int, str, Sequence[bytes], Now, Step], None]
+Then = Callable[[Connection, int, str, Sequence[bytes], Now, Effects], None]
 """Who hears of a request's end in place of its origin: the origin as it is then, code, message and bodies."""
 
 
-class Request:
+class RoutedRequest:
     """One request, from its acceptance until its slot is free."""
 
     __slots__ = (

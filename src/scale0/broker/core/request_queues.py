@@ -13,19 +13,19 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scale0.broker.core.request import Request
+    from scale0.broker.core.request import RoutedRequest
 
 Owner = Any
 """Of a request: what stands for its client."""
 
 
-class Queue(Collection["Request"]):
+class ServiceQueue(Collection["RoutedRequest"]):
     """What waits for one service."""
 
     __slots__ = ("_by_count", "_most", "_of", "_size")
 
     def __init__(self) -> None:
-        self._of: OrderedDict[Owner, OrderedDict[Request, None]] = OrderedDict()
+        self._of: OrderedDict[Owner, OrderedDict[RoutedRequest, None]] = OrderedDict()
         """Each client's own, the client whose turn it is first."""
         self._by_count: dict[int, dict[Owner, None]] = {}
         """Clients by how many of theirs wait, so that the largest is found at once."""
@@ -35,22 +35,22 @@ class Queue(Collection["Request"]):
     def __len__(self) -> int:
         return self._size
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[RoutedRequest]:
         """All of them, the oldest first."""
         return iter(sorted((one for own in self._of.values() for one in own), key=lambda one: one.number))
 
     def __contains__(self, request: object) -> bool:
         return any(request in own for own in self._of.values())
 
-    def head(self) -> Request:
+    def head(self) -> RoutedRequest:
         """The next one."""
         return next(iter(next(iter(self._of.values()))))
 
-    def oldest(self) -> Request:
+    def oldest(self) -> RoutedRequest:
         """The one that has waited longest."""
         return min((next(iter(own)) for own in self._of.values()), key=lambda one: one.number)
 
-    def add(self, request: Request, owner: Owner, first: bool = False) -> None:
+    def add(self, request: RoutedRequest, owner: Owner, first: bool = False) -> None:
         """Behind, or before, all others of its client; `first`: its client is the next, too."""
         own = self._of.get(owner)
         if own is None:
@@ -62,7 +62,7 @@ class Queue(Collection["Request"]):
         self._size += 1
         self._count(owner, len(own) - 1, len(own))
 
-    def remove(self, request: Request, owner: Owner) -> bool:
+    def remove(self, request: RoutedRequest, owner: Owner) -> bool:
         """Take one out; False if it was not there. Its client goes behind the others when it was the next."""
         own = self._of.get(owner)
         if own is None or request not in own:
@@ -83,7 +83,7 @@ class Queue(Collection["Request"]):
         """How many of this client's wait."""
         return len(self._of.get(owner, ()))
 
-    def newest_of_largest(self) -> tuple[Request, int]:
+    def newest_of_largest(self) -> tuple[RoutedRequest, int]:
         """The last request of the client that has the most here, and how many that are."""
         owner = next(iter(self._by_count[self._most]))
         return next(reversed(self._of[owner])), self._most
@@ -100,7 +100,7 @@ class Queue(Collection["Request"]):
             self._most = after
 
 
-class Share:
+class ClientShare:
     """What one client had of the backends."""
 
     __slots__ = ("stamp", "waiting")
@@ -111,25 +111,25 @@ class Share:
         self.waiting = 0
 
 
-class Waiting:
+class RequestQueues:
     """The queues of all services."""
 
     __slots__ = ("_clock", "_shares", "queues")
 
     def __init__(self) -> None:
-        self.queues: dict[str, Queue] = {}
-        self._shares: dict[Owner, Share] = {}
+        self.queues: dict[str, ServiceQueue] = {}
+        self._shares: dict[Owner, ClientShare] = {}
         self._clock = 0
 
     def __bool__(self) -> bool:
         return bool(self.queues)
 
-    def of(self, service: str) -> list[Request]:
+    def of(self, service: str) -> list[RoutedRequest]:
         """What waits for a service, the oldest first."""
         queue = self.queues.get(service)
         return list(queue) if queue is not None else []
 
-    def room(self, request: Request, limit: int) -> Request | None:
+    def room(self, request: RoutedRequest, limit: int) -> RoutedRequest | None:
         """Who gives way if this one is to wait: nobody (None) if there is room, itself if its client has the most."""
         queue = self.queues.get(request.service)
         if queue is None or len(queue) < limit:
@@ -137,19 +137,19 @@ class Waiting:
         last, most = queue.newest_of_largest()
         return last if most > queue.of(owner_of(request)) + 1 else request
 
-    def add(self, request: Request, first: bool = False) -> None:
+    def add(self, request: RoutedRequest, first: bool = False) -> None:
         """Let it wait; `first`: before all others, because it was the next before."""
         request.owner = owner = owner_of(request)
         queue = self.queues.get(request.service)
         if queue is None:
-            self.queues[request.service] = queue = Queue()
+            self.queues[request.service] = queue = ServiceQueue()
         queue.add(request, owner, first)
         share = self._shares.get(owner)
         if share is None:
-            self._shares[owner] = share = Share(self._clock)
+            self._shares[owner] = share = ClientShare(self._clock)
         share.waiting += 1
 
-    def remove(self, request: Request) -> bool:
+    def remove(self, request: RoutedRequest) -> bool:
         """It waits no more; False if it did not."""
         owner = request.owner
         if owner is None:
@@ -165,7 +165,7 @@ class Waiting:
             del self._shares[owner]
         return True
 
-    def next(self, services: frozenset[str]) -> Request | None:
+    def next(self, services: frozenset[str]) -> RoutedRequest | None:
         """The next one for a backend that offers these: of the client that was served longest ago."""
         queues = self.queues
         if len(queues) < len(services):
@@ -177,7 +177,7 @@ class Waiting:
         shares = self._shares
         return min(heads, key=lambda request: (shares[request.owner].stamp, request.number))
 
-    def served(self, request: Request) -> None:
+    def served(self, request: RoutedRequest) -> None:
         """It is handed out: the clients who wait beside its own come first now."""
         owner = request.owner
         self._clock += 1
@@ -186,6 +186,6 @@ class Waiting:
         self.remove(request)
 
 
-def owner_of(request: Request) -> Owner:
+def owner_of(request: RoutedRequest) -> Owner:
     """What stands for a request's client: its key, or its connection."""
     return request.origin.user_id or request.origin

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.history.events.histogram import bucket_of
 from scale0.history.events.requests import RequestFailed, RequestSummed
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 
 if TYPE_CHECKING:
-    from scale0.broker.core.request import Request
+    from scale0.broker.core.request import RoutedRequest
 
 SUM_SECONDS: Final = 10.0
 """How often sums become events."""
@@ -26,7 +26,7 @@ REST: Final = ""
 """The name of the services that are counted together: those that nobody offers, and those beyond MAX_TOTALS."""
 
 
-class Sum:
+class BackendStats:
     """What one backend did for one service since the last sum."""
 
     __slots__ = ("answered", "bytes", "failed", "histogram", "longest", "seconds")
@@ -40,7 +40,7 @@ class Sum:
         self.failed: dict[str, int] = {}
 
 
-class Total:
+class ServiceTotals:
     """What was done for one service since the broker's start."""
 
     __slots__ = ("answered", "bytes", "failed", "histogram", "longest", "seconds")
@@ -50,7 +50,7 @@ class Total:
         self.seconds = self.longest = 0.0
         self.histogram: dict[int, int] = {}
 
-    def add(self, entry: Sum) -> None:
+    def add(self, entry: BackendStats) -> None:
         """One backend's part, without what failed: that is counted as it happens."""
         self.answered += entry.answered
         self.bytes += entry.bytes
@@ -72,14 +72,14 @@ class Total:
         }
 
 
-class Tally:
+class RequestStats:
     """All sums of one broker."""
 
     __slots__ = ("_failures", "_second", "_sums", "_totals", "total_answered", "total_failed")
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], Sum] = {}
-        self._totals: dict[str, Total] = {}
+        self._sums: dict[tuple[str, str], BackendStats] = {}
+        self._totals: dict[str, ServiceTotals] = {}
         self._second = 0
         self._failures = 0
         self.total_answered = 0
@@ -90,7 +90,7 @@ class Tally:
         key = (service, backend)
         entry = self._sums.get(key)
         if entry is None:
-            self._sums[key] = entry = Sum()
+            self._sums[key] = entry = BackendStats()
         entry.answered += 1
         entry.bytes += size
         entry.seconds += seconds
@@ -100,7 +100,7 @@ class Tally:
         entry.histogram[bucket] = entry.histogram.get(bucket, 0) + 1
         self.total_answered += 1
 
-    def failed(self, request: Request, backend: str, known: bool, code: int, now: Now, step: Step) -> None:
+    def failed(self, request: RoutedRequest, backend: str, known: bool, code: int, now: Now, step: Effects) -> None:
         """One request failed: an event, or a count when there are too many.
 
         Those of services that nobody offers are counted together: their names are whatever clients make up.
@@ -112,7 +112,7 @@ class Tally:
             self._second, self._failures = second, 0
         self._failures += 1
         if self._failures > FAILED_EVENTS_PER_SECOND:
-            entry = self._sums.setdefault((request.service if known else "", backend), Sum())
+            entry = self._sums.setdefault((request.service if known else "", backend), BackendStats())
             entry.failed[str(code)] = entry.failed.get(str(code), 0) + 1
             return
         step.record(
@@ -127,7 +127,7 @@ class Tally:
             )
         )
 
-    def flush(self, step: Step) -> None:
+    def flush(self, step: Effects) -> None:
         """Record the sums and start anew."""
         for (service, backend), entry in self._sums.items():
             self._total(service).add(entry)
@@ -144,9 +144,9 @@ class Tally:
             )
         self._sums = {}
 
-    def totals(self) -> dict[str, Total]:
+    def totals(self) -> dict[str, ServiceTotals]:
         """Since the start, what is not yet an event included."""
-        fresh: dict[str, Total] = {}
+        fresh: dict[str, ServiceTotals] = {}
         for (service, _), entry in self._sums.items():
             name = service if service in self._totals or len(self._totals) < MAX_TOTALS else REST
             if name not in fresh:
@@ -154,19 +154,19 @@ class Tally:
             fresh[name].add(entry)
         return {**self._totals, **fresh}
 
-    def _total(self, service: str) -> Total:
+    def _total(self, service: str) -> ServiceTotals:
         found = self._totals.get(service)
         if found is None:
             name = service if len(self._totals) < MAX_TOTALS else REST
-            found = self._totals.setdefault(name, Total())
+            found = self._totals.setdefault(name, ServiceTotals())
         return found
 
 
-def copied(total: Total | None) -> Total:
+def copied(total: ServiceTotals | None) -> ServiceTotals:
     """Another of the same, to add to."""
-    out = Total()
+    out = ServiceTotals()
     if total is not None:
-        for name in Total.__slots__:
+        for name in ServiceTotals.__slots__:
             setattr(out, name, getattr(total, name))
         out.histogram = dict(total.histogram)
     return out

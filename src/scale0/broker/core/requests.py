@@ -12,16 +12,16 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from scale0.broker.core.connections import Connection
-from scale0.broker.core.request import Request, Then
-from scale0.broker.core.request_queues import Queue, Waiting
-from scale0.broker.core.request_stats import Tally
-from scale0.broker.core.scheduler import Backend, Roster
+from scale0.broker.core.request import RoutedRequest, Then
+from scale0.broker.core.request_queues import RequestQueues, ServiceQueue
+from scale0.broker.core.request_stats import RequestStats
+from scale0.broker.core.scheduler import Backend, Scheduler
 from scale0.broker.core.state import BrokerState
 from scale0.broker.core.workload import NoTasks, Workload
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.kernel.timers import LazyWheel
+from scale0.kernel.effects import Effects
+from scale0.kernel.timers import LazyTimerWheel
 
 ABANDONED_SLOT_SECONDS: Final = 600.0
 """How long a slot stays taken by work that nobody waits for any more, unless the backend answers or leaves."""
@@ -44,17 +44,17 @@ class Requests:
         "under_way",
     )
 
-    def __init__(self, state: BrokerState, roster: Roster, tally: Tally) -> None:
+    def __init__(self, state: BrokerState, roster: Scheduler, tally: RequestStats) -> None:
         self._state = state
         self._roster = roster
         self.tally = tally
-        self._waiting = Waiting()
-        self.under_way: dict[str, Request] = {}
-        self._timers: LazyWheel[Request] = LazyWheel()
+        self._waiting = RequestQueues()
+        self.under_way: dict[str, RoutedRequest] = {}
+        self._timers: LazyTimerWheel[RoutedRequest] = LazyTimerWheel()
         # Ids must not repeat over restarts: a late REPLY to the old broker's request must match nothing.
         self._prefix = f"{state.boot:x}."
         self._next = 0
-        self.elsewhere: Callable[[Request], Backend | None] = lambda _: None
+        self.elsewhere: Callable[[RoutedRequest], Backend | None] = lambda _: None
         """Finds another broker for what nobody here offers; the composition root says who."""
         self.not_there: Callable[[Backend, str], None] = lambda *_: None
         """Told that the other broker has nobody for it either."""
@@ -70,7 +70,7 @@ class Requests:
         timeout: float,
         retry: bool,
         now: Now,
-        step: Step,
+        step: Effects,
         hops: int = 0,
         then: Then | None = None,
     ) -> None:
@@ -82,7 +82,9 @@ class Requests:
         self._next = number = self._next + 1
         mono = now.mono
         id_ = f"{self._prefix}{number:x}"
-        request = Request(id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry, hops, then)
+        request = RoutedRequest(
+            id_, number, origin, origin_id, service, bodies, mono, mono + timeout, retry, hops, then
+        )
         outstanding[origin_id] = request
         self._timers.add(request, mono)
         backend = self._take(request)
@@ -95,14 +97,14 @@ class Requests:
         else:
             self._wait(request, now, step)
 
-    def _take(self, request: Request) -> Backend | None:
+    def _take(self, request: RoutedRequest) -> Backend | None:
         """A backend of ours with a free slot; if none of ours offers it, another broker."""
         backend = self._roster.take(request.service)
         if backend is None and not self._roster.offered(request.service):
             return self.elsewhere(request)
         return backend
 
-    def serve_elsewhere(self, services: Iterable[str], now: Now, step: Step) -> None:
+    def serve_elsewhere(self, services: Iterable[str], now: Now, step: Effects) -> None:
         """Another broker's backends offer these: what waits here in vain may go there."""
         for service in services:
             if self._roster.offered(service):
@@ -113,7 +115,7 @@ class Requests:
                     self._unwait(request)
                     self._hand(request, backend, now, step)
 
-    def give_back(self, services: Iterable[str], now: Now, step: Step) -> None:
+    def give_back(self, services: Iterable[str], now: Now, step: Effects) -> None:
         """What other brokers handed us and nobody here offers any more: they may know somebody else."""
         for service in services:
             if not self._roster.offered(service):
@@ -124,7 +126,7 @@ class Requests:
         """True if somebody offered this service lately: then its name is a good one."""
         return service in self._roster.services
 
-    def partial(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def partial(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """A part of an answer: pass it on, or keep it for those who can take only one message."""
         request = self._of(connection, id_)
         if request is None or request.ended:
@@ -136,7 +138,7 @@ class Requests:
         elif not origin.keep_part(request.origin_id, bodies, self._state.limits):
             self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, step)
 
-    def reply(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def reply(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """The last of an answer."""
         request = self._of(connection, id_)
         if request is None:
@@ -163,7 +165,7 @@ class Requests:
         code: int,
         message: str,
         now: Now,
-        step: Step,
+        step: Effects,
         unrun: bool = False,
     ) -> None:
         """A backend's own error; `unrun`: another broker gives it back."""
@@ -178,14 +180,14 @@ class Requests:
             self._fail(request, code, message, now, step, backend)
         self.feed(backend, now, step)
 
-    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
         """A backend has room: requests that wait come first, then tasks."""
         if backend.remote:
             return
         self.serve(backend, now, step)
         self.tasks.feed(backend, now, step)
 
-    def serve(self, backend: Backend, now: Now, step: Step) -> None:
+    def serve(self, backend: Backend, now: Now, step: Effects) -> None:
         """Give it what is next among its services: clients in turn, and of each what has waited longest."""
         while self._waiting and backend.busy < backend.slots:
             request = self._waiting.next(backend.services)
@@ -195,9 +197,9 @@ class Requests:
             request.origin.waiting_bytes -= request.size
             self._hand(request, backend, now, step)
 
-    def lose(self, backend: Backend, keep: Container[str], now: Now, step: Step) -> None:
+    def lose(self, backend: Backend, keep: Container[str], now: Now, step: Effects) -> None:
         """A backend no longer has what it held, except `keep`: try elsewhere, or say so."""
-        for held in [work for work in backend.held.values() if isinstance(work, Request) and work.id not in keep]:
+        for held in [work for work in backend.held.values() if isinstance(work, RoutedRequest) and work.id not in keep]:
             self._release(held)
             if held.ended:
                 continue
@@ -206,19 +208,19 @@ class Requests:
             else:
                 self._fail(held, codes.BACKEND_DIED, f"the backend {backend.identity} died", now, step, backend)
 
-    def refuse_all(self, code: int, message: str, now: Now, step: Step) -> None:
+    def refuse_all(self, code: int, message: str, now: Now, step: Effects) -> None:
         """Answer everybody who waits; the backends may keep what they have."""
         waiting = [request for queue in self._waiting.queues.values() for request in queue]
         for request in [*waiting, *self.under_way.values()]:
             if not request.ended:
                 self._fail(request, code, message, now, step)
 
-    def redirect(self, id_: str, now: Now, step: Step) -> None:
+    def redirect(self, id_: str, now: Now, step: Effects) -> None:
         """It never left for its backend: hand it to another, whatever it says about retries."""
         for request in self.take_back([id_]):
             self.again(request, now, step)
 
-    def take_back(self, ids: Iterable[str]) -> list[Request]:
+    def take_back(self, ids: Iterable[str]) -> list[RoutedRequest]:
         """These never left for their backends, which have them no more; those that somebody still waits for."""
         requests = [self.under_way[id_] for id_ in ids if id_ in self.under_way]
         for request in requests:
@@ -230,7 +232,7 @@ class Requests:
         for request in list(connection.outstanding.values()):
             self._abandon(request, now)
 
-    def move(self, old: Connection, new: Connection, now: Now, step: Step) -> None:
+    def move(self, old: Connection, new: Connection, now: Now, step: Effects) -> None:
         """A client came back on a new connection: its answers go there; an id used again is the new request's.
 
         An answer that has begun ends here: nobody knows which of its parts were lost with the old connection.
@@ -252,7 +254,7 @@ class Requests:
                 self._fail(request, codes.BACKEND_DIED, message, now, step, request.backend)
                 self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Answer those whose time is over."""
         for request in self._timers.expire(now.mono):
             if request.ended:
@@ -274,18 +276,18 @@ class Requests:
         return self._timers.deadline()
 
     @property
-    def queues(self) -> Mapping[str, Queue]:
+    def queues(self) -> Mapping[str, ServiceQueue]:
         """What waits, by service."""
         return self._waiting.queues
 
-    def _of(self, connection: Connection, id_: str | int) -> Request | None:
+    def _of(self, connection: Connection, id_: str | int) -> RoutedRequest | None:
         request = self.under_way.get(id_)  # type: ignore[arg-type]  # an int is simply not there
         if request is None or request.backend is None or request.backend.peer is not connection:
             self._state.count("replies_unknown")
             return None
         return request
 
-    def _hand(self, request: Request, backend: Backend, now: Now, step: Step) -> None:
+    def _hand(self, request: RoutedRequest, backend: Backend, now: Now, step: Effects) -> None:
         request.backend = backend
         backend.held[request.id] = request
         self.under_way[request.id] = request
@@ -300,7 +302,7 @@ class Requests:
         else:
             step.send(backend.peer, ("REQUEST", options, *request.bodies))
 
-    def _release(self, request: Request) -> Backend:
+    def _release(self, request: RoutedRequest) -> Backend:
         """Give the slot back; the request is with no backend then."""
         backend = request.backend
         if backend is None:
@@ -313,7 +315,7 @@ class Requests:
         self._roster.give_back(backend)
         return backend
 
-    def again(self, request: Request, now: Now, step: Step) -> None:
+    def again(self, request: RoutedRequest, now: Now, step: Effects) -> None:
         """It is with nobody: hand it to whoever can do it, before all that wait."""
         self._state.count("requests_retried")
         # A new id: what the old backend may still say about the old one must match nothing.
@@ -326,7 +328,7 @@ class Requests:
             self._waiting.add(request, first=True)
             request.origin.waiting_bytes += request.size
 
-    def _wait(self, request: Request, now: Now, step: Step) -> None:
+    def _wait(self, request: RoutedRequest, now: Now, step: Effects) -> None:
         """Let it wait, if there is room; where it is full, whoever has the most there gives way."""
         origin = request.origin
         if origin.waiting_bytes + request.size > self._state.limits.max_client_bytes:
@@ -343,17 +345,17 @@ class Requests:
             self._waiting.add(request)
             origin.waiting_bytes += request.size
 
-    def _unwait(self, request: Request) -> None:
+    def _unwait(self, request: RoutedRequest) -> None:
         if self._waiting.remove(request):
             request.origin.waiting_bytes -= request.size
 
     def _fail(
         self,
-        request: Request,
+        request: RoutedRequest,
         code: int,
         message: str,
         now: Now,
-        step: Step,
+        step: Effects,
         backend: Backend | None = None,
         unrun: bool = False,
     ) -> None:
@@ -367,12 +369,12 @@ class Requests:
         if request.then is not None:
             request.then(request.origin, code, message, (), now, step)
 
-    def _abandon(self, request: Request, now: Now) -> None:
+    def _abandon(self, request: RoutedRequest, now: Now) -> None:
         self._end(request)
         if request.backend is not None:
             self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
-    def _end(self, request: Request) -> None:
+    def _end(self, request: RoutedRequest) -> None:
         """Nobody waits for it any more; a slot may still be taken."""
         request.ended = True
         request.bodies = ()

@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Any, Final
 
-from scale0.kernel.effects import Peer
+from scale0.kernel.effects import PeerAddress
 
 MAX_IDLE_SERVICES: Final = 10_000
 """Services that are remembered although nobody offers them."""
@@ -50,7 +50,7 @@ class Backend:
         "tasks",
     )
 
-    def __init__(self, identity: str, peer: Peer, serial: int) -> None:
+    def __init__(self, identity: str, peer: PeerAddress, serial: int) -> None:
         self.identity = identity
         self.peer = peer
         self.serial = serial
@@ -90,7 +90,7 @@ class Service:
         """Monotonic time at which the last backend left; meaningless while there is one."""
 
 
-class Roster:
+class Scheduler:
     """All backends of one broker."""
 
     __slots__ = ("_clock", "_idle", "_serial", "backends", "services")
@@ -103,7 +103,7 @@ class Roster:
         self._clock = 0
         self._serial = 0
 
-    def enter(self, identity: str, peer: Peer) -> Backend:
+    def enter(self, identity: str, peer: PeerAddress) -> Backend:
         """A newcomer, without services yet; its stamp counts from now."""
         self._serial += 1
         self._clock += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scale0.kernel.limits import Limits
-from scale0.kernel.timers import Alarm, Wheel
+from scale0.kernel.timers import Alarm, TimerWheel
 from scale0.transport.core.sockets import ACTIVE, DRAINING, STANDBY
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class BrokerState:
         self.keys: Keys | None = None
         """Who may be who, with CURVE; None: everybody is whom they say."""
         self.started = 0.0
-        self.timers: Wheel[Alarm] = Wheel()
+        self.timers: TimerWheel[Alarm] = TimerWheel()
         self.counters: dict[str, int] = {}
         self.policies: dict[str, ServicePolicy] = {}
         """Per service, from the network document."""

@@ -11,29 +11,29 @@ from typing import Protocol
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.scheduler import Backend
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 
 
 class Workload(Protocol):
     """Tasks, as backends and connections concern them."""
 
-    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
         """It offers its services from now on."""
         ...
 
-    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
         """It has room, perhaps."""
         ...
 
-    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Step) -> None:
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
         """It says which attempts it has in hand."""
         ...
 
-    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Step) -> None:
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
         """It no longer has what it held, except `keep`."""
         ...
 
-    def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
+    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
         """A TASKS message never left for it."""
         ...
 
@@ -45,7 +45,7 @@ class Workload(Protocol):
         """A connection is gone."""
         ...
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Do what its time has come for."""
         ...
 
@@ -53,7 +53,7 @@ class Workload(Protocol):
         """When `tick` has something to do."""
         ...
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends."""
         ...
 
@@ -61,19 +61,19 @@ class Workload(Protocol):
 class NoTasks:
     """A broker that is not joined with tasks yet."""
 
-    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
         """Nothing."""
 
-    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
         """Nothing."""
 
-    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Step) -> None:
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
         """Nothing."""
 
-    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Step) -> None:
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
         """Nothing."""
 
-    def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
+    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
         """Nothing."""
 
     def waits(self, service: str) -> bool:
@@ -84,12 +84,12 @@ class NoTasks:
     def forget(self, line: Connection) -> None:
         """Nothing."""
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Nothing."""
 
     def deadline(self) -> float | None:
         """Never."""
         return None
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """Nothing."""

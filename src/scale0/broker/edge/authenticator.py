@@ -16,7 +16,7 @@ import zmq
 USER_ID: Final = "User-Id"
 
 
-class Gate:
+class Authenticator:
     """Who may speak at one socket."""
 
     __slots__ = ("_users", "refused", "user")

@@ -17,22 +17,22 @@ from typing import Final, NamedTuple, Protocol
 
 import zmq
 
-from scale0.broker.cluster.key_replication import KeyShare, Snapshot, places_of
-from scale0.broker.cluster.replicated_keys import Stored, clash, let_in
+from scale0.broker.cluster.key_replication import KeyReplication, Snapshot, places_of
+from scale0.broker.cluster.replicated_keys import AdmittedKey, clash, let_in
 from scale0.broker.core.enrolment import StoreKey
 from scale0.broker.core.keys import ROLES_OF, Keys, KeyTable, is_guest
-from scale0.broker.edge.authenticator import Gate
+from scale0.broker.edge.authenticator import Authenticator
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.broker.edge.replicated_key_folder import read_told, write_told
-from scale0.broker.edge.zap import ZapDesk
+from scale0.broker.edge.zap import ZapAuthenticator
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.log_context import about
 from scale0.transport.core.sockets import DIALED, PEER, ROLES
-from scale0.transport.edge.curve_certificates import Certificate, set_client
+from scale0.transport.edge.curve_certificates import CurveCertificate, set_client
 
 log = logging.getLogger("scale0.keys")
 
@@ -44,8 +44,8 @@ WRITE_SECONDS: Final = 1.0
 """How often what they told is stored at most: their files hold it, too."""
 
 Socket = zmq.Socket[bytes]
-Take = Callable[[Callable[[Now, Step], None]], None]
-Lose = Callable[[Collection[str], Now, Step], None]
+Take = Callable[[Callable[[Now, Effects], None]], None]
+Lose = Callable[[Collection[str], Now, Effects], None]
 ServerKeys = Callable[[str], str]
 """By endpoint: the public key that a broker said it has there; blank: nobody said."""
 
@@ -53,13 +53,13 @@ ServerKeys = Callable[[str], str]
 NOTHING_TOLD: Final[tuple[Snapshot, frozenset[str]]] = ({}, frozenset())
 
 
-class Read(NamedTuple):
+class KeysRead(NamedTuple):
     """What one look at the files found."""
 
     told: Snapshot
     own: KeyTable
     """By our own files alone."""
-    stored: list[Stored]
+    stored: list[AdmittedKey]
     """All who are let in, and by whose files."""
     table: KeyTable
     """The same, to be asked."""
@@ -78,18 +78,18 @@ class Curve:
 
     def __init__(self, context: zmq.Context[Socket], folder: KeyFolder) -> None:
         self.folder = folder
-        self.own: Certificate = folder.server()
+        self.own: CurveCertificate = folder.server()
         self.table: KeyTable = folder.table(read_now().wall)
         """Who is let in: by our own files, and by those of brokers whom we believe."""
-        self._read_last = Read({}, self.table, [], self.table, {})
-        self._known: Read | None = None
+        self._read_last = KeysRead({}, self.table, [], self.table, {})
+        self._known: KeysRead | None = None
         self._unwritten: set[str] = set()
         self._wrote = 0.0
         self._news = asyncio.Event()
-        self._share: KeyShare | None = None
+        self._share: KeyReplication | None = None
         self._identity = ""
-        self._gates = {door: Gate() for door in ROLES}
-        self.zap = ZapDesk(context, self._allows)
+        self._gates = {door: Authenticator() for door in ROLES}
+        self.zap = ZapAuthenticator(context, self._allows)
         self.keys = Keys(self.user_of, self.table)
         self.server_keys: ServerKeys = lambda _: ""
         """What brokers said of themselves; the process says who knows."""
@@ -117,7 +117,7 @@ class Curve:
         """This socket goes to a broker that must have this key."""
         set_client(socket, self.own, server_key)
 
-    def gate(self, door: str) -> Gate:
+    def gate(self, door: str) -> Authenticator:
         """Whoever speaks at this ROUTER passes here."""
         return self._gates[door]
 
@@ -147,7 +147,7 @@ class Curve:
         """Who hears of changes: `lose`, in a turn by `take`, of users who are such no more; `looked`, of every look."""
         self._publishers, self._take, self._lose, self._looked = publishers, take, lose, looked
 
-    def share(self, share: KeyShare | None, identity: str) -> None:
+    def share(self, share: KeyReplication | None, identity: str) -> None:
         """Tell and believe other brokers; None: do neither, and forget what was told."""
         self._share, self._identity = share, identity
         told = read_told(self.folder.path)
@@ -193,7 +193,7 @@ class Curve:
         await self.look()
         return refusal
 
-    def change(self, read: Read) -> None:
+    def change(self, read: KeysRead) -> None:
         """These are the keys of our own files, and those of all who are let in, from now on."""
         newer, known = read.table, self._known is read
         self._known = read
@@ -218,7 +218,7 @@ class Curve:
         self.zap.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, told: Snapshot, changed: frozenset[str]) -> Read:
+    def _read(self, told: Snapshot, changed: frozenset[str]) -> KeysRead:
         """In the thread, and nowhere else once the broker serves."""
         self._unwritten |= changed
         known = set(self.folder.faults)
@@ -231,7 +231,7 @@ class Curve:
         if told is not last.told or own.keys != last.own.keys:
             stored = let_in(own.keys, told, self._identity, self.own.public)
             mine = places_of(own.keys, self.folder.programs)
-            self._read_last = Read(told, own, stored, KeyTable(one.key for one in stored), mine)
+            self._read_last = KeysRead(told, own, stored, KeyTable(one.key for one in stored), mine)
         return self._read_last
 
     def _write(self) -> None:

@@ -16,8 +16,8 @@ import zmq
 from scale0.broker.core.broker import Broker
 from scale0.broker.edge.curve import Curve
 from scale0.broker.edge.key_folder import KeyFolder
-from scale0.broker.edge.peer_sockets import Dialer
-from scale0.broker.edge.sockets import Publisher, Subscriber
+from scale0.broker.edge.peer_sockets import PeerSockets
+from scale0.broker.edge.sockets import PublisherSocket, SubscriberSocket
 from scale0.config import WILDCARDS, BrokerConfig, is_loopback
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.log_context import about
@@ -44,7 +44,7 @@ def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) ->
 
 
 def start_curve(
-    curve: Curve | None, broker: Broker, doors: Iterable[Any], publishers: list[Publisher], runner: Runner
+    curve: Curve | None, broker: Broker, doors: Iterable[Any], publishers: list[PublisherSocket], runner: Runner
 ) -> None:
     """The sockets are bound: keys for programs here, and who hears of changes."""
     if curve is None:
@@ -54,11 +54,11 @@ def start_curve(
         curve.folder.local(role, role, LOCAL_NAME, places, curve.own)
     curve.folder.tell_places(broker.state.endpoints)
     curve.folder.local(MANAGEMENT, FRONTEND, MANAGEMENT, [], curve.own)
-    callers = [door for door in doors if isinstance(door, Dialer | Subscriber)]
+    callers = [door for door in doors if isinstance(door, PeerSockets | SubscriberSocket)]
 
     def looked() -> None:
         for caller in callers:
-            if isinstance(caller, Dialer):
+            if isinstance(caller, PeerSockets):
                 caller.review()
             else:
                 caller.connect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from scale0.broker.edge.key_folder import KeyFolder, folder_of
-from scale0.transport.edge.curve_certificates import Certificate
+from scale0.transport.edge.curve_certificates import CurveCertificate
 from scale0.transport.edge.joining import JoinToken, enrol
 
 
@@ -24,5 +24,7 @@ def join_peer(endpoint: str, token: JoinToken, identity: str, folder: KeyFolder)
         return False
     enrolled = enrol(endpoint, token, identity, folder.server().public)
     name = enrolled.identity or f"peer-{int(time.time())}"
-    folder.store(token.role, name, Certificate(public=token.server_key, metadata={"name": name, "endpoint": endpoint}))
+    folder.store(
+        token.role, name, CurveCertificate(public=token.server_key, metadata={"name": name, "endpoint": endpoint})
+    )
     return True

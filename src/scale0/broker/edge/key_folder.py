@@ -35,7 +35,7 @@ from scale0.transport.edge.curve_certificates import (
     OTHERS_WRITE,
     PUBLIC_ENDING,
     SECRET_ENDING,
-    Certificate,
+    CurveCertificate,
     is_key,
     new_certificate,
     private_faults,
@@ -60,7 +60,7 @@ class KeyTakenError(ValueError):
     """That name is another key's."""
 
 
-class Stored(NamedTuple):
+class StoredKey(NamedTuple):
     """A file as it was read."""
 
     signature: Signature
@@ -77,7 +77,7 @@ class KeyFolder:
 
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / KEYS_FOLDER
-        self._read: dict[Path, Stored] = {}
+        self._read: dict[Path, StoredKey] = {}
         self.programs: set[str] = set()
         """Public keys of programs on this machine: they are no other broker's business."""
         self.faults: dict[Path, str] = {}
@@ -102,7 +102,7 @@ class KeyFolder:
         """The broker's own pair."""
         return self.path / SERVER / f"server{SECRET_ENDING}"
 
-    def server(self) -> Certificate:
+    def server(self) -> CurveCertificate:
         """The broker's own pair, read."""
         return read_pair(self.server_file)
 
@@ -139,7 +139,7 @@ class KeyFolder:
             raise ValueError("a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and begins with no dot")
         return self.path / folder_of(role) / f"{name}{PUBLIC_ENDING}"
 
-    def store(self, role: str, name: str, certificate: Certificate) -> None:
+    def store(self, role: str, name: str, certificate: CurveCertificate) -> None:
         """Let this key in; KeyTakenError if the name is another's."""
         path = self.file_of(role, name)
         if path.exists() and read_certificate(path).public != certificate.public:
@@ -159,7 +159,7 @@ class KeyFolder:
 
     def table(self, wall: float) -> KeyTable:
         """All keys that are stored now. Files that have not changed are not read again."""
-        seen: dict[Path, Stored] = {}
+        seen: dict[Path, StoredKey] = {}
         self.faults = {}
         for path, role, signature in self._files():
             known = self._read.get(path)
@@ -184,7 +184,7 @@ class KeyFolder:
                     continue
                 yield Path(entry.path), role, (found.st_ino, found.st_size, found.st_mtime_ns)
 
-    def _load(self, path: Path, role: str, signature: Signature) -> Stored:
+    def _load(self, path: Path, role: str, signature: Signature) -> StoredKey:
         name = path.name.removesuffix(PUBLIC_ENDING)
         try:
             certificate = read_certificate(path)
@@ -195,12 +195,14 @@ class KeyFolder:
                 raise ConfigError([f"{path}: that is no key's name or role"])
         except (ConfigError, ValueError) as error:
             self.faults[path] = str(error)
-            return Stored(signature, None)
-        return Stored(signature, Key(certificate.public, role, name, expires, certificate.metadata.get("endpoint", "")))
+            return StoredKey(signature, None)
+        return StoredKey(
+            signature, Key(certificate.public, role, name, expires, certificate.metadata.get("endpoint", ""))
+        )
 
     # Tokens.
 
-    def new_token(self, role: str, name: str, expires: float) -> Certificate:
+    def new_token(self, role: str, name: str, expires: float) -> CurveCertificate:
         """The one-time pair of a token; only its public half is kept. `name`: the only one that it is for, if any."""
         id_ = secrets.token_hex(8)
         pair = new_certificate(role=role, name=name, expires=f"{expires:.0f}")
@@ -227,10 +229,10 @@ class KeyFolder:
             return Refusal(codes.IN_USE, "this key is stored already: make another")
         if self.use_token(ask.token) is None:
             return Refusal(codes.NOT_ALLOWED, "this token was used, or its time is over")
-        self.store(ask.role, ask.name, Certificate(public=ask.public_key, metadata={"name": ask.name}))
+        self.store(ask.role, ask.name, CurveCertificate(public=ask.public_key, metadata={"name": ask.name}))
         return None
 
-    def use_token(self, id_: str) -> Certificate | None:
+    def use_token(self, id_: str) -> CurveCertificate | None:
         """Use a token up: what it says, for exactly one who tries, and it stays so after a loss of power."""
         path = self.path / TOKENS / f"{id_}{PUBLIC_ENDING}"
         used = path.with_name(f".{id_}.used-{secrets.token_hex(4)}")
@@ -253,7 +255,7 @@ class KeyFolder:
 
     # Programs on this machine.
 
-    def local(self, file: str, role: str, name: str, endpoints: list[str], server: Certificate) -> Path:
+    def local(self, file: str, role: str, name: str, endpoints: list[str], server: CurveCertificate) -> Path:
         """A pair for programs on this machine. It is stored among those of its role when it is made, and not again:
         whoever takes it away there means it."""
         path = self.path / LOCAL / f"{file}{SECRET_ENDING}"
@@ -261,10 +263,10 @@ class KeyFolder:
         pair = read_pair(path) if known else new_certificate()
         metadata = {"name": name, "role": role, "endpoint": " ".join(endpoints), "server-key": server.public}
         if pair.metadata != metadata:
-            pair = Certificate(public=pair.public, secret=pair.secret, metadata=metadata)
+            pair = CurveCertificate(public=pair.public, secret=pair.secret, metadata=metadata)
             write_pair(path, pair)
         self.programs.add(pair.public)
         if not known:
             self.file_of(role, name).unlink(missing_ok=True)
-            self.store(role, name, Certificate(public=pair.public, metadata={"name": name}))
+            self.store(role, name, CurveCertificate(public=pair.public, metadata={"name": name}))
         return path

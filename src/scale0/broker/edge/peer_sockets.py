@@ -37,7 +37,7 @@ SUIT_SECONDS: Final = 1.0
 log = logging.getLogger("scale0.dialer")
 
 
-class Suit(NamedTuple):
+class PeerKeys(NamedTuple):
     """The key that somebody is expected to have."""
 
     key: str
@@ -45,7 +45,7 @@ class Suit(NamedTuple):
     """Monotonic."""
 
 
-class Dialer:
+class PeerSockets:
     """Looks to the runner like a ROUTER whose routing ids are endpoints."""
 
     __slots__ = ("_context", "_curve", "_epoll", "_limits", "_sockets", "_suits", "_turn", "name")
@@ -55,7 +55,7 @@ class Dialer:
     ) -> None:
         self.name = name
         self._curve = curve
-        self._suits: dict[bytes, Suit] = {}
+        self._suits: dict[bytes, PeerKeys] = {}
         """By endpoint: the key that we expect there."""
         if curve is not None:
             curve.dialed_user = self._user_of
@@ -117,7 +117,7 @@ class Dialer:
         if not keys:
             return False
         at = (keys.index(before.key) + 1) % len(keys) if before is not None and before.key in keys else 0
-        self._suits[place] = Suit(keys[at], now)
+        self._suits[place] = PeerKeys(keys[at], now)
         return True
 
     def _try_another(self, place: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from scale0.broker.cluster.key_replication import Snapshot
-from scale0.broker.cluster.replicated_keys import Teller
+from scale0.broker.cluster.replicated_keys import KeySource
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.log_context import about
 from scale0.kernel.names import is_identity
@@ -28,13 +28,13 @@ TOLD: Final = "told"
 ENDING: Final = ".json"
 
 
-def read_told(keys: Path) -> dict[str, Teller]:
+def read_told(keys: Path) -> dict[str, KeySource]:
     """What each broker told, as it was stored last."""
     out = {}
     for path in sorted((keys / TOLD).glob(f"*{ENDING}")):
         name = path.name.removesuffix(ENDING)
         try:
-            teller = msgspec.json.decode(path.read_bytes(), type=Teller)
+            teller = msgspec.json.decode(path.read_bytes(), type=KeySource)
         except (OSError, msgspec.DecodeError, ValueError, RecursionError) as error:
             log.warning("%s: nothing is believed of it: %s", path, error, extra=about(file=str(path)))
             continue

@@ -36,7 +36,7 @@ BIND_RETRY_SECONDS: Final = 0.01
 """How often a port that is still being let go is tried, and how far apart."""
 
 
-class Door:
+class RouterSocket:
     """A ROUTER socket that clients connect to."""
 
     __slots__ = ("_gate", "_socket", "name")
@@ -96,7 +96,7 @@ class Door:
         self._socket.close(linger=200)
 
 
-class Subscriber:
+class SubscriberSocket:
     """A SUB socket that hears several publishers. Looks to the runner like a ROUTER that nobody reads from."""
 
     __slots__ = ("_connected", "_curve", "_monitor", "_socket", "_sources", "name")
@@ -172,7 +172,7 @@ class Subscriber:
         self._socket.close(linger=0)
 
 
-class Publisher:
+class PublisherSocket:
     """A PUB socket, or an XPUB that also tells who subscribed: whoever listens, hears."""
 
     __slots__ = ("_place", "_socket", "_tells", "name")

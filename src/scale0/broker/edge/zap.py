@@ -37,7 +37,7 @@ Allows = Callable[[str, str], bool]
 """Domain and public key: may it?"""
 
 
-class ZapDesk:
+class ZapAuthenticator:
     """The one ZAP handler of a context."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allows: Allows) -> None:

@@ -21,11 +21,11 @@ from scale0.broker.main.preflight import check_runnable
 from scale0.config import BrokerConfig
 from scale0.config.edge.files import read_config
 from scale0.kernel.edge.commits import Commits
-from scale0.kernel.effects import Question
+from scale0.kernel.effects import StoreQuery
 from scale0.kernel.errors import ConfigError
 
 
-class Answers:
+class AskAnswers:
     """Answers the Asks of one broker."""
 
     def __init__(self, commits: Commits, config_file: Path | None, curve: Curve | None = None) -> None:
@@ -45,7 +45,7 @@ class Answers:
                 return await loop.run_in_executor(self._thread, self._verify, ask.password_hash, ask.password)
             case ReadHistory():
                 return await self._commits.read(ask.ask)
-            case Question():
+            case StoreQuery():
                 return await loop.run_in_executor(self._reader, self._commits.look, ask.ask)
             case ReadOwnFile():
                 return await loop.run_in_executor(self._thread, self._own_file)

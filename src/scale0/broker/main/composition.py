@@ -13,51 +13,51 @@ import msgspec
 from scale0 import __version__
 from scale0.broker.admin.access import Access
 from scale0.broker.admin.check_commands import CheckCommands
-from scale0.broker.admin.commands import STATE_SETTING, Management
+from scale0.broker.admin.commands import STATE_SETTING, AdminCommands
 from scale0.broker.admin.config_commands import ConfigCommands
 from scale0.broker.admin.token_commands import TokenCommands
 from scale0.broker.admin.views import Views
-from scale0.broker.cluster.catalog import Directory
-from scale0.broker.cluster.catalog_replication import Tables
-from scale0.broker.cluster.clock_skew import Skew
-from scale0.broker.cluster.config_replication import Spread
+from scale0.broker.cluster.catalog import Catalog
+from scale0.broker.cluster.catalog_replication import CatalogReplication
+from scale0.broker.cluster.clock_skew import ClockSkew
+from scale0.broker.cluster.config_replication import ConfigReplication
 from scale0.broker.cluster.failover import Failover
 from scale0.broker.cluster.forwarding import Forwarding
-from scale0.broker.cluster.key_replication import KeyShare
+from scale0.broker.cluster.key_replication import KeyReplication
 from scale0.broker.cluster.peers import Peers
-from scale0.broker.cluster.rebalancing import Moves
-from scale0.broker.cluster.registration import Listing
-from scale0.broker.cluster.standby import Pair
+from scale0.broker.cluster.rebalancing import Rebalancing
+from scale0.broker.cluster.registration import Registration
+from scale0.broker.cluster.standby import Standby
 from scale0.broker.core.broker import Broker
-from scale0.broker.core.config_document import Documents
+from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connections
 from scale0.broker.core.discovery import Discovery
 from scale0.broker.core.keys import Keys
 from scale0.broker.core.members import Members
 from scale0.broker.core.negotiation import Negotiation
-from scale0.broker.core.protocol_handler import Neighbours, Scale0Speaker
-from scale0.broker.core.rate_limits import Blame
-from scale0.broker.core.request_stats import Tally
+from scale0.broker.core.protocol_handler import ClusterParts, Scale0Handler
+from scale0.broker.core.rate_limits import RateLimits
+from scale0.broker.core.request_stats import RequestStats
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.scheduler import Roster
+from scale0.broker.core.scheduler import Scheduler
 from scale0.broker.core.state import BrokerState
-from scale0.compat.majordomo.broker_adapter import BrokerDesk
+from scale0.compat.majordomo.broker_adapter import MajordomoAdapter
 from scale0.compat.majordomo.handlers import Majordomo
 from scale0.compat.titanic.stored_requests import join_titanic
 from scale0.config import BrokerConfig, Endpoints, NetworkDocument, first_document, parse
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.storage.interface import Opened
+from scale0.kernel.effects import Effects
+from scale0.storage.interface import OpenedStore
 from scale0.tasks.core.admin_commands import TaskCommands
-from scale0.tasks.core.broker_adapter import TaskDesk, TaskWork
-from scale0.tasks.core.tasks import Tasks
+from scale0.tasks.core.broker_adapter import TaskBrokerAdapter, TaskWork
+from scale0.tasks.core.tasks import BrokerTasks
 from scale0.transport.core.sockets import ACTIVE, BACKEND, CONFIG_SUB, DIALED, DISABLED, FRONTEND, JOINING, PEER
 
 
 def compose_broker(
     config: BrokerConfig,
     endpoints: Endpoints,
-    opened: Opened,
+    opened: OpenedStore,
     boot: int,
     chance: random.Random,
     local_digest: str | None,
@@ -67,31 +67,31 @@ def compose_broker(
     document = document_of(config, endpoints, opened)
     state = new_state(config, endpoints, opened, boot, chance, keys)
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
-    roster = Roster()
-    requests = Requests(state, roster, Tally())
+    roster = Scheduler()
+    requests = Requests(state, roster, RequestStats())
     members = Members(state, connections, roster, requests)
-    documents = Documents(state, document)
+    documents = ConfigDocument(state, document)
     peers = Peers(state, connections, documents, members)
-    spread = Spread(state, documents, members, peers)
-    listing = Listing(state, documents, members)
-    skew = Skew(state, members)
-    blame = Blame(state, connections, members)
+    spread = ConfigReplication(state, documents, members, peers)
+    listing = Registration(state, documents, members)
+    skew = ClockSkew(state, members)
+    blame = RateLimits(state, connections, members)
     failover = Failover(state, documents, members, peers)
-    moves = Moves(state, members, peers, requests, failover)
+    moves = Rebalancing(state, members, peers, requests, failover)
     negotiation = Negotiation(state, connections, members, documents, skew, blame, failover, moves)
-    directory = Directory(state, peers)
+    directory = Catalog(state, peers)
     views = Views(state, connections, members, peers, roster, requests, documents, directory)
     access = Access(state, opened.tokens, local_digest)
-    management = Management(state, connections, members, peers, requests, views, access, blame, moves, __version__)
+    management = AdminCommands(state, connections, members, peers, requests, views, access, blame, moves, __version__)
     TokenCommands(management, access)
     ConfigCommands(management, state, documents, members)
     CheckCommands(management, state, requests)
     discovery = Discovery(views)
-    tables = Tables(state, documents, members, peers, directory)
+    tables = CatalogReplication(state, documents, members, peers, directory)
     forwarding = Forwarding(state, documents, peers, requests, directory)
-    pair = Pair(state, members, peers, requests, moves)
-    neighbours = Neighbours(peers, spread, tables, forwarding, moves, pair)
-    scale0 = Scale0Speaker(state, requests, negotiation, discovery, management, blame, neighbours)
+    pair = Standby(state, members, peers, requests, moves)
+    neighbours = ClusterParts(peers, spread, tables, forwarding, moves, pair)
+    scale0 = Scale0Handler(state, requests, negotiation, discovery, management, blame, neighbours)
     peers.speaker, documents.on_taken = scale0, peers.tell_version
     tables.on_told = forwarding.look
     peers.on_heard = (spread.heard, listing.heard, moves.heard, pair.heard)
@@ -99,20 +99,20 @@ def compose_broker(
     peers.on_gone, requests.elsewhere, requests.not_there = forwarding.gone, forwarding.elsewhere, forwarding.not_there
     parts = (members, neighbours, roster, requests, documents, management, scale0, blame, skew)
     broker = Broker(state, connections, *parts, __version__)
-    broker.key_share = tables.keys = KeyShare(state) if keys is not None and config.share_keys else None
+    broker.key_share = tables.keys = KeyReplication(state) if keys is not None and config.share_keys else None
     join_tasks(broker, views, opened)
-    broker.speakers.update(Majordomo(BrokerDesk(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
+    broker.speakers.update(Majordomo(MajordomoAdapter(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
     return broker
 
 
-def document_of(config: BrokerConfig, endpoints: Endpoints, opened: Opened) -> NetworkDocument:
+def document_of(config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore) -> NetworkDocument:
     """The stored one, or the first."""
     stored = opened.document
     return parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
 
 
 def new_state(
-    config: BrokerConfig, endpoints: Endpoints, opened: Opened, boot: int, chance: random.Random, keys: Keys | None
+    config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore, boot: int, chance: random.Random, keys: Keys | None
 ) -> BrokerState:
     """What all parts of a broker see."""
     state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
@@ -123,9 +123,9 @@ def new_state(
     return state
 
 
-def join_tasks(broker: Broker, views: Views, opened: Opened) -> None:
+def join_tasks(broker: Broker, views: Views, opened: OpenedStore) -> None:
     """The queue, and the broker that it lives in."""
-    tasks = Tasks(broker.state, TaskDesk(broker), broker.roster, opened.next_task_seq, opened.shared)
+    tasks = BrokerTasks(broker.state, TaskBrokerAdapter(broker), broker.roster, opened.next_task_seq, opened.shared)
     broker.requests.tasks = TaskWork(tasks)
     broker.rpc = tasks.rpc
     broker.subscribe = tasks.announcer.subscribe
@@ -136,7 +136,7 @@ def join_tasks(broker: Broker, views: Views, opened: Opened) -> None:
     TaskCommands(broker.management, tasks)
 
 
-def start_broker(broker: Broker, opened: Opened, now: Now, step: Step) -> None:
+def start_broker(broker: Broker, opened: OpenedStore, now: Now, step: Effects) -> None:
     """The first turn: what a new store must hold, and that the broker started."""
     if opened.document is None and broker.state.state != JOINING:
         step.write(broker.documents.row(broker.state.identity, now))
@@ -144,7 +144,7 @@ def start_broker(broker: Broker, opened: Opened, now: Now, step: Step) -> None:
     broker.tasks.start(opened.leased, opened.open_tasks, now, step)
 
 
-def first_state(config: BrokerConfig, opened: Opened) -> str:
+def first_state(config: BrokerConfig, opened: OpenedStore) -> str:
     """Disabled stays disabled over a restart; a broker that can learn nothing from peers is active at once."""
     if opened.settings.get(STATE_SETTING) == DISABLED.encode() or config.state == DISABLED:
         return DISABLED

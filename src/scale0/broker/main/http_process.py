@@ -1,6 +1,6 @@
 """The management server's process, as a broker sees it: started, heard, started again, ended.
 
-Lives here: `ManagementChild`. Never here: HTTP. Invariants: what is in the way is logged once, and
+Lives here: `HttpProcess`. Never here: HTTP. Invariants: what is in the way is logged once, and
 again when it is over; started again, it serves where it did, so that an open console finds it.
 """
 
@@ -14,29 +14,31 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from scale0.broker.main.http_settings import Ready, Settings
-from scale0.kernel.edge.child_process import Manner, PipedChild
+from scale0.broker.main.http_settings import HttpReady, HttpSettings
+from scale0.kernel.edge.child_process import ChildProcess, RestartPolicy
 from scale0.kernel.log_context import about
 
 log = logging.getLogger("scale0.http")
 
-MANNER: Final = Manner("scale0.http", "the management server", 65_536, 0.5, 30.0)
+MANNER: Final = RestartPolicy("scale0.http", "the management server", 65_536, 0.5, 30.0)
 READY: Final = b"ready "
 FINISH_SECONDS: Final = 5.0
 """How long it may take to say goodbye to browsers."""
 
-Served = Callable[[Ready], None]
+Served = Callable[[HttpReady], None]
 
 
-class ManagementChild:
+class HttpProcess:
     """One server's process, and what it said."""
 
-    def __init__(self, settings: Settings | None, served: Served, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: HttpSettings | None, served: Served, environment: Mapping[str, str] | None = None
+    ) -> None:
         """`environment`: what it has beside ours."""
         self._settings = settings
         """None: it is not wanted, and there is nothing to do."""
         self._served = served
-        self._child = PipedChild(MANNER, self._greet, self._hear, self._note_trouble, environment)
+        self._child = ChildProcess(MANNER, self._greet, self._hear, self._note_trouble, environment)
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
         self._any_port = settings is not None and settings.port == 0
@@ -82,7 +84,7 @@ class ManagementChild:
         if not said.startswith(READY):
             return
         try:
-            ready = msgspec.json.decode(said[len(READY) :], type=Ready)
+            ready = msgspec.json.decode(said[len(READY) :], type=HttpReady)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._note_trouble(f"the management server speaks nonsense: {error}")
             return

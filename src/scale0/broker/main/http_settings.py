@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from scale0.config import WILDCARDS, BrokerConfig, Export
+from scale0.config import WILDCARDS, BrokerConfig, ExportConfig
 from scale0.kernel.edge.secret_files import TOKEN_FILE
 
 LOOPBACK: Final = "127.0.0.1"
@@ -19,7 +19,7 @@ STARTED_FILE: Final = "management.started"
 """In the data folder: where the server was last; if it is there, a first link was told."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where to serve, and whose broker this is."""
 
     endpoint: str = "tcp://127.0.0.1:5700"
@@ -34,7 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hosts: tuple[str, ...] = ()
     """Host names that are accepted besides the bound address and localhost."""
     metrics_open: bool = False
-    exports: tuple[Export, ...] = ()
+    exports: tuple[ExportConfig, ...] = ()
     segments: str = ""
     """Where the broker's journal is written out to; blank: a folder in `data_dir`."""
     warehouse: str = ""
@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Path(self.data_dir) / TOKEN_FILE if self.data_dir else None
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
+class HttpReady(msgspec.Struct, frozen=True, kw_only=True):
     """What it says when it serves, after the word `ready`."""
 
     url: str
@@ -62,14 +62,14 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """A way in that works once, if one was wanted."""
 
 
-def server_of(config: BrokerConfig, endpoint: str, *, wants_link: bool) -> Settings | None:
+def server_of(config: BrokerConfig, endpoint: str, *, wants_link: bool) -> HttpSettings | None:
     """A broker's server; None: its file wants none."""
     management = config.management
     if not management.enabled:
         return None
     port = endpoint.rpartition(":")[2]
     host = LOOPBACK if config.bind in WILDCARDS else config.bind
-    return Settings(
+    return HttpSettings(
         endpoint=f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}",
         data_dir=str(Path(config.data_dir).absolute()),
         bind=management.bind,

@@ -27,23 +27,23 @@ from scale0.broker.admin.access import digest_of
 from scale0.broker.core.broker import Broker
 from scale0.broker.edge.curve import Curve
 from scale0.broker.edge.curve_setup import management_key, open_curve, start_curve
-from scale0.broker.edge.peer_sockets import Dialer
-from scale0.broker.edge.sockets import Door, Publisher, Subscriber
-from scale0.broker.main.answers import Answers
+from scale0.broker.edge.peer_sockets import PeerSockets
+from scale0.broker.edge.sockets import PublisherSocket, RouterSocket, SubscriberSocket
+from scale0.broker.main.answers import AskAnswers
 from scale0.broker.main.composition import compose_broker, start_broker
-from scale0.broker.main.http_process import ManagementChild, Served
+from scale0.broker.main.http_process import HttpProcess, Served
 from scale0.broker.main.http_settings import STARTED_FILE, server_of
-from scale0.broker.main.http_settings import Ready as Serving
+from scale0.broker.main.http_settings import HttpReady as Serving
 from scale0.broker.main.preflight import check_broker_files, check_runnable, is_postgres
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
-from scale0.history.segments.exporter import Scribe
-from scale0.history.segments.settings import Settings, password_of, settings_of
+from scale0.history.segments.exporter import SegmentExporter
+from scale0.history.segments.settings import ExporterSettings, password_of, settings_of
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
 from scale0.storage.interface import Store, StoreFenced
@@ -129,11 +129,11 @@ async def serve(
     stop, end = ending(loop)
     opened = store.open()
     commits = Commits(store, loop, lambda error: end(status_of(error)))
-    scribe = Scribe(scribe_settings(config), commits)
+    scribe = SegmentExporter(scribe_settings(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
     curve = open_curve(context, config)
-    answers = Answers(commits, config_file, curve)
+    answers = AskAnswers(commits, config_file, curve)
     try:
         doors, publishers, endpoints = open_doors(context, config, curve)
         now = read_now()
@@ -146,7 +146,7 @@ async def serve(
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
         most, cut = config.limits().max_client_bytes, portions_of(config.limits(), broker.ignores)
         runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, most, cut)
-        step = Step()
+        step = Effects()
         start_broker(broker, opened, now, step)
         runner.start(step, now)
         start_curve(curve, broker, doors, publishers, runner)
@@ -185,7 +185,7 @@ def ending(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[int], Callab
 
 def last_turn(broker: Broker, runner: Runner, status: int) -> None:
     """The doors are closed; a broker that ends in order says so."""
-    last, now = Step(), read_now()
+    last, now = Effects(), read_now()
     if status == 0:
         broker.stop("stopped", now, last)
     runner.stop(last, now)
@@ -210,7 +210,7 @@ async def beside(broker: Broker, store: Store, curve: Curve | None, served: Serv
         management.close()
 
 
-def managed(broker: Broker, served: Served) -> ManagementChild:
+def managed(broker: Broker, served: Served) -> HttpProcess:
     """The HTTP server beside this broker, started if it is wanted; a first start tells a way in."""
     config, place = broker.state.config, broker.state.endpoints["frontend"]
     started = Path(config.data_dir) / STARTED_FILE
@@ -225,12 +225,12 @@ def managed(broker: Broker, served: Served) -> ManagementChild:
     environment = {KEY: str(management_key(config))} if config.curve else {}
     if is_postgres(config) and (password := password_of(config.store)):
         environment["PGPASSWORD"] = password  # it reads the journal there
-    child = ManagementChild(settings, told, environment)
+    child = HttpProcess(settings, told, environment)
     child.start()
     return child
 
 
-def scribe_settings(config: BrokerConfig) -> Settings | None:
+def scribe_settings(config: BrokerConfig) -> ExporterSettings | None:
     """How the journal is written out; None: it is not kept."""
     if config.store == "memory":
         return None
@@ -259,7 +259,7 @@ async def flush(commits: Commits, store: Store) -> None:
 
 def open_doors(
     context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig, curve: Curve | None = None
-) -> tuple[list[Door | Dialer | Subscriber], list[Publisher], Endpoints]:
+) -> tuple[list[RouterSocket | PeerSockets | SubscriberSocket], list[PublisherSocket], Endpoints]:
     """Bind every socket, and say where each one listens; and those that go to others."""
     limits = config.limits()
     host = f"[{config.bind}]" if ":" in config.bind else config.bind
@@ -267,11 +267,11 @@ def open_doors(
     if shown in ("0.0.0.0", "::"):
         shown = os.uname().nodename
     doors = [
-        Door(context, name, f"tcp://{host}:{port or '*'}", limits, curve)
+        RouterSocket(context, name, f"tcp://{host}:{port or '*'}", limits, curve)
         for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
     ]
     publishers = [
-        Publisher(context, name, f"tcp://{host}:{port or '*'}", limits, name == TASK_PUB, curve)
+        PublisherSocket(context, name, f"tcp://{host}:{port or '*'}", limits, name == TASK_PUB, curve)
         for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
     ]
     bracketed = f"[{shown}]" if ":" in shown else shown
@@ -280,8 +280,8 @@ def open_doors(
     if curve is not None:
         places["server_key"] = curve.own.public
     callers = (
-        Dialer(context, DIALED, limits, curve),
-        Subscriber(context, CONFIG_SUB, config.config_sub_ports, limits, curve),
+        PeerSockets(context, DIALED, limits, curve),
+        SubscriberSocket(context, CONFIG_SUB, config.config_sub_ports, limits, curve),
     )
     return [*doors, *callers], publishers, msgspec.convert(places, Endpoints)
 

@@ -26,7 +26,7 @@ from scale0.cli.demo.chaos_output import Show, progress
 if TYPE_CHECKING:
     from scale0.cli.bench.measurements import Bounds, Figure
     from scale0.cli.bench.network import BenchNetwork
-    from scale0.cli.bench.output import Bench, Effort, Machine
+    from scale0.cli.bench.output import Bench, Effort, MachineFacts
     from scale0.client.client import Client
 
 SHARES: Final = {
@@ -122,7 +122,7 @@ def run_story(join: str | None, seconds: float, data: Path | None) -> Bench:
     import os
 
     from scale0.cli.bench.network import BenchNetwork
-    from scale0.cli.common.child_process import Broken
+    from scale0.cli.common.child_process import ChildFailed
 
     if join is None:  # keys are for another broker than the one that is started now
         for name in (KEY, SERVER_KEY):
@@ -141,8 +141,8 @@ def run_story(join: str | None, seconds: float, data: Path | None) -> Bench:
         network = BenchNetwork(folder, join)
         try:
             return ending.run(told)
-        except Broken as error:
-            raise errors.Trouble(f"what was to be measured did not start: {error}") from error
+        except ChildFailed as error:
+            raise errors.CommandError(f"what was to be measured did not start: {error}") from error
         finally:
             ended.set()
             over.wait(ENDING_SECONDS)
@@ -200,15 +200,15 @@ def measured(network: BenchNetwork, take: Callable[[Bounds], Figure], bounds: Bo
     return figure, Effort((after.broker - before.broker) / past, (after.all - before.all) / past)
 
 
-def machine_here(folder: Path, core_steps: float) -> Machine:
+def machine_here(folder: Path, core_steps: float) -> MachineFacts:
     """What this runs on."""
     import os
     import platform
 
-    from scale0.cli.bench.output import Machine
+    from scale0.cli.bench.output import MachineFacts
     from scale0.transport.edge.zmq_version import libzmq_version
 
-    return Machine(
+    return MachineFacts(
         scale0=__version__,
         python=platform.python_version(),
         libzmq=libzmq_version(),

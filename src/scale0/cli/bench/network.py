@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scale0.cli.bench.measurements import RUN
 from scale0.cli.broker.command import PORTS
-from scale0.cli.common.child_process import Broken, Child
+from scale0.cli.common.child_process import ChildFailed, CommandProcess
 from scale0.cli.common.connection import PATIENCE_SECONDS, own_identity
 from scale0.cli.common.endpoints import host_of
 
@@ -45,7 +45,7 @@ class BenchNetwork:
         """Of the broker."""
         self.frontend = join or ""
         self._folder = folder
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, CommandProcess] = {}
         self._lock = threading.RLock()
         self._closed = False
 
@@ -73,11 +73,11 @@ class BenchNetwork:
         host = host_of(self.frontend)
         return f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def _start(self, name: str, words: list[str], environment: dict[str, str]) -> Child:
+    def _start(self, name: str, words: list[str], environment: dict[str, str]) -> CommandProcess:
         with self._lock:
             if self._closed:
-                raise Broken("stopped")
-            child = self._children[name] = Child(name, words, self._folder, environment)
+                raise ChildFailed("stopped")
+            child = self._children[name] = CommandProcess(name, words, self._folder, environment)
             return child
 
     def client(self) -> Client:

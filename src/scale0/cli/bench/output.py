@@ -32,7 +32,7 @@ DISK_SHARE: Final = 0.5
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
-class Machine(NamedTuple):
+class MachineFacts(NamedTuple):
     """What it ran on."""
 
     scale0: str
@@ -62,7 +62,7 @@ class Bench(NamedTuple):
     join: str
     own: bool
     seconds: float
-    machine: Machine
+    machine: MachineFacts
     figures: Mapping[str, Figure]
     efforts: Mapping[str, Effort]
     """By the names of figures; empty where the broker is not ours."""

@@ -19,7 +19,7 @@ from scale0.cli.common.log_format import log_format
 
 if TYPE_CHECKING:
     from scale0.broker.core.broker import Broker
-    from scale0.broker.main.http_settings import Ready
+    from scale0.broker.main.http_settings import HttpReady
     from scale0.config import BrokerConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -152,7 +152,7 @@ def default_identity() -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._:-") else "-" for c in name)[:128] or "broker"
 
 
-def say_served(now: Ready) -> None:
+def say_served(now: HttpReady) -> None:
     """Where the console is, beside the line that scripts wait for; and on the first start a way in.
 
     A link is as good as a password until it is used: it goes to a terminal, and into no log that stderr may be.

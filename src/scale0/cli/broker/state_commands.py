@@ -22,7 +22,7 @@ broker_argument = click.argument("broker", required=False, shell_complete=comple
 @joins
 @json_option
 @authentication.commands
-def enable(broker: str | None, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def enable(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Let BROKER (the one at --join) serve again, after `disable` or `drain`.
 
     \b
@@ -41,7 +41,7 @@ def enable(broker: str | None, join: str, wants_json: bool, authority: authentic
 @joins
 @json_option
 @authentication.commands
-def disable(broker: str | None, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def disable(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Let BROKER answer nothing but management, so that its clients go elsewhere. Also after a restart.
 
     \b
@@ -60,7 +60,7 @@ def disable(broker: str | None, join: str, wants_json: bool, authority: authenti
 @joins
 @json_option
 @authentication.commands
-def drain(broker: str | None, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def drain(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Let BROKER finish what it has, and take nothing new.
 
     \b
@@ -79,7 +79,7 @@ def drain(broker: str | None, join: str, wants_json: bool, authority: authentica
 @joins
 @json_option
 @authentication.commands
-def reload(broker: str | None, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def reload(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Let BROKER read its own file again.
 
     \b
@@ -95,7 +95,7 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authentic
         done = commanded("reload_config", broker, join, authority)
     except BadArguments as error:
         step = "the broker goes on as it was; `scale0 config check FILE` looks at a file"
-        raise errors.Trouble(f"nothing was reloaded: {error.message}", step) from error
+        raise errors.CommandError(f"nothing was reloaded: {error.message}", step) from error
     if wants_json:
         output.say(output.as_json(done))
     elif done["changed"]:
@@ -104,14 +104,14 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authentic
         output.say(f"{done['broker']} has read its file again; nothing changed")
 
 
-def commanded(command: str, broker: str | None, join: str, given: authentication.Authority) -> dict[str, Any]:
+def commanded(command: str, broker: str | None, join: str, given: authentication.GivenCredentials) -> dict[str, Any]:
     """Give the command to the broker that was named, and to no other."""
     credentials = authentication.need(given, join)
     with connect(join) as client:
         token = authentication.log_in(client, credentials)
         found: str = client.manage("status", **token)["broker"]
         if broker is not None and broker != found:
-            raise errors.Trouble(f"{join} is {found}, not {broker}", f"give the address of {broker} with --join")
+            raise errors.CommandError(f"{join} is {found}, not {broker}", f"give the address of {broker} with --join")
         return {"broker": found, **client.manage(command, **token)}
 
 

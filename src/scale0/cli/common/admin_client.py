@@ -17,7 +17,7 @@ PAGE_ROWS: Final = 1_000
 Row = dict[str, Any]
 
 
-def managed(join: str, given: authentication.Authority, command: str, **arguments: Any) -> Any:
+def managed(join: str, given: authentication.GivenCredentials, command: str, **arguments: Any) -> Any:
     """One management command; what is None is left out."""
     credentials = authentication.need(given, join)
     said = {name: value for name, value in arguments.items() if value is not None}
@@ -25,7 +25,7 @@ def managed(join: str, given: authentication.Authority, command: str, **argument
         return client.manage(command, **said, **authentication.log_in(client, credentials))
 
 
-def rows_of(join: str, given: authentication.Authority, command: str) -> list[Row]:
+def rows_of(join: str, given: authentication.GivenCredentials, command: str) -> list[Row]:
     """Every row of a list."""
     credentials = authentication.need(given, join)
     rows: list[Row] = []

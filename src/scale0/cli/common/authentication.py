@@ -34,7 +34,7 @@ Credentials = dict[str, Any]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Authority(NamedTuple):
+class GivenCredentials(NamedTuple):
     """What the options said."""
 
     token: str | None
@@ -57,7 +57,7 @@ def commands(command: Command) -> Command:
         if token and token.startswith(JOIN_PREFIX) and "join" in rest:
             joining.join(rest["join"], "frontend", token, joining.default_name())
             token = None
-        return command(*args, authority=Authority(token, auth_id, data_dir), **rest)
+        return command(*args, authority=GivenCredentials(token, auth_id, data_dir), **rest)
 
     wrapped: Any = gathered
     for option in (
@@ -69,7 +69,7 @@ def commands(command: Command) -> Command:
     return wrapped  # type: ignore[no-any-return]
 
 
-def find(authority: Authority, join: str) -> Credentials | None:
+def find(authority: GivenCredentials, join: str) -> Credentials | None:
     """Credentials for a management command, or None if there are none at hand."""
     if authority.token:
         return {"auth_token": authority.token}
@@ -82,12 +82,12 @@ def find(authority: Authority, join: str) -> Credentials | None:
     return {"auth_token": token} if token else None
 
 
-def need(authority: Authority, join: str) -> Credentials:
+def need(authority: GivenCredentials, join: str) -> Credentials:
     """Credentials, or an error that says how to give some."""
     found = find(authority, join)
     if found is None:
         where = authority.data_dir or LOCAL_FOLDER
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"management needs a token, and there is none in {where}",
             "give --data-dir FOLDER (the broker's, on its machine), --token, or --auth-id NAME",
             errors.USAGE,

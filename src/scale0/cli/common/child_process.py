@@ -31,11 +31,11 @@ SET_PARENT_DEATH_SIGNAL: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 
-class Broken(Exception):
+class ChildFailed(Exception):
     """A process did not do what it should; its last words are in the message."""
 
 
-class Child:
+class CommandProcess:
     """One process of ours, its output in a file."""
 
     def __init__(self, name: str, words: list[str], folder: Path, environment: dict[str, str]) -> None:
@@ -63,9 +63,9 @@ class Child:
             if found := self._ready_line():
                 return found
             if given_up is not None and given_up.is_set():
-                raise Broken("stopped")
+                raise ChildFailed("stopped")
             time.sleep(LOOK_SECONDS)
-        raise Broken(f"{self.name} did not get ready; it said:\n{self._said()[-2_000:]}")
+        raise ChildFailed(f"{self.name} did not get ready; it said:\n{self._said()[-2_000:]}")
 
     def is_ready(self) -> bool:
         """True if that line has come, or never will: then `ready` says so."""
@@ -101,7 +101,7 @@ class Child:
             return log.read().decode(errors="replace")
 
 
-class Errand:
+class CommandRun:
     """One command of ours that ends by itself, and whatever it has started."""
 
     def __init__(self, words: Sequence[str], to: int | None, environment: dict[str, str]) -> None:
@@ -130,7 +130,7 @@ class Errand:
             except subprocess.TimeoutExpired as error:
                 if time.monotonic() >= until:
                     self.kill()
-                    raise Broken(f"{self._what} did not end within {seconds:.0f} s") from error
+                    raise ChildFailed(f"{self._what} did not end within {seconds:.0f} s") from error
                 if looked is not None:
                     looked()
             else:

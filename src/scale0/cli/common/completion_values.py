@@ -27,11 +27,11 @@ MAX_VALUES: Final = 200
 
 Pair = tuple[str, str]
 """A value, and a word about it for shells that show one."""
-Find = Callable[["Client", "Asked"], Iterable[Pair]]
+Find = Callable[["Client", "CompletionQuery"], Iterable[Pair]]
 Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
-class Asked:
+class CompletionQuery:
     """What stands on the line already, and the right that it gives."""
 
     def __init__(self, context: click.Context, join: str) -> None:
@@ -40,7 +40,7 @@ class Asked:
 
     def manage(self, client: Client, command: str, **arguments: Any) -> Any:
         """A management command with a token that is at hand; nothing without one."""
-        said = authentication.Authority(self.params.get("token"), None, self.params.get("data_dir"))
+        said = authentication.GivenCredentials(self.params.get("token"), None, self.params.get("data_dir"))
         credentials = authentication.find(said, self._join)
         return client.manage(command, **arguments, **credentials) if credentials else {"items": [], "config": {}}
 
@@ -56,7 +56,7 @@ def completing(find: Find) -> Completer:
         try:
             join = context.params.get("join") or endpoint_of(DEFAULT_HOST, FRONTEND_PORT)
             with connect(join, COMPLETION_SECONDS, COMPLETION_SECONDS) as client:
-                found = dict(pair for pair in find(client, Asked(context, join)) if pair[0].startswith(start))
+                found = dict(pair for pair in find(client, CompletionQuery(context, join)) if pair[0].startswith(start))
         except (Scale0Error, OSError, click.ClickException, KeyError, ValueError):
             return []
         return [CompletionItem(value, help=word) for value, word in sorted(found.items())[:MAX_VALUES]]
@@ -64,25 +64,25 @@ def completing(find: Find) -> Completer:
     return complete
 
 
-def _services(client: Client, _asked: Asked) -> Iterable[Pair]:
+def _services(client: Client, _asked: CompletionQuery) -> Iterable[Pair]:
     return [(row["service"], f"{row['busy']} of {row['slots']} busy") for row in client.services()]
 
 
-def _clients(client: Client, _asked: Asked) -> Iterable[Pair]:
+def _clients(client: Client, _asked: CompletionQuery) -> Iterable[Pair]:
     return [(row["identity"], row["role"]) for row in client.clients()]
 
 
-def _brokers(client: Client, _asked: Asked) -> Iterable[Pair]:
+def _brokers(client: Client, _asked: CompletionQuery) -> Iterable[Pair]:
     return [(row["broker"], row["state"]) for row in client.brokers()]
 
 
-def _tasks(client: Client, asked: Asked) -> Iterable[Pair]:
+def _tasks(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
     rows = asked.manage(client, "list_tasks", limit=MAX_VALUES)["items"]
     return [(row["task_id"], f"{row['method']} {row['status']}") for row in rows]
 
 
 def _watched(view: str, name: str, word: str) -> Find:
-    def find(client: Client, asked: Asked) -> Iterable[Pair]:
+    def find(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
         from scale0.cli.monitoring import helens
 
         agent = asked.params.get("agent")
@@ -94,7 +94,7 @@ def _watched(view: str, name: str, word: str) -> Find:
 
 
 def _entries(key: str) -> Find:
-    def find(client: Client, asked: Asked) -> Iterable[Pair]:
+    def find(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
         found = asked.manage(client, "get_config")["config"]
         return [(row["name"], str(row.get("reason") or row.get("check") or "")) for row in found.get(key, ())]
 
@@ -102,13 +102,13 @@ def _entries(key: str) -> Find:
 
 
 def _listed(command: str, name: str, word: str) -> Find:
-    def find(client: Client, asked: Asked) -> Iterable[Pair]:
+    def find(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
         return [(str(row[name]), str(row[word])) for row in asked.manage(client, command, limit=MAX_VALUES)["items"]]
 
     return find
 
 
-def _explained(client: Client, asked: Asked) -> Iterable[Pair]:
+def _explained(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
     yield from _tasks(client, asked)
     yield from _clients(client, asked)
 

@@ -35,7 +35,7 @@ NEXT: Final = {
 }
 
 
-class Trouble(click.ClickException):
+class CommandError(click.ClickException):
     """An error of the command line: what happened, and what to do next."""
 
     def __init__(self, what: str, next_step: str = "", exit_code: int = NO) -> None:
@@ -50,31 +50,31 @@ class Trouble(click.ClickException):
             click.echo(f"  next: {self.next_step}", err=True)
 
 
-def trouble_of(error: Exception) -> Trouble:
+def trouble_of(error: Exception) -> CommandError:
     """A foreseeable error, in words."""
     code = getattr(error, "code", None)
     match error:
         case ConfigError():
-            return Trouble("\n  ".join(error.reasons), "`scale0 config check FILE` looks at a file", USAGE)
+            return CommandError("\n  ".join(error.reasons), "`scale0 config check FILE` looks at a file", USAGE)
         case Scale0Error() if isinstance(code, int):
             return _of_code(code, getattr(error, "service", ""), getattr(error, "message", str(error)))
         case OSError() if error.strerror and not error.filename:
-            return Trouble(error.strerror)
+            return CommandError(error.strerror)
         case _:
-            return Trouble(str(error))
+            return CommandError(str(error))
 
 
-def _of_code(code: int, service: str, message: str) -> Trouble:
+def _of_code(code: int, service: str, message: str) -> CommandError:
     hint = NEXT.get(code, "")
     match code:
         case codes.UNREACHABLE:
-            return Trouble(f"no broker answers: {message}", hint, UNREACHABLE)
+            return CommandError(f"no broker answers: {message}", hint, UNREACHABLE)
         case codes.CONFIG_TYPE_UNKNOWN:
-            return Trouble(message, "the ending of a file says its form", USAGE)
+            return CommandError(message, "the ending of a file says its form", USAGE)
         case codes.FAILED:
-            return Trouble(f"{service} failed: {message}", hint)
+            return CommandError(f"{service} failed: {message}", hint)
         case codes.MALFORMED if service:
-            return Trouble(f"{service} cannot take that: {message}", hint)
+            return CommandError(f"{service} cannot take that: {message}", hint)
         case _:
             where = f"{service}: " if service and service not in message else ""
-            return Trouble(f"{where}{message} ({code} {codes.MEANINGS.get(code, 'error')})", hint)
+            return CommandError(f"{where}{message} ({code} {codes.MEANINGS.get(code, 'error')})", hint)

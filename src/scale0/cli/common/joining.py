@@ -35,9 +35,9 @@ def read_token(text: str, role: str) -> JoinToken:
     line = sys.stdin.readline(MAX_TOKEN_LINE) if text == "-" else text
     token = read_join_token(line)
     if token is None:
-        raise errors.Trouble("that is no token to join by", MADE_BY, errors.USAGE)
+        raise errors.CommandError("that is no token to join by", MADE_BY, errors.USAGE)
     if token.role != role:
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"that token is for a {token.role}, and this is a {role}", f"`scale0 token {role}` makes one", errors.USAGE
         )
     return token
@@ -57,18 +57,20 @@ def join(endpoint: str, role: str, text: str, name: str) -> Path:
     return path
 
 
-def trouble_of(error: Exception, endpoint: str) -> errors.Trouble:
+def trouble_of(error: Exception, endpoint: str) -> errors.CommandError:
     """What went wrong, and what to do next."""
     from scale0.kernel import codes
 
     code, message = getattr(error, "code", 0), getattr(error, "message", str(error))
     match code:
         case codes.UNREACHABLE | codes.NO_ANSWER:
-            return errors.Trouble(f"{endpoint}: {message}", "is it the port of the token's role?", errors.UNREACHABLE)
+            return errors.CommandError(
+                f"{endpoint}: {message}", "is it the port of the token's role?", errors.UNREACHABLE
+            )
         case codes.IN_USE:
-            return errors.Trouble(f"{endpoint}: {message}", "give another one with --name")
+            return errors.CommandError(f"{endpoint}: {message}", "give another one with --name")
         case _:
-            return errors.Trouble(f"{endpoint}: {message}", MADE_BY)
+            return errors.CommandError(f"{endpoint}: {message}", MADE_BY)
 
 
 def default_name() -> str:

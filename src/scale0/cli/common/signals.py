@@ -34,7 +34,7 @@ REMOVALS: Final = 10
 Result = TypeVar("Result")
 
 
-class Told(Exception):
+class StopRequested(Exception):
     """Somebody wants the command to end: clean up, and let it pass."""
 
     def __init__(self, status: int) -> None:
@@ -42,7 +42,7 @@ class Told(Exception):
         self.status = status
 
 
-class Ending:
+class StopSignal:
     """What ends a story: its last line, or a signal. Both come as a byte through a pipe.
 
     The kernel may hand a signal to any thread of ours, above all to one that is just forking, and a handler in Python
@@ -85,23 +85,23 @@ class Ending:
         threading.Thread(target=tell, name="scale0-story", daemon=True).start()
         while (end := os.read(self._ends, 1)[0]) != OVER:
             if end in STATUS:
-                raise Told(STATUS[end])
+                raise StopRequested(STATUS[end])
         if errors:
             raise errors[0]
         return results[0]
 
 
 @contextlib.contextmanager
-def told_to_end() -> Iterator[Ending]:
+def told_to_end() -> Iterator[StopSignal]:
     """From here on signals are heard by `run` alone; who lets Told pass leaves at once, with the signal's status."""
-    ending = Ending()
+    ending = StopSignal()
     # A shell starts what must not hear Ctrl-C with SIGINT ignored: so it stays.
     heard = [number for number in STATUS if signal.getsignal(number) is not signal.SIG_IGN]
     bell = signal.set_wakeup_fd(ending.bell, warn_on_full_buffer=False)
     before = {number: signal.signal(number, ending.hear) for number in heard}
     try:
         yield ending
-    except Told as told:
+    except StopRequested as told:
         _leave(told.status)
     finally:
         for number, handler in before.items():

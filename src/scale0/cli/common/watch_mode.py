@@ -35,7 +35,7 @@ def shown_again(show: Callable[[], None], watch: bool, wants_json: bool) -> None
             click.clear()
         try:
             show()
-        except errors.Trouble as trouble:
+        except errors.CommandError as trouble:
             trouble.show()
         except BrokenPipeError:
             raise  # nobody reads any more

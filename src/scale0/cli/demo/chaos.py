@@ -20,8 +20,8 @@ from scale0.cli.common.signals import remove, told_to_end
 from scale0.cli.demo.chaos_output import Show, progress, summary
 
 if TYPE_CHECKING:
-    from scale0.cli.demo.chaos_audit import Recorded, Report, Runs
-    from scale0.cli.demo.chaos_load import Load
+    from scale0.cli.demo.chaos_audit import ChaosReport, JournalFacts, RecordedRuns
+    from scale0.cli.demo.chaos_load import ChaosLoad
     from scale0.cli.demo.chaos_network import ChaosNetwork, Killed
     from scale0.cli.demo.chaos_plan import Kill
 
@@ -89,11 +89,11 @@ def chaos(
 
 def run_story(
     keep: Path | None, seed: int, seconds: float, workers: int, rate: float, kill_every: float
-) -> tuple[Report, Path]:
+) -> tuple[ChaosReport, Path]:
     """The story, to its end or to a signal; its folder stays if it was asked for, or tells what went wrong."""
     import asyncio
 
-    from scale0.cli.common.child_process import Broken
+    from scale0.cli.common.child_process import ChildFailed
     from scale0.cli.demo.chaos_network import ChaosNetwork
     from scale0.cli.demo.chaos_plan import kills
 
@@ -106,9 +106,9 @@ def run_story(
             with progress() as show:
                 report = ending.run(lambda: asyncio.run(story(network, seed, plan, seconds, workers, rate, show)))
             telling = not report.kept
-        except Broken as error:
+        except ChildFailed as error:
             telling = True
-            raise errors.Trouble(str(error), f"the logs are in {folder}") from error
+            raise errors.CommandError(str(error), f"the logs are in {folder}") from error
         finally:
             network.close(in_order=False)
             if keep is None and not telling:
@@ -128,10 +128,10 @@ def folder_for(keep: Path | None) -> Path:
 
 async def story(
     network: ChaosNetwork, seed: int, plan: list[Kill], seconds: float, workers: int, rate: float, show: Show
-) -> Report:
+) -> ChaosReport:
     """Start, kill, heal, ask, stop, judge."""
     from scale0.cli.demo.chaos_audit import judge
-    from scale0.cli.demo.chaos_load import Load, ask_again
+    from scale0.cli.demo.chaos_load import ChaosLoad, ask_again
     from scale0.cli.demo.chaos_plan import BROKER, kinds
 
     healed = False
@@ -140,7 +140,7 @@ async def story(
         network.start(BROKER).ready()
         for child in [network.start(f"worker-{number}") for number in range(1, workers + 1)]:
             child.ready()
-        load = Load(network.frontend, kinds(seed))
+        load = ChaosLoad(network.frontend, kinds(seed))
         try:
             killed = await disturb(network, load, plan, seconds, rate, show)
             await heal(network, load, show)
@@ -156,7 +156,7 @@ async def story(
 
 
 async def disturb(
-    network: ChaosNetwork, load: Load, plan: list[Kill], seconds: float, rate: float, show: Show
+    network: ChaosNetwork, load: ChaosLoad, plan: list[Kill], seconds: float, rate: float, show: Show
 ) -> list[Killed]:
     """Kill and start again as the plan says, while tasks are submitted; at the end everybody is there."""
     import asyncio
@@ -189,7 +189,7 @@ async def disturb(
     return killed
 
 
-async def heal(network: ChaosNetwork, load: Load, show: Show) -> None:
+async def heal(network: ChaosNetwork, load: ChaosLoad, show: Show) -> None:
     """Until everything has ended, or it takes too long."""
     until = time.monotonic() + HEAL_SECONDS
     while not await load.settle(LOOK_SECONDS) and time.monotonic() < until:
@@ -197,23 +197,23 @@ async def heal(network: ChaosNetwork, load: Load, show: Show) -> None:
         show(f"healing: {load.accepted - load.ended} of {load.accepted} have not ended", 1.0)
 
 
-def read_journal(data_dir: Path) -> Recorded:
+def read_journal(data_dir: Path) -> JournalFacts:
     """What a broker that has stopped recorded of tasks: in segments, and in what its journal has left."""
-    from scale0.cli.demo.chaos_audit import Recorded
-    from scale0.history.segments.filters import Choice
+    from scale0.cli.demo.chaos_audit import JournalFacts
+    from scale0.history.segments.filters import EventFilter
     from scale0.history.segments.reader import recorded_in
 
     unread: list[str] = []
-    events = recorded_in(data_dir, Choice(kind="task.*"), unread.append)
+    events = recorded_in(data_dir, EventFilter(kind="task.*"), unread.append)
     if unread:
-        raise errors.Trouble(f"the broker's history cannot be read: {unread[0]}")
-    return Recorded(events)
+        raise errors.CommandError(f"the broker's history cannot be read: {unread[0]}")
+    return JournalFacts(events)
 
 
-def read_runs(folder: Path) -> Runs:
+def read_runs(folder: Path) -> RecordedRuns:
     """What all workers wrote down."""
-    from scale0.cli.demo.chaos_audit import Runs
+    from scale0.cli.demo.chaos_audit import RecordedRuns
     from scale0.cli.demo.chaos_plan import RUNS_ENDING
 
     pages = sorted(folder.glob(f"*{RUNS_ENDING}"))
-    return Runs(line for page in pages for line in page.read_text().splitlines())
+    return RecordedRuns(line for page in pages for line in page.read_text().splitlines())

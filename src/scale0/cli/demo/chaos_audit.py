@@ -18,7 +18,7 @@ MAX_EXAMPLES: Final = 5
 """Of each kind of trouble, so that a summary stays on one screen."""
 
 
-class Told(NamedTuple):
+class TaskEnd(NamedTuple):
     """How a task ended, in somebody's words."""
 
     status: str
@@ -27,7 +27,7 @@ class Told(NamedTuple):
     message: str = ""
 
 
-class Entry:
+class AuditedTask:
     """One task, and all that is known of it."""
 
     __slots__ = ("after", "id", "kind", "number", "other_id", "refusal", "stored", "told")
@@ -42,11 +42,11 @@ class Entry:
         self.after: int | None = None
         """The number of the task that it had to wait for."""
         self.refusal = ""
-        self.told: Told | None = None
-        self.stored: Told | None = None
+        self.told: TaskEnd | None = None
+        self.stored: TaskEnd | None = None
 
 
-class Runs:
+class RecordedRuns:
     """Every time that a function ran, as the workers wrote it down."""
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ class Runs:
                     pass  # the last line of a process that was killed while it wrote
 
 
-class Recorded:
+class JournalFacts:
     """What the broker's journal says."""
 
     def __init__(self, events: Iterable[dict[str, Any]]) -> None:
@@ -86,7 +86,7 @@ class Recorded:
         self.times.sort()
 
 
-class Spread(NamedTuple):
+class DurationStats(NamedTuple):
     """Times, in seconds."""
 
     kills: int
@@ -95,7 +95,7 @@ class Spread(NamedTuple):
     max: float | None
 
 
-class Report(NamedTuple):
+class ChaosReport(NamedTuple):
     """Everything that is told at the end."""
 
     submitted: int
@@ -111,7 +111,7 @@ class Report(NamedTuple):
     beyond_max_attempts: int
     attempts_repeated: int
     kills: dict[str, int]
-    recovery: dict[str, Spread]
+    recovery: dict[str, DurationStats]
     crashed: tuple[str, ...]
     examples: dict[str, list[str]]
 
@@ -122,12 +122,12 @@ class Report(NamedTuple):
 
 
 def judge(
-    entries: Sequence[Entry],
-    recorded: Recorded,
-    runs: Runs,
+    entries: Sequence[AuditedTask],
+    recorded: JournalFacts,
+    runs: RecordedRuns,
     killed: Sequence[tuple[str, str, float]],
     crashed: Sequence[str],
-) -> Report:
+) -> ChaosReport:
     """Hold everything against everything."""
     known = [entry for entry in entries if entry.id is not None]
     lost = [one for one in known if is_lost(one, recorded)]
@@ -139,7 +139,7 @@ def judge(
     beyond = [one for one in known if runs.begun[one.number] > SORTS[one.kind].max_attempts]
     disorder = [one for one in known if is_out_of_order(one, runs)]
     troubles = {"lost": lost, "duplicated": duplicated, "failed": failed, "out_of_order": disorder, "beyond": beyond}
-    return Report(
+    return ChaosReport(
         submitted=len(entries),
         accepted=len(known),
         unanswered=len(entries) - len(known),
@@ -159,7 +159,7 @@ def judge(
     )
 
 
-def is_lost(entry: Entry, recorded: Recorded) -> bool:
+def is_lost(entry: AuditedTask, recorded: JournalFacts) -> bool:
     """True for an acknowledged task that did not end, is unknown, or is not recorded."""
     told, stored = entry.told, entry.stored
     ends = (FINISHED, FAILED)
@@ -168,7 +168,7 @@ def is_lost(entry: Entry, recorded: Recorded) -> bool:
     return not recorded.completed[entry.id or ""]
 
 
-def is_duplicated(entry: Entry, recorded: Recorded, runs: Runs) -> bool:
+def is_duplicated(entry: AuditedTask, recorded: JournalFacts, runs: RecordedRuns) -> bool:
     """True if it has two ends: told and stored differ, it is recorded twice, or one key made two tasks."""
     if entry.told != entry.stored or recorded.completed[entry.id or ""] > 1:
         return True
@@ -182,14 +182,14 @@ def is_duplicated(entry: Entry, recorded: Recorded, runs: Runs) -> bool:
     return value.get("number") != entry.number or (entry.number, value.get("run")) not in runs.ended
 
 
-def is_out_of_order(entry: Entry, runs: Runs) -> bool:
+def is_out_of_order(entry: AuditedTask, runs: RecordedRuns) -> bool:
     """True if it began before the task that it had to wait for had ended."""
     if entry.after is None or entry.number not in runs.first_begun:
         return False
     return runs.first_begun[entry.number] < runs.first_ended.get(entry.after, float("inf"))
 
 
-def recovery(killed: Sequence[tuple[str, str, float]], recorded: Recorded) -> dict[str, Spread]:
+def recovery(killed: Sequence[tuple[str, str, float]], recorded: JournalFacts) -> dict[str, DurationStats]:
     """From each kill to the first new completion, and to when all of a dead worker's work was taken back."""
     found: dict[str, list[float]] = {"worker": [], BROKER: [], "taken_back": []}
     for victim, identity, wall in killed:
@@ -206,16 +206,16 @@ def part_of(victim: str) -> str:
     return BROKER if victim == BROKER else "worker"
 
 
-def spread(times: Sequence[float]) -> Spread:
+def spread(times: Sequence[float]) -> DurationStats:
     """The middle, the end and the worst."""
     if not times:
-        return Spread(0, None, None, None)
+        return DurationStats(0, None, None, None)
     ordered = sorted(times)
     last = len(ordered) - 1
-    return Spread(len(ordered), ordered[last // 2], ordered[round(last * 0.99)], ordered[last])
+    return DurationStats(len(ordered), ordered[last // 2], ordered[round(last * 0.99)], ordered[last])
 
 
-def shown(entry: Entry, recorded: Recorded, runs: Runs) -> str:
+def shown(entry: AuditedTask, recorded: JournalFacts, runs: RecordedRuns) -> str:
     """All that is known of a task, on one line."""
     return (
         f"{entry.kind} {entry.number} {entry.id}: told {entry.told}, stored {entry.stored}, "

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from scale0.cli.demo.chaos_audit import Entry, Told
+from scale0.cli.demo.chaos_audit import AuditedTask, TaskEnd
 from scale0.cli.demo.chaos_plan import CHAIN, FAILED, FINISHED, SORTS
 from scale0.client.async_client import AsyncClient
 from scale0.client.async_task import AsyncTask
@@ -31,14 +31,14 @@ NOBODY: Final = frozenset({codes.UNREACHABLE, codes.NO_ANSWER, codes.NOT_SERVING
 """No answer about a task, which may still come."""
 
 
-class Load:
+class ChaosLoad:
     """Tasks of many kinds, and everything that is known of them."""
 
     def __init__(self, endpoint: str, kinds: Iterator[str]) -> None:
         self._client = AsyncClient(endpoint, identity=CLIENT, timeout=SUBMIT_SECONDS)
         self._kinds = kinds
         self._running: set[asyncio.Task[None]] = set()
-        self.entries: list[Entry] = []
+        self.entries: list[AuditedTask] = []
         self.ended = 0
         self.accepted = 0
 
@@ -77,17 +77,17 @@ class Load:
         running.add_done_callback(self._running.discard)
         return count
 
-    def _entry(self, kind: str) -> Entry:
-        entry = Entry(len(self.entries), kind)
+    def _entry(self, kind: str) -> AuditedTask:
+        entry = AuditedTask(len(self.entries), kind)
         self.entries.append(entry)
         return entry
 
-    async def _one(self, entry: Entry, **more: Any) -> None:
+    async def _one(self, entry: AuditedTask, **more: Any) -> None:
         task = await self._submit(entry, **more)
         if task is not None:
             await self._follow(entry, task)
 
-    async def _chain(self, entries: Sequence[Entry]) -> None:
+    async def _chain(self, entries: Sequence[AuditedTask]) -> None:
         """Each after the one before."""
         async with asyncio.TaskGroup() as group:
             last: AsyncTask | None = None
@@ -99,7 +99,7 @@ class Load:
                     break
                 group.create_task(self._follow(entry, last))
 
-    async def _twice(self, entry: Entry) -> None:
+    async def _twice(self, entry: AuditedTask) -> None:
         """The same key two times at once: it is one task."""
         key = f"key-{entry.number}"
         first, second = await asyncio.gather(self._submit(entry, key=key), self._submit(entry, key=key))
@@ -110,7 +110,7 @@ class Load:
             entry.id = task.id
             await self._follow(entry, task)
 
-    async def _submit(self, entry: Entry, **more: Any) -> AsyncTask | None:
+    async def _submit(self, entry: AuditedTask, **more: Any) -> AsyncTask | None:
         """The task, if it was acknowledged."""
         sort = SORTS[entry.kind]
         options: dict[str, Any] = {"max_attempts": sort.max_attempts, **sort.options, **more}
@@ -124,27 +124,27 @@ class Load:
         entry.id = task.id
         return task
 
-    async def _follow(self, entry: Entry, task: AsyncTask) -> None:
+    async def _follow(self, entry: AuditedTask, task: AsyncTask) -> None:
         entry.told = await ending_of(task)
         self.ended += 1
 
 
-async def ending_of(task: AsyncTask) -> Told:
+async def ending_of(task: AsyncTask) -> TaskEnd:
     """How a task ended, as its client is told; a broker that is away is waited for."""
     while True:
         try:
-            return Told(FINISHED, await task.result())
+            return TaskEnd(FINISHED, await task.result())
         except TaskFailed as error:
-            return Told(FAILED, None, error.code, error.message)
+            return TaskEnd(FAILED, None, error.code, error.message)
         except TaskCancelled as error:
-            return Told("cancelled", None, error.code, error.message)
+            return TaskEnd("cancelled", None, error.code, error.message)
         except CallError as error:
             if error.code not in NOBODY:
-                return Told("unknown", None, error.code, error.message)
+                return TaskEnd("unknown", None, error.code, error.message)
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def ask_again(endpoint: str, entries: Sequence[Entry]) -> None:
+async def ask_again(endpoint: str, entries: Sequence[AuditedTask]) -> None:
     """What a client that was told nothing is answered, for every task that was acknowledged."""
     known = [entry for entry in entries if entry.id is not None]
     client = AsyncClient(endpoint, identity=CLIENT, timeout=SUBMIT_SECONDS)
@@ -155,6 +155,6 @@ async def ask_again(endpoint: str, entries: Sequence[Entry]) -> None:
         await client.close()
 
 
-async def _ask(client: AsyncClient, entry: Entry) -> None:
+async def _ask(client: AsyncClient, entry: AuditedTask) -> None:
     with contextlib.suppress(TimeoutError):
         entry.stored = await asyncio.wait_for(ending_of(client.task_of(entry.id or "")), AUDIT_SECONDS)

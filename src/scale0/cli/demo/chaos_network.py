@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from scale0.cli.broker.command import PORTS
-from scale0.cli.common.child_process import Broken, Child
+from scale0.cli.common.child_process import ChildFailed, CommandProcess
 from scale0.cli.demo.chaos_plan import BROKER, FOLDER, NAME
 
 WORKER: Final = "scale0.cli.demo.chaos_worker:worker"
@@ -38,7 +38,7 @@ class ChaosNetwork:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, CommandProcess] = {}
         self._lock = threading.RLock()
         self._closed = False
         self._starts = 0
@@ -57,24 +57,24 @@ class ChaosNetwork:
         """Where workers connect to."""
         return f"tcp://{HOST}:{self._ports[list(PORTS).index('backend')]}"
 
-    def start(self, name: str) -> Child:
+    def start(self, name: str) -> CommandProcess:
         """The broker or a worker; whoever must know when it is ready asks the child."""
         with self._lock:
             if self._closed:
-                raise Broken("stopped")
+                raise ChildFailed("stopped")
             child = self._children[name] = self._started(name)
             return child
 
-    def _started(self, name: str) -> Child:
+    def _started(self, name: str) -> CommandProcess:
         if name == BROKER:
             words = ["broker", "--identity", "chaos", "--data-dir", str(self.data_dir)]
             for port_name, port in zip(PORTS, self._ports, strict=True):
                 words += [f"--{port_name.replace('_', '-')}-port", str(port)]
-            return Child(name, words, self.folder, {})
+            return CommandProcess(name, words, self.folder, {})
         self._starts += 1
         identity = f"{name}.{self._starts}"
         words = ["worker", WORKER, "--endpoint", self.backend]
-        return Child(identity, words, self.folder, {NAME: identity, FOLDER: str(self.folder)})
+        return CommandProcess(identity, words, self.folder, {NAME: identity, FOLDER: str(self.folder)})
 
     def kill(self, name: str) -> Killed | None:
         """kill -9; None if it is down already."""

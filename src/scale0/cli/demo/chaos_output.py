@@ -17,7 +17,7 @@ from scale0.cli.common import output
 from scale0.cli.network.listing import counted
 
 if TYPE_CHECKING:
-    from scale0.cli.demo.chaos_audit import Report, Spread
+    from scale0.cli.demo.chaos_audit import ChaosReport, DurationStats
 
 LINE_SECONDS: Final = 10.0
 """Between two lines about how far it is, where nobody watches."""
@@ -61,7 +61,7 @@ def _in_lines(name: str) -> Show:
     return show
 
 
-def summary(report: Report, seed: int, workers: int, seconds: float, folder: Path | None) -> None:
+def summary(report: ChaosReport, seed: int, workers: int, seconds: float, folder: Path | None) -> None:
     """What was killed, what came of it, and whether that is as promised."""
     kills = ", ".join(f"{name} {count} x" for name, count in sorted(report.kills.items())) or "nobody"
     output.say(f"Seed {seed}: {counted(workers, 'worker')} and a broker, {seconds:.0f} s in all; killed: {kills}\n")
@@ -99,5 +99,5 @@ def summary(report: Report, seed: int, workers: int, seconds: float, folder: Pat
         output.say(f"Data and logs are in {folder}.")
 
 
-def _cells(times: Spread) -> tuple[str, ...]:
+def _cells(times: DurationStats) -> tuple[str, ...]:
     return (str(times.kills), *("-" if one is None else f"{one:.2f}" for one in (times.p50, times.p99, times.max)))

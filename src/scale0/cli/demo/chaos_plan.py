@@ -50,7 +50,7 @@ class Kill(NamedTuple):
     """Seconds until it is started again."""
 
 
-class Sort(NamedTuple):
+class TaskKind(NamedTuple):
     """A kind of task."""
 
     service: str
@@ -62,13 +62,13 @@ class Sort(NamedTuple):
 
 
 SORTS: Final = {
-    "quick": Sort("chaos.quick", 60),
-    "slow": Sort("chaos.slow", 12),
-    "flaky": Sort("chaos.flaky", 10, options={"backoff": 0.1}),
-    "failing": Sort("chaos.failing", 6, FAILED, FEW),
-    "hanging": Sort("chaos.hanging", 1, options={"timeout": 1.0}),
-    "keyed": Sort("chaos.quick", 6),
-    "chained": Sort("chaos.quick", 5),
+    "quick": TaskKind("chaos.quick", 60),
+    "slow": TaskKind("chaos.slow", 12),
+    "flaky": TaskKind("chaos.flaky", 10, options={"backoff": 0.1}),
+    "failing": TaskKind("chaos.failing", 6, FAILED, FEW),
+    "hanging": TaskKind("chaos.hanging", 1, options={"timeout": 1.0}),
+    "keyed": TaskKind("chaos.quick", 6),
+    "chained": TaskKind("chaos.quick", 5),
 }
 """quick: a no-op. slow: it sleeps. flaky: its first attempts raise. failing: all do. hanging: its first attempt
 outlasts its timeout. keyed: submitted twice with one key. chained: three in a row by `after`."""

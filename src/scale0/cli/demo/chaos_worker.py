@@ -26,7 +26,7 @@ _page: Final = os.open(
 )
 
 
-class Run:
+class FunctionRun:
     """One run of a function, from its first line on the page to its last."""
 
     def __init__(self, number: int) -> None:
@@ -48,13 +48,13 @@ class Run:
 @worker.service("chaos.quick", slots=2)
 def quick(number: int) -> dict[str, Any]:
     """Nothing."""
-    return Run(number).end()
+    return FunctionRun(number).end()
 
 
 @worker.service("chaos.slow", slots=4)
 def slow(number: int) -> dict[str, Any]:
     """Sleep for a while."""
-    run = Run(number)
+    run = FunctionRun(number)
     time.sleep(0.05 + number % 10 * 0.05)
     return run.end()
 
@@ -62,7 +62,7 @@ def slow(number: int) -> dict[str, Any]:
 @worker.service("chaos.flaky")
 def flaky(number: int) -> dict[str, Any]:
     """Raise once or twice."""
-    run = Run(number)
+    run = FunctionRun(number)
     if attempt() <= 1 + number % 2:
         raise LookupError("not yet")
     return run.end()
@@ -71,14 +71,14 @@ def flaky(number: int) -> dict[str, Any]:
 @worker.service("chaos.failing")
 def failing(number: int) -> dict[str, Any]:
     """Raise always."""
-    Run(number)
+    FunctionRun(number)
     raise LookupError("never")
 
 
 @worker.service("chaos.hanging", slots=2)
 def hanging(number: int) -> dict[str, Any]:
     """Outlast the timeout once."""
-    run = Run(number)
+    run = FunctionRun(number)
     until = time.monotonic() + HANG_SECONDS
     while attempt() == 1 and not cancelled() and time.monotonic() < until:
         time.sleep(LOOK_SECONDS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from scale0.cli.common import errors
-from scale0.cli.common.signals import Told, remove, told_to_end
+from scale0.cli.common.signals import StopRequested, remove, told_to_end
 
 if TYPE_CHECKING:
     from scale0.cli.demo.network import DemoNetwork
@@ -25,7 +25,7 @@ SPARK_LINE_SECONDS: Final = 15.0
 """Between two signs of life of Spark, where they are lines."""
 
 
-class Outcome(NamedTuple):
+class DemoOutcome(NamedTuple):
     """All that the last screen shows."""
 
     promises: list[Promise]
@@ -61,7 +61,7 @@ def demo(keep: bool, page: Path | None) -> None:
       scale0 demo
       scale0 demo --page report.html
     """
-    from scale0.cli.common.child_process import Broken
+    from scale0.cli.common.child_process import ChildFailed
     from scale0.cli.demo.network import DemoNetwork
     from scale0.cli.demo.output import Screen, last_screen, show_last
     from scale0.errors import CallError
@@ -73,11 +73,11 @@ def demo(keep: bool, page: Path | None) -> None:
         try:
             outcome = ending.run(lambda: whole_story(network, Screen(), page))
             left = keep or not outcome.kept
-        except Told:
+        except StopRequested:
             left = keep
             raise
-        except (Broken, CallError) as error:
-            raise errors.Trouble(str(error), f"the logs are in {folder}") from error
+        except (ChildFailed, CallError) as error:
+            raise errors.CommandError(str(error), f"the logs are in {folder}") from error
         finally:
             network.close()
             if not left:
@@ -88,7 +88,7 @@ def demo(keep: bool, page: Path | None) -> None:
         sys.exit(errors.NO)
 
 
-def whole_story(network: DemoNetwork, screen: Screen, page: Path | None) -> Outcome:
+def whole_story(network: DemoNetwork, screen: Screen, page: Path | None) -> DemoOutcome:
     """The network, its end, and what Spark says of it."""
     from scale0.cli.demo import judge, report, scenario
 
@@ -99,7 +99,7 @@ def whole_story(network: DemoNetwork, screen: Screen, page: Path | None) -> Outc
     screen.event("everybody has stopped, and the history is written out")
     network_seconds = screen.seconds
     if lacking := report.missing():
-        return Outcome(promises, [*notes, f"No report was made: {lacking}."], network_seconds, 0.0, "")
+        return DemoOutcome(promises, [*notes, f"No report was made: {lacking}."], network_seconds, 0.0, "")
     screen.event("scale0 pipeline run, over the segments of both brokers and of Helen")
     screen.count, screen.line_seconds = lambda: "Spark computes", SPARK_LINE_SECONDS
     said = report.compute(network, screen.look)
@@ -110,4 +110,4 @@ def whole_story(network: DemoNetwork, screen: Screen, page: Path | None) -> Outc
     computed = report.computed(network)
     promises += judge.spark_is_right(computed, seen)
     notes += judge.spark_notes(computed, seen)
-    return Outcome(promises, notes, network_seconds, screen.seconds - network_seconds, str(written))
+    return DemoOutcome(promises, notes, network_seconds, screen.seconds - network_seconds, str(written))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from scale0.cli.demo.plan import BEGUN, ENDED
 
 
-class Entry:
+class CountedTask:
     """One task, and all that its client knows of it."""
 
     __slots__ = ("accepted", "asked", "ended", "id", "number", "result", "trouble")
@@ -43,7 +43,7 @@ class Totals(NamedTuple):
     finished: int
 
 
-class Ledger:
+class DemoCounts:
     """Calls and tasks as their client saw them; one thread writes, others read totals."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Ledger:
         self.failed: Counter[str] = Counter()
         self.waits: list[tuple[float, float]] = []
         """When a call was answered, and how long that took."""
-        self.entries: list[Entry] = []
+        self.entries: list[CountedTask] = []
         self.accepted = 0
         self.finished = 0
 
@@ -86,12 +86,12 @@ class Ledger:
         """Tasks that were submitted before this moment, and had no result then."""
         return frozenset(one.number for one in self.entries if one.asked <= at and (one.ended or at) >= at)
 
-    def lost(self) -> list[Entry]:
+    def lost(self) -> list[CountedTask]:
         """Tasks that were acknowledged, and whose result nobody was told, or another's."""
         return [one for one in self.entries if one.id and not is_right(one)]
 
 
-def is_right(entry: Entry) -> bool:
+def is_right(entry: CountedTask) -> bool:
     """True if its result is its own."""
     return entry.ended is not None and isinstance(entry.result, dict) and entry.result.get("number") == entry.number
 
@@ -105,7 +105,7 @@ def longest_gap(times: Sequence[float], since: float, until: float) -> float:
     return max(b - a for a, b in pairwise(points))
 
 
-class Twice(NamedTuple):
+class RepeatedTasks(NamedTuple):
     """Tasks that ran more than once."""
 
     in_hand: int
@@ -113,7 +113,7 @@ class Twice(NamedTuple):
     unexplained: tuple[int, ...]
 
 
-def ran_twice(lines: Iterable[str], killed: frozenset[int]) -> Twice:
+def ran_twice(lines: Iterable[str], killed: frozenset[int]) -> RepeatedTasks:
     """From the pages of the workers; `killed`: the numbers of processes that were."""
     begun: defaultdict[int, list[int]] = defaultdict(list)
     ended: set[tuple[int, int]] = set()
@@ -131,4 +131,4 @@ def ran_twice(lines: Iterable[str], killed: frozenset[int]) -> Twice:
         for number, pids in again.items()
         if sum(pid not in killed or (number, pid) in ended for pid in pids) != 1
     ]
-    return Twice(len(again) - len(odd), tuple(sorted(odd)))
+    return RepeatedTasks(len(again) - len(odd), tuple(sorted(odd)))

@@ -13,18 +13,18 @@ from scale0.cli.demo.output import Promise
 from scale0.cli.demo.plan import DEAD_SECONDS, DOOR, GAP_SECONDS, ONE, TWO, VICTIM, WATCHER
 
 if TYPE_CHECKING:
-    from scale0.cli.demo.counts import Ledger, Twice
+    from scale0.cli.demo.counts import DemoCounts, RepeatedTasks
     from scale0.cli.demo.report import Computed
 
 
-class Incident(NamedTuple):
+class ObservedIncident(NamedTuple):
     """As Helen tells of it; wall times."""
 
     opened: float
     closed: float | None
 
 
-class Marks(NamedTuple):
+class DemoTimes(NamedTuple):
     """When what happened, by the monotonic clock."""
 
     worker_killed: float
@@ -39,18 +39,18 @@ class Marks(NamedTuple):
     broker_back_wall: float
 
 
-class Seen(NamedTuple):
+class DemoObservations(NamedTuple):
     """All that is known when the network has stopped."""
 
-    ledger: Ledger
-    marks: Marks
-    twice: Twice
-    incident: Incident | None
+    ledger: DemoCounts
+    marks: DemoTimes
+    twice: RepeatedTasks
+    incident: ObservedIncident | None
     greeted: bool
     """The first calls were answered as they should."""
 
 
-def judged(seen: Seen) -> Iterator[Promise]:
+def judged(seen: DemoObservations) -> Iterator[Promise]:
     """What was promised of a network, in the order of the story."""
     yield _calls(seen)
     yield _worker(seen)
@@ -59,7 +59,7 @@ def judged(seen: Seen) -> Iterator[Promise]:
     yield _incident(seen)
 
 
-def _calls(seen: Seen) -> Promise:
+def _calls(seen: DemoObservations) -> Promise:
     totals = seen.ledger.totals()
     right = seen.greeted and totals.answered == totals.asked and not totals.failed and not seen.ledger.wrong
     by = ", ".join(f"{name} {count:,}" for name, count in sorted(seen.ledger.by.items()))
@@ -67,7 +67,7 @@ def _calls(seen: Seen) -> Promise:
     return Promise(f"{totals.answered:,} of {totals.asked:,} calls answered{failed} ({by})", right and len(by) > 0)
 
 
-def _worker(seen: Seen) -> Promise:
+def _worker(seen: DemoObservations) -> Promise:
     marks = seen.marks
     longest = seen.ledger.longest_wait(marks.worker_killed, marks.worker_over)
     return Promise(
@@ -76,7 +76,7 @@ def _worker(seen: Seen) -> Promise:
     )
 
 
-def _broker(seen: Seen) -> Iterator[Promise]:
+def _broker(seen: DemoObservations) -> Iterator[Promise]:
     marks, ledger = seen.marks, seen.ledger
     gap = ledger.gap(marks.broker_killed, marks.broker_back)
     meanwhile = sum(marks.broker_killed < at < marks.broker_back for at in ledger.answers)
@@ -90,7 +90,7 @@ def _broker(seen: Seen) -> Iterator[Promise]:
         yield Promise(f"{ONE} back: everybody was home after {marks.home - marks.broker_back:.1f} s", True)
 
 
-def _tasks(seen: Seen) -> Iterator[Promise]:
+def _tasks(seen: DemoObservations) -> Iterator[Promise]:
     totals, lost = seen.ledger.totals(), seen.ledger.lost()
     refused = len(seen.ledger.entries) - totals.accepted
     more = f", {refused} not accepted" if refused else ""
@@ -108,12 +108,12 @@ def _tasks(seen: Seen) -> Iterator[Promise]:
         yield Promise(f"{seen.twice.in_hand + len(late)} ran twice: {VICTIM} had them in hand when killed{more}", True)
 
 
-def with_broker(seen: Seen) -> frozenset[int]:
+def with_broker(seen: DemoObservations) -> frozenset[int]:
     """Tasks that ran twice because their broker died: it, or its nodes, came back too late for what they had."""
     return frozenset(seen.twice.unexplained) & seen.ledger.under_way(seen.marks.broker_killed)
 
 
-def _incident(seen: Seen) -> Promise:
+def _incident(seen: DemoObservations) -> Promise:
     if seen.incident is None or seen.incident.closed is None:
         what = "never opened an incident" if seen.incident is None else "opened an incident, and never closed it"
         return Promise(f"Helen {what} for {DOOR}", False)
@@ -126,7 +126,7 @@ def _incident(seen: Seen) -> Promise:
     )
 
 
-def notes(seen: Seen) -> Iterator[str]:
+def notes(seen: DemoObservations) -> Iterator[str]:
     """What one must know to read the numbers."""
     marks = seen.marks
     held = seen.ledger.accepted_between(marks.broker_killed, marks.broker_back)
@@ -136,7 +136,7 @@ def notes(seen: Seen) -> Iterator[str]:
     )
 
 
-def spark_is_right(computed: Computed, seen: Seen) -> Iterator[Promise]:
+def spark_is_right(computed: Computed, seen: DemoObservations) -> Iterator[Promise]:
     """Do the tables say what we saw?"""
     finished = seen.ledger.totals().accepted - len(seen.ledger.lost())
     yield Promise(
@@ -156,7 +156,7 @@ def spark_is_right(computed: Computed, seen: Seen) -> Iterator[Promise]:
     )
 
 
-def spark_notes(computed: Computed, seen: Seen) -> Iterator[str]:
+def spark_notes(computed: Computed, seen: DemoObservations) -> Iterator[str]:
     """Sums of calls are made every ten seconds; those that a killed broker had not yet stored are gone."""
     answered = seen.ledger.totals().answered
     yield (

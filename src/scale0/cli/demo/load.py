@@ -14,7 +14,7 @@ from typing import Final
 
 from scale0.cli.demo.chaos_load import ending_of
 from scale0.cli.demo.chaos_plan import FINISHED
-from scale0.cli.demo.counts import Entry, Ledger
+from scale0.cli.demo.counts import CountedTask, DemoCounts
 from scale0.cli.demo.plan import BATCH, CALL_SECONDS, CALLERS, PAUSE_SECONDS, SETTLE_SECONDS, SUBMITTERS, TASK_SECONDS
 from scale0.client.async_client import AsyncClient
 from scale0.errors import CallError
@@ -25,14 +25,14 @@ ABANDON_SECONDS: Final = 5.0
 PULSE_SECONDS: Final = 0.05
 
 
-class Work:
+class DemoLoad:
     """Callers and submitters at two brokers; the first one is where they belong."""
 
     def __init__(self, endpoints: Sequence[str]) -> None:
         self._endpoints = list(endpoints)
         self._ended = threading.Event()
         self._settle_seconds = SETTLE_SECONDS
-        self.ledger = Ledger()
+        self.ledger = DemoCounts()
         self._thread = threading.Thread(target=self._main, name="scale0-demo-work", daemon=True)
         self._error: BaseException | None = None
 
@@ -100,12 +100,12 @@ class Work:
             await asyncio.gather(*(self._task(client, self._entry()) for _ in range(BATCH)))
             await asyncio.sleep(PAUSE_SECONDS)
 
-    def _entry(self) -> Entry:
-        entry = Entry(len(self.ledger.entries), time.monotonic())
+    def _entry(self) -> CountedTask:
+        entry = CountedTask(len(self.ledger.entries), time.monotonic())
         self.ledger.entries.append(entry)
         return entry
 
-    async def _task(self, client: AsyncClient, entry: Entry) -> None:
+    async def _task(self, client: AsyncClient, entry: CountedTask) -> None:
         try:
             task = await client.task(max_attempts=10).submit("demo.build", entry.number, TASK_SECONDS)
         except CallError as error:

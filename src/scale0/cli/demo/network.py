@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from scale0.cli.broker.command import PORTS
-from scale0.cli.common.child_process import START_SECONDS, Broken, Child, Errand
+from scale0.cli.common.child_process import START_SECONDS, ChildFailed, CommandProcess, CommandRun
 from scale0.cli.demo.chaos_network import HOST, free_ports
 from scale0.cli.demo.plan import BROKERS, ENDPOINTS, GROUP, HOMES, NAME, ONE, RUNS, TWO, WATCHER
-from scale0.cli.demo.up_monitoring import Monitoring
+from scale0.cli.demo.up_monitoring import UpMonitoring
 from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
 
 WORKER: Final = "scale0.cli.demo.worker:worker"
@@ -33,11 +33,11 @@ class DemoNetwork:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._children: dict[str, Child] = {}
-        self._monitoring: Monitoring | None = None
+        self._children: dict[str, CommandProcess] = {}
+        self._monitoring: UpMonitoring | None = None
         self._told: list[str] = []
         self._watched = threading.Event()
-        self._errand: Errand | None = None
+        self._errand: CommandRun | None = None
         self._lock = threading.RLock()
         self._closed = False
         ports = iter(free_ports(len(PORTS) * len(BROKERS)))
@@ -64,7 +64,7 @@ class DemoNetwork:
         """With which a broker is managed; it is another one after each start."""
         found = read_secret(self.data_dir / broker / TOKEN_FILE)
         if found is None:
-            raise Broken(f"{broker} has written no token")
+            raise ChildFailed(f"{broker} has written no token")
         return found
 
     def segments(self) -> list[Path]:
@@ -72,7 +72,7 @@ class DemoNetwork:
         homes = [self.data_dir / name for name in BROKERS]
         return [home / "segments" for home in (*homes, self.data_dir / "monitoring" / "helen")]
 
-    def start_broker(self, name: str) -> Child:
+    def start_broker(self, name: str) -> CommandProcess:
         """One of the two; the second one asks the first for the configuration."""
         config = self._folder / f"{name}.json"
         settings: dict[str, Any] = {"segment_seconds": SEGMENT_SECONDS, "config_service": name == ONE}
@@ -87,7 +87,7 @@ class DemoNetwork:
             words += ["--join", f"{HOST}:{self.port(ONE, 'peer')}"]
         return self._start(name, words)
 
-    def start_worker(self, name: str) -> Child:
+    def start_worker(self, name: str) -> CommandProcess:
         """A worker process; whoever must know when a broker has taken it in asks the child."""
         home = HOMES[name]
         places = [self.endpoint(broker, "backend") for broker in sorted(BROKERS, key=lambda each: each != home)]
@@ -106,7 +106,7 @@ class DemoNetwork:
 
         with self._lock:
             self._check()
-            self._monitoring = Monitoring(folder, WATCHER, endpoints, self.data_dir / ONE / TOKEN_FILE)
+            self._monitoring = UpMonitoring(folder, WATCHER, endpoints, self.data_dir / ONE / TOKEN_FILE)
             self._monitoring.start(tell, tell)
 
     def is_watched(self) -> bool:
@@ -116,7 +116,7 @@ class DemoNetwork:
     def watched(self) -> str:
         """Where Helen is, once the agent has enrolled and run its first checks."""
         if not self._watched.wait(MONITORING_SECONDS) or " " in self._told[0]:
-            raise Broken("".join(self._told[:1]) or "Helen and the agent did not get ready")
+            raise ChildFailed("".join(self._told[:1]) or "Helen and the agent did not get ready")
         return self._told[0]
 
     def kill(self, name: str) -> int:
@@ -176,15 +176,15 @@ class DemoNetwork:
         places = {"TMPDIR": str(own), "SPARK_LOCAL_DIRS": str(own)}
         with self._lock:
             self._check()
-            errand = self._errand = Errand(words, to, {**places, **(environment or {})})
+            errand = self._errand = CommandRun(words, to, {**places, **(environment or {})})
         return errand.done(seconds, looked)
 
-    def _start(self, name: str, words: list[str], environment: dict[str, str] | None = None) -> Child:
+    def _start(self, name: str, words: list[str], environment: dict[str, str] | None = None) -> CommandProcess:
         with self._lock:
             self._check()
-            child = self._children[name] = Child(name, words, self._folder, environment or {})
+            child = self._children[name] = CommandProcess(name, words, self._folder, environment or {})
             return child
 
     def _check(self) -> None:
         if self._closed:
-            raise Broken("stopped")
+            raise ChildFailed("stopped")

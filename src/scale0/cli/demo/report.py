@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scale0.cli.common.child_process import Broken
+from scale0.cli.common.child_process import ChildFailed
 
 if TYPE_CHECKING:
     from scale0.cli.demo.network import DemoNetwork
@@ -120,5 +120,5 @@ def _run(network: DemoNetwork, words: Sequence[str], to: int | None, looked: Cal
     """A command of ours, to its end; Broken with its last words if it fails."""
     code, said, troubled = network.run(words, RUN_SECONDS, to, looked=looked)
     if code:
-        raise Broken(f"scale0 {words[0]} {words[1]} ended with {code} {troubled.strip()[-500:]}".rstrip())
+        raise ChildFailed(f"scale0 {words[0]} {words[1]} ended with {code} {troubled.strip()[-500:]}".rstrip())
     return said

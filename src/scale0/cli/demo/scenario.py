@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.cli.common import errors
 from scale0.cli.demo import plan
 from scale0.cli.demo.counts import ran_twice
-from scale0.cli.demo.judge import Incident, Marks, Seen
-from scale0.cli.demo.load import Work
+from scale0.cli.demo.judge import DemoObservations, DemoTimes, ObservedIncident
+from scale0.cli.demo.load import DemoLoad
 from scale0.cli.demo.output import Screen, counts
 from scale0.cli.demo.plan import DOOR, ONE, TWO, VICTIM
 from scale0.cli.monitoring import helens
@@ -29,7 +29,7 @@ LOOK_SECONDS: Final = 3.0
 """How long one look at the network may take while part of it is dead."""
 
 
-def tell(network: DemoNetwork, screen: Screen) -> Seen:
+def tell(network: DemoNetwork, screen: Screen) -> DemoObservations:
     """Everything that is shown, in order, until nobody asks anything any more."""
     from scale0.client.client import Client
 
@@ -38,7 +38,7 @@ def tell(network: DemoNetwork, screen: Screen) -> Seen:
         define_checks(network, eye)
         network.start_monitoring()
         greeted = calls(eye, screen)
-        work = Work(network.frontends)
+        work = DemoLoad(network.frontends)
         screen.count = lambda: counts(work.ledger.totals())
         try:
             marks, incident, pids = working(network, screen, eye, work)
@@ -49,12 +49,12 @@ def tell(network: DemoNetwork, screen: Screen) -> Seen:
         screen.event(counts(work.ledger.totals()))
         screen.count = None
     pages = network.runs.read_text().splitlines() if network.runs.exists() else []
-    return Seen(work.ledger, marks, ran_twice(pages, pids), incident, greeted)
+    return DemoObservations(work.ledger, marks, ran_twice(pages, pids), incident, greeted)
 
 
 def working(
-    network: DemoNetwork, screen: Screen, eye: Client, work: Work
-) -> tuple[Marks, Incident | None, frozenset[int]]:
+    network: DemoNetwork, screen: Screen, eye: Client, work: DemoLoad
+) -> tuple[DemoTimes, ObservedIncident | None, frozenset[int]]:
     """Everything that happens while calls and tasks go on; with the numbers of the processes that were killed."""
     screen.chapter(f"Work: {len(plan.CALLERS)} clients call, {len(plan.SUBMITTERS)} submit durable tasks")
     work.start()
@@ -64,7 +64,7 @@ def working(
     told = a_broker_dies(network, screen, eye)
     screen.wait(plan.AFTER_SECONDS)
     screen.event("nothing new is asked; what was acknowledged is waited for")
-    marks = Marks(killed, over, told.killed, told.back, told.home, told.killed_wall, told.back_wall)
+    marks = DemoTimes(killed, over, told.killed, told.back, told.home, told.killed_wall, told.back_wall)
     return marks, told.incident, frozenset({pid})
 
 
@@ -130,7 +130,7 @@ def asked(eye: Client, view: str, about: dict[str, Any]) -> list[dict[str, Any]]
     """What Helen says; nothing while nobody can ask her."""
     from scale0.errors import CallError
 
-    with contextlib.suppress(CallError, errors.Trouble):
+    with contextlib.suppress(CallError, errors.CommandError):
         return helens.ask(eye, view, about).rows
     return []
 
@@ -148,27 +148,27 @@ def a_worker_dies(network: DemoNetwork, screen: Screen) -> tuple[float, int, flo
     return killed, pid, time.monotonic()
 
 
-class Told:
+class ScenarioResult:
     """What came of a broker's death."""
 
     def __init__(self) -> None:
         self.killed = self.back = 0.0
         self.killed_wall = self.back_wall = 0.0
         self.home: float | None = None
-        self.incident: Incident | None = None
+        self.incident: ObservedIncident | None = None
 
 
-def a_broker_dies(network: DemoNetwork, screen: Screen, eye: Client) -> Told:
+def a_broker_dies(network: DemoNetwork, screen: Screen, eye: Client) -> ScenarioResult:
     """kill -9 of the broker that most belong to; it comes back once Helen has noticed."""
     from scale0.client.client import Client
 
     screen.chapter(f"kill -9 of the broker {ONE}, to which all clients, two workers and Helen belong")
-    told = Told()
+    told = ScenarioResult()
     told.killed, told.killed_wall = time.monotonic(), time.time()
     pid = network.kill(ONE)
     screen.event(f"{ONE} (process {pid}) is killed; everybody looks for {TWO}", "red")
 
-    def seen(true: Callable[[Incident], bool]) -> Callable[[], bool]:
+    def seen(true: Callable[[ObservedIncident], bool]) -> Callable[[], bool]:
         def look() -> bool:
             told.incident = incident_since(eye, told.killed_wall) or told.incident
             return told.incident is not None and true(told.incident)
@@ -193,13 +193,13 @@ def a_broker_dies(network: DemoNetwork, screen: Screen, eye: Client) -> Told:
     return told
 
 
-def incident_since(eye: Client, since: float) -> Incident | None:
+def incident_since(eye: Client, since: float) -> ObservedIncident | None:
     """The first one of the broker's check since it was killed."""
     rows = [row for row in asked(eye, "incidents", {"open": False, "check": DOOR}) if row["opened"] >= since]
     if not rows:
         return None
     first = min(rows, key=lambda row: float(row["opened"]))
-    return Incident(first["opened"], first["closed"])
+    return ObservedIncident(first["opened"], first["closed"])
 
 
 def everybody_is_home(there: Client) -> bool:

@@ -20,11 +20,11 @@ from scale0.cli.common import errors, output
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.common.endpoints import BACKEND_PORT, DEFAULT_HOST, FRONTEND_PORT, JOIN, JOIN_BACKEND
 from scale0.cli.common.log_format import log_format
-from scale0.cli.demo.up_monitoring import Monitoring
+from scale0.cli.demo.up_monitoring import UpMonitoring
 
 if TYPE_CHECKING:
     from scale0.broker.core.broker import Broker
-    from scale0.broker.main.http_settings import Ready
+    from scale0.broker.main.http_settings import HttpReady
 
 CONSOLE_PORT: Final = 5780
 BLOCK: Final = 10
@@ -86,7 +86,7 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
         "management": {"enabled": not bare, "port": console_port(another=port is None and first != FRONTEND_PORT)},
         **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
     }
-    watching: list[Monitoring] = []
+    watching: list[UpMonitoring] = []
 
     def ready(broker: Broker) -> None:
         if first != FRONTEND_PORT and port is None:
@@ -98,7 +98,7 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
     try:
         status = run_broker(changed(BrokerConfig(), changes), None, ready, say_console)
     except StoreError as error:
-        raise errors.Trouble(str(error), next_after(str(error), data_dir)) from error
+        raise errors.CommandError(str(error), next_after(str(error), data_dir)) from error
     finally:
         for each in watching:
             each.stop()
@@ -117,14 +117,14 @@ def next_after(what: str, data_dir: str) -> str:
     return f"choose another with --data-dir FOLDER; `scale0 doctor --data-dir {data_dir}` says more"
 
 
-def watch(broker: Broker, data_dir: Path) -> Monitoring:
+def watch(broker: Broker, data_dir: Path) -> UpMonitoring:
     """Have this machine watched; what becomes of it is told when it is known."""
     from scale0.kernel.edge.secret_files import TOKEN_FILE
 
     folder = (data_dir / "monitoring").absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = broker.state
-    monitoring = Monitoring(folder, state.identity, dict(state.endpoints), data_dir / TOKEN_FILE)
+    monitoring = UpMonitoring(folder, state.identity, dict(state.endpoints), data_dir / TOKEN_FILE)
     monitoring.start(
         lambda place: output.say(f"\nHelen watches this machine, on {place}:\n\n    scale0 checks\n"),
         lambda what: output.note(f"{output.clean(what.rstrip())}\n  next: look at the logs in {folder}"),
@@ -137,7 +137,7 @@ def console_port(another: bool) -> int:
     return CONSOLE_PORT if not another and is_free(CONSOLE_PORT) else 0
 
 
-def say_console(now: Ready) -> None:
+def say_console(now: HttpReady) -> None:
     """Where to look at all this; the link works once, and for ten minutes."""
     output.say(f"\nThe console is at {now.url}" + (", and this opens it, once:" if now.link else "."))
     if now.link:
@@ -148,12 +148,12 @@ def first_port(wanted: int | None) -> int:
     """The first of five free ports; the default ones if they are free."""
     if wanted is not None:
         if not all(is_free(wanted + i) for i in range(len(PORTS))):
-            raise errors.Trouble(f"a port of {wanted} to {wanted + 4} is taken", "choose another --port, or none")
+            raise errors.CommandError(f"a port of {wanted} to {wanted + 4} is taken", "choose another --port, or none")
         return wanted
     for first in range(FRONTEND_PORT, FRONTEND_PORT + BLOCK * TRIES, BLOCK):
         if all(is_free(first + i) for i in range(len(PORTS))):
             return first
-    raise errors.Trouble("no five free ports were found", "choose the first with --port")
+    raise errors.CommandError("no five free ports were found", "choose the first with --port")
 
 
 def is_free(port: int) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scale0.cli.common.child_process import Broken, Child
+from scale0.cli.common.child_process import ChildFailed, CommandProcess
 from scale0.cli.common.endpoints import DEFAULT_HOST, MAX_PORT
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ WHO: Final = {"helen": "Helen", "agent": "the agent"}
 Say = Callable[[str], None]
 
 
-class Monitoring:
+class UpMonitoring:
     """A Helen and an agent beside a broker, looked after by a thread."""
 
     def __init__(self, folder: Path, identity: str, endpoints: dict[str, str], token_file: Path) -> None:
@@ -60,7 +60,7 @@ class Monitoring:
         self._helen = f"helen-{identity}"[:128]
         self._endpoints = endpoints
         self._token_file = token_file
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, CommandProcess] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -91,7 +91,7 @@ class Monitoring:
         while not self._ended.is_set():
             try:
                 place = self._start_children()
-            except (Broken, Scale0Error, OSError) as error:
+            except (ChildFailed, Scale0Error, OSError) as error:
                 if not self._ended.is_set() and str(error) != told:
                     told = str(error)
                     troubled(f"nothing watches this machine: {told}")
@@ -160,11 +160,11 @@ class Monitoring:
 
     def _enrol(self, port: int) -> None:
         """As on any other machine: a token, and a certificate for it."""
-        from scale0.monitoring.pki.authority import Authority
-        from scale0.monitoring.pki.enrolment import Place, enrol
+        from scale0.monitoring.pki.authority import CertificateAuthority
+        from scale0.monitoring.pki.enrolment import EnrolmentEndpoint, enrol
 
-        token = Authority(self._folder / "helen").make_token(time.time(), TOKEN_MINUTES, self._agent)
-        enrol(Place(DEFAULT_HOST, port), token, self._agent, self._folder / "agent", replace=True)
+        token = CertificateAuthority(self._folder / "helen").make_token(time.time(), TOKEN_MINUTES, self._agent)
+        enrol(EnrolmentEndpoint(DEFAULT_HOST, port), token, self._agent, self._folder / "agent", replace=True)
 
     def _write_agent(self, port: int) -> None:
         home = self._folder / "agent"
@@ -195,11 +195,13 @@ class Monitoring:
 
     def _launch(self, name: str) -> None:
         if self._ended.is_set():
-            raise Broken("stopped")
+            raise ChildFailed("stopped")
         from scale0.kernel.edge.log_setup import LEVEL_VARIABLE
 
         words = [name, "--config", str(self._folder / f"{name}.json")]
-        child = Child(name, words, self._folder, {LEVEL_VARIABLE: "INFO"})  # its log is a file, not our terminal
+        child = CommandProcess(
+            name, words, self._folder, {LEVEL_VARIABLE: "INFO"}
+        )  # its log is a file, not our terminal
         self._children[name] = child
         child.ready(self._ended)
 
@@ -223,7 +225,7 @@ class Monitoring:
             self._wait_for_agent(net, until)
             for name in defined:
                 if not self._run_now(net, name, until):
-                    raise Broken("the agent has not answered")
+                    raise ChildFailed("the agent has not answered")
 
     def _wait_for_agent(self, net: Client, until: float) -> None:
         """Until Helen has it: checks of who has not come yet would be the first failures that anybody sees."""
@@ -268,7 +270,7 @@ class Monitoring:
                 begun[name] = time.monotonic()
                 try:
                     self._launch(name)
-                except (Broken, OSError):
+                except (ChildFailed, OSError):
                     continue
 
 

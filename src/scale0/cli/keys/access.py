@@ -18,7 +18,7 @@ from scale0.cli.common import authentication, completion_values, errors, output
 from scale0.cli.common.admin_client import managed, rows_of
 from scale0.cli.common.endpoints import host_of, joins
 from scale0.cli.common.watch_mode import json_option, watched
-from scale0.cli.monitoring.silences import Span
+from scale0.cli.monitoring.silences import DurationType
 
 ROLES: Final = ("viewer", "operator", "admin")
 CONSOLE_PORT: Final = 5780
@@ -59,7 +59,7 @@ def url_of(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--url", envvar=CONSOLE, callback=url_of, metavar="URL", help=f"Where the console is ({CONSOLE}).")
 @click.option("--role", type=click.Choice(ROLES), default="admin", show_default=True, help="What the link lets do.")
 @authentication.commands
-def link(join: str, wants_json: bool, url: str | None, role: str, authority: authentication.Authority) -> None:
+def link(join: str, wants_json: bool, url: str | None, role: str, authority: authentication.GivenCredentials) -> None:
     """Print a link that opens the console without a password: once, and within ten minutes.
 
     Whoever has the link is in: give it to nobody, and let no log have it.
@@ -83,7 +83,7 @@ def link(join: str, wants_json: bool, url: str | None, role: str, authority: aut
     output.note(f"good once, until {output.moment(made['expires'])}; `scale0 access revoke {name}` takes it back")
 
 
-def console_of(given: authentication.Authority, join: str) -> str:
+def console_of(given: authentication.GivenCredentials, join: str) -> str:
     """Where the console is: as the broker's folder says, or at the usual port of its host."""
     from scale0.broker.main.http_settings import STARTED_FILE
 
@@ -104,10 +104,16 @@ def console_of(given: authentication.Authority, join: str) -> str:
 @json_option
 @click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="What it lets do.")
 @click.option(
-    "--ttl", type=Span(), default=DEFAULT_SECONDS, metavar="TIME", help="How long it is good: 90, 30m, 2h, 365d (1h)."
+    "--ttl",
+    type=DurationType(),
+    default=DEFAULT_SECONDS,
+    metavar="TIME",
+    help="How long it is good: 90, 30m, 2h, 365d (1h).",
 )
 @authentication.commands
-def issue(name: str, join: str, wants_json: bool, role: str, ttl: float, authority: authentication.Authority) -> None:
+def issue(
+    name: str, join: str, wants_json: bool, role: str, ttl: float, authority: authentication.GivenCredentials
+) -> None:
     """Make a token called NAME for a program, and print it: it is shown this once.
 
     \b
@@ -132,7 +138,7 @@ def issue(name: str, join: str, wants_json: bool, role: str, ttl: float, authori
 @json_option
 @authentication.commands
 @watched
-def listing(join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Show every token that is good now; logins have some, too. The tokens themselves are known to nobody.
 
     \b
@@ -162,7 +168,7 @@ def listing(join: str, wants_json: bool, authority: authentication.Authority) ->
 @joins
 @json_option
 @authentication.commands
-def revoke(which: str, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def revoke(which: str, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Let a token be good no more: all of this NAME, or the one with this ID (`scale0 access list`).
 
     \b
@@ -183,5 +189,5 @@ def revoke(which: str, join: str, wants_json: bool, authority: authentication.Au
         except NoSuchService:
             continue
     if not done:
-        raise errors.Trouble(f"there is no token {which}", "`scale0 access list` shows those that are good")
+        raise errors.CommandError(f"there is no token {which}", "`scale0 access list` shows those that are good")
     output.say(output.as_json(done) if wants_json else f"revoked {done['revoked']}")

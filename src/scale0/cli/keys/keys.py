@@ -20,7 +20,7 @@ from scale0.cli.common.endpoints import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, 
 from scale0.cli.common.watch_mode import json_option, watched
 
 if TYPE_CHECKING:
-    from scale0.broker.cluster.replicated_keys import Stored
+    from scale0.broker.cluster.replicated_keys import AdmittedKey
     from scale0.broker.edge.key_folder import KeyFolder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -106,15 +106,15 @@ def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool
       scale0 keys new frontend alice --out /media/stick/alice.key_secret
     With --json, an object: role, name, public_key, file
     """
-    from scale0.transport.edge.curve_certificates import SECRET_ENDING, Certificate, new_certificate, write_pair
+    from scale0.transport.edge.curve_certificates import SECRET_ENDING, CurveCertificate, new_certificate, write_pair
 
     folder = existing(data_dir)
     path = out or Path(f"{name}{SECRET_ENDING}")
     if path.exists():
-        raise errors.Trouble(f"{path} is there already", "name another file with --out", errors.USAGE)
+        raise errors.CommandError(f"{path} is there already", "name another file with --out", errors.USAGE)
     metadata = {"name": name, "role": role, "server-key": folder.server().public}
     pair = new_certificate(**metadata)
-    store(folder, role, name, Certificate(public=pair.public, metadata={"name": name}))
+    store(folder, role, name, CurveCertificate(public=pair.public, metadata={"name": name}))
     write_pair(path, pair)
     if wants_json:
         output.say(output.as_json({"role": role, "name": name, "public_key": pair.public, "file": str(path)}))
@@ -130,16 +130,16 @@ def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
 
     elsewhere = clash(role, name, certificate.public, stored_in(folder))
     if elsewhere is not None:
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"there is a key {elsewhere.key.name} in the files of {elsewhere.broker}",
             "choose another name, or revoke it there",
         )
     try:
         folder.store(role, name, certificate)
     except KeyTakenError as error:
-        raise errors.Trouble(str(error), f"choose another name, or: scale0 keys revoke {role} {name}") from error
+        raise errors.CommandError(str(error), f"choose another name, or: scale0 keys revoke {role} {name}") from error
     except ValueError as error:
-        raise errors.Trouble(str(error), "choose another name", errors.USAGE) from error
+        raise errors.CommandError(str(error), "choose another name", errors.USAGE) from error
 
 
 @keys.command("list")
@@ -202,12 +202,12 @@ def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
     try:
         gone = folder.revoke(role, name)
     except ValueError as error:
-        raise errors.Trouble(str(error), "`scale0 keys list` shows those that are there", errors.USAGE) from error
+        raise errors.CommandError(str(error), "`scale0 keys list` shows those that are there", errors.USAGE) from error
     broker = next((at for key, at in stored_in(folder) if at and (key.role, key.name) == (role, name)), "")
     if broker and not gone:
-        raise errors.Trouble(f"{name} is stored at the broker {broker}, not here", "revoke it there")
+        raise errors.CommandError(f"{name} is stored at the broker {broker}, not here", "revoke it there")
     if not gone:
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"there is no key {name} among the {role}s", "`scale0 keys list` shows those that are there"
         )
     if broker:
@@ -300,7 +300,7 @@ def is_local(where: str) -> bool:
     return bool(where) and is_loopback(where.rpartition(":")[0].strip("[]") or where)
 
 
-def stored_in(folder: KeyFolder) -> list[Stored]:
+def stored_in(folder: KeyFolder) -> list[AdmittedKey]:
     """Whom this folder lets in, and which broker's files say so: its own, or those that it was told of."""
     from scale0.broker.cluster.replicated_keys import let_in
     from scale0.broker.edge.replicated_key_folder import read_told
@@ -316,7 +316,7 @@ def existing(data_dir: Path) -> KeyFolder:
     if not folder.server_file.exists() and data_dir == Path(LOCAL_FOLDER):
         folder = KeyFolder(BROKER_FOLDER)
     if not folder.server_file.exists():
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"there are no keys in {data_dir}", "`scale0 keys init --data-dir FOLDER` makes them", errors.USAGE
         )
     return folder

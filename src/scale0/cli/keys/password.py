@@ -33,5 +33,5 @@ def password() -> None:
     else:
         secret = sys.stdin.readline().rstrip("\r\n")
     if not secret:
-        raise errors.Trouble("an empty password protects nothing", "type one, or pipe one in", errors.USAGE)
+        raise errors.CommandError("an empty password protects nothing", "type one, or pipe one in", errors.USAGE)
     output.say(argon2.PasswordHasher().hash(secret))

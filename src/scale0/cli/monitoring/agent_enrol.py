@@ -18,8 +18,8 @@ from scale0.cli.common.watch_mode import json_option
 from scale0.cli.monitoring.helen_init import data_dir_option
 
 if TYPE_CHECKING:
-    from scale0.monitoring.pki.enrolment import EnrolError, Place
-    from scale0.monitoring.pki.tokens import Token
+    from scale0.monitoring.pki.enrolment import EnrolError, EnrolmentEndpoint
+    from scale0.monitoring.pki.tokens import EnrolmentToken
 
 TOKEN_VARIABLE: Final = "SCALE0_ENROL_TOKEN"
 MAX_TOKEN_LINE: Final = 2_000
@@ -111,14 +111,16 @@ def revoke(name: str, serial: str, data_dir: Path, wants_json: bool) -> None:
       scale0 agent revoke web-1 --data-dir /var/lib/scale0/helen
     With --json, an object: name, revoked (certificates that are on record here)
     """
-    from scale0.monitoring.pki.authority import Authority
+    from scale0.monitoring.pki.authority import CertificateAuthority
 
     if not data_dir.is_dir():
-        raise errors.Trouble(f"there is no folder {data_dir}", "name Helen's folder with --data-dir", errors.USAGE)
+        raise errors.CommandError(f"there is no folder {data_dir}", "name Helen's folder with --data-dir", errors.USAGE)
     try:
-        count = Authority(data_dir).revoke(name, time.time(), serial)
+        count = CertificateAuthority(data_dir).revoke(name, time.time(), serial)
     except ValueError as error:
-        raise errors.Trouble(str(error), "give an agent's name, and a serial in hexadecimal", errors.USAGE) from error
+        raise errors.CommandError(
+            str(error), "give an agent's name, and a serial in hexadecimal", errors.USAGE
+        ) from error
     if wants_json:
         output.say(output.as_json({"name": name, "revoked": count}))
     elif count:
@@ -127,7 +129,7 @@ def revoke(name: str, serial: str, data_dir: Path, wants_json: bool) -> None:
         output.say(f"{name} has no certificate on record here that still holds; what others signed is revoked")
 
 
-def read(text: str | None) -> Token:
+def read(text: str | None) -> EnrolmentToken:
     """The token that was given, or an error that does not repeat it."""
     from scale0.cli.common.argv_scrubbing import hide
     from scale0.monitoring.pki.tokens import read_token
@@ -138,22 +140,22 @@ def read(text: str | None) -> Token:
     found = read_token((text or "").strip())
     if found is None:
         what = "that is no token" if text else "a token is needed"
-        raise errors.Trouble(what, "make one on Helen's machine: `scale0 helen token`", errors.USAGE)
+        raise errors.CommandError(what, "make one on Helen's machine: `scale0 helen token`", errors.USAGE)
     return found
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> EnrolmentEndpoint:
     """Where Helen is."""
     from scale0.config.value_types import DEFAULT_HELEN_PORT, split_address
-    from scale0.monitoring.pki.enrolment import Place
+    from scale0.monitoring.pki.enrolment import EnrolmentEndpoint
 
     parts = split_address(text, DEFAULT_HELEN_PORT)
     if parts is None:
         what = f"{text!r} is not HOST or HOST:PORT" if text else "the token does not say where Helen is"
-        raise errors.Trouble(what, "scale0 agent enrol HOST --token TOKEN", errors.USAGE)
-    return Place(*parts)
+        raise errors.CommandError(what, "scale0 agent enrol HOST --token TOKEN", errors.USAGE)
+    return EnrolmentEndpoint(*parts)
 
 
-def trouble_of(error: EnrolError) -> errors.Trouble:
+def trouble_of(error: EnrolError) -> errors.CommandError:
     """What went wrong, and what to do next."""
-    return errors.Trouble(str(error), error.next_step, errors.UNREACHABLE if error.unreachable else errors.NO)
+    return errors.CommandError(str(error), error.next_step, errors.UNREACHABLE if error.unreachable else errors.NO)

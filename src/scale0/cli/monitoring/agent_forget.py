@@ -41,7 +41,7 @@ def forget(name: str, join: str, data_dir: Path) -> None:
 
     token = read_secret(data_dir / TOKEN_FILE)
     if token is None:
-        raise errors.Trouble(f"there is no token of a Helen in {data_dir}", NOT_HERE, errors.USAGE)
+        raise errors.CommandError(f"there is no token of a Helen in {data_dir}", NOT_HERE, errors.USAGE)
     known = False
     with connect(join, DISCOVERY_SECONDS) as client:
         for helen in helens.need_helens(client):
@@ -50,11 +50,11 @@ def forget(name: str, join: str, data_dir: Path) -> None:
                 known = True
             except CallError as error:
                 if error.code == codes.IN_USE:
-                    raise errors.Trouble(f"agent {name} is connected to {helen}", STILL_THERE) from error
+                    raise errors.CommandError(f"agent {name} is connected to {helen}", STILL_THERE) from error
                 if error.code not in (codes.NO_SUCH_SERVICE, codes.WRONG_CREDENTIALS):
                     raise
     if not known:
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"the Helen of {data_dir} does not know agent {name}", "`scale0 agents` shows who is known, and to whom"
         )
     output.say(f"{name} is forgotten")

@@ -67,7 +67,7 @@ def run(
     args: tuple[str, ...],
     timeout: float,
     wants_json: bool,
-    authority: authentication.Authority,
+    authority: authentication.GivenCredentials,
 ) -> None:
     """Have AGENT run the check NAME now; without NAME, show what it can run. Exits with 0 if it is ok, with 1 if not.
 
@@ -94,7 +94,7 @@ def run(
             return
         helens.need_helens(client)
         said = {"agent": agent, "check": name, "timeout": timeout, **({"args": given} if given else {})}
-        found = result_of(client, snapshot.Right(authority, join), said)
+        found = result_of(client, snapshot.AdminRights(authority, join), said)
     if wants_json:
         output.say(output.as_json(found))
     else:
@@ -102,7 +102,7 @@ def run(
     sys.exit(0 if found["state"] == "ok" else errors.NO)
 
 
-def result_of(client: Client, right: snapshot.Right, said: dict[str, Any]) -> dict[str, Any]:
+def result_of(client: Client, right: snapshot.AdminRights, said: dict[str, Any]) -> dict[str, Any]:
     """By the command, whose giver is recorded; for whoever has no right, or a broker that does not know it, by a plain
     request."""
     from scale0.errors import CallError
@@ -115,10 +115,10 @@ def result_of(client: Client, right: snapshot.Right, said: dict[str, Any]) -> di
         return found or asked(client, said)
     except CallError as error:
         if error.code == codes.NO_SUCH_SERVICE:
-            raise errors.Trouble(error.message, WHO_IS_THERE) from error
+            raise errors.CommandError(error.message, WHO_IS_THERE) from error
         if error.code == codes.NO_ANSWER:
             message = f"{said['agent']} did not answer within {said['timeout']:g} s"
-            raise errors.Trouble(message, "allow more: --timeout") from error
+            raise errors.CommandError(message, "allow more: --timeout") from error
         raise
 
 
@@ -126,7 +126,7 @@ def show_names(client: Client, agent: str, wants_json: bool) -> None:
     """What an agent can run."""
     rows = [row for row in helens.ask(client, "agents", {"all": True}).rows if row["agent"] == agent]
     if not rows:
-        raise errors.Trouble(f"no Helen knows agent {agent}", WHO_IS_THERE)
+        raise errors.CommandError(f"no Helen knows agent {agent}", WHO_IS_THERE)
     names = sorted({name for row in rows for name in row["checks"]})
     output.say(output.as_json(names) if wants_json else "\n".join(map(output.clean, names)) or "nothing yet")
 
@@ -209,7 +209,7 @@ def is_given(value: Any) -> bool:
 @joins
 @defining
 @authentication.commands
-def add(name: str, join: str, authority: authentication.Authority, **said: Any) -> None:
+def add(name: str, join: str, authority: authentication.GivenCredentials, **said: Any) -> None:
     """Have agents run a check by themselves from now on; one that has this NAME is replaced.
 
     \b
@@ -229,7 +229,7 @@ def add(name: str, join: str, authority: authentication.Authority, **said: Any) 
 @joins
 @defining
 @authentication.commands
-def change(name: str, join: str, authority: authentication.Authority, **said: Any) -> None:
+def change(name: str, join: str, authority: authentication.GivenCredentials, **said: Any) -> None:
     """Change what is given of the check NAME, and leave the rest of it as it is; '' empties a list.
 
     \b
@@ -243,7 +243,7 @@ def change(name: str, join: str, authority: authentication.Authority, **said: An
         raise click.UsageError("say what to change: see --help")
     [known] = document_entries.entries(join, authority, KEY)
     if name not in {entry["name"] for entry in known}:
-        raise errors.Trouble(f"there is no check {name}", "`scale0 check list` shows those that are there")
+        raise errors.CommandError(f"there is no check {name}", "`scale0 check list` shows those that are there")
     version = document_entries.put(
         join, authority, {document_entries.path(KEY, name, key): value for key, value in found.items()}, HINT
     )
@@ -262,7 +262,7 @@ def tell(name: str, version: int, found: dict[str, Any]) -> None:
 @click.argument("name", shell_complete=completion_values.definitions)
 @joins
 @authentication.commands
-def remove(name: str, join: str, authority: authentication.Authority) -> None:
+def remove(name: str, join: str, authority: authentication.GivenCredentials) -> None:
     """Let no agent run the check NAME by itself any more.
 
     \b
@@ -280,7 +280,7 @@ def remove(name: str, join: str, authority: authentication.Authority) -> None:
 @json_option
 @authentication.commands
 @watched
-def listing(join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Show what agents run by themselves; `scale0 checks` shows what they find.
 
     \b

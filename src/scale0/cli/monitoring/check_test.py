@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from scale0.config import AgentConfig
-    from scale0.monitoring.protocol.results import Finding
+    from scale0.monitoring.protocol.results import CheckFinding
 
 BUILT_IN: Final = "built-in"
 BETWEEN_SECONDS: Final = 1.0
 """A check that compares runs twice, so far apart: what it says first is about the time since boot."""
 
 
-class Known(NamedTuple):
+class AvailableCheck(NamedTuple):
     """A check that can be run here."""
 
     kind: str
@@ -100,27 +100,27 @@ def read(file: Path) -> AgentConfig:
     return read_config(file, AgentConfig)
 
 
-def known_checks(config: AgentConfig | None) -> dict[str, Known]:
+def known_checks(config: AgentConfig | None) -> dict[str, AvailableCheck]:
     """What can be run here. Raises ConfigError if two checks want the same name, as the agent does."""
     from scale0.monitoring.checks import registry
 
-    known = {one.name: Known(BUILT_IN, one.about) for one in registry.BUILT_IN.values()}
+    known = {one.name: AvailableCheck(BUILT_IN, one.about) for one in registry.BUILT_IN.values()}
     if config is not None:
-        from scale0.monitoring.agent.edge.check_registry import Checks
+        from scale0.monitoring.agent.edge.check_registry import CheckRegistry
         from scale0.monitoring.agent.edge.process import children_of
 
         plugins, lua = children_of(config)
         try:
-            Checks(plugins, registry.BUILT_IN, lua)
-            known |= {name: Known("plugin", "") for name in plugins.names}
-            known |= {name: Known("Lua", "") for name in lua.names}
+            CheckRegistry(plugins, registry.BUILT_IN, lua)
+            known |= {name: AvailableCheck("plugin", "") for name in plugins.names}
+            known |= {name: AvailableCheck("Lua", "") for name in lua.names}
         finally:
             plugins.close()
             lua.close()
     return known
 
 
-def unknown(name: str, known: Mapping[str, Known], with_file: bool) -> errors.Trouble:
+def unknown(name: str, known: Mapping[str, AvailableCheck], with_file: bool) -> errors.CommandError:
     """There is no such check."""
     import difflib
 
@@ -129,16 +129,16 @@ def unknown(name: str, known: Mapping[str, Known], with_file: bool) -> errors.Tr
     if not with_file:
         steps.append("--config FILE adds an agent's plugins and Lua files")
     kind = "check" if with_file else "built-in check"
-    return errors.Trouble(f"there is no {kind} {name}", "; ".join(steps), errors.USAGE)
+    return errors.CommandError(f"there is no {kind} {name}", "; ".join(steps), errors.USAGE)
 
 
-def found_elsewhere(config: AgentConfig | None, name: str, args: bytes, timeout: float) -> Finding:
+def found_elsewhere(config: AgentConfig | None, name: str, args: bytes, timeout: float) -> CheckFinding:
     """What a plugin or a Lua file finds, run as the agent runs it."""
     import asyncio
 
     from scale0.monitoring.agent.edge.process import children_of
 
-    async def once(config: AgentConfig) -> Finding:
+    async def once(config: AgentConfig) -> CheckFinding:
         plugins, lua = children_of(config)
         chosen = plugins if name in plugins.names else lua
         try:
@@ -153,7 +153,7 @@ def found_elsewhere(config: AgentConfig | None, name: str, args: bytes, timeout:
     return asyncio.run(once(config))
 
 
-def found(name: str, args: bytes, timeout: float) -> Finding:
+def found(name: str, args: bytes, timeout: float) -> CheckFinding:
     """What the check finds; twice, where it compares."""
     import time
 
@@ -231,7 +231,7 @@ def values_of(key: str, values: list[str], is_list: bool) -> Any:
     return None if values[0] == "null" else values[0]
 
 
-def show_names(known: Mapping[str, Known], wants_json: bool) -> None:
+def show_names(known: Mapping[str, AvailableCheck], wants_json: bool) -> None:
     """All checks that can be run here."""
     if wants_json:
         output.say(output.as_json([{"name": name, **one._asdict()} for name, one in known.items()]))

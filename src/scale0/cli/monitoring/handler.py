@@ -59,7 +59,7 @@ def handler() -> None:
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="What telling it once may take (30).")
 @click.option("--max-attempts", type=click.IntRange(1), metavar="COUNT", help="How often it is tried (5).")
 @authentication.commands
-def add(name: str, join: str, authority: authentication.Authority, **said: Any) -> None:
+def add(name: str, join: str, authority: authentication.GivenCredentials, **said: Any) -> None:
     """Add the handler NAME; one that has this name is replaced. Checks name it with --handler.
 
     \b
@@ -91,7 +91,7 @@ def add(name: str, join: str, authority: authentication.Authority, **said: Any) 
 @json_option
 @authentication.commands
 @watched
-def listing(join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Show all handlers, and the checks that name them.
 
     \b
@@ -131,7 +131,7 @@ def listing(join: str, wants_json: bool, authority: authentication.Authority) ->
 @joins
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", default=30.0, help="How long to wait for it (30).")
 @authentication.commands
-def trial(name: str, join: str, timeout: float, authority: authentication.Authority) -> None:
+def trial(name: str, join: str, timeout: float, authority: authentication.GivenCredentials) -> None:
     """Have the handler NAME told something now, to see whether it works. Exits with 1 if it does not.
 
     \b
@@ -144,9 +144,9 @@ def trial(name: str, join: str, timeout: float, authority: authentication.Author
     [known] = document_entries.entries(join, authority, KEY)
     kinds = {entry["name"]: entry for entry in known}
     if name not in kinds:
-        raise errors.Trouble(f"there is no handler {name}", "`scale0 handler list` shows those that are there")
+        raise errors.CommandError(f"there is no handler {name}", "`scale0 handler list` shows those that are there")
     if kinds[name]["type"] == "task":
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"{name} is a task, which may change something", f"try it: scale0 task submit {kinds[name]['method']} …"
         )
     with task_client(join) as client:
@@ -156,9 +156,9 @@ def trial(name: str, join: str, timeout: float, authority: authentication.Author
             task.result(timeout=timeout)
         except NoAnswer as error:
             step = f"`scale0 task status {task.id}` shows how far it is"
-            raise errors.Trouble(f"nothing has come of it within {timeout:g} s", step) from error
+            raise errors.CommandError(f"nothing has come of it within {timeout:g} s", step) from error
         except TaskFailed as error:
-            raise errors.Trouble(
+            raise errors.CommandError(
                 f"{name} was not told: {error.message}", "the handler, or Helen's own file, must change"
             ) from error
     output.say(f"{name} was told")
@@ -188,7 +188,7 @@ def sample(name: str) -> dict[str, Any]:
 @click.argument("name", shell_complete=completion_values.handlers)
 @joins
 @authentication.commands
-def remove(name: str, join: str, authority: authentication.Authority) -> None:
+def remove(name: str, join: str, authority: authentication.GivenCredentials) -> None:
     """Tell the handler NAME nothing any more.
 
     \b

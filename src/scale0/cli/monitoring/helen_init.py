@@ -70,9 +70,9 @@ def init(folder: Path, names: tuple[str, ...], identity: str | None, broker: str
         create_authority(folder, own_names(names), time.time())
         write_config(config, text)
     except ValueError as error:
-        raise errors.Trouble(str(error), "--name takes a host name or an address", errors.USAGE) from error
+        raise errors.CommandError(str(error), "--name takes a host name or an address", errors.USAGE) from error
     except AuthorityError as error:
-        raise errors.Trouble(str(error), f"scale0 helen --config {config}") from error
+        raise errors.CommandError(str(error), f"scale0 helen --config {config}") from error
     output.say(f"an authority, Helen's certificate and {config} are made")
     output.note(f"  next: scale0 helen --config {config}")
     output.note(f"        scale0 helen token --data-dir {folder}")
@@ -136,16 +136,16 @@ def token(name: str, minutes: int, place: str | None, data_dir: Path, wants_json
       scale0 helen token --name web-1 --minutes 10 --data-dir /var/lib/scale0/helen
     With --json, an object: token, name, place, expires
     """
-    from scale0.monitoring.pki.authority import Authority, AuthorityError
+    from scale0.monitoring.pki.authority import AuthorityError, CertificateAuthority
 
     place = checked_place(place) if place is not None else place_of(data_dir / CONFIG_FILE)
     now = time.time()
     try:
-        made = Authority(data_dir).make_token(now, minutes, name, place)
+        made = CertificateAuthority(data_dir).make_token(now, minutes, name, place)
     except ValueError as error:
-        raise errors.Trouble(f"--name: {error}", "choose another", errors.USAGE) from error
+        raise errors.CommandError(f"--name: {error}", "choose another", errors.USAGE) from error
     except AuthorityError as error:
-        raise errors.Trouble(str(error), "name Helen's folder with --data-dir") from error
+        raise errors.CommandError(str(error), "name Helen's folder with --data-dir") from error
     if wants_json:
         expires = now + minutes * 60
         output.say(output.as_json({"token": made.text(), "name": name, "place": place, "expires": expires}))
@@ -163,7 +163,9 @@ def checked_place(place: str) -> str:
 
     parts = split_address(place, DEFAULT_HELEN_PORT)
     if parts is None:
-        raise errors.Trouble(f"--at: {place!r} is not HOST or HOST:PORT", "give the address of Helen", errors.USAGE)
+        raise errors.CommandError(
+            f"--at: {place!r} is not HOST or HOST:PORT", "give the address of Helen", errors.USAGE
+        )
     return f"{parts[0]}:{parts[1]}"
 
 

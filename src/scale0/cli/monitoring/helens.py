@@ -17,7 +17,7 @@ PAGE_ROWS: Final = 1_000
 Row = dict[str, Any]
 
 
-class Network(Protocol):
+class HelenClients(Protocol):
     """What is needed of a client."""
 
     def services(self) -> list[Row]:
@@ -29,7 +29,7 @@ class Network(Protocol):
         ...
 
 
-class Heard(NamedTuple):
+class HelenPages(NamedTuple):
     """What all Helens said; each row says whose it is as `helen`."""
 
     rows: list[Row]
@@ -37,27 +37,29 @@ class Heard(NamedTuple):
     """Those who did not answer: what they watch is missing."""
 
 
-def helens(client: Network) -> list[str]:
+def helens(client: HelenClients) -> list[str]:
     """The identities of the Helens that are connected."""
     return helens_of(client.services())
 
 
-def need_helens(client: Network) -> list[str]:
+def need_helens(client: HelenClients) -> list[str]:
     """The same, or an error that says how to start one."""
     found = helens(client)
     if not found:
-        raise errors.Trouble("no Helen is connected", "`scale0 up` starts one here; else: scale0 helen --config FILE")
+        raise errors.CommandError(
+            "no Helen is connected", "`scale0 up` starts one here; else: scale0 helen --config FILE"
+        )
     return found
 
 
 def ask(
-    client: Network, view: str, asked: dict[str, Any], limit: int | None = None, known: Sequence[str] = ()
-) -> Heard:
+    client: HelenClients, view: str, asked: dict[str, Any], limit: int | None = None, known: Sequence[str] = ()
+) -> HelenPages:
     """Every row of a view (`agents`, `checks`, `incidents`), at most `limit` of each Helen (`known`, or all that are
     connected). One who is silent is named; if all are, that is an error."""
     from scale0.errors import CallError
 
-    heard = Heard([], [])
+    heard = HelenPages([], [])
     known = known or need_helens(client)
     for helen in known:
         try:
@@ -67,14 +69,14 @@ def ask(
         except CallError as error:
             heard.silent.append(helen)
             if len(heard.silent) == len(known):
-                raise errors.Trouble(
+                raise errors.CommandError(
                     f"{helen} does not answer: {error.message}",
                     "her log says more; `scale0 clients` shows who is there",
                 ) from error
     return heard
 
 
-def _pages(client: Network, service: str, limit: int | None, asked: dict[str, Any]) -> Iterator[Row]:
+def _pages(client: HelenClients, service: str, limit: int | None, asked: dict[str, Any]) -> Iterator[Row]:
     left = limit
     while left is None or left > 0:
         page = client.call(service, **{**asked, "limit": min(PAGE_ROWS, left or PAGE_ROWS)})

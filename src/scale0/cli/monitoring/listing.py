@@ -18,7 +18,7 @@ from scale0.cli.common.endpoints import joins
 from scale0.cli.common.watch_mode import json_option, shown_again, watch_option
 from scale0.cli.monitoring import helens
 from scale0.cli.monitoring.check_output import COLOURS
-from scale0.cli.monitoring.helens import Heard, Row
+from scale0.cli.monitoring.helens import HelenPages, Row
 from scale0.cli.network.listing import DISCOVERY_SECONDS
 from scale0.client.admin.rows import known_agents, known_checks, known_incidents
 
@@ -65,7 +65,7 @@ def looking(join: str, show: Callable[[Client], bool], watch: bool, wants_json: 
             nonlocal well
             try:
                 well = show(client)
-            except errors.Trouble as trouble:
+            except errors.CommandError as trouble:
                 if not watch:
                     raise
                 trouble.show()
@@ -75,7 +75,7 @@ def looking(join: str, show: Callable[[Client], bool], watch: bool, wants_json: 
         sys.exit(errors.NO)
 
 
-def missing(heard: Heard) -> bool:
+def missing(heard: HelenPages) -> bool:
     """Say who did not answer; True if somebody did not."""
     for helen in heard.silent:
         output.note(f"{helen} does not answer: what she watches is missing here")

@@ -29,7 +29,7 @@ SOON_SECONDS: Final = 2 * 86_400.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Span(click.ParamType[float]):
+class DurationType(click.ParamType[float]):
     """A length of time: `90`, `30m`, `2h`, `1d`."""
 
     name = "TIME"
@@ -45,7 +45,7 @@ class Span(click.ParamType[float]):
         return float(int(number) * unit)
 
 
-class Moment(click.ParamType[float]):
+class TimeType(click.ParamType[float]):
     """A wall time: `2026-05-01T22:00`, in this machine's zone unless it says another."""
 
     name = "WHEN"
@@ -130,11 +130,13 @@ def silence() -> None:
 @silence.command("add")
 @joins
 @selecting
-@click.option("--for", "seconds", type=Span(), metavar="TIME", help="How long: 90, 30m, 2h, 1d (until it is ended).")
+@click.option(
+    "--for", "seconds", type=DurationType(), metavar="TIME", help="How long: 90, 30m, 2h, 1d (until it is ended)."
+)
 @click.option("--name", help="A name for it (one is made).")
 @authentication.commands
 def add_silence(
-    join: str, authority: authentication.Authority, seconds: float | None, name: str | None, **which: Any
+    join: str, authority: authentication.GivenCredentials, seconds: float | None, name: str | None, **which: Any
 ) -> None:
     """Be silent about some checks from now on.
 
@@ -166,12 +168,17 @@ def downtime() -> None:
 @downtime.command("add")
 @joins
 @selecting
-@click.option("--from", "starts", type=Moment(), metavar="WHEN", help="When it begins, as 2026-05-01T22:00 (now).")
-@click.option("--for", "seconds", type=Span(), required=True, metavar="TIME", help="How long: 90, 30m, 2h, 1d.")
+@click.option("--from", "starts", type=TimeType(), metavar="WHEN", help="When it begins, as 2026-05-01T22:00 (now).")
+@click.option("--for", "seconds", type=DurationType(), required=True, metavar="TIME", help="How long: 90, 30m, 2h, 1d.")
 @click.option("--name", help="A name for it (one is made).")
 @authentication.commands
 def add_downtime(
-    join: str, authority: authentication.Authority, starts: float | None, seconds: float, name: str | None, **which: Any
+    join: str,
+    authority: authentication.GivenCredentials,
+    starts: float | None,
+    seconds: float,
+    name: str | None,
+    **which: Any,
 ) -> None:
     """Plan a downtime.
 
@@ -214,7 +221,7 @@ def listing(noun: str, advice: str) -> click.Command:
     @json_option
     @authentication.commands
     @watched
-    def shown(join: str, wants_json: bool, authority: authentication.Authority) -> None:
+    def shown(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
         [rows] = document_entries.entries(join, authority, f"{noun}s")
         now = time.time()
         if wants_json:
@@ -251,7 +258,7 @@ def ending(noun: str) -> click.Command:
     @click.option("--over", is_flag=True, help="Take all those away that are over already.")
     @joins
     @authentication.commands
-    def end(name: str | None, over: bool, join: str, authority: authentication.Authority) -> None:
+    def end(name: str | None, over: bool, join: str, authority: authentication.GivenCredentials) -> None:
         if (name is not None) == over:
             raise click.UsageError(f"name the {noun} to end (`scale0 {noun} list`), or give --over")
         if name is not None:

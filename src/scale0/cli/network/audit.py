@@ -14,7 +14,7 @@ import click
 
 from scale0.cli.common import output
 from scale0.cli.common.watch_mode import json_option, watched
-from scale0.cli.monitoring.silences import Span
+from scale0.cli.monitoring.silences import DurationType
 from scale0.cli.network.events import end, last_of, opened, since_all
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MICRO: Final = 1_000_000
 
 @click.command()
 @json_option
-@click.option("--since", type=Span(), metavar="TIME", help="All of the last 90, 30m, 2h, 1d.")
+@click.option("--since", type=DurationType(), metavar="TIME", help="All of the last 90, 30m, 2h, 1d.")
 @click.option("-n", "count", type=click.IntRange(1, MAX_COUNT), help=f"So many, the last ones ({DEFAULT_COUNT}).")
 @click.option("--who", default="", metavar="GLOB", help="Only what this admin, token or broker did.")
 @click.option("--command", default="", metavar="NAME", help="Only this management command, as patch_config.")
@@ -78,13 +78,13 @@ def audit(
 
 def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...], troubles: list[str]) -> list[Event]:
     """The last changes of all kinds, in the order of their recording."""
-    from scale0.history.segments.filters import Choice
+    from scale0.history.segments.filters import EventFilter
     from scale0.history.segments.reader import key_of
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)
     events: list[Event] = []
     for kind in KINDS:
-        choice = Choice(kind=kind, identity=who, clock="time", since_us=since_us)
+        choice = EventFilter(kind=kind, identity=who, clock="time", since_us=since_us)
         # A history remembers how far its journal was read: each kind opens its own.
         histories = opened(data_dirs, None, troubles)
         events += since_all(histories, choice) if since is not None else last_of(histories, choice, count)

@@ -68,9 +68,9 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
         with file.open("rb") as opened:
             data = opened.read(MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
-        raise errors.Trouble(f"{file}: {error.strerror}", "name a file that can be read", errors.USAGE) from error
+        raise errors.CommandError(f"{file}: {error.strerror}", "name a file that can be read", errors.USAGE) from error
     except Refusal as refusal:
-        raise errors.Trouble(refusal.message, "the ending says the form of a file", errors.USAGE) from refusal
+        raise errors.CommandError(refusal.message, "the ending says the form of a file", errors.USAGE) from refusal
     reasons: list[str]
     try:
         reasons = beyond_shape(parse(data, form, schema_of(kind)))
@@ -125,7 +125,9 @@ def beyond_shape(document: Any) -> list[str]:
     shell_complete=completion_values.versions,
 )
 @watched
-def show(join: str, form: str, wants_json: bool, authority: authentication.Authority, version: int | None) -> None:
+def show(
+    join: str, form: str, wants_json: bool, authority: authentication.GivenCredentials, version: int | None
+) -> None:
     """Show the network document that the broker has.
 
     \b
@@ -161,7 +163,9 @@ def document_of(found: dict[str, Any]) -> NetworkDocument:
 @json_option
 @authentication.commands
 @watched
-def diff(older: int, newer: int | None, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def diff(
+    older: int, newer: int | None, join: str, wants_json: bool, authority: authentication.GivenCredentials
+) -> None:
     """Show what changed from version OLDER to NEWER (default: the current one), key by key.
 
     Exits with 0 if nothing did, else with 1, as diff does.
@@ -211,7 +215,7 @@ def set_(
     expect: int | None,
     join: str,
     wants_json: bool,
-    authority: authentication.Authority,
+    authority: authentication.GivenCredentials,
 ) -> None:
     """Change the network document; it is a new version, and reaches every broker within two heartbeats.
 
@@ -254,7 +258,7 @@ def set_(
 @json_option
 @authentication.commands
 def rollback(
-    version: int, expect: int | None, join: str, wants_json: bool, authority: authentication.Authority
+    version: int, expect: int | None, join: str, wants_json: bool, authority: authentication.GivenCredentials
 ) -> None:
     """Make what VERSION said current again, as a new version: nothing goes back, and nothing is lost.
 
@@ -278,7 +282,7 @@ def tell_change(done: dict[str, Any], wants_json: bool) -> None:
 @json_option
 @authentication.commands
 @watched
-def history(join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def history(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Show the versions of the network document, the newest first.
 
     Of two that were made at the same time, on two sides of a cut, one lost: it is marked.
@@ -323,7 +327,7 @@ def losers(rows: list[dict[str, Any]]) -> set[str]:
     return by_hash.keys() - {row["hash"] for row in line} - {row["hash"] for row in rows if row["version"] < oldest}
 
 
-def managed(join: str, given: authentication.Authority, command: str, **arguments: Any) -> Any:
+def managed(join: str, given: authentication.GivenCredentials, command: str, **arguments: Any) -> Any:
     """One management command; what is None is left out."""
     from scale0.errors import CallError
     from scale0.kernel import codes
@@ -335,8 +339,8 @@ def managed(join: str, given: authentication.Authority, command: str, **argument
             return client.manage(command, **words, **credentials)
         except CallError as error:
             if error.code == codes.MALFORMED:
-                raise errors.Trouble(f"nothing was changed: {error.message}", document_entries.MORE) from error
+                raise errors.CommandError(f"nothing was changed: {error.message}", document_entries.MORE) from error
             if error.code == codes.IN_USE:
                 step = "look at it with `scale0 config diff VERSION`, and say --expect with the current version"
-                raise errors.Trouble(f"nothing was changed: {error.message}", step) from error
+                raise errors.CommandError(f"nothing was changed: {error.message}", step) from error
             raise

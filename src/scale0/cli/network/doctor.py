@@ -25,7 +25,7 @@ from scale0.cli.common.endpoints import joins
 from scale0.cli.common.watch_mode import json_option
 
 if TYPE_CHECKING:
-    from scale0.cli.network.doctor_findings import Finding
+    from scale0.cli.network.doctor_findings import DoctorFinding
     from scale0.config import BrokerConfig
 
 EXTRAS: Final = {
@@ -43,7 +43,7 @@ WIDTH: Final = 80
 NAME_WIDTH: Final = 9
 
 
-class Heard(NamedTuple):
+class ReachedBroker(NamedTuple):
     """What the broker at --join said."""
 
     identity: str = ""
@@ -100,7 +100,7 @@ def doctor(context: click.Context, join: str, data_dir: str | None, config_file:
         sys.exit(errors.NO)
 
 
-def examined(config: BrokerConfig, configured: bool, folder: Path, join: str, named: bool) -> Iterator[Finding]:
+def examined(config: BrokerConfig, configured: bool, folder: Path, join: str, named: bool) -> Iterator[DoctorFinding]:
     """Every finding, in the order in which one would mend it."""
     from scale0 import __version__
     from scale0.cli.network import doctor_findings as probes
@@ -144,7 +144,7 @@ def named_in(config: BrokerConfig, configured: bool) -> frozenset[str]:
     return frozenset({*PORTS, *served} if configured else ())
 
 
-def secrets(folder: Path, curve: bool, wall: float) -> Iterator[Finding]:
+def secrets(folder: Path, curve: bool, wall: float) -> Iterator[DoctorFinding]:
     """Keys, tokens and certificates of the broker, of Helen and of the agent of a folder, and of this user."""
     from scale0.broker.edge.key_folder import KeyFolder
     from scale0.cli.network import doctor_findings as probes
@@ -165,7 +165,7 @@ def secrets(folder: Path, curve: bool, wall: float) -> Iterator[Finding]:
             yield probes.certificate(whose, read_certificate(home / f"{whose}.pem").not_after, wall)
 
 
-def hear(join: str, folder: Path) -> Heard:
+def hear(join: str, folder: Path) -> ReachedBroker:
     """Ask the broker who it is, what time it has, and with its token all else."""
     from scale0.cli.common.connection import connect
     from scale0.cli.network.host_readings import read_clock
@@ -184,20 +184,20 @@ def hear(join: str, folder: Path) -> Heard:
                 with contextlib.suppress(Scale0Error):  # it may be another broker's
                     told = client.manage("status", auth_token=token)
     except (Scale0Error, OSError) as error:
-        return Heard(trouble=getattr(error, "message", str(error)))
+        return ReachedBroker(trouble=getattr(error, "message", str(error)))
     places = (place.rpartition(":")[2] for place in told.get("endpoints", {}).values() if place)
     ours = frozenset(int(number) for number in places if number.isdigit())
-    return Heard(said["broker"], "", offset, told.get("version"), ours)
+    return ReachedBroker(said["broker"], "", offset, told.get("version"), ours)
 
 
-def show(one: Finding) -> None:
+def show(one: DoctorFinding) -> None:
     """Its line, and under it what to type."""
     for line in lines_of(one):
         head, _, rest = line.partition(" ")
         output.say(f"{output.painted(head, COLOURS[head])} {rest}" if head in COLOURS else line)
 
 
-def lines_of(one: Finding) -> list[str]:
+def lines_of(one: DoctorFinding) -> list[str]:
     """At most 80 columns each: what is too long goes on below, so that nothing of it is lost."""
     indent = " " * (len("fail  ") + NAME_WIDTH)
     lines = _wrapped(output.clean(one.words), f"{one.state:<6}{one.probe:<{NAME_WIDTH}}", indent)
@@ -212,7 +212,7 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
     )
 
 
-def verdict(found: list[Finding]) -> str:
+def verdict(found: list[DoctorFinding]) -> str:
     """All of it in one line."""
     failed, warned = (sum(one.state == state for one in found) for state in ("fail", "warn"))
     if failed:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from scale0.cli.network.host_readings import Clock, Disk, Java, Port, Zmq
+    from scale0.cli.network.host_readings import ClockReading, DiskReading, JavaReading, PortReading, ZmqReading
 
 OK: Final = "ok"
 WARN: Final = "warn"
@@ -51,7 +51,7 @@ LITTLE_BYTES: Final = 256 * MIB
 TOO_LITTLE_BYTES: Final = 64 * MIB
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """What was looked at, and how it is."""
 
     probe: str
@@ -60,36 +60,40 @@ class Finding(NamedTuple):
     next: str = ""
 
 
-def python(version: Sequence[int], implementation: str) -> Finding:
+def python(version: Sequence[int], implementation: str) -> DoctorFinding:
     """The interpreter."""
     words = f"{implementation} {'.'.join(map(str, version[:3]))}"
     if tuple(version[:2]) < PYTHON:
-        return Finding("python", FAIL, f"{words}: 3.11 or later is needed", "install a newer Python: python3 --version")
+        return DoctorFinding(
+            "python", FAIL, f"{words}: 3.11 or later is needed", "install a newer Python: python3 --version"
+        )
     if implementation != "CPython":
-        return Finding("python", WARN, f"{words}: tested with CPython only", "use CPython")
-    return Finding("python", OK, words)
+        return DoctorFinding("python", WARN, f"{words}: tested with CPython only", "use CPython")
+    return DoctorFinding("python", OK, words)
 
 
-def extras(there: dict[str, bool]) -> Finding:
+def extras(there: dict[str, bool]) -> DoctorFinding:
     """What was installed beside the base."""
     have = ", ".join(name for name, is_there in there.items() if is_there) or "none"
     if not there.get("pipeline", False):
-        return Finding("extras", WARN, f"{have}; without `pipeline` there are no tables and no reports", GET_PIPELINE)
-    return Finding("extras", OK, have)
+        return DoctorFinding(
+            "extras", WARN, f"{have}; without `pipeline` there are no tables and no reports", GET_PIPELINE
+        )
+    return DoctorFinding("extras", OK, have)
 
 
-def messaging(found: Zmq, curve_wanted: bool) -> Finding:
+def messaging(found: ZmqReading, curve_wanted: bool) -> DoctorFinding:
     """ZeroMQ, and whether it can encrypt."""
     words = f"libzmq {'.'.join(map(str, found.libzmq))}, pyzmq {found.pyzmq}"
     mend = "pip install --force-reinstall --only-binary :all: pyzmq"
     if not found.curve:
-        return Finding("zmq", FAIL if curve_wanted else WARN, f"{words}: it cannot do CURVE", mend)
+        return DoctorFinding("zmq", FAIL if curve_wanted else WARN, f"{words}: it cannot do CURVE", mend)
     if found.libzmq < LIBZMQ:
-        return Finding("zmq", WARN, f"{words}: older than 4.3", mend)
-    return Finding("zmq", OK, f"{words}, CURVE is there")
+        return DoctorFinding("zmq", WARN, f"{words}: older than 4.3", mend)
+    return DoctorFinding("zmq", OK, f"{words}, CURVE is there")
 
 
-def ports(found: Sequence[Port], configured: frozenset[str], ours: frozenset[int]) -> Iterator[Finding]:
+def ports(found: Sequence[PortReading], configured: frozenset[str], ours: frozenset[int]) -> Iterator[DoctorFinding]:
     """One finding for all that are well, and one for each that another program has.
 
     `configured`: those that a file names, so that they must be free; for others `scale0 up` finds another. `ours`:
@@ -106,7 +110,7 @@ def ports(found: Sequence[Port], configured: frozenset[str], ours: frozenset[int
             other = f"choose another with --{port.name.replace('_', '-')}-port"
             mend = f"end it, or {OTHER_PORTS.get(port.name, other)}"
             look = f"ss -ltnp 'sport = :{port.number}'"
-            yield Finding(
+            yield DoctorFinding(
                 "ports",
                 FAIL if port.name in configured else WARN,
                 f"{port.number} ({port.name}) is taken by {whose}",
@@ -114,7 +118,7 @@ def ports(found: Sequence[Port], configured: frozenset[str], ours: frozenset[int
             )
     words = [f"{ranged(some)} {what}" for some, what in ((free, "free"), (used, "in use by Scale0")) if some]
     if words:
-        yield Finding("ports", OK, "; ".join(words))
+        yield DoctorFinding("ports", OK, "; ".join(words))
 
 
 def ranged(numbers: Sequence[int]) -> str:
@@ -128,60 +132,64 @@ def ranged(numbers: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in out)
 
 
-def keys(faults: Sequence[str], has_server_key: bool, curve_wanted: bool) -> Iterator[Finding]:
+def keys(faults: Sequence[str], has_server_key: bool, curve_wanted: bool) -> Iterator[DoctorFinding]:
     """Secrets, and who may read them; `faults` as `transport.edge.curve_certificates.private_faults` has them."""
     for fault in faults:
         what, _, mend = fault.rpartition(": chmod ")
-        yield Finding("keys", FAIL, what or fault, f"chmod {mend}" if what else "look at its permissions: ls -l")
+        yield DoctorFinding("keys", FAIL, what or fault, f"chmod {mend}" if what else "look at its permissions: ls -l")
     if curve_wanted and not has_server_key:
-        yield Finding("keys", FAIL, "the file says `curve`, and there is no server key", "scale0 keys init")
+        yield DoctorFinding("keys", FAIL, "the file says `curve`, and there is no server key", "scale0 keys init")
     elif not faults:
         words = "the broker's key is for its owner alone" if has_server_key else "none here: on loopback none is needed"
-        yield Finding("keys", OK, words)
+        yield DoctorFinding("keys", OK, words)
 
 
-def certificate(whose: str, not_after: float, wall: float) -> Finding:
+def certificate(whose: str, not_after: float, wall: float) -> DoctorFinding:
     """Until when Helen or an agent is believed."""
     days = (not_after - wall) / DAY_SECONDS
     renew = "scale0 agent renew" if whose == "agent" else "scale0 helen init --help"
     if days <= 0:
         again = "enrol again: scale0 agent enrol HELEN --token TOKEN" if whose == "agent" else renew
-        return Finding("certs", FAIL, f"the certificate of {whose} has ended {-days:.0f} days ago", again)
+        return DoctorFinding("certs", FAIL, f"the certificate of {whose} has ended {-days:.0f} days ago", again)
     if days < SOON_DAYS:
-        return Finding("certs", WARN, f"the certificate of {whose} ends in {days:.0f} days", renew)
-    return Finding("certs", OK, f"the certificate of {whose} holds for {days:.0f} days")
+        return DoctorFinding("certs", WARN, f"the certificate of {whose} ends in {days:.0f} days", renew)
+    return DoctorFinding("certs", OK, f"the certificate of {whose} holds for {days:.0f} days")
 
 
-def clock(before: Clock, after: Clock, synchronised: bool | None, offset: float | None) -> Iterator[Finding]:
+def clock(
+    before: ClockReading, after: ClockReading, synchronised: bool | None, offset: float | None
+) -> Iterator[DoctorFinding]:
     """Does it go evenly, does anybody set it, and is it the broker's? `offset`: ours less theirs, in seconds."""
     jump = (after.wall - before.wall) - (after.mono - before.mono)
     mend = "timedatectl set-ntp true"
     if abs(jump) > JUMP_SECONDS:
-        yield Finding(
+        yield DoctorFinding(
             "clock", WARN, f"the wall clock jumped by {jump:+.1f} s while we looked", f"{mend}, and look again"
         )
     if offset is not None and abs(offset) > SKEW_SECONDS:
-        yield Finding("clock", FAIL, f"{offset:+.1f} s from the broker's: it lets nobody in beyond 30 s (425)", mend)
+        yield DoctorFinding(
+            "clock", FAIL, f"{offset:+.1f} s from the broker's: it lets nobody in beyond 30 s (425)", mend
+        )
     elif offset is not None and abs(offset) > SMALL_SKEW_SECONDS:
-        yield Finding("clock", WARN, f"{offset:+.1f} s from the broker's", mend)
+        yield DoctorFinding("clock", WARN, f"{offset:+.1f} s from the broker's", mend)
     elif synchronised is False:
-        yield Finding("clock", WARN, "nobody keeps it right: it is not synchronised (NTP)", mend)
+        yield DoctorFinding("clock", WARN, "nobody keeps it right: it is not synchronised (NTP)", mend)
     elif abs(jump) <= JUMP_SECONDS:
         kept = {True: "synchronised", None: "whether it is synchronised is not known"}[synchronised]
-        yield Finding("clock", OK, kept + ("" if offset is None else f"; {offset:+.3f} s from the broker's"))
+        yield DoctorFinding("clock", OK, kept + ("" if offset is None else f"; {offset:+.3f} s from the broker's"))
 
 
-def java(found: Java | None, pipeline: bool) -> Finding:
+def java(found: JavaReading | None, pipeline: bool) -> DoctorFinding:
     """What Spark needs."""
     bad = FAIL if pipeline else WARN
     if found is None:
-        return Finding("java", WARN, "none: without it there are no tables and no reports", GET_JAVA)
+        return DoctorFinding("java", WARN, "none: without it there are no tables and no reports", GET_JAVA)
     version = java_version(found.said)
     if version is None:
-        return Finding("java", bad, f"{found.path} does not say what it is", GET_JAVA)
+        return DoctorFinding("java", bad, f"{found.path} does not say what it is", GET_JAVA)
     if version < JAVA:
-        return Finding("java", bad, f"{found.path} is Java {version}, and Spark needs 17 or newer", GET_JAVA)
-    return Finding("java", OK, f"{found.path} is Java {version}")
+        return DoctorFinding("java", bad, f"{found.path} is Java {version}, and Spark needs 17 or newer", GET_JAVA)
+    return DoctorFinding("java", OK, f"{found.path} is Java {version}")
 
 
 def java_version(said: str) -> int | None:
@@ -192,19 +200,19 @@ def java_version(said: str) -> int | None:
     return int(match[2] or 0) if match[1] == "1" else int(match[1])
 
 
-def disk(found: Disk, min_free_bytes: int) -> Iterator[Finding]:
+def disk(found: DiskReading, min_free_bytes: int) -> Iterator[DoctorFinding]:
     """Room, speed and kind of where the data is."""
     place, free = found.folder, f"{found.free_bytes / GIB:.1f} GiB free"
     if found.trouble:
-        yield Finding("disk", FAIL, f"nothing can be written to {place}: {found.trouble}", f"ls -ld {place}")
+        yield DoctorFinding("disk", FAIL, f"nothing can be written to {place}: {found.trouble}", f"ls -ld {place}")
         return
     room = f"make room: du -xh {place} | sort -h | tail"
     if found.free_bytes <= min_free_bytes:
-        yield Finding("disk", FAIL, f"{place}: {free}, so a broker refuses all writes", room)
+        yield DoctorFinding("disk", FAIL, f"{place}: {free}, so a broker refuses all writes", room)
     elif found.free_bytes < max(LOW_DISK_BYTES, 2 * min_free_bytes):
-        yield Finding("disk", WARN, f"{place}: only {free}", room)
+        yield DoctorFinding("disk", WARN, f"{place}: only {free}", room)
     if found.file_system.startswith(NETWORK_KINDS):
-        yield Finding(
+        yield DoctorFinding(
             "disk",
             WARN,
             f"{place} is on {found.file_system}: SQLite needs a disk of this machine",
@@ -214,49 +222,51 @@ def disk(found: Disk, min_free_bytes: int) -> Iterator[Finding]:
     if seconds > SLOW_SYNC_SECONDS:
         state = FAIL if seconds > STUCK_SYNC_SECONDS else WARN
         words = f"{place}: a write takes {seconds * 1_000:.0f} ms to be on the disk (fdatasync)"
-        yield Finding("disk", state, words, "put --data-dir on a quicker disk; see: iostat -x 1")
+        yield DoctorFinding("disk", state, words, "put --data-dir on a quicker disk; see: iostat -x 1")
     else:
         kind = f" on {found.file_system}" if found.file_system else ""
-        yield Finding("disk", OK, f"{place}: {free}{kind}, a synced write takes {seconds * 1_000:.1f} ms")
+        yield DoctorFinding("disk", OK, f"{place}: {free}{kind}, a synced write takes {seconds * 1_000:.1f} ms")
 
 
-def files(limit: int | None, max_clients: int) -> Finding:
+def files(limit: int | None, max_clients: int) -> DoctorFinding:
     """Descriptors: a broker needs one for each client."""
     mend = "LimitNOFILE=1048576 in its unit, or as root: ulimit -Hn"
     if limit is None or limit >= max_clients + SPARE_FILES:
-        return Finding("files", OK, f"{'any number' if limit is None else f'{limit:,}'} may be open")
+        return DoctorFinding("files", OK, f"{'any number' if limit is None else f'{limit:,}'} may be open")
     words = f"{limit:,} may be open: {max(0, limit - SPARE_FILES):,} clients, not {max_clients:,}"
-    return Finding("files", FAIL if limit < FEW_FILES else WARN, words, mend)
+    return DoctorFinding("files", FAIL if limit < FEW_FILES else WARN, words, mend)
 
 
-def memory(available: int, total: int, pipeline: bool) -> Finding:
+def memory(available: int, total: int, pipeline: bool) -> DoctorFinding:
     """Room for a broker, and for Spark."""
     words = f"{available / GIB:.1f} of {total / GIB:.1f} GiB available"
     if available < TOO_LITTLE_BYTES:
-        return Finding("memory", FAIL, f"{words}: a broker does not start in that", "ps aux --sort=-rss | head")
+        return DoctorFinding("memory", FAIL, f"{words}: a broker does not start in that", "ps aux --sort=-rss | head")
     if available < LITTLE_BYTES:
-        return Finding("memory", WARN, words, "ps aux --sort=-rss | head")
+        return DoctorFinding("memory", WARN, words, "ps aux --sort=-rss | head")
     if pipeline and available < 4 * GIB:
-        return Finding("memory", WARN, f"{words}: Spark takes 3 of them", "scale0 pipeline run --memory 1g")
-    return Finding("memory", OK, words)
+        return DoctorFinding("memory", WARN, f"{words}: Spark takes 3 of them", "scale0 pipeline run --memory 1g")
+    return DoctorFinding("memory", OK, words)
 
 
-def broker(join: str, said: str, named: bool, versions: tuple[str, str] | None, trouble: str) -> Finding:
+def broker(join: str, said: str, named: bool, versions: tuple[str, str] | None, trouble: str) -> DoctorFinding:
     """The one at `join`. `named`: somebody said where it is; `versions`: its own and ours, if it told."""
     if trouble:
         words = f"none answers at {join}" + (f": {trouble}" if named else "")
-        return Finding("broker", FAIL if named else WARN, words, "scale0 up, or give --join HOST[:PORT]")
+        return DoctorFinding("broker", FAIL if named else WARN, words, "scale0 up, or give --join HOST[:PORT]")
     if versions is not None and versions[0] != versions[1]:
         theirs, ours = versions
-        return Finding(
+        return DoctorFinding(
             "broker", WARN, f"{said} is version {theirs}, and this is {ours}", f"pip install scale0=={theirs}"
         )
     told = f", version {versions[0]}" if versions is not None else "; its token (--data-dir) would tell its version"
-    return Finding("broker", OK, f"{said} answers at {join}{told}")
+    return DoctorFinding("broker", OK, f"{said} answers at {join}{told}")
 
 
-def console(has_pages: bool) -> Finding:
+def console(has_pages: bool) -> DoctorFinding:
     """The web console's built pages."""
     if has_pages:
-        return Finding("console", OK, "its pages are here")
-    return Finding("console", WARN, "its pages were not built here", "make setup, or pip install a wheel of scale0")
+        return DoctorFinding("console", OK, "its pages are here")
+    return DoctorFinding(
+        "console", WARN, "its pages were not built here", "make setup, or pip install a wheel of scale0"
+    )

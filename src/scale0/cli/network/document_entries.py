@@ -41,7 +41,7 @@ def texts(words: Sequence[str], option: str) -> dict[str, str]:
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
-def entries(join: str, given: authentication.Authority, *keys: str) -> list[list[dict[str, Any]]]:
+def entries(join: str, given: authentication.GivenCredentials, *keys: str) -> list[list[dict[str, Any]]]:
     """The entries under these keys."""
     credentials = authentication.need(given, join)
     with connect(join) as client:
@@ -49,26 +49,26 @@ def entries(join: str, given: authentication.Authority, *keys: str) -> list[list
     return [config[key] for key in keys]
 
 
-def put(join: str, given: authentication.Authority, changes: dict[str, Any], hint: str = MORE) -> int:
+def put(join: str, given: authentication.GivenCredentials, changes: dict[str, Any], hint: str = MORE) -> int:
     """Set paths to values; the new version of the document."""
     return _patch(join, given, changes, [], hint)
 
 
-def take(join: str, given: authentication.Authority, noun: str, names: Sequence[str], hint: str = MORE) -> int:
+def take(join: str, given: authentication.GivenCredentials, noun: str, names: Sequence[str], hint: str = MORE) -> int:
     """Take entries away; the new version of the document."""
-    from scale0.cli.common.errors import Trouble
+    from scale0.cli.common.errors import CommandError
 
     key = f"{noun}s"
     try:
         return _patch(join, given, {}, [path(key, name) for name in names], hint)
-    except Trouble as trouble:
+    except CommandError as trouble:
         if NOTHING_TO_REMOVE in trouble.message:
             step = f"`scale0 {noun} list` shows those that are there"
-            raise Trouble(f"there is no {noun} {' '.join(names)}", step) from trouble
+            raise CommandError(f"there is no {noun} {' '.join(names)}", step) from trouble
         raise
 
 
-def _patch(join: str, given: authentication.Authority, put: dict[str, Any], taken: list[str], hint: str) -> int:
+def _patch(join: str, given: authentication.GivenCredentials, put: dict[str, Any], taken: list[str], hint: str) -> int:
     from scale0.errors import CallError
     from scale0.kernel import codes
 
@@ -78,7 +78,7 @@ def _patch(join: str, given: authentication.Authority, put: dict[str, Any], take
             done = client.manage("patch_config", set=put, remove=taken, **credentials)
         except CallError as error:
             if error.code == codes.MALFORMED:
-                raise errors.Trouble(f"nothing was changed: {error.message}", hint) from error
+                raise errors.CommandError(f"nothing was changed: {error.message}", hint) from error
             raise
     version: int = done["version"]
     return version

@@ -20,11 +20,11 @@ import click
 
 from scale0.cli.common import errors, output
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
-from scale0.cli.monitoring.silences import Moment, Span
+from scale0.cli.monitoring.silences import DurationType, TimeType
 
 if TYPE_CHECKING:
-    from scale0.history.segments.filters import Choice
-    from scale0.history.segments.reader import Event, History
+    from scale0.history.segments.filters import EventFilter
+    from scale0.history.segments.reader import Event, HistoryReader
 
 DEFAULT_COUNT: Final = 20
 MAX_COUNT: Final = 100_000
@@ -76,7 +76,7 @@ def events() -> None:
 
 @events.command()
 @choosing
-@click.option("--since", type=Span(), metavar="TIME", help="All that was recorded in the last 90, 30m, 2h, 1d.")
+@click.option("--since", type=DurationType(), metavar="TIME", help="All that was recorded in the last 90, 30m, 2h, 1d.")
 @click.option(
     "-n", "count", type=click.IntRange(1, MAX_COUNT), help=f"So many, the last ones ({DEFAULT_COUNT}, without --since)."
 )
@@ -113,14 +113,14 @@ def tail(
       scale0 events tail -n 1000 --data-dir var/east-1
     """
     from scale0.cli.network.events_output import show
-    from scale0.history.segments.filters import Choice
+    from scale0.history.segments.filters import EventFilter
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)
-    choice = Choice(**which, clock="time", since_us=since_us)
+    choice = EventFilter(**which, clock="time", since_us=since_us)
     troubles: list[str] = []
     histories = opened(data_dirs, segments, troubles)
     if follow and not any(history.live for history in histories):
-        raise errors.Trouble("there is no journal here that could be followed", "name its folder with --data-dir")
+        raise errors.CommandError("there is no journal here that could be followed", "name its folder with --data-dir")
     found = since_all(histories, choice) if since is not None else last_of(histories, choice, count or DEFAULT_COUNT)
     if since is not None and count is not None:
         found = iter(newest(found, count))
@@ -135,8 +135,8 @@ def tail(
 @click.option(
     "--to", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="A .parquet, .jsonl or .csv."
 )
-@click.option("--from", "starts", type=Moment(), metavar="WHEN", help="What happened from 2026-05-01T22:00 on.")
-@click.option("--to-time", "ends", type=Moment(), metavar="WHEN", help="What happened before 2026-05-02T06:00.")
+@click.option("--from", "starts", type=TimeType(), metavar="WHEN", help="What happened from 2026-05-01T22:00 on.")
+@click.option("--to-time", "ends", type=TimeType(), metavar="WHEN", help="What happened before 2026-05-02T06:00.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def export(
     target: Path,
@@ -159,22 +159,22 @@ def export(
       scale0 events export --to web.jsonl --identity 'web-*' --data-dir .scale0/monitoring/helen
     """
     from scale0.cli.network.events_output import write_file
-    from scale0.history.segments.filters import Choice
+    from scale0.history.segments.filters import EventFilter
 
     if target.suffix not in ENDINGS:
         raise click.UsageError(f"{target} ends in none of {', '.join(ENDINGS)}")
     if target.exists() and not force:
-        raise errors.Trouble(f"{target} is there already", "choose another file, or give --force")
+        raise errors.CommandError(f"{target} is there already", "choose another file, or give --force")
     bounds = (None if one is None else round(one * _MICRO) for one in (starts, ends))
     since_us, until_us = bounds
-    choice = Choice(**which, clock="at", since_us=since_us, until_us=until_us)
+    choice = EventFilter(**which, clock="at", since_us=since_us, until_us=until_us)
     troubles: list[str] = []
     count = write_file(target, all_tables(opened(data_dirs, segments, troubles), choice))
     output.say(f"{count:,} events in {target}")
     end(troubles)
 
 
-def opened(data_dirs: tuple[str, ...], segments: str | None, troubles: list[str]) -> list[History]:
+def opened(data_dirs: tuple[str, ...], segments: str | None, troubles: list[str]) -> list[HistoryReader]:
     """Every history that is meant; what cannot be read is told at once, and kept."""
     from scale0.history.segments.reader import open_history
 
@@ -187,7 +187,7 @@ def opened(data_dirs: tuple[str, ...], segments: str | None, troubles: list[str]
     for folder in folders:
         if not folder.is_dir():
             step = "name the folder of a broker or Helen with --data-dir, or start one with `scale0 up`"
-            raise errors.Trouble(f"there is no folder {folder}", step)
+            raise errors.CommandError(f"there is no folder {folder}", step)
     if segments is not None and len(folders) > 1 and data_dirs:
         raise click.UsageError("--segments goes with one --data-dir")
     if segments is not None:
@@ -202,14 +202,14 @@ def places() -> list[str]:
     return [first, str(helens)] if helens.is_dir() else [first]
 
 
-def since_all(histories: list[History], choice: Choice) -> Iterator[Event]:
+def since_all(histories: list[HistoryReader], choice: EventFilter) -> Iterator[Event]:
     """All chosen events, by the time of their recording."""
     from scale0.history.segments.reader import key_of
 
     return heapq.merge(*(stream for one in histories for stream in streams(one, choice)), key=key_of)
 
 
-def streams(history: History, choice: Choice) -> list[Iterator[Event]]:
+def streams(history: HistoryReader, choice: EventFilter) -> list[Iterator[Event]]:
     """A stream for each source's segments, and one for the journal behind them."""
     from scale0.history.segments.names import day_at
     from scale0.history.segments.reader import events_of
@@ -219,7 +219,7 @@ def streams(history: History, choice: Choice) -> list[Iterator[Event]]:
     return [(event for table in one for event in events_of(table)) for one in (*tables, history.rest(choice))]
 
 
-def last_of(histories: list[History], choice: Choice, count: int) -> Iterator[Event]:
+def last_of(histories: list[HistoryReader], choice: EventFilter, count: int) -> Iterator[Event]:
     """The last chosen events of all."""
     from scale0.history.segments.reader import key_of
 
@@ -233,7 +233,7 @@ def newest(found: Iterator[Event], count: int) -> list[Event]:
     return list(deque(found, count))
 
 
-def followed(histories: list[History], choice: Choice) -> Iterator[Event]:
+def followed(histories: list[HistoryReader], choice: EventFilter) -> Iterator[Event]:
     """What the journals get from now on, for ever."""
     from scale0.history.segments.reader import events_of, key_of
 
@@ -244,7 +244,7 @@ def followed(histories: list[History], choice: Choice) -> Iterator[Event]:
             time.sleep(FOLLOW_SECONDS)
 
 
-def all_tables(histories: list[History], choice: Choice) -> Iterator[Any]:
+def all_tables(histories: list[HistoryReader], choice: EventFilter) -> Iterator[Any]:
     """All chosen events as tables: source by source."""
     from scale0.history.segments.names import day_at
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common import completion_values, output
-from scale0.cli.common.errors import NO, Trouble
+from scale0.cli.common.errors import NO, CommandError
 from scale0.cli.common.watch_mode import watched
 from scale0.cli.network.events import HELENS_FOLDER
 from scale0.cli.pipeline.locations import warehouse_of, with_warehouse
-from scale0.cli.pipeline.report import Span
+from scale0.cli.pipeline.report import PeriodOption
 
 if TYPE_CHECKING:
     from scale0.history.segments.names import Segment
-    from scale0.pipeline.explain import Entry, Known, Story
+    from scale0.pipeline.explain import ExplainEntry, Explanation, WarehouseFacts
     from scale0.pipeline.explain_sentences import Event
 
 COLOURS: Final = {
@@ -43,7 +43,7 @@ COLOURS: Final = {
 @click.command()
 @click.argument("what", metavar="TASK|CLIENT|CHECK", shell_complete=completion_values.explained)
 @with_warehouse
-@click.option("--last", type=Span(), default="7d", show_default=True, help="So far back: 12h, 7d, 4w.")
+@click.option("--last", type=PeriodOption(), default="7d", show_default=True, help="So far back: 12h, 7d, 4w.")
 @click.option("--json", "wants_json", is_flag=True, help="As JSON: an object with all entries.")
 @watched
 def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_json: bool) -> None:
@@ -62,7 +62,7 @@ def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_js
     folders = [folder for folder in (Path(data_dir), Path(data_dir) / HELENS_FOLDER) if folder.is_dir()]
     story, troubles = told(what, place, folders, last, is_said=warehouse is not None)
     if not story.entries:
-        raise Trouble(
+        raise CommandError(
             f"nothing is known of {what} in the last {output.span(last / 1e6)}",
             "look further back with --last 90d; --data-dir names the network's folder, --warehouse its tables",
         )
@@ -77,7 +77,7 @@ def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_js
     sys.exit(NO if troubles else 0)
 
 
-def told(what: str, place: Path, folders: list[Path], last: int, is_said: bool) -> tuple[Story, list[str]]:
+def told(what: str, place: Path, folders: list[Path], last: int, is_said: bool) -> tuple[Explanation, list[str]]:
     """The story, and what could not be read."""
     import msgspec
 
@@ -98,34 +98,36 @@ def told(what: str, place: Path, folders: list[Path], last: int, is_said: bool) 
     return story_of(what, since_us, until_us, recorded, known), troubles
 
 
-def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_said: bool) -> Known:
+def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_said: bool) -> WarehouseFacts:
     """What the warehouse has; nothing, where there is none and nobody said that there is one."""
-    from scale0.pipeline.explain import Known, known_of
+    from scale0.pipeline.explain import WarehouseFacts, known_of
     from scale0.pipeline.reports.period import NothingThen
-    from scale0.pipeline.reports.query import NoTables, Question, at_desk
+    from scale0.pipeline.reports.query import NoTables, ReportQuery, at_desk
 
     # Without a journal, time ends where the tables do.
-    question = Question(from_us=now_us - last if live else None, last_us=last)
+    question = ReportQuery(from_us=now_us - last if live else None, last_us=last)
     try:
         return at_desk(place, question, lambda desk: known_of(desk, what))
     except NoTables as error:
         if is_said or not live:
-            raise Trouble(str(error), "make them with `scale0 pipeline run`, or name a network's --data-dir") from error
-        return Known()
+            raise CommandError(
+                str(error), "make them with `scale0 pipeline run`, or name a network's --data-dir"
+            ) from error
+        return WarehouseFacts()
     except NothingThen:
-        return Known(unseen=("the tables are older than what was asked for",))
+        return WarehouseFacts(unseen=("the tables are older than what was asked for",))
 
 
 def recorded_in(
     folders: list[Path], what: str, since_us: int, troubles: list[str], unseen: list[str]
 ) -> Iterator[Event]:
     """The events of journals and segments that belong into the story; and between which segments some are missing."""
-    from scale0.history.segments.filters import Choice
+    from scale0.history.segments.filters import EventFilter
     from scale0.history.segments.names import day_at
     from scale0.history.segments.reader import events_of, open_history
     from scale0.pipeline.explain import is_about
 
-    choice = Choice(clock="at", since_us=since_us)
+    choice = EventFilter(clock="at", since_us=since_us)
     for folder in folders:
         history = open_history(folder, None, troubles.append)
         try:
@@ -159,7 +161,7 @@ def chosen(table: Any, what: str) -> Any:
     return table.filter(mask)
 
 
-def show(story: Story) -> None:
+def show(story: Explanation) -> None:
     """For people, the newest last."""
     from scale0.pipeline.reports.formatting import moment
 
@@ -178,7 +180,7 @@ def show(story: Story) -> None:
         output.note(f"  next: {'; '.join(f'scale0 explain {output.clean(name)}' for name in story.others[:3])}")
 
 
-def line_of(entry: Entry, gap: float) -> str:
+def line_of(entry: ExplainEntry, gap: float) -> str:
     """A time, how long after the one before, and what happened."""
     from scale0.pipeline.reports.formatting import duration
     from scale0.pipeline.time_ranges import to_time

@@ -35,7 +35,7 @@ TIMEX_BYTES: Final = 512
 """More than a `struct timex` has on any machine."""
 
 
-class Zmq(NamedTuple):
+class ZmqReading(NamedTuple):
     """The messaging library."""
 
     pyzmq: str
@@ -43,7 +43,7 @@ class Zmq(NamedTuple):
     curve: bool
 
 
-class Port(NamedTuple):
+class PortReading(NamedTuple):
     """A port that a part of ours would listen on."""
 
     name: str
@@ -54,7 +54,7 @@ class Port(NamedTuple):
     pid: int | None
 
 
-class Disk(NamedTuple):
+class DiskReading(NamedTuple):
     """Where data is kept, or would be."""
 
     folder: str
@@ -67,7 +67,7 @@ class Disk(NamedTuple):
     """How long a small write takes to be on the disk: the middle of a few."""
 
 
-class Java(NamedTuple):
+class JavaReading(NamedTuple):
     """The one that Spark would use."""
 
     path: str
@@ -75,17 +75,17 @@ class Java(NamedTuple):
     """What `java -version` printed."""
 
 
-class Clock(NamedTuple):
+class ClockReading(NamedTuple):
     """Two clocks at one moment."""
 
     wall: float
     mono: float
 
 
-def read_zmq() -> Zmq:
+def read_zmq() -> ZmqReading:
     """Versions, and whether it can encrypt."""
     major, minor, patch = zmq.zmq_version_info()
-    return Zmq(zmq.pyzmq_version(), (major, minor, patch), bool(zmq.has("curve")))
+    return ZmqReading(zmq.pyzmq_version(), (major, minor, patch), bool(zmq.has("curve")))
 
 
 def installed(modules: Sequence[str]) -> bool:
@@ -93,7 +93,7 @@ def installed(modules: Sequence[str]) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in modules)
 
 
-def read_ports(wanted: Mapping[str, int], host: str) -> list[Port]:
+def read_ports(wanted: Mapping[str, int], host: str) -> list[PortReading]:
     """Who has these ports; 0 is any free one, and nobody's."""
     owners = _listeners()
     found = []
@@ -101,7 +101,7 @@ def read_ports(wanted: Mapping[str, int], host: str) -> list[Port]:
         if number:
             free = _is_free(host, number)
             pid = None if free else owners.get(number)
-            found.append(Port(name, number, free, "" if pid is None else _program(pid), pid))
+            found.append(PortReading(name, number, free, "" if pid is None else _program(pid), pid))
     return found
 
 
@@ -134,9 +134,9 @@ def _program(pid: int) -> str:
         return ""
 
 
-def read_clock() -> Clock:
+def read_clock() -> ClockReading:
     """Now, by both."""
-    return Clock(time.time(), time.monotonic())
+    return ClockReading(time.time(), time.monotonic())
 
 
 def is_synchronised() -> bool | None:
@@ -154,7 +154,7 @@ def is_synchronised() -> bool | None:
     return not status & STA_UNSYNC
 
 
-def read_java(environment: Mapping[str, str]) -> Java | None:
+def read_java(environment: Mapping[str, str]) -> JavaReading | None:
     """That of JAVA_HOME, else the first on PATH; None: there is none."""
     home = environment.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environment.get("PATH", ""))
@@ -171,11 +171,11 @@ def read_java(environment: Mapping[str, str]) -> Java | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Java(path, str(error))
-    return Java(path, done.stderr + done.stdout)
+        return JavaReading(path, str(error))
+    return JavaReading(path, done.stderr + done.stdout)
 
 
-def read_disk(folder: Path) -> Disk:
+def read_disk(folder: Path) -> DiskReading:
     """Room, kind and speed of where a folder is, or would be made."""
     place = folder.absolute()
     while not place.exists():
@@ -186,7 +186,7 @@ def read_disk(folder: Path) -> Disk:
         seconds = _synced(place)
     except OSError as error:
         trouble = error.strerror or str(error)
-    return Disk(str(folder), usage.free, usage.total, file_system_of(place, _mounts()), trouble, seconds)
+    return DiskReading(str(folder), usage.free, usage.total, file_system_of(place, _mounts()), trouble, seconds)
 
 
 def _synced(place: Path) -> float:

@@ -61,11 +61,11 @@ def serve(
       scale0 management serve --join 10.0.0.1 --bind 0.0.0.0 --port 443 --host console.example.com \\
           --certificate console.pem --private-key console-key.pem
     """
-    from scale0.broker.main.http_settings import Settings
-    from scale0.config import Management, management_faults
+    from scale0.broker.main.http_settings import HttpSettings
+    from scale0.config import HttpConfig, management_faults
     from scale0.http.server import for_ever, main
 
-    said = Management(
+    said = HttpConfig(
         enabled=True,
         bind=bind,
         port=port,
@@ -76,8 +76,8 @@ def serve(
     wrong = management_faults(said)
     if wrong:
         step = "the options are called as these keys are: see scale0 management serve --help"
-        raise errors.Trouble("; ".join(wrong), step, errors.USAGE)
-    settings = Settings(
+        raise errors.CommandError("; ".join(wrong), step, errors.USAGE)
+    settings = HttpSettings(
         endpoint=join,
         data_dir=str(Path(data_dir).absolute()) if data_dir else "",
         bind=bind,

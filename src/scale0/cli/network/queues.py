@@ -26,7 +26,9 @@ SHOWN_LINE: Final = 3
 @click.option("--busy", is_flag=True, help="Only those in which something waits.")
 @authentication.commands
 @watched
-def queues(join: str, wants_json: bool, match: str | None, busy: bool, authority: authentication.Authority) -> None:
+def queues(
+    join: str, wants_json: bool, match: str | None, busy: bool, authority: authentication.GivenCredentials
+) -> None:
     """Show the queue of every service: what waits, since when, and which backend is handed work next.
 
     \b
@@ -87,7 +89,9 @@ def line_of(line: list[dict[str, Any]]) -> str:
 @authentication.commands
 @watched
 @click.pass_context
-def error_clients(context: click.Context, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def error_clients(
+    context: click.Context, join: str, wants_json: bool, authority: authentication.GivenCredentials
+) -> None:
     """Show clients that are ignored for a while because they sent nonsense; `forgive` takes one back.
 
     \b
@@ -121,7 +125,7 @@ def error_clients(context: click.Context, join: str, wants_json: bool, authority
 @joins
 @json_option
 @authentication.commands
-def forgive(names: tuple[str, ...], join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def forgive(names: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Hear CLIENT again at once.
 
     \b
@@ -139,7 +143,7 @@ def forgive(names: tuple[str, ...], join: str, wants_json: bool, authority: auth
             done.append({"client": name, **managed(join, authority, "forgive", client=name)})
         except NoSuchService as error:
             what = f"{name} is not ignored"
-            raise errors.Trouble(what, "`scale0 error-clients` shows those that are") from error
+            raise errors.CommandError(what, "`scale0 error-clients` shows those that are") from error
     if wants_json:
         output.say(output.as_json(done))
     else:

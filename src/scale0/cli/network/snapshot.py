@@ -16,7 +16,7 @@ from scale0.cli.monitoring import helens
 from scale0.client.admin.rows import helens_of, known_agents, known_checks, known_incidents
 
 if TYPE_CHECKING:
-    from scale0.client.admin.health import Seen
+    from scale0.client.admin.health import NetworkSnapshot
     from scale0.client.client import Client
 
 Row = dict[str, Any]
@@ -36,10 +36,10 @@ UNKNOWN: Final = dict.fromkeys(
 """What only management tells of a broker."""
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """What was seen."""
 
-    seen: Seen
+    seen: NetworkSnapshot
     brokers: list[Row]
     """This one first."""
     rates: list[Row] | None
@@ -50,10 +50,10 @@ class Look(NamedTuple):
     """False: without a right."""
 
 
-class Right:
+class AdminRights:
     """What we may, and how we say so: it is found anew when the broker began anew."""
 
-    def __init__(self, given: authentication.Authority, join: str) -> None:
+    def __init__(self, given: authentication.GivenCredentials, join: str) -> None:
         self._given = given
         self._join = join
         self._explicit = bool(given.token or given.auth_id or given.data_dir)
@@ -118,11 +118,11 @@ class Right:
         return self._token
 
 
-def look(client: Client, right: Right) -> Look:
+def look(client: Client, right: AdminRights) -> Snapshot:
     """Everything, once; a broker that does not serve still answers management."""
     import time
 
-    from scale0.client.admin.health import LOOK_TASKS, Seen
+    from scale0.client.admin.health import LOOK_TASKS, NetworkSnapshot
 
     found: dict[str, Any] = {"status": right.manage(client, "status")}
     managed, rates = bool(found["status"]), None
@@ -141,8 +141,8 @@ def look(client: Client, right: Right) -> Look:
         found["services"] = client.services()
         found["status"] = discovered(client, brokers[0], found["services"])
     at = time.monotonic()
-    seen = Seen(**found, **dict(watched(client, found["services"])))
-    return Look(seen, brokers, rates, at, managed)
+    seen = NetworkSnapshot(**found, **dict(watched(client, found["services"])))
+    return Snapshot(seen, brokers, rates, at, managed)
 
 
 def own_row(status: Row) -> Row:
@@ -152,7 +152,7 @@ def own_row(status: Row) -> Row:
 
 
 def watched(client: Client, services: list[Row]) -> Iterator[tuple[str, Any]]:
-    """What the Helens say, under the names of `Seen`; who is silent is named."""
+    """What the Helens say, under the names of `NetworkSnapshot`; who is silent is named."""
     known = helens_of(services)
     yield "watched", bool(known)
     silent: dict[str, None] = {}
@@ -167,7 +167,7 @@ def watched(client: Client, services: list[Row]) -> Iterator[tuple[str, Any]]:
             continue
         try:
             heard = helens.ask(client, view, dict(asked), limit, answering)
-        except errors.Trouble:
+        except errors.CommandError:
             silent |= dict.fromkeys(answering)
             yield view, None
         else:

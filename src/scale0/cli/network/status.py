@@ -20,7 +20,7 @@ from scale0.cli.network import snapshot
 from scale0.cli.network.listing import DISCOVERY_SECONDS, counted, state_of
 
 if TYPE_CHECKING:
-    from scale0.client.admin.health import Finding, Seen
+    from scale0.client.admin.health import HealthFinding, NetworkSnapshot
 
 NOT_SURE: Final = "not sure yet"
 """Of a check that changed, and was not seen often enough to count."""
@@ -34,7 +34,7 @@ MORE: Final = "For all of it, give the broker's folder with --data-dir, or --aut
 @json_option
 @watch_option
 @authentication.commands
-def status(join: str, wants_json: bool, watch: bool, authority: authentication.Authority) -> None:
+def status(join: str, wants_json: bool, watch: bool, authority: authentication.GivenCredentials) -> None:
     """Show how the network is, and what is wrong in words, each with what to type next.
 
     Exits with 0 if nothing is wrong, with 1 if something is, with 3 if the broker cannot be reached. With a token (see
@@ -57,7 +57,7 @@ def status(join: str, wants_json: bool, watch: bool, authority: authentication.A
     """
     from scale0.client.admin.health import found_in, worst
 
-    right = snapshot.Right(authority, join)
+    right = snapshot.AdminRights(authority, join)
     well = True
     with connect(join, DISCOVERY_SECONDS) as client:
 
@@ -73,7 +73,7 @@ def status(join: str, wants_json: bool, watch: bool, authority: authentication.A
         sys.exit(1)
 
 
-def show_status(found: snapshot.Look, wrong: Sequence[Finding], wants_json: bool) -> None:
+def show_status(found: snapshot.Snapshot, wrong: Sequence[HealthFinding], wants_json: bool) -> None:
     """The network on one screen."""
     status = dict(found.seen.status or {})
     if wants_json:
@@ -89,7 +89,7 @@ def show_status(found: snapshot.Look, wrong: Sequence[Finding], wants_json: bool
         output.note(MORE)
 
 
-def lines_of(status: dict[str, Any], seen: Seen) -> Iterator[tuple[str, object]]:
+def lines_of(status: dict[str, Any], seen: NetworkSnapshot) -> Iterator[tuple[str, object]]:
     """What there is, one thing on a line."""
     group = f" (group {status['group']})" if status["group"] else ""
     yield "broker", f"{status['broker']}{group}"
@@ -117,7 +117,7 @@ def lines_of(status: dict[str, Any], seen: Seen) -> Iterator[tuple[str, object]]
     yield from ((name, place) for name, place in status["endpoints"].items() if place)
 
 
-def watched_words(seen: Seen) -> str:
+def watched_words(seen: NetworkSnapshot) -> str:
     """Agents, checks and incidents, in a few words."""
     if not seen.watched:
         return "nothing: no Helen is connected"
@@ -140,7 +140,7 @@ def state_of_check(row: Mapping[str, Any]) -> str:
     return str(row["state"]) if row["hard"] or row["state"] == "ok" else NOT_SURE
 
 
-def show_findings(wrong: Sequence[Finding]) -> None:
+def show_findings(wrong: Sequence[HealthFinding]) -> None:
     """Each wrong thing with what to type next; one line if there is none."""
     if not any(one.severity != "ok" for one in wrong):
         output.say(output.painted("Nothing is wrong.", "green"))

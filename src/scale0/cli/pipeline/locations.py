@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
-from scale0.cli.common.errors import Trouble
+from scale0.cli.common.errors import CommandError
 
 SEGMENTS: Final = "segments"
 WAREHOUSE: Final = "warehouse"
@@ -53,7 +53,7 @@ def warehouse_of(warehouse: str | None, data_dir: str) -> Path:
     """The folder of the tables. Trouble if it is a URL."""
     if warehouse is not None and "://" in warehouse:
         if not warehouse.startswith("file://"):
-            raise Trouble(
+            raise CommandError(
                 f"{warehouse}: a warehouse must be a folder",
                 "its manifest needs a file system with hard links; name a folder on a disk that all hosts share",
             )
@@ -65,7 +65,7 @@ def segments_of(segments: tuple[str, ...], data_dir: str) -> tuple[str, ...]:
     """Where the segments are: as said, or those of the local network that exist."""
     found = segments or local_segments(data_dir)
     if not found:
-        raise Trouble(
+        raise CommandError(
             f"there are no segments in {Path(data_dir) / SEGMENTS}",
             "start a network with `scale0 up` and wait a minute, or name them with --segments URL",
         )
@@ -94,13 +94,13 @@ def _is_another_folder(place: Path, own: Path) -> bool:
 
 def no_java(error: Exception) -> NoReturn:
     """Spark did not start: say what it needs."""
-    raise Trouble(
+    raise CommandError(
         f"Spark does not start: {str(error).splitlines()[0] if str(error) else error!r}",
         "it needs Java 17 or newer: set JAVA_HOME, or on Debian: sudo apt-get install openjdk-17-jre-headless",
     ) from error
 
 
-class Moment(click.ParamType[int]):
+class TimeOption(click.ParamType[int]):
     """A time: 2026-11-01, 2026-11-01T12:30 (UTC), or so long ago: 3d, 12h. It becomes microseconds."""
 
     name = "TIME"

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from scale0.cli.common import output
-from scale0.cli.pipeline.locations import Moment, no_java, segments_of, warehouse_of, with_warehouse
+from scale0.cli.pipeline.locations import TimeOption, no_java, segments_of, warehouse_of, with_warehouse
 from scale0.cli.pipeline.progress import shown_progress
 from scale0.cli.pipeline.show import show, status
 
 if TYPE_CHECKING:
     from scale0.pipeline.engine.advance import Told
-    from scale0.pipeline.engine.runs import Job, Outcome, Start
+    from scale0.pipeline.engine.runs import RunOptions, RunOutcome, Start
 
 MASTER: Final = "local[*]"
 MEMORY: Final = "3g"
@@ -68,7 +68,7 @@ def with_spark(command: Command) -> Command:
 
 @pipeline.command()
 @with_spark
-@click.option("--until", type=Moment(time.time), help="Compute as if this were now.")
+@click.option("--until", type=TimeOption(time.time), help="Compute as if this were now.")
 @click.option("--rescan", is_flag=True, help="Look for new segments in all days, not only where something changed.")
 @click.option("--json", "wants_json", is_flag=True, help="Say as JSON what was done.")
 def run(until: int | None, rescan: bool, wants_json: bool, **options: Any) -> None:
@@ -94,8 +94,8 @@ def run(until: int | None, rescan: bool, wants_json: bool, **options: Any) -> No
 
 @pipeline.command()
 @with_spark
-@click.option("--from", "first", type=Moment(time.time), required=True, help="The first hour to compute again.")
-@click.option("--to", "end", type=Moment(time.time), help="Up to here (default: the newest).")
+@click.option("--from", "first", type=TimeOption(time.time), required=True, help="The first hour to compute again.")
+@click.option("--to", "end", type=TimeOption(time.time), help="Up to here (default: the newest).")
 @click.option("--json", "wants_json", is_flag=True, help="Say as JSON what was done.")
 def backfill(first: int, end: int | None, wants_json: bool, **options: Any) -> None:
     """Compute tables again from the events that the warehouse holds.
@@ -158,9 +158,9 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = False) -> Job:
+def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = False) -> RunOptions:
     """What the options ask for."""
-    from scale0.pipeline.engine.runs import Job
+    from scale0.pipeline.engine.runs import RunOptions
     from scale0.pipeline.parameters import Parameters
     from scale0.pipeline.warehouse.retention import TooFewDays, enough
 
@@ -173,7 +173,7 @@ def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = 
         "flapping_start": options["flapping_start"],
         "flapping_end": options["flapping_end"],
     }
-    return Job(
+    return RunOptions(
         warehouse=warehouse_of(options["warehouse"], options["data_dir"]),
         segments=segments_of(options["segments"], options["data_dir"]),
         parameters=Parameters(**{name: value for name, value in chosen.items() if value is not None}),
@@ -216,7 +216,7 @@ def saying_first(words: str, told: Told) -> Told:
     return heard
 
 
-def finish(outcome: Outcome, wants_json: bool) -> None:
+def finish(outcome: RunOutcome, wants_json: bool) -> None:
     """Say what was done; exit 1 if something could not be taken."""
     import msgspec
 
@@ -227,7 +227,7 @@ def finish(outcome: Outcome, wants_json: bool) -> None:
     sys.exit(int(bool(outcome.problems)))
 
 
-def tell(outcome: Outcome) -> None:
+def tell(outcome: RunOutcome) -> None:
     """One line of what was done, and one for each problem."""
     from scale0.pipeline.time_ranges import to_time
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli.common.errors import Trouble
+from scale0.cli.common.errors import CommandError
 from scale0.cli.common.watch_mode import shown_again
-from scale0.cli.pipeline.locations import Moment, warehouse_of, with_warehouse
+from scale0.cli.pipeline.locations import TimeOption, warehouse_of, with_warehouse
 from scale0.cli.pipeline.report_output import DEFAULT_ROWS, FORMATS, show
 
 if TYPE_CHECKING:
-    from scale0.pipeline.reports.model import Report
+    from scale0.pipeline.reports.model import ReportDocument
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])", re.ASCII)
 _HOURS: Final = {"h": 1, "d": 24, "w": 168}
@@ -51,7 +51,7 @@ REPORTS: Final = {
 ALL: Final = "all"
 
 
-class Span(click.ParamType[int]):
+class PeriodOption(click.ParamType[int]):
     """A length of time: 12h, 30d, 4w. It becomes microseconds."""
 
     name = "SPAN"
@@ -84,9 +84,13 @@ def report() -> None:
 
 def _command(name: str, filters: tuple[str, ...], help_text: str) -> click.Command:
     options: list[click.Parameter] = [
-        click.Option(["--last"], type=Span(), default="30d", show_default=True, help="So far back: 12h, 30d, 4w."),
-        click.Option(["--from", "starts"], type=Moment(time.time), help="From here on: 2026-11-01, or 7d ago."),
-        click.Option(["--to", "ends"], type=Moment(time.time), help="Up to here (default: as far as the tables go)."),
+        click.Option(
+            ["--last"], type=PeriodOption(), default="30d", show_default=True, help="So far back: 12h, 30d, 4w."
+        ),
+        click.Option(["--from", "starts"], type=TimeOption(time.time), help="From here on: 2026-11-01, or 7d ago."),
+        click.Option(
+            ["--to", "ends"], type=TimeOption(time.time), help="Up to here (default: as far as the tables go)."
+        ),
         *(click.Option([f"--{each}"], default="", metavar="GLOB", help=FILTERS[each]) for each in filters),
         click.Option(
             ["--format", "form"],
@@ -145,34 +149,34 @@ def answer(
 
 def made(
     name: str, place: Path, starts: int | None, ends: int | None, last: int, why: bool, filters: dict[str, str]
-) -> list[Report]:
+) -> list[ReportDocument]:
     """The reports; Trouble that says what to do if there is nothing to make them of."""
     try:
         import duckdb
     except ImportError as error:
-        raise Trouble("reports need DuckDB", "pip install 'scale0[pipeline]'") from error
+        raise CommandError("reports need DuckDB", "pip install 'scale0[pipeline]'") from error
     from scale0.pipeline.reports.catalog import MAKERS, make
     from scale0.pipeline.reports.period import NothingThen
-    from scale0.pipeline.reports.query import Filters, NoTables, Question
+    from scale0.pipeline.reports.query import Filters, NoTables, ReportQuery
 
-    question = Question(from_us=starts, to_us=ends, last_us=last, filters=Filters(**filters), why=why)
+    question = ReportQuery(from_us=starts, to_us=ends, last_us=last, filters=Filters(**filters), why=why)
     try:
         return make(tuple(MAKERS) if name == ALL else (name,), place, question)
     except NoTables as error:
-        raise Trouble(
+        raise CommandError(
             str(error), "make them with `scale0 pipeline run`, or say where they are with --warehouse DIR"
         ) from error
     except NothingThen as error:
-        raise Trouble(
+        raise CommandError(
             str(error), "choose another --from and --to, or bring the tables up to date: scale0 pipeline run"
         ) from error
     except duckdb.Error as error:
-        raise Trouble(
+        raise CommandError(
             f"the tables in {place} cannot be read: {str(error).splitlines()[0]}", "scale0 pipeline status"
         ) from error
 
 
-def unknown(report: Report, filters: dict[str, str]) -> Trouble:
+def unknown(report: ReportDocument, filters: dict[str, str]) -> CommandError:
     """Nothing is called so: say what is."""
     import difflib
 
@@ -181,7 +185,7 @@ def unknown(report: Report, filters: dict[str, str]) -> Trouble:
     near = difflib.get_close_matches(wanted, report.known, MAX_NAMED, 0.4) or list(report.known[:MAX_NAMED])
     rest = f" (of {len(report.known):,})" if len(report.known) > len(near) else ""
     hint = f"there is {', '.join(near)}{rest}" if near else f"scale0 report {report.name}"
-    return Trouble(f"nothing in this period matches {said}", hint)
+    return CommandError(f"nothing in this period matches {said}", hint)
 
 
 for _name, (_filters, _text) in REPORTS.items():

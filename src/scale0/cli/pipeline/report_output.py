@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.cli.common import output
-from scale0.cli.common.errors import Trouble
+from scale0.cli.common.errors import CommandError
 
 if TYPE_CHECKING:
-    from scale0.pipeline.reports.model import Column, Report
+    from scale0.pipeline.reports.model import ReportColumn, ReportDocument
 
 FORMATS: Final = ("table", "json", "csv", "html")
 DEFAULT_ROWS: Final = 50
@@ -29,7 +29,7 @@ FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """A text that begins so would be reckoned by a spreadsheet."""
 
 
-def show(reports: Sequence[Report], form: str, out: Path | None, limit: int | None) -> None:
+def show(reports: Sequence[ReportDocument], form: str, out: Path | None, limit: int | None) -> None:
     """Print them, or write them to a file."""
     if form == "table" and out is None:
         for_people(reports, limit or DEFAULT_ROWS)
@@ -61,10 +61,12 @@ def write_whole(out: Path, text: str) -> None:
         partial.replace(out)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise Trouble(f"{out} cannot be written: {error.strerror or error}", "name another file with --out") from error
+        raise CommandError(
+            f"{out} cannot be written: {error.strerror or error}", "name another file with --out"
+        ) from error
 
 
-def for_people(reports: Sequence[Report], limit: int) -> None:
+def for_people(reports: Sequence[ReportDocument], limit: int) -> None:
     """On a terminal, or where there is none in plain lines."""
     from scale0.pipeline.reports.formatting import NUMERIC, text
     from scale0.pipeline.reports.model import shared_notes
@@ -97,7 +99,7 @@ def for_people(reports: Sequence[Report], limit: int) -> None:
         output.say("\n".join(["", *map(output.clean, own)]) if own else "")
 
 
-def as_text(reports: Sequence[Report], limit: int) -> str:
+def as_text(reports: Sequence[ReportDocument], limit: int) -> str:
     """What a terminal would show, for a file."""
     caught = io.StringIO()
     with contextlib.redirect_stdout(caught):
@@ -105,14 +107,14 @@ def as_text(reports: Sequence[Report], limit: int) -> str:
     return caught.getvalue()
 
 
-def as_json(reports: Sequence[Report], limit: int | None) -> str:
+def as_json(reports: Sequence[ReportDocument], limit: int | None) -> str:
     """One object for each report, on a line of its own."""
     from scale0.pipeline.reports.json_output import as_data
 
     return "".join(f"{json.dumps(as_data(one, limit), ensure_ascii=False)}\n" for one in reports)
 
 
-def as_csv(reports: Sequence[Report], limit: int | None) -> str:
+def as_csv(reports: Sequence[ReportDocument], limit: int | None) -> str:
     """The first table of a report; of several, each with its name before its rows."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
@@ -129,7 +131,7 @@ def as_csv(reports: Sequence[Report], limit: int | None) -> str:
     return written.getvalue()
 
 
-def _field(value: Any, column: Column) -> Any:
+def _field(value: Any, column: ReportColumn) -> Any:
     if value is None:
         return ""
     if isinstance(value, str):

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common import output
-from scale0.cli.common.errors import Trouble
+from scale0.cli.common.errors import CommandError
 from scale0.cli.common.watch_mode import watched
-from scale0.cli.pipeline.locations import Moment, local_segments, warehouse_of, with_warehouse
+from scale0.cli.pipeline.locations import TimeOption, local_segments, warehouse_of, with_warehouse
 
 if TYPE_CHECKING:
-    from scale0.pipeline.status import Status
+    from scale0.pipeline.status import WarehouseStatus
 
 DEFAULT_ROWS: Final = 50
 FORMATS: Final = ("table", "csv", "json")
@@ -31,8 +31,8 @@ MAX_CELL: Final = 60
 @click.command()
 @click.argument("table", required=False)
 @with_warehouse
-@click.option("--since", type=Moment(time.time), help="Only days from here on: 7d, or 2026-11-01.")
-@click.option("--until", type=Moment(time.time), help="Only days up to here.")
+@click.option("--since", type=TimeOption(time.time), help="Only days from here on: 7d, or 2026-11-01.")
+@click.option("--until", type=TimeOption(time.time), help="Only days up to here.")
 @click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only such rows; may be said again.")
 @click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, show_default=True, help="At most so many rows.")
 @click.option("--all", "everything", is_flag=True, help="All rows, whatever --limit says.")
@@ -58,7 +58,7 @@ def show(table: str | None, warehouse: str | None, data_dir: str, form: str, wan
         output.say(output.as_json(names) if wants_json else "\n".join(names))
         return
     if table not in names:
-        raise Trouble(f"there is no table {table!r}", f"there are: {', '.join(names)}")
+        raise CommandError(f"there is no table {table!r}", f"there are: {', '.join(names)}")
     limit = None if options["everything"] else options["limit"]
     heads, rows = rows_of(place, table, options["conditions"], options["since"], options["until"], limit)
     print_rows(heads, rows, form)
@@ -174,7 +174,7 @@ def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], want
     sys.exit(int(found.number is None or bool(found.problems) or bool(found.unreachable)))
 
 
-def tell(found: Status, now: float) -> None:
+def tell(found: WarehouseStatus, now: float) -> None:
     """The status, for people."""
     from scale0.pipeline.time_ranges import to_time
 

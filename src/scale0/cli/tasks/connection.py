@@ -59,7 +59,7 @@ def check_ids(ids: tuple[str, ...]) -> None:
             raise click.UsageError(f"{one!r} is no task id: 1 to 128 characters of A-Z a-z 0-9 . _ : -")
 
 
-def trouble_of(error: CallError, whose: str) -> faults.Trouble:
+def trouble_of(error: CallError, whose: str) -> faults.CommandError:
     """An error about a task, and what to do next."""
     from scale0 import errors
     from scale0.kernel import codes
@@ -69,17 +69,17 @@ def trouble_of(error: CallError, whose: str) -> faults.Trouble:
     match error:
         case errors.Unknown():
             what = f"no broker has acknowledged task {id_}: {error.message}"
-            return faults.Trouble(what, f"`scale0 task status {id_}` says later whether it was taken", reached)
+            return faults.CommandError(what, f"`scale0 task status {id_}` says later whether it was taken", reached)
         case errors.NoSuchTask():
             step = f"check the id; you are {whose}: give --client ID for a task of somebody else, if its result is kept"
-            return faults.Trouble(f"{whose} has no task {id_}", step)
+            return faults.CommandError(f"{whose} has no task {id_}", step)
         case errors.TaskIdTaken():
             step = "tasks in --after must be your own, and known: `scale0 task status ID` says whether one is"
-            return faults.Trouble(f"the task was not taken: {error.message}", step)
+            return faults.CommandError(f"the task was not taken: {error.message}", step)
         case errors.TaskFailed() | errors.TaskCancelled():
-            return faults.Trouble(failure_of(error), failure_step(error))
+            return faults.CommandError(failure_of(error), failure_step(error))
         case errors.TaskError():
-            return faults.Trouble(f"{error.message} ({error.code})", error.advice)
+            return faults.CommandError(f"{error.message} ({error.code})", error.advice)
         case _:
             return faults.trouble_of(error)
 

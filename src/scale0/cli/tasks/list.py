@@ -50,7 +50,7 @@ def list_tasks(
     limit: int,
     everything: bool,
     mine: bool,
-    authority: authentication.Authority,
+    authority: authentication.GivenCredentials,
     **only: Any,
 ) -> None:
     """Show the broker's tasks, newest first: everybody's, ended ones as long as their results are kept.
@@ -90,7 +90,7 @@ def list_tasks(
 
 
 def listed(
-    join: str, given: authentication.Authority, asked: dict[str, Any], page_rows: int
+    join: str, given: authentication.GivenCredentials, asked: dict[str, Any], page_rows: int
 ) -> Iterator[dict[str, Any]]:
     """The rows, page by page; a page may be empty and not the last."""
     credentials = authentication.need(given, join)
@@ -140,7 +140,7 @@ def took(row: dict[str, Any]) -> str:
 @joins
 @json_option
 @authentication.commands
-def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Queue failed or cancelled tasks again, as if none of their attempts had been.
 
     \b
@@ -154,7 +154,7 @@ def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authenti
     finish(retried(ids, join, authority), wants_json, lambda row: f"{row['task_id']} is {row['status']} again")
 
 
-def retried(ids: Sequence[str], join: str, given: authentication.Authority) -> list[dict[str, Any]]:
+def retried(ids: Sequence[str], join: str, given: authentication.GivenCredentials) -> list[dict[str, Any]]:
     """What came of each."""
     credentials = authentication.need(given, join)
     with connect(join, DISCOVERY_SECONDS) as client:
@@ -167,7 +167,7 @@ def retried(ids: Sequence[str], join: str, given: authentication.Authority) -> l
 @joins
 @json_option
 @authentication.commands
-def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Have tasks not run, or not run on. Your own need no token; with one, anybody's are cancelled.
 
     \b
@@ -181,7 +181,7 @@ def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authent
     finish(cancelled(ids, join, authority), wants_json, cancelled_words)
 
 
-def cancelled(ids: Sequence[str], join: str, given: authentication.Authority) -> list[dict[str, Any]]:
+def cancelled(ids: Sequence[str], join: str, given: authentication.GivenCredentials) -> list[dict[str, Any]]:
     """What came of each: our own by ourselves, others by management."""
     from scale0.errors import NoSuchTask
 

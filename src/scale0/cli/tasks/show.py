@@ -28,7 +28,7 @@ TIMES = ("submitted", "started", "finished", "runnable", "expires")
 @json_option
 @authentication.commands
 @watched
-def show(task_id: str, join: str, wants_json: bool, authority: authentication.Authority) -> None:
+def show(task_id: str, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
     """Show all that the broker knows of a task, whoever submitted it; its arguments and its result stay unseen.
 
     \b
@@ -50,7 +50,7 @@ def show(task_id: str, join: str, wants_json: bool, authority: authentication.Au
     try:
         found = managed(join, authority, "show_task", task_id=task_id)
     except NoSuchService as error:
-        raise errors.Trouble(f"no task {task_id} is known", "`scale0 task list` shows what there is") from error
+        raise errors.CommandError(f"no task {task_id} is known", "`scale0 task list` shows what there is") from error
     if wants_json:
         output.say(output.as_json(found))
         return

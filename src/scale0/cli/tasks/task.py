@@ -134,7 +134,7 @@ def show_result(ended: Task, wants_json: bool) -> None:
         if error is not None:
             sys.exit(errors.NO)
     elif error is not None:
-        raise errors.Trouble(failure_of(error), failure_step(error))
+        raise errors.CommandError(failure_of(error), failure_step(error))
     else:
         output.say(output.as_value(outcome["result"]))
 
@@ -232,7 +232,7 @@ def result(task_id: str, join: str, owner: str | None, wants_json: bool) -> None
             sys.exit(errors.NO)
         else:
             what = f"task {task_id} has no result yet: it is {found.status}"
-            raise errors.Trouble(what, f"`scale0 task wait {task_id}` waits for it")
+            raise errors.CommandError(what, f"`scale0 task wait {task_id}` waits for it")
 
 
 @task.command()

@@ -81,7 +81,9 @@ def worker(
     found = find_worker(target)
     log_as(found.identity or NAME)
     if not found.handlers:
-        raise errors.Trouble(f"{target} offers nothing", 'offer a function with @worker.service("name")', errors.USAGE)
+        raise errors.CommandError(
+            f"{target} offers nothing", 'offer a function with @worker.service("name")', errors.USAGE
+        )
     try:
         places = list(endpoints) or backend_endpoints([join for join in joins if join], os.environ)
     except ValueError as error:
@@ -111,7 +113,7 @@ def run(found: Worker) -> None:
     threading.Thread(target=announce, args=(found,), daemon=True).start()
     found.run()
     if found.error:
-        raise errors.Trouble(
+        raise errors.CommandError(
             f"the network let {found.identity or 'this worker'} go: {found.error}",
             "`scale0 clients` shows who has that identity",
         )
@@ -152,7 +154,7 @@ def find_worker(target: str) -> Worker:
     workers = [key for key, value in vars(module).items() if isinstance(value, Worker)]
     next_step = f"try {place}:{workers[0]}" if workers else "make one with worker = scale0.Worker()"
     what = "is no scale0.Worker" if found is not None else "is not there"
-    raise errors.Trouble(f"{target}: {name} {what}", next_step, errors.USAGE)
+    raise errors.CommandError(f"{target}: {name} {what}", next_step, errors.USAGE)
 
 
 def imported(place: str) -> ModuleType:
@@ -161,7 +163,7 @@ def imported(place: str) -> ModuleType:
     if place.endswith(".py"):
         file = Path(place).resolve()
         if not file.is_file():
-            raise errors.Trouble(f"{place}: there is no such file", "name a file, or a module", errors.USAGE)
+            raise errors.CommandError(f"{place}: there is no such file", "name a file, or a module", errors.USAGE)
         folder, name = str(file.parent), file.stem
     # By name in either case: a handler in a process of its own is imported there again.
     sys.path.insert(0, folder)
@@ -170,12 +172,12 @@ def imported(place: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name == name:
             step = f"name a module that can be imported from {folder}, or a file that ends in .py"
-            raise errors.Trouble(f"there is no module {name}", step, errors.USAGE) from error
-        raise errors.Trouble(f"{place}: {error}", "install it, or mend the import", errors.USAGE) from error
+            raise errors.CommandError(f"there is no module {name}", step, errors.USAGE) from error
+        raise errors.CommandError(f"{place}: {error}", "install it, or mend the import", errors.USAGE) from error
     except Exception as error:
-        raise errors.Trouble(f"{place}: {described(error)}", "mend it, and start again", errors.USAGE) from error
+        raise errors.CommandError(f"{place}: {described(error)}", "mend it, and start again", errors.USAGE) from error
     if place.endswith(".py") and getattr(module, "__file__", None) != str(Path(place).resolve()):
-        raise errors.Trouble(f"{place}: another module is called {name}", "rename the file", errors.USAGE)
+        raise errors.CommandError(f"{place}: another module is called {name}", "rename the file", errors.USAGE)
     return module
 
 

@@ -45,7 +45,7 @@ def top(
     view: str | None,
     words: str,
     interval: float,
-    authority: authentication.Authority,
+    authority: authentication.GivenCredentials,
 ) -> None:
     """Watch services, queues, agents, checks, incidents and brokers, live.
 
@@ -64,7 +64,7 @@ def top(
       scale0 top --once | head -20
       scale0 top --json --interval 2 | jq '.services[] | {service, p99: .rates.p99_seconds}'
     """
-    right = snapshot.Right(authority, join)
+    right = snapshot.AdminRights(authority, join)
     if once or wants_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         show_once(join, right, interval, view, words, wants_json)
         return
@@ -75,12 +75,12 @@ def top(
 
 
 def show_once(
-    join: str, right: snapshot.Right, interval: float, name: str | None, words: str, wants_json: bool
+    join: str, right: snapshot.AdminRights, interval: float, name: str | None, words: str, wants_json: bool
 ) -> None:
     """One frame; rates need two looks."""
     from scale0.cli.top import text
     from scale0.cli.top.frame import as_data, frame_of
-    from scale0.cli.top.views import VIEWS, Choice
+    from scale0.cli.top.views import VIEWS, ViewState
 
     with connect(join, DISCOVERY_SECONDS) as client:
         before = snapshot.look(client, right)
@@ -93,5 +93,5 @@ def show_once(
         output.say(output.as_json(as_data(frame)))
         return
     view = VIEWS[VIEW_NAMES.index(name)] if name else None
-    choice = Choice(view.sort, words=words) if view else None
+    choice = ViewState(view.sort, words=words) if view else None
     text.show(frame, view, choice, time.time())

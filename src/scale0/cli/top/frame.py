@@ -10,35 +10,35 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scale0.cli.network.snapshot import Look
-from scale0.client.admin.health import Finding, Part, found_in, parts
-from scale0.client.admin.rates import Rates, rates_between, total_between
+from scale0.cli.network.snapshot import Snapshot
+from scale0.client.admin.health import HealthFinding, PartHealth, found_in, parts
+from scale0.client.admin.rates import ServiceRates, rates_between, total_between
 
 Row = dict[str, Any]
 
 
-class Frame(NamedTuple):
+class TopFrame(NamedTuple):
     """Everything that one screen can show."""
 
     status: Row
-    findings: list[Finding]
-    parts: list[Part]
+    findings: list[HealthFinding]
+    parts: list[PartHealth]
     services: list[Row]
     queues: list[Row]
     agents: list[Row]
     checks: list[Row]
     incidents: list[Row]
     brokers: list[Row]
-    total: Rates | None
+    total: ServiceRates | None
     managed: bool
     watched: bool
 
 
-def frame_of(look: Look, before: Look | None) -> Frame:
+def frame_of(look: Snapshot, before: Snapshot | None) -> TopFrame:
     """A frame from a look, with rates since the one before."""
     seconds = look.at - before.at if before is not None else 0.0
     old = (before.rates if before is not None else None) or []
-    by_service: dict[str, Rates] = {}
+    by_service: dict[str, ServiceRates] = {}
     total = None
     if look.rates is not None and before is not None and before.rates is not None:
         by_service = rates_between(old, look.rates, seconds)
@@ -46,7 +46,7 @@ def frame_of(look: Look, before: Look | None) -> Frame:
     services = [with_rates(dict(row), by_service) for row in look.seen.services or ()]
     seen = msgspec.structs.replace(look.seen, services=services)
     found = found_in(seen)
-    return Frame(
+    return TopFrame(
         status=dict(seen.status or {}),
         findings=found,
         parts=parts(seen, found),
@@ -62,9 +62,9 @@ def frame_of(look: Look, before: Look | None) -> Frame:
     )
 
 
-def with_rates(row: Row, by_service: dict[str, Rates]) -> Row:
+def with_rates(row: Row, by_service: dict[str, ServiceRates]) -> Row:
     """A service with what it did; one that never answered did nothing, if somebody counts at all."""
-    found = by_service.get(row["service"], Rates(0.0, 0.0, None, None)) if by_service else None
+    found = by_service.get(row["service"], ServiceRates(0.0, 0.0, None, None)) if by_service else None
     return {**row, "rates": None if found is None else msgspec.to_builtins(found)}
 
 
@@ -77,7 +77,7 @@ def queues_of(services: list[Row]) -> list[Row]:
     ]
 
 
-def as_data(frame: Frame) -> Row:
+def as_data(frame: TopFrame) -> Row:
     """The frame for programs."""
     found: Row = msgspec.to_builtins(frame._asdict())
     return found

@@ -17,11 +17,11 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Input, Static
 
-from scale0.cli.network.snapshot import Right
-from scale0.cli.top.frame import Frame, Row
+from scale0.cli.network.snapshot import AdminRights
+from scale0.cli.top.frame import Row, TopFrame
 from scale0.cli.top.text import NO_RIGHT, head_of, wrong_of
-from scale0.cli.top.views import COLOURS, VIEWS, Choice, View, cells, chosen, detail, fitted
-from scale0.cli.top.watcher import Away, Watcher
+from scale0.cli.top.views import COLOURS, VIEWS, TopView, ViewState, cells, chosen, detail, fitted
+from scale0.cli.top.watcher import BrokerAway, TopWatcher
 
 MAX_SHOWN: Final = 200
 """Rows of a table: nobody reads more, and a filter finds the others."""
@@ -48,7 +48,7 @@ def said(text: str, style: str = "") -> Text:
     return Text(text, style=style)
 
 
-class Page(ModalScreen[None]):
+class DetailPage(ModalScreen[None]):
     """Pairs of names and texts on top of the tables; any of the usual keys closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,10 +72,10 @@ class Page(ModalScreen[None]):
             yield Static(text)
 
 
-class Looked(Message):
+class FrameReady(Message):
     """A look has ended."""
 
-    def __init__(self, what: Frame | Away) -> None:
+    def __init__(self, what: TopFrame | BrokerAway) -> None:
         super().__init__()
         self.what = what
 
@@ -108,14 +108,14 @@ class TopApp(App[None]):
         Binding("ctrl+c", "quit", "quit", priority=True),
     ]
 
-    def __init__(self, join: str, right: Right, seconds: float, view: View) -> None:
+    def __init__(self, join: str, right: AdminRights, seconds: float, view: TopView) -> None:
         super().__init__()
-        self._watcher = Watcher(join, right, seconds, self._heard)
+        self._watcher = TopWatcher(join, right, seconds, self._heard)
         self._view = view
-        self._choices = {one.name: Choice(one.sort) for one in VIEWS}
-        self._frame: Frame | None = None
+        self._choices = {one.name: ViewState(one.sort) for one in VIEWS}
+        self._frame: TopFrame | None = None
         self._rows: list[Row] = []
-        self._away: tuple[float, Away] | None = None
+        self._away: tuple[float, BrokerAway] | None = None
         self._paused = False
 
     def compose(self) -> ComposeResult:
@@ -139,13 +139,13 @@ class TopApp(App[None]):
         """The end."""
         self._watcher.stop()
 
-    def _heard(self, what: Frame | Away) -> None:
+    def _heard(self, what: TopFrame | BrokerAway) -> None:
         """In the watcher's thread."""
-        self.post_message(Looked(what))
+        self.post_message(FrameReady(what))
 
-    def on_looked(self, looked: Looked) -> None:
+    def on_looked(self, looked: FrameReady) -> None:
         """What the watcher found."""
-        if isinstance(looked.what, Away):
+        if isinstance(looked.what, BrokerAway):
             since = self._away[0] if self._away is not None else time.monotonic()
             self._away = (since, looked.what)
             self._draw_head()
@@ -249,7 +249,7 @@ class TopApp(App[None]):
 
     def action_step(self, step: int) -> None:
         """The next view, or the one before."""
-        if not isinstance(self.screen, Page):
+        if not isinstance(self.screen, DetailPage):
             self.action_view((VIEWS.index(self._view) + step) % len(VIEWS))
 
     def action_sort(self) -> None:
@@ -262,7 +262,7 @@ class TopApp(App[None]):
         choice = self._choices[self._view.name]
         self._choose(choice._replace(reverse=not choice.reverse))
 
-    def _choose(self, choice: Choice) -> None:
+    def _choose(self, choice: ViewState) -> None:
         self._choices[self._view.name] = choice
         self._draw_columns()
         self._draw()
@@ -303,8 +303,8 @@ class TopApp(App[None]):
         """Enter: all that is known of a row."""
         if 0 <= event.cursor_row < len(self._rows):
             row = self._rows[event.cursor_row]
-            self.push_screen(Page(self._view.key(row), detail(self._view, row)))
+            self.push_screen(DetailPage(self._view.key(row), detail(self._view, row)))
 
     def action_help(self) -> None:
         """The keys."""
-        self.push_screen(Page("scale0 top: keys", list(KEYS)))
+        self.push_screen(DetailPage("scale0 top: keys", list(KEYS)))

@@ -9,15 +9,15 @@ from typing import Final
 
 from scale0.cli.common import output
 from scale0.cli.network.listing import counted, state_of
-from scale0.cli.top.frame import Frame
-from scale0.cli.top.views import VIEWS, Choice, View, cells, chosen, short_span
+from scale0.cli.top.frame import TopFrame
+from scale0.cli.top.views import VIEWS, TopView, ViewState, cells, chosen, short_span
 
 ONCE_ROWS: Final = 20
 """Of each view, where all are printed; one view by itself is printed whole."""
 NO_RIGHT: Final = "rates need a right: give --data-dir FOLDER (the broker's), --token or --auth-id NAME"
 
 
-def head_of(frame: Frame) -> str:
+def head_of(frame: TopFrame) -> str:
     """How the broker is, on one line."""
     status = frame.status
     state = "draining" if status.get("draining") else state_of(status)
@@ -38,7 +38,7 @@ def head_of(frame: Frame) -> str:
     return output.clean(" · ".join(words))
 
 
-def wrong_of(frame: Frame) -> str:
+def wrong_of(frame: TopFrame) -> str:
     """What is wrong, on one line."""
     bad = [one for one in frame.findings if one.severity != "ok"]
     if not bad:
@@ -48,12 +48,12 @@ def wrong_of(frame: Frame) -> str:
     return output.clean(f"{told}: {bad[0].what}: {bad[0].words}")
 
 
-def show(frame: Frame, view: View | None, choice: Choice | None, now: float) -> None:
+def show(frame: TopFrame, view: TopView | None, choice: ViewState | None, now: float) -> None:
     """One frame for a pipe: every view that has rows, or the one that was asked for."""
     output.say(head_of(frame))
     output.say(wrong_of(frame))
     for one in VIEWS if view is None else (view,):
-        rows = chosen(one, frame, choice or Choice(one.sort), now)
+        rows = chosen(one, frame, choice or ViewState(one.sort), now)
         if not rows and view is None:
             continue
         output.say()
@@ -71,7 +71,7 @@ def show(frame: Frame, view: View | None, choice: Choice | None, now: float) -> 
         output.note(NO_RIGHT)
 
 
-def cut_column(view: View) -> str:
+def cut_column(view: TopView) -> str:
     """The column that gives way where there is no room."""
     last = view.columns[-1]
     return "" if last.number else last.head

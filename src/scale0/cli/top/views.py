@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from scale0.cli.common import output
-from scale0.cli.top.frame import Frame, Row
+from scale0.cli.top.frame import Row, TopFrame
 from scale0.client.admin.health import RANKS
 
 WORST: Final = {"critical": 0, "unknown": 1, "warning": 2, "ok": 3}
@@ -33,7 +33,7 @@ MIN_TEXT: Final = 10
 """No text is cut shorter to make room."""
 
 
-class Column(NamedTuple):
+class TopColumn(NamedTuple):
     """One column: its head, its text, and what it sorts by."""
 
     head: str
@@ -44,12 +44,12 @@ class Column(NamedTuple):
     """At most so many characters; 0: as many as there are."""
 
 
-class View(NamedTuple):
+class TopView(NamedTuple):
     """One table of the screen."""
 
     name: str
-    rows: Callable[[Frame], Sequence[Row]]
-    columns: tuple[Column, ...]
+    rows: Callable[[TopFrame], Sequence[Row]]
+    columns: tuple[TopColumn, ...]
     sort: int
     """The column that it is sorted by at first."""
     key: Callable[[Row], str]
@@ -61,9 +61,9 @@ class View(NamedTuple):
 # Cells.
 
 
-def plain(key: str, width: int = 0) -> Column:
+def plain(key: str, width: int = 0) -> TopColumn:
     """A text as it is."""
-    return Column(
+    return TopColumn(
         key.upper(),
         lambda row, _now: output.clean(str(row.get(key) or "-")),
         lambda row: str(row.get(key)),
@@ -72,19 +72,21 @@ def plain(key: str, width: int = 0) -> Column:
     )
 
 
-def count(key: str, head: str) -> Column:
+def count(key: str, head: str) -> TopColumn:
     """A whole number; the most first."""
-    return Column(head, lambda row, _now: dash(row.get(key), "{:.0f}"), lambda row: -(row.get(key) or 0), True)
+    return TopColumn(head, lambda row, _now: dash(row.get(key), "{:.0f}"), lambda row: -(row.get(key) or 0), True)
 
 
-def rate(key: str, head: str) -> Column:
+def rate(key: str, head: str) -> TopColumn:
     """So many in a second; the most first."""
-    return Column(head, lambda row, _now: dash(rated(row, key), "{:,.1f}"), lambda row: -(rated(row, key) or 0.0), True)
+    return TopColumn(
+        head, lambda row, _now: dash(rated(row, key), "{:,.1f}"), lambda row: -(rated(row, key) or 0.0), True
+    )
 
 
-def latency(key: str, head: str) -> Column:
+def latency(key: str, head: str) -> TopColumn:
     """How long requests took; the longest first."""
-    return Column(head, lambda row, _now: short_span(rated(row, key)), lambda row: -(rated(row, key) or 0.0), True)
+    return TopColumn(head, lambda row, _now: short_span(rated(row, key)), lambda row: -(rated(row, key) or 0.0), True)
 
 
 def rated(row: Row, key: str) -> float | None:
@@ -93,24 +95,24 @@ def rated(row: Row, key: str) -> float | None:
     return found
 
 
-def took(key: str, head: str) -> Column:
+def took(key: str, head: str) -> TopColumn:
     """A short time; the longest first."""
-    return Column(head, lambda row, _now: short_span(row.get(key)), lambda row: -(row.get(key) or 0.0), True)
+    return TopColumn(head, lambda row, _now: short_span(row.get(key)), lambda row: -(row.get(key) or 0.0), True)
 
 
-def past(key: str, head: str) -> Column:
+def past(key: str, head: str) -> TopColumn:
     """How long ago; the latest first."""
 
     def text(row: Row, now: float) -> str:
         moment = row.get(key)
         return "-" if moment is None else output.span(max(0.0, now - moment))
 
-    return Column(head, text, lambda row: -(row.get(key) or 0.0), True)
+    return TopColumn(head, text, lambda row: -(row.get(key) or 0.0), True)
 
 
-def state(key: str, marks: Callable[[Row], str] = lambda _row: "") -> Column:
+def state(key: str, marks: Callable[[Row], str] = lambda _row: "") -> TopColumn:
     """A state, the worst first, with marks behind it."""
-    return Column(
+    return TopColumn(
         key.upper(),
         lambda row, _now: output.clean(f"{row.get(key)}{marks(row)}"),
         lambda row: (WORST.get(str(row.get(key)), 1), str(row.get(key))),
@@ -131,14 +133,14 @@ def short_span(seconds: float | None) -> str:
     return output.span(seconds)
 
 
-def line(key: str, width: int = 0) -> Column:
+def line(key: str, width: int = 0) -> TopColumn:
     """The first line of a message."""
 
     def text(row: Row, _now: float) -> str:
         lines = str(row.get(key) or "").strip().splitlines()
         return output.clean(lines[0]) if lines else "-"
 
-    return Column(key.upper(), text, lambda row: str(row.get(key)), False, width)
+    return TopColumn(key.upper(), text, lambda row: str(row.get(key)), False, width)
 
 
 def busy(row: Row, _now: float) -> str:
@@ -162,7 +164,7 @@ def check_marks(row: Row) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def wrong_rows(frame: Frame) -> list[Row]:
+def wrong_rows(frame: TopFrame) -> list[Row]:
     """What is wrong, as rows."""
     return [
         {name: getattr(one, name) for name in ("severity", "what", "words", "page", "next")} for one in frame.findings
@@ -171,11 +173,11 @@ def wrong_rows(frame: Frame) -> list[Row]:
 
 # The table of views.
 
-WRONG: Final = View(
+WRONG: Final = TopView(
     "wrong",
     wrong_rows,
     (
-        Column("SEVERITY", lambda row, _now: row["severity"], lambda row: RANKS[row["severity"]]),
+        TopColumn("SEVERITY", lambda row, _now: row["severity"], lambda row: RANKS[row["severity"]]),
         plain("what", 26),
         plain("words"),
     ),
@@ -184,7 +186,7 @@ WRONG: Final = View(
     "Nothing is wrong.",
     lambda row: (row["next"],),
 )
-SERVICES: Final = View(
+SERVICES: Final = TopView(
     "services",
     lambda frame: frame.services,
     (
@@ -193,7 +195,7 @@ SERVICES: Final = View(
         rate("failed_per_second", "FAIL/S"),
         latency("p50_seconds", "P50"),
         latency("p99_seconds", "P99"),
-        Column("BUSY", busy, lambda row: -row["busy"], True),
+        TopColumn("BUSY", busy, lambda row: -row["busy"], True),
         count("waiting", "WAIT"),
         count("backends", "BACK"),
     ),
@@ -202,7 +204,7 @@ SERVICES: Final = View(
     "Nobody offers a service yet: scale0 worker FILE.py:worker",
     lambda row: (f"scale0 call {row['service']}", f"scale0 queues --match {row['service']}"),
 )
-QUEUES: Final = View(
+QUEUES: Final = TopView(
     "queues",
     lambda frame: frame.queues,
     (
@@ -211,14 +213,14 @@ QUEUES: Final = View(
         took("oldest_seconds", "OLDEST"),
         count("tasks_queued", "TASKS"),
         count("backends", "BACK"),
-        Column("NEXT", first_in_line, lambda row: first_in_line(row, 0.0), False, 24),
+        TopColumn("NEXT", first_in_line, lambda row: first_in_line(row, 0.0), False, 24),
     ),
     1,
     lambda row: row["service"],
     "Nothing can wait: nobody offers a service yet.",
     lambda row: (f"scale0 queues --match {row['service']}", f"scale0 task list --method {row['service']}"),
 )
-AGENTS: Final = View(
+AGENTS: Final = TopView(
     "agents",
     lambda frame: frame.agents,
     (
@@ -233,7 +235,7 @@ AGENTS: Final = View(
     "No agent is known yet: scale0 helen token, then scale0 agent enrol",
     lambda row: (f"scale0 checks --agent {row['agent']}", f"scale0 explain {row['agent']}"),
 )
-CHECKS: Final = View(
+CHECKS: Final = TopView(
     "checks",
     lambda frame: frame.checks,
     (
@@ -252,7 +254,7 @@ CHECKS: Final = View(
         f"scale0 explain {row['agent']}/{row['check']}",
     ),
 )
-INCIDENTS: Final = View(
+INCIDENTS: Final = TopView(
     "incidents",
     lambda frame: frame.incidents,
     (
@@ -270,7 +272,7 @@ INCIDENTS: Final = View(
         f"scale0 silence add --agent {row['agent']} --check {row['check']} --for 2h",
     ),
 )
-BROKERS: Final = View(
+BROKERS: Final = TopView(
     "brokers",
     lambda frame: frame.brokers,
     (
@@ -279,7 +281,7 @@ BROKERS: Final = View(
         state("state"),
         count("load", "CLIENTS"),
         count("config_version", "CONFIG"),
-        Column(
+        TopColumn(
             "HEARD",
             lambda row, _now: short_span(row.get("age")) if row.get("age") else "-",
             lambda row: row.get("age") or 0,
@@ -297,7 +299,7 @@ VIEWS: Final = (SERVICES, QUEUES, AGENTS, CHECKS, INCIDENTS, BROKERS, WRONG)
 # What is shown of a view.
 
 
-class Choice(NamedTuple):
+class ViewState(NamedTuple):
     """How somebody wants to see a view."""
 
     column: int
@@ -306,7 +308,7 @@ class Choice(NamedTuple):
     """Only rows in which all of these words stand."""
 
 
-def chosen(view: View, frame: Frame, choice: Choice, now: float) -> list[Row]:
+def chosen(view: TopView, frame: TopFrame, choice: ViewState, now: float) -> list[Row]:
     """The rows of a view, as somebody wants them."""
     rows: Iterable[Row] = view.rows(frame)
     words = choice.words.lower().split()
@@ -316,17 +318,17 @@ def chosen(view: View, frame: Frame, choice: Choice, now: float) -> list[Row]:
     return sorted(rows, key=lambda row: (order(row), view.key(row)), reverse=choice.reverse)
 
 
-def searched(view: View, row: Row, now: float) -> str:
+def searched(view: TopView, row: Row, now: float) -> str:
     """The text that a filter looks in."""
     return " ".join(column.text(row, now) for column in view.columns).lower()
 
 
-def cells(view: View, row: Row, now: float) -> list[str]:
+def cells(view: TopView, row: Row, now: float) -> list[str]:
     """A row as text, each cell as wide as it may be."""
     return [cut(column.text(row, now), column.width) for column in view.columns]
 
 
-def fitted(view: View, rows: Sequence[Sequence[str]], marked: int, room: int, padding: int) -> list[list[str]]:
+def fitted(view: TopView, rows: Sequence[Sequence[str]], marked: int, room: int, padding: int) -> list[list[str]]:
     """The same cells, the widest texts cut until a line fits into the room; numbers are never cut."""
     # A mark behind the head says what it is sorted by.
     heads = [len(column.head) + 2 * (at == marked) for at, column in enumerate(view.columns)]
@@ -347,7 +349,7 @@ def cut(text: str, width: int) -> str:
     return text if not width or len(text) <= width else f"{text[: width - 1]}…"
 
 
-def detail(view: View, row: Row) -> list[tuple[str, str]]:
+def detail(view: TopView, row: Row) -> list[tuple[str, str]]:
     """All that is known of a row, and what to type about it."""
     pairs = [(key, output.clean(value_text(value))) for key, value in row.items()]
     return [*pairs, *(("type", output.clean(hint)) for hint in view.hints(row))]

@@ -15,11 +15,11 @@ from scale0.cli.common import errors
 from scale0.cli.common.connection import connect
 from scale0.cli.network import snapshot
 from scale0.cli.network.listing import DISCOVERY_SECONDS
-from scale0.cli.top.frame import Frame, frame_of
+from scale0.cli.top.frame import TopFrame, frame_of
 from scale0.kernel.errors import Scale0Error
 
 if TYPE_CHECKING:
-    from scale0.cli.network.snapshot import Look, Right
+    from scale0.cli.network.snapshot import AdminRights, Snapshot
 
 RESTS: Final = 9
 """Pauses are so many times as long as looks: what a large network costs its broker stays a tenth of the time."""
@@ -27,20 +27,20 @@ AWAY_SECONDS: Final = 0.5
 """How soon we look again for a broker that does not answer; finding that out takes seconds itself."""
 
 
-class Away(NamedTuple):
+class BrokerAway(NamedTuple):
     """The broker did not answer; what it says, and what to do."""
 
     words: str
     next_step: str
 
 
-Told = Callable[[Frame | Away], None]
+Told = Callable[[TopFrame | BrokerAway], None]
 
 
-class Watcher:
+class TopWatcher:
     """Looks, and tells of it, until it is stopped."""
 
-    def __init__(self, join: str, right: Right, seconds: float, tell: Told) -> None:
+    def __init__(self, join: str, right: AdminRights, seconds: float, tell: Told) -> None:
         self._join = join
         self._right = right
         self._seconds = seconds
@@ -48,7 +48,7 @@ class Watcher:
         self._stopped = threading.Event()
         self._going = threading.Event()
         self._going.set()
-        self._before: Look | None = None
+        self._before: Snapshot | None = None
         # A daemon: whoever quits does not wait for an answer that is not wanted any more.
         self._thread = threading.Thread(target=self._run, name="scale0-top", daemon=True)
 
@@ -80,14 +80,14 @@ class Watcher:
                 except (Scale0Error, OSError) as error:
                     self._before = None
                     trouble = errors.trouble_of(error)
-                    self._told(Away(trouble.message, trouble.next_step))
+                    self._told(BrokerAway(trouble.message, trouble.next_step))
                     pause = AWAY_SECONDS
-                except errors.Trouble as trouble:
-                    self._told(Away(trouble.message, trouble.next_step))
+                except errors.CommandError as trouble:
+                    self._told(BrokerAway(trouble.message, trouble.next_step))
                     pause = AWAY_SECONDS
                 self._stopped.wait(pause)
                 self._going.wait()
 
-    def _told(self, what: Frame | Away) -> None:
+    def _told(self, what: TopFrame | BrokerAway) -> None:
         if not self._stopped.is_set():
             self._tell(what)

@@ -38,7 +38,7 @@ NOTED: Final = ("silence", "downtime", "depends_on")
 """What keeps notices back because people know; flapping does not."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class HealthFinding(msgspec.Struct, frozen=True):
     """One thing that is wrong, or (with `ok`) that somebody has taken note of already."""
 
     severity: Severity
@@ -51,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What to type."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class PartHealth(msgspec.Struct, frozen=True):
     """How one part of the network is."""
 
     part: str
@@ -60,7 +60,7 @@ class Part(msgspec.Struct, frozen=True):
     next: str
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen of a network in one look."""
 
     status: Row | None
@@ -90,10 +90,10 @@ def findings(
     error_clients: Rows = None,
     agents: Rows = None,
     silent: Sequence[str] = (),
-) -> list[Finding]:
+) -> list[HealthFinding]:
     """What is wrong, the worst first. The rows are those of discovery, management and the Helens, as they came."""
     return found_in(
-        Seen(
+        NetworkSnapshot(
             status=status,
             peers=peers,
             services=services,
@@ -107,11 +107,13 @@ def findings(
     )
 
 
-def found_in(seen: Seen) -> list[Finding]:
+def found_in(seen: NetworkSnapshot) -> list[HealthFinding]:
     """What is wrong with what was seen, the worst first."""
     if seen.status is None:
         words = "no broker answers"
-        return [Finding(CRITICAL, "broker", words, "overview", "start one with `scale0 up`, or name another: --join")]
+        return [
+            HealthFinding(CRITICAL, "broker", words, "overview", "start one with `scale0 up`, or name another: --join")
+        ]
     version = seen.status.get("config_version")
     noted = {row["incident"] for row in seen.checks or () if row.get("incident") and is_noted(row)}
     found = [
@@ -129,87 +131,99 @@ def found_in(seen: Seen) -> list[Finding]:
     return sorted(found, key=lambda one: RANKS[one.severity])
 
 
-def worst(found: Iterable[Finding]) -> Severity:
+def worst(found: Iterable[HealthFinding]) -> Severity:
     """The severity of all of it."""
     return min((one.severity for one in found), key=RANKS.__getitem__, default=OK)
 
 
-def bounded(found: Iterable[Finding | None]) -> Iterator[Finding]:
+def bounded(found: Iterable[HealthFinding | None]) -> Iterator[HealthFinding]:
     """The first few, and how many more there are."""
     those = sorted((one for one in found if one is not None), key=lambda one: RANKS[one.severity])
     yield from those[:MAX_OF_A_KIND]
     if rest := those[MAX_OF_A_KIND:]:
         first = rest[0]
         kind = first.what.partition(" ")[0]
-        yield Finding(first.severity, f"{kind}s", f"{len(rest)} more like that", first.page, first.next)
+        yield HealthFinding(first.severity, f"{kind}s", f"{len(rest)} more like that", first.page, first.next)
 
 
-def of_broker(status: Row) -> Iterator[Finding]:
+def of_broker(status: Row) -> Iterator[HealthFinding]:
     """The broker itself: does it serve, can it store?"""
     state = status.get("state")
     if status.get("draining"):
         words = "it is draining: it finishes what it has, and takes nothing new"
-        yield Finding(WARNING, "broker", words, "overview", "`scale0 enable` lets it serve again")
+        yield HealthFinding(WARNING, "broker", words, "overview", "`scale0 enable` lets it serve again")
     elif state == "disabled":
         words = "it is disabled: it answers nothing but management"
-        yield Finding(CRITICAL, "broker", words, "overview", "`scale0 enable` lets it serve again")
+        yield HealthFinding(CRITICAL, "broker", words, "overview", "`scale0 enable` lets it serve again")
     elif state not in SERVING:
         words = f"it is {state}: it does not serve yet"
-        yield Finding(WARNING, "broker", words, "topology", "`scale0 peers` shows whom it waits for")
+        yield HealthFinding(WARNING, "broker", words, "topology", "`scale0 peers` shows whom it waits for")
     if status.get("full"):
         words = "nothing can be stored: its disk is almost full, or its database is away"
-        yield Finding(CRITICAL, "disk", words, "overview", "make room below its data_dir; its log says which it is")
+        yield HealthFinding(
+            CRITICAL, "disk", words, "overview", "make room below its data_dir; its log says which it is"
+        )
 
 
-def of_peer(row: Row, version: int | None) -> Finding | None:
+def of_peer(row: Row, version: int | None) -> HealthFinding | None:
     """Another broker."""
     name = f"peer {row['broker'] or row.get('endpoint', '')}"
     match row["state"]:
         case "lost":
             words = f"it is lost, last heard {span(row.get('age'))} ago"
-            return Finding(CRITICAL, name, words, "topology", "start it again, or look at its log: `scale0 peers`")
+            return HealthFinding(
+                CRITICAL, name, words, "topology", "start it again, or look at its log: `scale0 peers`"
+            )
         case "unknown":
             words = "it was never heard: is that its peer port, and does it run?"
-            return Finding(WARNING, name, words, "topology", "`peers` in the broker's file names it; `scale0 peers`")
+            return HealthFinding(
+                WARNING, name, words, "topology", "`peers` in the broker's file names it; `scale0 peers`"
+            )
         case "disabled" | "draining" as state:
             next_ = "`scale0 enable --join` its address lets it serve again"
-            return Finding(WARNING, name, f"it is {state}", "topology", next_)
+            return HealthFinding(WARNING, name, f"it is {state}", "topology", next_)
         case _ if version is not None and row.get("config_version") != version:
             words = f"it has configuration version {row.get('config_version')}, this broker has {version}"
-            return Finding(WARNING, name, words, "config", "wait a moment; `scale0 peers --watch` shows if it follows")
+            return HealthFinding(
+                WARNING, name, words, "config", "wait a moment; `scale0 peers --watch` shows if it follows"
+            )
     return None
 
 
-def of_service(row: Row) -> Finding | None:
+def of_service(row: Row) -> HealthFinding | None:
     """A service that nobody offers, or that fails."""
     name, waiting = f"service {row['service']}", row.get("waiting") or 0
     if waiting and not row.get("backends"):
         words = f"{counted(waiting, 'request waits', 'requests wait')} for it, and nobody offers it"
-        return Finding(CRITICAL, name, words, "services", "start a worker that offers it: scale0 worker FILE.py:worker")
+        return HealthFinding(
+            CRITICAL, name, words, "services", "start a worker that offers it: scale0 worker FILE.py:worker"
+        )
     if waiting and waiting > (row.get("slots") or 0):
         words = f"{waiting} requests wait, and it has {counted(row['slots'], 'slot')}"
-        return Finding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
+        return HealthFinding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
     rates = row.get("rates") or {}
     failed, answered = rates.get("failed_per_second") or 0.0, rates.get("answered_per_second") or 0.0
     if failed > FAILING_SHARE * (failed + answered):
         words = f"{failed / (failed + answered):.0%} of its answers are failures ({failed:.1f} a second)"
-        return Finding(WARNING, name, words, "services", "the traceback is in its worker's log; `scale0 clients`")
+        return HealthFinding(WARNING, name, words, "services", "the traceback is in its worker's log; `scale0 clients`")
     return None
 
 
-def of_queue(row: Row) -> Finding | None:
+def of_queue(row: Row) -> HealthFinding | None:
     """What waits too long."""
     name, oldest = f"queue {row['service']}", row.get("oldest_seconds")
     if oldest is not None and oldest >= OLD_SECONDS and row.get("backends"):
         words = f"{counted(row['waiting'], 'request waits', 'requests wait')}, the first one for {span(oldest)}"
-        return Finding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
+        return HealthFinding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
     if row.get("tasks_queued") and not row.get("backends"):
         words = f"{counted(row['tasks_queued'], 'task waits', 'tasks wait')} for it, and nobody offers it"
-        return Finding(WARNING, name, words, "queues", "start a worker that offers it: scale0 worker FILE.py:worker")
+        return HealthFinding(
+            WARNING, name, words, "queues", "start a worker that offers it: scale0 worker FILE.py:worker"
+        )
     return None
 
 
-def of_tasks(seen: Seen) -> Iterator[Finding]:
+def of_tasks(seen: NetworkSnapshot) -> Iterator[HealthFinding]:
     """Tasks that wait for what nobody offers; those that a queue holds in memory are told with it."""
     offered = {row["service"] for row in seen.services or () if row.get("backends")}
     offered.update(row["service"] for row in seen.queues or () if row.get("tasks_queued"))
@@ -218,49 +232,55 @@ def of_tasks(seen: Seen) -> Iterator[Finding]:
         least = "at least " if len(seen.tasks or ()) >= LOOK_TASKS else ""
         words = f"{least}{counted(count, 'task waits', 'tasks wait')} for it, and nobody offers it"
         next_ = "start a worker that offers it: scale0 worker FILE.py:worker"
-        yield Finding(WARNING, f"queue {method}", words, "tasks", next_)
+        yield HealthFinding(WARNING, f"queue {method}", words, "tasks", next_)
 
 
-def of_error_clients(status: Row, rows: Rows) -> Iterator[Finding]:
+def of_error_clients(status: Row, rows: Rows) -> Iterator[HealthFinding]:
     """Clients that are ignored."""
     count = len(rows) if rows is not None else status.get("error_clients") or 0
     if count:
         whose = ": " + listed([str(row["client"]) for row in rows]) if rows else ""
         words = f"{counted(count, 'client is', 'clients are')} ignored for bad input{whose}"
         next_ = "`scale0 error-clients` shows them, `scale0 error-clients forgive CLIENT` takes one back"
-        yield Finding(WARNING, "error clients", words, "clients/errors", next_)
+        yield HealthFinding(WARNING, "error clients", words, "clients/errors", next_)
 
 
-def of_helen(name: str) -> Finding:
+def of_helen(name: str) -> HealthFinding:
     """A Helen that does not answer."""
     words = "she does not answer: what she watches is not known"
-    return Finding(CRITICAL, f"Helen {name}", words, "agents", "look at her log; `scale0 clients` shows who is there")
+    return HealthFinding(
+        CRITICAL, f"Helen {name}", words, "agents", "look at her log; `scale0 clients` shows who is there"
+    )
 
 
-def of_agent(row: Row) -> Finding | None:
+def of_agent(row: Row) -> HealthFinding | None:
     """A machine that is not watched."""
     name = f"agent {row['agent']}"
     match row["state"]:
         case "doubled":
             words = "two machines have its certificate"
-            return Finding(CRITICAL, name, words, "agents", f"`scale0 agent forget {row['agent']}`, then enrol both")
+            return HealthFinding(
+                CRITICAL, name, words, "agents", f"`scale0 agent forget {row['agent']}`, then enrol both"
+            )
         case "away":
             words = "it is away: nothing is known of its machine"
-            return Finding(WARNING, name, words, "agents", "start it there: scale0 agent --config agent/agent.zpl")
+            return HealthFinding(
+                WARNING, name, words, "agents", "start it there: scale0 agent --config agent/agent.zpl"
+            )
     return None
 
 
-def of_incident(row: Row, noted: Container[str]) -> Finding | None:
+def of_incident(row: Row, noted: Container[str]) -> HealthFinding | None:
     """What is down for sure; `noted`: the ids of those that a silence or a downtime speaks of, which are no fault."""
     if row.get("closed") is not None or row["id"] in noted:
         return None
     severity: Severity = WARNING if row["worst"] == WARNING else CRITICAL
     name = f"{row['agent']} {row['check']}"
     next_ = f"`scale0 explain {row['agent']}/{row['check']}`; `scale0 silence add` if somebody is at it"
-    return Finding(severity, f"incident {name}", first_line(row["message"]) or row["worst"], "incidents", next_)
+    return HealthFinding(severity, f"incident {name}", first_line(row["message"]) or row["worst"], "incidents", next_)
 
 
-def of_checks(rows: Sequence[Row], incidents: Sequence[Row]) -> Iterator[Finding]:
+def of_checks(rows: Sequence[Row], incidents: Sequence[Row]) -> Iterator[HealthFinding]:
     """Checks that are bad without an incident being told of them already; the silenced are no fault."""
     told = {row["id"] for row in incidents if row.get("closed") is None}
     bad = [row for row in rows if row["hard"] and row["state"] != OK]
@@ -268,12 +288,12 @@ def of_checks(rows: Sequence[Row], incidents: Sequence[Row]) -> Iterator[Finding
     yield from bounded(of_check(row) for row in bad if not is_noted(row) and row.get("incident") not in told)
     if quiet:
         words = f"{counted(len(quiet), 'check is', 'checks are')} bad, and silenced: {listed(map(named, quiet))}"
-        yield Finding(OK, "checks", words, "silences", "`scale0 silence list`, `scale0 downtime list`")
+        yield HealthFinding(OK, "checks", words, "silences", "`scale0 silence list`, `scale0 downtime list`")
     if stale := [row for row in rows if row.get("stale")]:
         words = (
             f"{counted(len(stale), 'check is', 'checks are')} stale, its result overdue: {listed(map(named, stale))}"
         )
-        yield Finding(WARNING, "checks", words, "checks", "`scale0 checks --problems`; is the agent connected?")
+        yield HealthFinding(WARNING, "checks", words, "checks", "`scale0 checks --problems`; is the agent connected?")
 
 
 def is_noted(row: Row) -> bool:
@@ -281,14 +301,16 @@ def is_noted(row: Row) -> bool:
     return any(why.partition(" ")[0] in NOTED for why in row.get("suppressed") or ())
 
 
-def of_check(row: Row) -> Finding:
+def of_check(row: Row) -> HealthFinding:
     """One that is bad for sure."""
     severity: Severity = WARNING if row["state"] == WARNING else CRITICAL
     words = f"{row['state']}: {first_line(row['message'])}"
-    return Finding(severity, f"check {named(row)}", words, "checks", f"`scale0 check run {named(row)}` looks again")
+    return HealthFinding(
+        severity, f"check {named(row)}", words, "checks", f"`scale0 check run {named(row)}` looks again"
+    )
 
 
-PARTS: Final[tuple[tuple[str, str, Callable[[Seen], Rows]], ...]] = (
+PARTS: Final[tuple[tuple[str, str, Callable[[NetworkSnapshot], Rows]], ...]] = (
     ("brokers", "topology", lambda seen: seen.peers),
     ("configuration", "config", lambda seen: seen.peers),
     ("services", "services", lambda seen: seen.services),
@@ -315,32 +337,34 @@ WELL: Final = {
 """What is said of a part of which nothing bad was found."""
 
 
-def parts(seen: Seen, found: Sequence[Finding]) -> list[Part]:
+def parts(seen: NetworkSnapshot, found: Sequence[HealthFinding]) -> list[PartHealth]:
     """How each part is: the worst that was found of it."""
     out = [part_of("broker", [one for one in found if one.page == "overview"], known=True)]
     for name, page, rows in PARTS:
         mine = [one for one in found if one.page == page]
         if page in ("agents", "checks", "incidents") and not seen.watched and not mine:
             words = "nothing is watched: no Helen is connected"
-            out.append(Part(name, UNKNOWN, words, "`scale0 up` starts one here; else: scale0 helen --config FILE"))
+            out.append(
+                PartHealth(name, UNKNOWN, words, "`scale0 up` starts one here; else: scale0 helen --config FILE")
+            )
         else:
             out.append(part_of(name, mine, known=rows(seen) is not None))
     return out
 
 
-def part_of(name: str, found: Sequence[Finding], known: bool) -> Part:
+def part_of(name: str, found: Sequence[HealthFinding], known: bool) -> PartHealth:
     """One part, by what was found of it."""
     bad = [one for one in found if one.severity != OK]
     if bad:
         first = bad[0]
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        return Part(name, first.severity, f"{first.what}: {first.words}{more}", first.next)
+        return PartHealth(name, first.severity, f"{first.what}: {first.words}{more}", first.next)
     if not known:
-        return Part(name, UNKNOWN, "not seen", "give --data-dir FOLDER, --token or --auth-id NAME")
-    return Part(name, OK, WELL[name], "")
+        return PartHealth(name, UNKNOWN, "not seen", "give --data-dir FOLDER, --token or --auth-id NAME")
+    return PartHealth(name, OK, WELL[name], "")
 
 
-def error_count(seen: Seen) -> int | None:
+def error_count(seen: NetworkSnapshot) -> int | None:
     """How many clients are ignored, if anybody said."""
     if seen.error_clients is not None:
         return len(seen.error_clients)

@@ -16,7 +16,7 @@ from scale0.history.events.histogram import Histogram, from_counts, merge, quant
 Row = Mapping[str, Any]
 
 
-class Rates(msgspec.Struct, frozen=True):
+class ServiceRates(msgspec.Struct, frozen=True):
     """Of one service, or of all."""
 
     answered_per_second: float
@@ -25,16 +25,16 @@ class Rates(msgspec.Struct, frozen=True):
     p99_seconds: float | None
 
 
-class Done(msgspec.Struct, frozen=True):
+class ServiceWork(msgspec.Struct, frozen=True):
     """What was done in between."""
 
     answered: int
     failed: int
     histogram: Histogram
 
-    def per(self, seconds: float) -> Rates:
+    def per(self, seconds: float) -> ServiceRates:
         """As rates."""
-        return Rates(
+        return ServiceRates(
             self.answered / seconds,
             self.failed / seconds,
             quantile(self.histogram, 0.5),
@@ -42,7 +42,7 @@ class Done(msgspec.Struct, frozen=True):
         )
 
 
-def done_between(before: Row | None, after: Row) -> Done | None:
+def done_between(before: Row | None, after: Row) -> ServiceWork | None:
     """Of one service; None if the counts went back."""
     old: Row = before or {"answered": 0, "failed": 0, "histogram": ()}
     counts: dict[int, int] = dict(after["histogram"])
@@ -51,27 +51,27 @@ def done_between(before: Row | None, after: Row) -> Done | None:
     answered, failed = after["answered"] - old["answered"], after["failed"] - old["failed"]
     if answered < 0 or failed < 0 or any(count < 0 for count in counts.values()):
         return None
-    return Done(answered, failed, from_counts(counts))
+    return ServiceWork(answered, failed, from_counts(counts))
 
 
-def together(parts: Iterable[Done]) -> Done:
+def together(parts: Iterable[ServiceWork]) -> ServiceWork:
     """The sum of them."""
     known = list(parts)
-    return Done(
+    return ServiceWork(
         sum(one.answered for one in known),
         sum(one.failed for one in known),
         merge(one.histogram for one in known),
     )
 
 
-def rates_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> dict[str, Rates]:
+def rates_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> dict[str, ServiceRates]:
     """By service; one that was not there before began at nothing."""
     old = {row["service"]: row for row in before}
     done = {row["service"]: done_between(old.get(row["service"]), row) for row in after}
     return {name: one.per(seconds) for name, one in done.items() if one is not None} if seconds > 0 else {}
 
 
-def total_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> Rates | None:
+def total_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> ServiceRates | None:
     """Of all services together; None if nothing can be said."""
     old = {row["service"]: row for row in before}
     done = [done_between(old.get(row["service"]), row) for row in after]

@@ -14,16 +14,16 @@ from scale0.broker.core.discovery import Discovery
 from scale0.broker.core.members import MAJORDOMO, Member
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.kernel.names import is_reserved, made_for
-from scale0.kernel.timers import Alarm, Wheel
+from scale0.kernel.timers import Alarm, TimerWheel
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import ACTIVE
 
 
-class BrokerDesk:
+class MajordomoAdapter:
     """One broker's desk."""
 
     __slots__ = ("_broker", "_discovery")
@@ -43,7 +43,7 @@ class BrokerDesk:
         return self._broker.state.limits
 
     @property
-    def timers(self) -> Wheel[Alarm]:
+    def timers(self) -> TimerWheel[Alarm]:
         """The broker's own."""
         return self._broker.state.timers
 
@@ -52,7 +52,7 @@ class BrokerDesk:
         return self._broker.may_ask(connection, now)
 
     def submit(
-        self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """As a REQUEST with `retry`: Majordomo's workers are idempotent by its standard, and its clients send again."""
         state = self._broker.state
@@ -71,7 +71,7 @@ class BrokerDesk:
         """True if a backend offers it, whatever it speaks."""
         return self._broker.roster.offered(service)
 
-    def enlist(self, connection: Connection, identity: str, service: str, now: Now, step: Step) -> None:
+    def enlist(self, connection: Connection, identity: str, service: str, now: Now, step: Effects) -> None:
         """A backend with one slot and one service."""
         own = self._broker.state.config.services
         if own != "all" and service not in own:
@@ -91,7 +91,7 @@ class BrokerDesk:
         member = worker_of(connection)
         return member is not None and not member.suspended
 
-    def strike(self, connection: Connection, now: Now, step: Step) -> None:
+    def strike(self, connection: Connection, now: Now, step: Effects) -> None:
         """It leaves; its work goes back at once."""
         member = worker_of(connection)
         if member is not None:
@@ -114,15 +114,15 @@ class BrokerDesk:
         member = worker_of(connection)
         return member is not None and member.backend is not None and id_ in member.backend.held
 
-    def partial(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def partial(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """A part of an answer."""
         self._broker.requests.partial(connection, id_, bodies, now, step)
 
-    def reply(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def reply(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """The last of an answer."""
         self._broker.requests.reply(connection, id_, bodies, now, step)
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Step) -> None:
+    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Effects) -> None:
         """Count bad input."""
         self._broker.blame(connection, code, message, now, step)
 

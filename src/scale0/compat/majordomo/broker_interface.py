@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.kernel.limits import Limits
-from scale0.kernel.timers import Wheel
+from scale0.kernel.timers import TimerWheel
 
 FRONTEND: Final = "frontend"
 """The door that clients come to."""
@@ -20,7 +20,7 @@ BACKEND: Final = "backend"
 """The door that workers come to."""
 
 
-class Link(Protocol):
+class MajordomoPeer(Protocol):
     """One peer's connection."""
 
     delimiter: bool
@@ -45,11 +45,11 @@ class Link(Protocol):
         ...
 
 
-L = TypeVar("L", bound=Link)
-L_contra = TypeVar("L_contra", bound=Link, contravariant=True)
+L = TypeVar("L", bound=MajordomoPeer)
+L_contra = TypeVar("L_contra", bound=MajordomoPeer, contravariant=True)
 
 
-class Desk(Protocol[L_contra]):
+class MajordomoBroker(Protocol[L_contra]):
     """A broker, as Majordomo sees it."""
 
     @property
@@ -63,7 +63,7 @@ class Desk(Protocol[L_contra]):
         ...
 
     @property
-    def timers(self) -> Wheel[Any]:
+    def timers(self) -> TimerWheel[Any]:
         """Entries are (what to call with subject, now and step; the subject)."""
         ...
 
@@ -72,7 +72,7 @@ class Desk(Protocol[L_contra]):
         ...
 
     def submit(
-        self, connection: L_contra, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Step
+        self, connection: L_contra, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Effects
     ) -> None:
         """Take a request in; it ends in REPLY or ERROR to the connection, or in silence."""
         ...
@@ -81,7 +81,7 @@ class Desk(Protocol[L_contra]):
         """True if at least one backend offers it, whatever it speaks."""
         ...
 
-    def enlist(self, connection: L_contra, identity: str, service: str, now: Now, step: Step) -> None:
+    def enlist(self, connection: L_contra, identity: str, service: str, now: Now, step: Effects) -> None:
         """Put a worker on the list, with one slot. Refusal if it cannot be."""
         ...
 
@@ -89,7 +89,7 @@ class Desk(Protocol[L_contra]):
         """True while this connection is a worker on the list."""
         ...
 
-    def strike(self, connection: L_contra, now: Now, step: Step) -> None:
+    def strike(self, connection: L_contra, now: Now, step: Effects) -> None:
         """Take a worker off the list; what it held goes back. No error if it is not there."""
         ...
 
@@ -105,14 +105,14 @@ class Desk(Protocol[L_contra]):
         """True while this worker works on the request of this id."""
         ...
 
-    def partial(self, connection: L_contra, id_: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def partial(self, connection: L_contra, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """A part of an answer."""
         ...
 
-    def reply(self, connection: L_contra, id_: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def reply(self, connection: L_contra, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """The last of an answer."""
         ...
 
-    def blame(self, connection: L_contra, code: int, message: str, now: Now, step: Step) -> None:
+    def blame(self, connection: L_contra, code: int, message: str, now: Now, step: Effects) -> None:
         """Count bad input."""
         ...

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Generic
 
-from scale0.compat.majordomo.broker_interface import FRONTEND, Desk, L
+from scale0.compat.majordomo.broker_interface import FRONTEND, L, MajordomoBroker
 from scale0.compat.majordomo.frames import CLIENT_02, CLIENT_DIALECT, ClientForm, is_dialect, read_request, write_reply
 from scale0.compat.titanic.services import TITANIC_SERVICES, Titanic
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.kernel.errors import Refusal
 
 MMI_PREFIX: Final = "mmi."
@@ -27,18 +27,18 @@ NOT_FOUND: Final = b"404"
 NOT_IMPLEMENTED: Final = b"501"
 
 
-class Clients(Generic[L]):
+class MajordomoClients(Generic[L]):
     """All clients of one form."""
 
     __slots__ = ("_desk", "_form", "_next", "_titanic")
 
-    def __init__(self, form: ClientForm, desk: Desk[L], titanic: Titanic[L]) -> None:
+    def __init__(self, form: ClientForm, desk: MajordomoBroker[L], titanic: Titanic[L]) -> None:
         self._form = form
         self._desk = desk
         self._titanic = titanic
         self._next = 0
 
-    def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message, its routing id and delimiter taken off."""
         desk = self._desk
         if not desk.serving:
@@ -111,16 +111,16 @@ class Clients(Generic[L]):
         return bodies if fits else None
 
 
-class Clients02(Generic[L]):
+class MajordomoClients02(Generic[L]):
     """The header `MDPC02`, which two forms share: RFC 18 and the dialect."""
 
     __slots__ = ("_dialect", "_plain")
 
-    def __init__(self, desk: Desk[L], titanic: Titanic[L]) -> None:
-        self._plain = Clients(CLIENT_02, desk, titanic)
-        self._dialect = Clients(CLIENT_DIALECT, desk, titanic)
+    def __init__(self, desk: MajordomoBroker[L], titanic: Titanic[L]) -> None:
+        self._plain = MajordomoClients(CLIENT_02, desk, titanic)
+        self._dialect = MajordomoClients(CLIENT_DIALECT, desk, titanic)
 
-    def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
         """Tell the form from the request, and leave the connection to its speaker."""
         if is_dialect(frames, connection.delimiter):
             # Its socket is a DEALER: PARTIALs may be pushed, though its messages look like those of a REQ socket.

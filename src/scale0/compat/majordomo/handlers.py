@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Generic
 
-from scale0.compat.majordomo.broker_interface import Desk, L
-from scale0.compat.majordomo.clients import Clients, Clients02
+from scale0.compat.majordomo.broker_interface import L, MajordomoBroker
+from scale0.compat.majordomo.clients import MajordomoClients, MajordomoClients02
 from scale0.compat.majordomo.frames import CLIENT_01, CLIENT_02, WORKER_01, WORKER_02
-from scale0.compat.majordomo.workers import Workers
-from scale0.compat.titanic.services import Safe, Titanic
+from scale0.compat.majordomo.workers import MajordomoWorkers
+from scale0.compat.titanic.services import RequestStore, Titanic
 
 
 class Majordomo(Generic[L]):
@@ -19,12 +19,12 @@ class Majordomo(Generic[L]):
 
     __slots__ = ("speakers",)
 
-    def __init__(self, desk: Desk[L], safe: Safe) -> None:
+    def __init__(self, desk: MajordomoBroker[L], safe: RequestStore) -> None:
         titanic = Titanic(desk, safe)
-        self.speakers: dict[bytes, Clients[L] | Clients02[L] | Workers[L]] = {
-            CLIENT_01.header: Clients(CLIENT_01, desk, titanic),
-            CLIENT_02.header: Clients02(desk, titanic),
-            WORKER_01.header: Workers(WORKER_01, desk),
-            WORKER_02.header: Workers(WORKER_02, desk),
+        self.speakers: dict[bytes, MajordomoClients[L] | MajordomoClients02[L] | MajordomoWorkers[L]] = {
+            CLIENT_01.header: MajordomoClients(CLIENT_01, desk, titanic),
+            CLIENT_02.header: MajordomoClients02(desk, titanic),
+            WORKER_01.header: MajordomoWorkers(WORKER_01, desk),
+            WORKER_02.header: MajordomoWorkers(WORKER_02, desk),
         }
         """By the first frame of a message."""

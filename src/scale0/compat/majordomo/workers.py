@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final, Generic
 
-from scale0.compat.majordomo.broker_interface import BACKEND, Desk, L
+from scale0.compat.majordomo.broker_interface import BACKEND, L, MajordomoBroker
 from scale0.compat.majordomo.frames import WorkerForm, read_answer, read_service, write_request
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import MAX_IDENTITY_CHARS, is_reserved
 
@@ -28,19 +28,19 @@ MEANS_START_AGAIN: Final = frozenset({"DISCONNECTERROR", "FORCENEGOTIATE"})
 """Words of the broker that are DISCONNECT to a Majordomo worker."""
 
 
-class Workers(Generic[L]):
+class MajordomoWorkers(Generic[L]):
     """All workers of one version."""
 
     __slots__ = ("_beats", "_desk", "_form", "_hushed")
 
-    def __init__(self, form: WorkerForm, desk: Desk[L]) -> None:
+    def __init__(self, form: WorkerForm, desk: MajordomoBroker[L]) -> None:
         self._form = form
         self._desk = desk
         self._beats: dict[L, int] = {}
         """The bucket of each worker's next heartbeat."""
         self._hushed: set[L] = set()
 
-    def receive(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message, its routing id and delimiter taken off."""
         if not self._desk.serving:
             return
@@ -63,7 +63,7 @@ class Workers(Generic[L]):
                 out.append([self._form.header, self._form.disconnect])
         return out
 
-    def _act(self, connection: L, frames: list[bytes], now: Now, step: Step) -> None:
+    def _act(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
         form = self._form
         command = frames[1] if len(frames) > 1 else b""
         if command == form.ready:
@@ -85,7 +85,7 @@ class Workers(Generic[L]):
         else:
             raise Refusal(codes.UNKNOWN_COMMAND, "no such command")
 
-    def _ready(self, connection: L, service: bytes, now: Now, step: Step) -> None:
+    def _ready(self, connection: L, service: bytes, now: Now, step: Effects) -> None:
         desk = self._desk
         self._hushed.discard(connection)
         name = read_service(service, desk.limits.max_service_bytes)
@@ -103,7 +103,7 @@ class Workers(Generic[L]):
             self._desk.heartbeat(connection, now)
             self._judge(connection, now)
 
-    def _answer(self, connection: L, final: bool, id_: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def _answer(self, connection: L, final: bool, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         if not self._knows(connection):
             return
         if not self._desk.holds(connection, id_):
@@ -121,21 +121,21 @@ class Workers(Generic[L]):
             return False
         raise Refusal(codes.MALFORMED, "READY comes first")
 
-    def _dismiss(self, connection: L, refusal: Refusal, now: Now, step: Step) -> None:
+    def _dismiss(self, connection: L, refusal: Refusal, now: Now, step: Effects) -> None:
         """They are wrong: count it, take back what they hold, and say DISCONNECT once."""
         self._desk.blame(connection, refusal.code, refusal.message, now, step)
         if connection not in self._hushed:
             step.send(connection, [self._form.header, self._form.disconnect])
         self._strike(connection, now, step)
 
-    def _strike(self, connection: L, now: Now, step: Step) -> None:
+    def _strike(self, connection: L, now: Now, step: Effects) -> None:
         self._cancel(connection)
         self._desk.strike(connection, now, step)
         if connection not in self._hushed:
             self._hushed.add(connection)
             self._desk.timers.add((self._unhush, connection), now.mono + HUSH_SECONDS)
 
-    def _unhush(self, connection: L, _now: Now, _step: Step) -> None:
+    def _unhush(self, connection: L, _now: Now, _step: Effects) -> None:
         self._hushed.discard(connection)
 
     def _judge(self, connection: L, now: Now) -> None:
@@ -151,7 +151,7 @@ class Workers(Generic[L]):
         if bucket is not None:
             self._desk.timers.remove((self._beat, connection), bucket)
 
-    def _beat(self, connection: L, now: Now, step: Step) -> None:
+    def _beat(self, connection: L, now: Now, step: Effects) -> None:
         """Our own HEARTBEAT; the end of it when the worker is gone."""
         if not self._desk.enlisted(connection):
             self._beats.pop(connection, None)

@@ -21,10 +21,10 @@ from scale0.broker.core.scheduler import Backend
 from scale0.compat.titanic.services import DONE, pack_frames, read_frames
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.storage.task_queries import ListTasks, TaskPage
-from scale0.tasks.core.task import Task
-from scale0.tasks.core.tasks import Tasks
+from scale0.tasks.core.task import QueuedTask
+from scale0.tasks.core.tasks import BrokerTasks
 from scale0.tasks.jsonrpc.arguments import DEFAULT_TIMEOUT_SECONDS
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, error_object
 
@@ -71,10 +71,10 @@ class OwnNode:
         self.peer: Any = None
 
 
-class Nobody:
+class NullProtocol:
     """Speaks for our own origins: they have no wire."""
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """Nothing comes from them."""
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
@@ -82,7 +82,7 @@ class Nobody:
         return []
 
 
-class Stream:
+class ServiceRuns:
     """The stored requests of one service, while it is offered."""
 
     __slots__ = ("method", "origin", "service", "under_way")
@@ -90,14 +90,14 @@ class Stream:
     def __init__(self, service: str, now: Now) -> None:
         self.service = service
         self.method = METHOD_PREFIX + service
-        self.origin = Connection(DOOR, service.encode(), Nobody(), now)
+        self.origin = Connection(DOOR, service.encode(), NullProtocol(), now)
         # As a REQ socket: the parts of an answer come joined with the last.
         self.origin.delimiter = True
-        self.under_way: dict[int, tuple[Task, int]] = {}
+        self.under_way: dict[int, tuple[QueuedTask, int]] = {}
         """By the id of the request: the task and its attempt."""
 
 
-class Runs:
+class RequestRuns:
     """What is under way for stored requests."""
 
     __slots__ = (
@@ -105,12 +105,12 @@ class Runs:
         *("_woken", "node", "short", "took"),
     )
 
-    def __init__(self, broker: Broker, tasks: Tasks) -> None:
+    def __init__(self, broker: Broker, tasks: BrokerTasks) -> None:
         self._broker = broker
         self._tasks = tasks
         self.node = OwnNode(f"{OWN_NAME}.{broker.state.identity}")
-        self._streams: dict[str, Stream] = {}
-        self._running: dict[str, Stream] = {}
+        self._streams: dict[str, ServiceRuns] = {}
+        self._running: dict[str, ServiceRuns] = {}
         """Those with requests under way."""
         self._awake: dict[str, None] = {}
         """Services for which more can be done, perhaps."""
@@ -126,7 +126,7 @@ class Runs:
         self.took = False
         """A slot was taken when last there was one: others come first next time."""
 
-    def start(self, _: None, now: Now, step: Step) -> None:
+    def start(self, _: None, now: Now, step: Effects) -> None:
         """The first turn: what the predecessor had under way is queued again."""
         if self._tasks.sharing is None:
             self._tasks.leases.claim(self.node, None, now, step)
@@ -137,13 +137,13 @@ class Runs:
             self._tasks.shelf.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, step)
         self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
-    def _learn(self, page: TaskPage, _mark: int, _now: Now, _step: Step) -> None:
+    def _learn(self, page: TaskPage, _mark: int, _now: Now, _step: Effects) -> None:
         """A store without any such task: then only what comes from now on concerns us."""
         if not page.tasks and page.next_seq is None and len(self._known) < MAX_SERVICES:
             self._unsure = False
             self._streams = {name: stream for name, stream in self._streams.items() if name in self._known}
 
-    def expect(self, service: str, now: Now, step: Step) -> None:
+    def expect(self, service: str, now: Now, step: Effects) -> None:
         """A request of this service is about to be stored."""
         if len(self._known) < MAX_SERVICES:
             self._known.add(service)
@@ -151,13 +151,13 @@ class Runs:
             self._unsure = True
         self.offered((service,), now, step)
 
-    def offered(self, services: Iterable[str], now: Now, step: Step) -> None:
+    def offered(self, services: Iterable[str], now: Now, step: Effects) -> None:
         """A backend has come, perhaps: the lanes of what it offers are needed."""
         for service in services:
             if (self._unsure or service in self._known) and self._broker.roster.offered(service):
                 stream = self._streams.get(service)
                 if stream is None:
-                    self._streams[service] = stream = Stream(service, now)
+                    self._streams[service] = stream = ServiceRuns(service, now)
                 self._tasks.queue.lanes.need(stream.method, now, step)
                 self._awake[service] = None
 
@@ -168,7 +168,7 @@ class Runs:
         else:
             self._awake.update((name, None) for name in sorted(backend.services) if name in self.short)
 
-    def _look(self, _: None, now: Now, step: Step) -> None:
+    def _look(self, _: None, now: Now, step: Effects) -> None:
         """Keep the lanes of offered services, and forget the others."""
         for service, stream in list(self._streams.items()):
             if self._broker.roster.offered(service):
@@ -178,7 +178,7 @@ class Runs:
                 self.short.pop(service, None)
         self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
-    def hear(self, now: Now, step: Step) -> None:
+    def hear(self, now: Now, step: Effects) -> None:
         """What was said to our origins in this turn, and which lanes have something new."""
         self._listen(now, step)
         if self.short and now.mono - self._woken >= WAKE_SECONDS:
@@ -188,13 +188,13 @@ class Runs:
             if method.startswith(METHOD_PREFIX):
                 self._awake[method[len(METHOD_PREFIX) :]] = None
 
-    def _listen(self, now: Now, step: Step) -> None:
+    def _listen(self, now: Now, step: Effects) -> None:
         for stream in list(self._running.values()):
             for message in step.sends.pop(stream.origin, ()):
                 if isinstance(message, tuple):
                     self._heed(stream, message, now, step)
 
-    def run(self, now: Now, step: Step) -> None:
+    def run(self, now: Now, step: Effects) -> None:
         """Have done what can be."""
         if self._awake:
             self.took = False
@@ -206,7 +206,7 @@ class Runs:
                     self.took = True
             self._listen(now, step)
 
-    def _run(self, stream: Stream, now: Now, step: Step) -> bool:
+    def _run(self, stream: ServiceRuns, now: Now, step: Effects) -> bool:
         """As many requests of a service as have a backend; True if there was one."""
         lanes, leases = self._tasks.queue.lanes, self._tasks.leases
         took = False
@@ -225,7 +225,7 @@ class Runs:
             took = True
         return took
 
-    def _has_room(self, stream: Stream, task: Task) -> bool:
+    def _has_room(self, stream: ServiceRuns, task: QueuedTask) -> bool:
         if len(stream.under_way) >= MAX_UNDER_WAY:
             return False
         if self._bytes and self._bytes + len(task.params) > MAX_UNDER_WAY_BYTES:
@@ -240,7 +240,7 @@ class Runs:
         service = self._broker.roster.services.get(name)
         return service is not None and any(backend.busy < backend.slots for backend in service.backends)
 
-    def _put(self, stream: Stream, task: Task, now: Now, step: Step) -> None:
+    def _put(self, stream: ServiceRuns, task: QueuedTask, now: Now, step: Effects) -> None:
         """One stored request to a backend."""
         bodies = read_frames(task.params) if task.client == OWN_NAME else None
         if bodies is None:
@@ -258,7 +258,7 @@ class Runs:
         # Without `retry`: whether and when it is tried again is the queue's business.
         self._broker.requests.submit(stream.origin, self._next, stream.service, bodies, timeout, False, now, step)
 
-    def _heed(self, stream: Stream, message: tuple[Any, ...], now: Now, step: Step) -> None:
+    def _heed(self, stream: ServiceRuns, message: tuple[Any, ...], now: Now, step: Effects) -> None:
         """A request has ended."""
         command, said, *bodies = message
         task, attempt = stream.under_way.pop(said["id"])
@@ -281,7 +281,7 @@ class Runs:
         else:
             leases.finish(task, pack_frames(bodies), now, step)
 
-    def _put_back(self, task: Task, now: Now, step: Step) -> None:
+    def _put_back(self, task: QueuedTask, now: Now, step: Effects) -> None:
         """Through no fault of the request or of a backend: it does not count."""
         self._tasks.leases.release(task)
         task.starts -= 1

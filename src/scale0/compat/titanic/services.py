@@ -14,11 +14,11 @@ from typing import Final, Generic, Protocol
 
 import msgspec
 
-from scale0.compat.majordomo.broker_interface import Desk, L
+from scale0.compat.majordomo.broker_interface import L, MajordomoBroker
 from scale0.compat.majordomo.frames import read_service
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved
 
@@ -36,22 +36,22 @@ FAILED: Final = b"500"
 
 _UUID: Final = re.compile(rb"[0-9A-Fa-f]{32}")
 
-Then = Callable[[bytes, Sequence[bytes], Now, Step], None]
+Then = Callable[[bytes, Sequence[bytes], Now, Effects], None]
 """Told the status, and the frames of the answer if it is DONE."""
 
 
-class Safe(Protocol):
+class RequestStore(Protocol):
     """Where requests and their answers are kept."""
 
-    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Step) -> str | None:
+    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Effects) -> str | None:
         """Store a request with this turn's commit: its UUID in 32 hexadecimal digits; None: it cannot be kept now."""
         ...
 
-    def fetch(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+    def fetch(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
         """What came of a request; now, or in a later turn."""
         ...
 
-    def forget(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+    def forget(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
         """Forget a request and its answer: DONE, also if there is none; FAILED if that cannot be stored now."""
         ...
 
@@ -61,14 +61,14 @@ class Titanic(Generic[L]):
 
     __slots__ = ("_desk", "_safe")
 
-    def __init__(self, desk: Desk[L], safe: Safe) -> None:
+    def __init__(self, desk: MajordomoBroker[L], safe: RequestStore) -> None:
         self._desk = desk
         self._safe = safe
 
-    def receive(self, connection: L, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def receive(self, connection: L, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """A request for one of them."""
 
-        def answer(status: bytes, frames: Sequence[bytes], _now: Now, out: Step) -> None:
+        def answer(status: bytes, frames: Sequence[bytes], _now: Now, out: Effects) -> None:
             # Always behind the commit: what it says of a request is on disk by then.
             out.promise(connection, ("REPLY", {"id": id_, "service": service}, status, *frames))
 
@@ -104,18 +104,18 @@ def read_uuid(bodies: Sequence[bytes]) -> str:
     return bodies[0].decode().lower()
 
 
-class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoredFrames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A message in JSON: each frame in base64, and a key that says what this is."""
 
     titanic: list[bytes]
 
 
-_read: Final = msgspec.json.Decoder(Frames)
+_read: Final = msgspec.json.Decoder(StoredFrames)
 
 
 def pack_frames(bodies: Sequence[bytes]) -> bytes:
     """Frames as JSON."""
-    return msgspec.json.encode(Frames(list(bodies)))
+    return msgspec.json.encode(StoredFrames(list(bodies)))
 
 
 def read_frames(data: bytes) -> list[bytes] | None:

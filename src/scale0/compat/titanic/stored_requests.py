@@ -16,16 +16,16 @@ import msgspec
 from scale0.broker.core.broker import Broker
 from scale0.broker.core.scheduler import Backend
 from scale0.broker.core.workload import Workload
-from scale0.compat.titanic.request_runs import METHOD_PREFIX, OWN_NAME, Runs
+from scale0.compat.titanic.request_runs import METHOD_PREFIX, OWN_NAME, RequestRuns
 from scale0.compat.titanic.services import DONE, FAILED, PENDING, TITANIC_CLOSE, UNKNOWN, Then, pack_frames, read_frames
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.storage.task_queries import FindNew, Found
+from scale0.kernel.effects import Effects
+from scale0.storage.task_queries import FindNew, FoundTasks
 from scale0.storage.task_rows import CANCELLED, FINISHED, EndedTask, OpenTask
 from scale0.tasks.core.queue import OWN_IDS
-from scale0.tasks.core.task import Task, from_store, of_seconds
-from scale0.tasks.core.tasks import Tasks
-from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, USUAL, TaskOptions
+from scale0.tasks.core.task import QueuedTask, from_store, of_seconds
+from scale0.tasks.core.tasks import BrokerTasks
+from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, USUAL, NewTaskOptions
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
 
 TASK_PREFIX: Final = f"{OWN_IDS}titanic:"
@@ -35,7 +35,7 @@ MAX_ATTEMPTS: Final = 20
 """With the pause doubled each time that is about a week."""
 BACKOFF_SECONDS: Final = 1.0
 """Before the second attempt."""
-OPTIONS: Final = TaskOptions(
+OPTIONS: Final = NewTaskOptions(
     # A run ends by the deadline of its request: that of the lease must never come first.
     timeout=MAX_SECONDS,
     max_attempts=MAX_ATTEMPTS,
@@ -44,20 +44,20 @@ OPTIONS: Final = TaskOptions(
 )
 CLOSED: Final = error_object(CANCELLED_ERROR, "closed by its client")
 
-Row = Task | OpenTask | EndedTask
+Row = QueuedTask | OpenTask | EndedTask
 
 
-class TaskSafe:
+class TaskRequestStore:
     """Where requests and their answers are kept: in the queue."""
 
     __slots__ = ("_broker", "_runs", "_tasks")
 
-    def __init__(self, broker: Broker, tasks: Tasks, runs: Runs) -> None:
+    def __init__(self, broker: Broker, tasks: BrokerTasks, runs: RequestRuns) -> None:
         self._broker = broker
         self._tasks = tasks
         self._runs = runs
 
-    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Step) -> str | None:
+    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Effects) -> str | None:
         """Take a task, as `client_new_task` does."""
         state, queue = self._broker.state, self._tasks.queue
         if state.full or state.draining or queue.open >= state.limits.task_queue_limit:
@@ -68,7 +68,7 @@ class TaskSafe:
         queue.accept(task_ids(uuid)[0], OWN_NAME, METHOD_PREFIX + service, params, OPTIONS, 0, 0, now, step)
         return uuid
 
-    def fetch(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+    def fetch(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
         """A task in memory has not ended; the store knows about all others."""
         ids = task_ids(uuid)
         if ids[0] in self._tasks.shelf.tasks:
@@ -76,13 +76,13 @@ class TaskSafe:
             return
         self._tasks.shelf.find(ids, lambda rows, later, out: then(*outcome(rows[0], rows[1], later), later, out), step)
 
-    def forget(self, uuid: str, then: Then, now: Now, step: Step) -> None:
+    def forget(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
         """An open task is cancelled; of an ended one it is stored that it was closed."""
         if self._broker.state.full:
             then(FAILED, (), now, step)
             return
 
-        def found(rows: tuple[Row | None, ...], later: Now, out: Step) -> None:
+        def found(rows: tuple[Row | None, ...], later: Now, out: Effects) -> None:
             row, closed = rows
             if isinstance(row, OpenTask) and self._tasks.sharing is not None:
                 self._tasks.client_methods.cancel_row(
@@ -98,20 +98,20 @@ class TaskSafe:
 
         self._tasks.shelf.find(task_ids(uuid), found, step)
 
-    def _cancel(self, task: Task, now: Now, step: Step) -> None:
+    def _cancel(self, task: QueuedTask, now: Now, step: Effects) -> None:
         task.kept = msgspec.structs.replace(task.kept, result_ttl=0.0)
         self._tasks.leases.cancel(task)
         self._tasks.queue.end(task, CANCELLED, CLOSED, CANCELLED_ERROR, now, step)
 
-    def _close(self, row: EndedTask, uuid: str, now: Now, step: Step) -> None:
+    def _close(self, row: EndedTask, uuid: str, now: Now, step: Effects) -> None:
         """A task beside it, ended at once: the store forgets ended tasks by their time only, and this one later."""
         id_ = task_ids(uuid)[1]
 
-        def put(at: Now, out: Step) -> None:
+        def put(at: Now, out: Effects) -> None:
             closing = self._tasks.queue.accept(id_, OWN_NAME, TITANIC_CLOSE, b"null", USUAL, 0, 1, at, out)
             self._tasks.queue.end(closing, FINISHED, b"true", None, at, out)
 
-        def reserved(found: Found, _mark: int, at: Now, out: Step) -> None:
+        def reserved(found: FoundTasks, _mark: int, at: Now, out: Effects) -> None:
             if found.tasks[0] is None and not found.busy:
                 put(at, out)
 
@@ -124,7 +124,7 @@ class TaskSafe:
             self._tasks.shelf.ask(FindNew(OWN_NAME, (id_,), None, None, id_), reserved, step)
 
 
-class TitanicWork:
+class TitanicTasks:
     """What the task room hears of backends, and the runs with it."""
 
     __slots__ = (
@@ -141,25 +141,25 @@ class TitanicWork:
         "waits",
     )
 
-    def __init__(self, work: Workload, runs: Runs) -> None:
+    def __init__(self, work: Workload, runs: RequestRuns) -> None:
         self._runs = runs
         self._offer, self._feed, self._settle = work.offer, work.feed, work.settle
         # The rest is the task room's alone.
         self.claim, self.lose, self.unsent = work.claim, work.lose, work.unsent
         self.forget, self.tick, self.deadline, self.waits = work.forget, work.tick, work.deadline, work.waits
 
-    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
         """It offers its services from now on."""
         self._offer(backend, now, step)
         self._runs.offered(sorted(backend.services), now, step)
 
-    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
         """It has room, perhaps."""
         self._feed(backend, now, step)
         if self._runs.short:
             self._runs.feed(backend)
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends. Tasks and stored requests want the same slots: whoever got some comes second next time."""
         runs = self._runs
         runs.hear(now, step)
@@ -171,13 +171,13 @@ class TitanicWork:
             runs.run(now, step)
 
 
-def join_titanic(broker: Broker, tasks: Tasks) -> TaskSafe:
+def join_titanic(broker: Broker, tasks: BrokerTasks) -> TaskRequestStore:
     """The safe of a broker, whose runs begin with its first turn. The tasks are joined already."""
-    runs = Runs(broker, tasks)
+    runs = RequestRuns(broker, tasks)
     tasks.own_room = runs.could_begin
-    broker.requests.tasks = TitanicWork(broker.requests.tasks, runs)
+    broker.requests.tasks = TitanicTasks(broker.requests.tasks, runs)
     broker.state.timers.add((runs.start, None), 0.0)
-    return TaskSafe(broker, tasks, runs)
+    return TaskRequestStore(broker, tasks, runs)
 
 
 def task_ids(uuid: str) -> tuple[str, str]:

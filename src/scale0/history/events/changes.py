@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import Row, clip_int
+from scale0.history.events.columns import EventRow, clip_int
 
 
 class ConfigChanged(msgspec.Struct, frozen=True):
@@ -24,9 +24,9 @@ class ConfigChanged(msgspec.Struct, frozen=True):
     changed_by: str
     """An admin here, or the broker that it came from."""
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         data = {"version": self.version, "hash": self.hash, "parent": self.parent}
-        return Row(kind=self.kind, identity=self.changed_by, code=clip_int(self.version), data=data)
+        return EventRow(kind=self.kind, identity=self.changed_by, code=clip_int(self.version), data=data)
 
 
 class ConfigConflict(msgspec.Struct, frozen=True):
@@ -40,9 +40,9 @@ class ConfigConflict(msgspec.Struct, frozen=True):
     identity: str
     """Who has, or had, the other."""
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         data = {"version": self.version, "hash": self.hash, "other_hash": self.other_hash}
-        return Row(kind=self.kind, identity=self.identity, code=clip_int(self.version), data=data)
+        return EventRow(kind=self.kind, identity=self.identity, code=clip_int(self.version), data=data)
 
 
 class ManagementCommanded(msgspec.Struct, frozen=True):
@@ -60,9 +60,9 @@ class ManagementCommanded(msgspec.Struct, frozen=True):
     after: Any = None
     """What it changed, in plain values."""
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         data = {"command": self.command, "origin": self.origin, "before": self.before, "after": self.after}
-        return Row(kind=self.kind, identity=self.identity, code=clip_int(self.code), data=data)
+        return EventRow(kind=self.kind, identity=self.identity, code=clip_int(self.code), data=data)
 
 
 EVENTS: Final = (ConfigChanged, ConfigConflict, ManagementCommanded)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import Metric, Row, clip_int
+from scale0.history.events.columns import EventMetric, EventRow, clip_int
 
 
 class _AnsweredData(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -37,7 +37,7 @@ class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
     at: float
     state: str
     seconds: float | None
-    metrics: tuple[Metric, ...]
+    metrics: tuple[EventMetric, ...]
     message: str
     scheduled: bool = False
     interval: float | None = None
@@ -61,8 +61,8 @@ class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
                 self.metrics or None, _to_json(self._data()).decode()]
         # fmt: on
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             at=self.at,
             identity=self.agent,
@@ -96,7 +96,7 @@ class CheckStateChanged(msgspec.Struct, frozen=True):
     suppressed: tuple[str, ...] = ()
     """What kept a notice from being sent, if one was due: `silence NAME`, `downtime NAME`, `depends_on CHECK`…"""
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         data = {
             "hard": self.hard,
             "previous": self.previous,
@@ -105,7 +105,7 @@ class CheckStateChanged(msgspec.Struct, frozen=True):
             "message": self.message,
             "suppressed": self.suppressed,
         }
-        return Row(
+        return EventRow(
             kind=self.kind,
             at=self.at,
             identity=self.agent,
@@ -124,8 +124,8 @@ class CheckRemoved(msgspec.Struct, frozen=True):
     agent: str
     check: str
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.agent, service=self.check)
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.agent, service=self.check)
 
 
 class IncidentOpened(msgspec.Struct, frozen=True):
@@ -140,8 +140,8 @@ class IncidentOpened(msgspec.Struct, frozen=True):
     message: str = ""
     suppressed: tuple[str, ...] = ()
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             at=self.at,
             identity=self.agent,
@@ -168,8 +168,8 @@ class IncidentClosed(msgspec.Struct, frozen=True):
     flapping: bool = False
     """It flapped while it was open."""
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             at=self.at,
             identity=self.agent,
@@ -195,8 +195,8 @@ class DowntimeStarted(msgspec.Struct, frozen=True):
     at: float | None = None
     """When it began, if that was before it was recorded."""
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             at=self.at,
             identity=self.agent,
@@ -217,8 +217,8 @@ class DowntimeEnded(msgspec.Struct, frozen=True):
     """What was planned."""
     at: float | None = None
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             at=self.at,
             identity=self.agent,
@@ -241,8 +241,8 @@ class NoticeSent(msgspec.Struct, frozen=True):
     task: str
     """The id of the task."""
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.agent or None,
             service=self.check or None,
@@ -263,8 +263,8 @@ class NoticeDropped(msgspec.Struct, frozen=True):
     check: str = ""
     """Of a single one."""
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.agent or None,
             service=self.check or None,
@@ -280,8 +280,8 @@ class AgentDoubled(msgspec.Struct, frozen=True):
     identity: str
     addresses: tuple[str, ...]
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data={"addresses": self.addresses})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data={"addresses": self.addresses})
 
 
 class AgentMoved(msgspec.Struct, frozen=True):
@@ -295,9 +295,9 @@ class AgentMoved(msgspec.Struct, frozen=True):
     incidents: int
     """How many of them were open."""
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         data = {"from": self.sender, "checks": self.checks, "incidents": self.incidents}
-        return Row(kind=self.kind, identity=self.identity, data=data)
+        return EventRow(kind=self.kind, identity=self.identity, data=data)
 
 
 class AgentRefused(msgspec.Struct, frozen=True):
@@ -308,8 +308,8 @@ class AgentRefused(msgspec.Struct, frozen=True):
     """Blank: it had no certificate."""
     reason: str
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity or None, data={"reason": self.reason})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity or None, data={"reason": self.reason})
 
 
 class AgentLate(msgspec.Struct, frozen=True):
@@ -320,8 +320,8 @@ class AgentLate(msgspec.Struct, frozen=True):
     check: str
     ref: str
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, service=self.check, ref=self.ref)
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, service=self.check, ref=self.ref)
 
 
 EVENTS: Final = (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import Row, clip_int
+from scale0.history.events.columns import EventRow, clip_int
 
 
 def _offer(role: str, services: tuple[str, ...], slots: int) -> dict[str, Any]:
@@ -26,8 +26,8 @@ class ClientJoined(msgspec.Struct, frozen=True):
     services: tuple[str, ...] = ()
     slots: int = 0
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
 
 
 class ClientChanged(msgspec.Struct, frozen=True):
@@ -39,8 +39,8 @@ class ClientChanged(msgspec.Struct, frozen=True):
     services: tuple[str, ...] = ()
     slots: int = 0
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
 
 
 class ClientLeft(msgspec.Struct, frozen=True):
@@ -52,8 +52,8 @@ class ClientLeft(msgspec.Struct, frozen=True):
     services: tuple[str, ...] = ()
     slots: int = 0
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
 
 
 class ClientLost(msgspec.Struct, frozen=True):
@@ -66,9 +66,9 @@ class ClientLost(msgspec.Struct, frozen=True):
     services: tuple[str, ...] = ()
     slots: int = 0
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         data = _offer(self.role, self.services, self.slots)
-        return Row(kind=self.kind, at=self.last_heard_wall, identity=self.identity, data=data)
+        return EventRow(kind=self.kind, at=self.last_heard_wall, identity=self.identity, data=data)
 
 
 class ClientReplaced(msgspec.Struct, frozen=True):
@@ -80,8 +80,8 @@ class ClientReplaced(msgspec.Struct, frozen=True):
     services: tuple[str, ...] = ()
     slots: int = 0
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data=_offer(self.role, self.services, self.slots))
 
 
 class ClientSeen(msgspec.Struct, frozen=True):
@@ -92,8 +92,8 @@ class ClientSeen(msgspec.Struct, frozen=True):
     heartbeats: int
     longest_gap_seconds: float
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.identity,
             code=clip_int(self.heartbeats),
@@ -110,8 +110,8 @@ class ClientRefused(msgspec.Struct, frozen=True):
     data: dict[str, Any] = {}
     """What was wrong, in plain values; never the input itself."""
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, code=clip_int(self.code), data=self.data)
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, code=clip_int(self.code), data=self.data)
 
 
 EVENTS: Final = (

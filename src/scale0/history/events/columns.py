@@ -1,7 +1,7 @@
 """The columns of an event: one definition for the journal, the segments and Spark.
 
-Lives here: names, types and meanings of the columns, and `Row`, the part that an event fills itself. Never here: an
-event, a file format, a Spark type (each reader maps the type words). Invariant: a column is never renamed, retyped
+Lives here: names, types and meanings of the columns, and `EventRow`, the part that an event fills itself. Never here:
+an event, a file format, a Spark type (each reader maps the type words). Invariant: a column is never renamed, retyped
 or moved; new ones are added at the end with a new SCHEMA_VERSION, so that old journals and segments stay readable.
 """
 
@@ -24,7 +24,7 @@ Type = Literal["string", "bigint", "int", "double", "timestamp_us", "histogram",
 """timestamp_us: whole microseconds since the Unix epoch, UTC. histogram, metrics: arrays of the structs below."""
 
 
-class Column(NamedTuple):
+class EventColumn(NamedTuple):
     """One column: every row has it, most may be null."""
 
     name: str
@@ -34,24 +34,24 @@ class Column(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("source", "string", False, "who recorded it: a broker's or Helen's identity"),
-    Column("boot", "bigint", False, "start of that process in microseconds"),
-    Column("seq", "bigint", False, "goes on gapless over restarts; (source, boot, seq) is the event's id"),
-    Column("time", "timestamp_us", False, "when it was recorded; never decreases within a boot"),
-    Column("at", "timestamp_us", False, "when it happened, never after time"),
-    Column("kind", "string", False, "noun.past"),
-    Column("identity", "string", True, "the client, node, agent or broker that it is about"),
-    Column("service", "string", True, "service, task method or check name"),
-    Column("ref", "string", True, "request, task, downtime or message id"),
-    Column("attempt", "int", True, "which attempt of a task"),
-    Column("code", "int", True, "an error code, a count or a version, by kind"),
-    Column("state", "string", True, "the state that it ended in"),
-    Column("seconds", "double", True, "the duration that this event closes"),
-    Column("waited", "double", True, "the wait before it, in seconds"),
-    Column("histogram", "histogram", True, "of a summary: log buckets of seconds"),
-    Column("bytes", "bigint", True, "payload that passed"),
-    Column("metrics", "metrics", True, "what a check measured"),
-    Column("data", "string", True, "the rest, JSON"),
+    EventColumn("source", "string", False, "who recorded it: a broker's or Helen's identity"),
+    EventColumn("boot", "bigint", False, "start of that process in microseconds"),
+    EventColumn("seq", "bigint", False, "goes on gapless over restarts; (source, boot, seq) is the event's id"),
+    EventColumn("time", "timestamp_us", False, "when it was recorded; never decreases within a boot"),
+    EventColumn("at", "timestamp_us", False, "when it happened, never after time"),
+    EventColumn("kind", "string", False, "noun.past"),
+    EventColumn("identity", "string", True, "the client, node, agent or broker that it is about"),
+    EventColumn("service", "string", True, "service, task method or check name"),
+    EventColumn("ref", "string", True, "request, task, downtime or message id"),
+    EventColumn("attempt", "int", True, "which attempt of a task"),
+    EventColumn("code", "int", True, "an error code, a count or a version, by kind"),
+    EventColumn("state", "string", True, "the state that it ended in"),
+    EventColumn("seconds", "double", True, "the duration that this event closes"),
+    EventColumn("waited", "double", True, "the wait before it, in seconds"),
+    EventColumn("histogram", "histogram", True, "of a summary: log buckets of seconds"),
+    EventColumn("bytes", "bigint", True, "payload that passed"),
+    EventColumn("metrics", "metrics", True, "what a check measured"),
+    EventColumn("data", "string", True, "the rest, JSON"),
 )
 
 COLUMN_NAMES: Final = tuple(column.name for column in COLUMNS)
@@ -71,7 +71,7 @@ METRIC_FIELDS: Final[tuple[tuple[str, Type], ...]] = (
 """The struct that `metrics` is an array of."""
 
 
-class Metric(msgspec.Struct, frozen=True, array_like=True):
+class EventMetric(msgspec.Struct, frozen=True, array_like=True):
     """One number that a check measured, with its limits where it has any."""
 
     name: str
@@ -83,7 +83,7 @@ class Metric(msgspec.Struct, frozen=True, array_like=True):
     max: float | None = None
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class EventRow(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """What an event says of itself; the journal adds source, boot, seq and time.
 
     `at` is None when it happened as it was recorded. The order of the fields is the order in the journal.
@@ -102,7 +102,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     waited: float | None = None
     histogram: list[tuple[int, int]] | None = None
     bytes: int | None = None
-    metrics: list[Metric] | None = None
+    metrics: list[EventMetric] | None = None
     data: dict[str, Any] | None = None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from scale0.history.events.columns import Row
+    from scale0.history.events.columns import EventRow
 
 
 class Event(Protocol):
@@ -17,6 +17,6 @@ class Event(Protocol):
     kind: ClassVar[str]
     """`noun.past`"""
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         """This event in the columns of the one schema."""
         ...

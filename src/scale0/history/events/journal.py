@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scale0.history.events.columns import MAX_BIGINT, MAX_INT, METRIC_FIELDS, SCHEMA_VERSION, Metric, Row
+from scale0.history.events.columns import MAX_BIGINT, MAX_INT, METRIC_FIELDS, SCHEMA_VERSION, EventMetric, EventRow
 from scale0.history.events.sources import SourceClockStepped
 from scale0.kernel.errors import StoreError
 
@@ -39,10 +39,10 @@ class JournalRow(msgspec.Struct, frozen=True):
     boot: int
     time_us: int
     body: bytes
-    """A `Turn` in MessagePack."""
+    """A `JournalTurn` in MessagePack."""
 
 
-class Turn(msgspec.Struct, frozen=True, array_like=True):
+class JournalTurn(msgspec.Struct, frozen=True, array_like=True):
     """What a body holds: it is complete without the columns beside it."""
 
     schema_version: int
@@ -56,13 +56,16 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
 
 _StoredRow: Final[Any] = msgspec.defstruct(
     "_StoredRow",
-    [(field.name, str | None if field.name == "data" else field.type, None) for field in msgspec.structs.fields(Row)],
+    [
+        (field.name, str | None if field.name == "data" else field.type, None)
+        for field in msgspec.structs.fields(EventRow)
+    ],
     array_like=True,
     frozen=True,
 )
 """Row with its data as JSON text already: what cannot become text must raise on entry, not when it is read."""
 
-TURN: Final = msgspec.msgpack.Decoder(Turn)
+TURN: Final = msgspec.msgpack.Decoder(JournalTurn)
 """Of a body."""
 ROWS: Final = msgspec.msgpack.Decoder(list[_StoredRow])
 """Of the rows of a turn: who makes columns of them needs no dict for each event."""
@@ -107,7 +110,7 @@ class Journal:
         # A restart heals a clock that was ahead; within a boot the time waits until the clock has caught up.
         time_us = wall_us if self._fresh else max(last_us, wall_us)
         first_seq = self._next_seq
-        turn = Turn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, stored)
+        turn = JournalTurn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, stored)
         entry = JournalRow(first_seq, first_seq + len(rows) - 1, self._boot, time_us, _ENCODER.encode(turn))
         self._next_seq = entry.last_seq + 1
         self._last_time_us = time_us
@@ -130,7 +133,7 @@ def _cells(event: Event) -> list[Any]:
     return fields
 
 
-def _check(row: Row) -> None:
+def _check(row: EventRow) -> None:
     """Refuse what the journal could hold and a segment could not: it would stop the source there for good."""
     for name in _INT_COLUMNS:
         number = getattr(row, name)
@@ -161,7 +164,7 @@ def read(body: bytes) -> list[dict[str, Any]]:
     return [_columns(turn, number, row) for number, row in enumerate(rows, turn.first_seq)]
 
 
-def _columns(turn: Turn, seq: int, row: Any) -> dict[str, Any]:
+def _columns(turn: JournalTurn, seq: int, row: Any) -> dict[str, Any]:
     at_us = turn.time_us if row.at is None else min(turn.time_us, round(row.at * _MICRO))
     buckets = None if row.histogram is None else [{"bucket": b, "count": n} for b, n in row.histogram]
     return {
@@ -186,5 +189,5 @@ def _columns(turn: Turn, seq: int, row: Any) -> dict[str, Any]:
     }
 
 
-def _fields(metric: Metric) -> dict[str, Any]:
+def _fields(metric: EventMetric) -> dict[str, Any]:
     return {name: getattr(metric, name) for name, _ in METRIC_FIELDS}

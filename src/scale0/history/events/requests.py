@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import Row, clip_int
+from scale0.history.events.columns import EventRow, clip_int
 
 
 class RequestSummed(msgspec.Struct, frozen=True):
@@ -26,8 +26,8 @@ class RequestSummed(msgspec.Struct, frozen=True):
     failed: dict[str, int] = {}
     """Failures by code that were too many to be recorded one by one."""
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.backend,
             service=self.service,
@@ -53,8 +53,8 @@ class RequestFailed(msgspec.Struct, frozen=True):
     client: str
     hops: int = 0
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.backend or None,
             service=self.service,

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import Row
+from scale0.history.events.columns import EventRow
 
 
 class BrokerStarted(msgspec.Struct, frozen=True):
@@ -22,8 +22,8 @@ class BrokerStarted(msgspec.Struct, frozen=True):
     boots: int = 0
     """How often its store was opened, this time included."""
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data={"version": self.version, "boots": self.boots})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data={"version": self.version, "boots": self.boots})
 
 
 class BrokerStopped(msgspec.Struct, frozen=True):
@@ -33,8 +33,8 @@ class BrokerStopped(msgspec.Struct, frozen=True):
     identity: str
     reason: str = ""
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data={"reason": self.reason})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data={"reason": self.reason})
 
 
 class BrokerStateChanged(msgspec.Struct, frozen=True):
@@ -45,8 +45,8 @@ class BrokerStateChanged(msgspec.Struct, frozen=True):
     before: str
     after: str
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, state=self.after, data={"before": self.before})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, state=self.after, data={"before": self.before})
 
 
 class BrokerClockSuspect(msgspec.Struct, frozen=True):
@@ -61,9 +61,9 @@ class BrokerClockSuspect(msgspec.Struct, frozen=True):
     skew_seconds: float
     """Their median difference."""
 
-    def row(self) -> Row:
+    def row(self) -> EventRow:
         data = {"clients": self.clients, "skewed": self.skewed, "skew_seconds": self.skew_seconds}
-        return Row(kind=self.kind, identity=self.identity, data=data)
+        return EventRow(kind=self.kind, identity=self.identity, data=data)
 
 
 class SourceAlive(msgspec.Struct, frozen=True):
@@ -72,8 +72,8 @@ class SourceAlive(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "source.alive"
     identity: str
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity)
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity)
 
 
 class SourceClockStepped(msgspec.Struct, frozen=True):
@@ -84,8 +84,8 @@ class SourceClockStepped(msgspec.Struct, frozen=True):
     back_seconds: float
     """From the last recorded time to the clock's."""
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, data={"back_seconds": self.back_seconds})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, data={"back_seconds": self.back_seconds})
 
 
 class PeerJoined(msgspec.Struct, frozen=True):
@@ -96,8 +96,8 @@ class PeerJoined(msgspec.Struct, frozen=True):
     group: str = ""
     state: str = ""
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.identity, state=self.state or None, data={"group": self.group})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.identity, state=self.state or None, data={"group": self.group})
 
 
 class PeerLost(msgspec.Struct, frozen=True):
@@ -108,8 +108,8 @@ class PeerLost(msgspec.Struct, frozen=True):
     last_heard_wall: float
     group: str = ""
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, at=self.last_heard_wall, identity=self.identity, data={"group": self.group})
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, at=self.last_heard_wall, identity=self.identity, data={"group": self.group})
 
 
 EVENTS: Final = (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import Row
+from scale0.history.events.columns import EventRow
 
 _to_json: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -34,8 +34,8 @@ class TaskSubmitted(msgspec.Struct, frozen=True, gc=False):
                 None, None, None, None, None, None, None, None, data]
         # fmt: on
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.client,
             service=self.method,
@@ -58,8 +58,8 @@ class TaskAttemptEnded(msgspec.Struct, frozen=True):
     seconds: float
     code: int | None = None
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.node,
             service=self.method,
@@ -96,8 +96,8 @@ class TaskCompleted(msgspec.Struct, frozen=True, gc=False):
                 self.attempt, self.code, self.state, self.seconds, self.waited, None, None, None, None]
         # fmt: on
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> EventRow:
+        return EventRow(
             kind=self.kind,
             identity=self.node or None,
             service=self.method,
@@ -119,8 +119,8 @@ class TaskRefused(msgspec.Struct, frozen=True):
     attempt: int
     code: int
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.node, ref=self.task_id, attempt=self.attempt, code=self.code)
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.node, ref=self.task_id, attempt=self.attempt, code=self.code)
 
 
 class TaskReopened(msgspec.Struct, frozen=True):
@@ -131,8 +131,8 @@ class TaskReopened(msgspec.Struct, frozen=True):
     method: str
     client: str
 
-    def row(self) -> Row:
-        return Row(kind=self.kind, identity=self.client, service=self.method, ref=self.task_id)
+    def row(self) -> EventRow:
+        return EventRow(kind=self.kind, identity=self.client, service=self.method, ref=self.task_id)
 
 
 EVENTS: Final = (TaskSubmitted, TaskAttemptEnded, TaskCompleted, TaskRefused, TaskReopened)

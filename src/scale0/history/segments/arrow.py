@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, SCHEMA_VERSION, Row, Type
+from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, SCHEMA_VERSION, EventRow, Type
 
 # The journal's own decoders: they are the definition of what it stores, and a dict for each event would cost more
 # than all the rest.
@@ -64,7 +64,7 @@ SCHEMA: Final = pa.schema(
 )
 """What every segment of this version has."""
 
-_CELLS: Final = tuple(field.name for field in msgspec.structs.fields(Row))
+_CELLS: Final = tuple(field.name for field in msgspec.structs.fields(EventRow))
 _cells: Final = operator.attrgetter(*_CELLS)
 _metric_cells: Final = operator.attrgetter(*(name for name, _ in METRIC_FIELDS))
 

@@ -1,9 +1,9 @@
 """Which segments there are, by source and number: listed day by day, from the newest, as far as somebody asks.
 
-Lives here: `Shelf`. Never here: a journal, or what an event means. Invariants: who misses a number gets a listing made
-after they asked, so that what has just left a journal is found; the days before yesterday are listed once. Several
-threads may ask. If two segments hold a number, the one of the later boot counts: a store that was begun anew counts
-from 1 again, and the numbers of the old one are past.
+Lives here: `SegmentCatalog`. Never here: a journal, or what an event means. Invariants: who misses a number gets a
+listing made after they asked, so that what has just left a journal is found; the days before yesterday are listed once.
+Several threads may ask. If two segments hold a number, the one of the later boot counts: a store that was begun anew
+counts from 1 again, and the numbers of the old one are past.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from scale0.history.segments import arrow
-from scale0.history.segments.destination import Place, open_place
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.destination import SegmentDestination, open_place
+from scale0.history.segments.filters import EventFilter
 from scale0.history.segments.names import day_at, parse
 from scale0.history.segments.reader import Piece
 from scale0.history.segments.settings import FOLDER, read_note
@@ -36,7 +36,7 @@ Day = dict[str, list[Piece]]
 """What was written on a day, by source."""
 
 
-class Back(NamedTuple):
+class BackwardScan(NamedTuple):
     """What a look back found: everything from `first_seq` on was looked at."""
 
     first_seq: int
@@ -44,7 +44,7 @@ class Back(NamedTuple):
     table: pa.Table
 
 
-class Shelf:
+class SegmentCatalog:
     """The segments of one data folder; `default` is where they are if their writer left no note."""
 
     def __init__(self, data_dir: Path, default: str = "", mono: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +53,7 @@ class Shelf:
         self._mono = mono
         self._lock = threading.Lock()
         self._where = ""
-        self._place: Place | None = None
+        self._place: SegmentDestination | None = None
         self._days: dict[date, Day] = {}
         self._order: list[date] | None = None
         """Newest first; None: to be listed."""
@@ -105,7 +105,7 @@ class Shelf:
         begin, table = self._part(piece, start)
         return table.slice(start - begin, most)
 
-    def chosen_back(self, piece: Piece, last_seq: int, choice: Choice, most: int) -> Back:
+    def chosen_back(self, piece: Piece, last_seq: int, choice: EventFilter, most: int) -> BackwardScan:
         """The last chosen events of a segment up to a number, as far back as one part of the file goes.
 
         Only what a choice asks for is decoded as long as nothing is chosen: most of what is looked for is rare.
@@ -121,9 +121,9 @@ class Shelf:
                 seqs = seqs.slice(len(seqs) - most)
                 first_seq = seqs[0].as_py()
             if not len(seqs):
-                return Back(first_seq, oldest_us, arrow.SCHEMA.empty_table())
+                return BackwardScan(first_seq, oldest_us, arrow.SCHEMA.empty_table())
         _, table = self._part(piece, index)
-        return Back(first_seq, oldest_us, table.take(pc.subtract(seqs, piece.segment.first_seq + begin)))
+        return BackwardScan(first_seq, oldest_us, table.take(pc.subtract(seqs, piece.segment.first_seq + begin)))
 
     def _part(self, piece: Piece, index: int) -> tuple[int, pa.Table]:
         """The part of a segment that has its event of this index, and the index at which it begins."""

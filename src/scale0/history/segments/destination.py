@@ -39,11 +39,11 @@ STEPS: Final = ("before_write", "after_write", "after_sync", "after_rename", "af
 """The steps of `put`."""
 
 
-class Conflict(StoreError):
+class SegmentConflict(StoreError):
     """Another segment of the same name holds something else."""
 
 
-class Place(Protocol):
+class SegmentDestination(Protocol):
     """Where the segments of one or several sources stand."""
 
     def days(self) -> list[date]:
@@ -71,7 +71,7 @@ class Place(Protocol):
         ...
 
 
-def open_place(place: str, source: str, spool: Path) -> Place:
+def open_place(place: str, source: str, spool: Path) -> SegmentDestination:
     """A folder or a URL; `spool` is a local folder for what is on its way."""
     if not is_url(place):
         return LocalFolder(Path(place), source)
@@ -81,7 +81,7 @@ def open_place(place: str, source: str, spool: Path) -> Place:
     return RemoteFolder(system, path.rstrip("/"), source, spool)
 
 
-def holds(place: Place, day: date, name: str, table: pa.Table) -> bool:
+def holds(place: SegmentDestination, day: date, name: str, table: pa.Table) -> bool:
     """True if this very segment is there; False if not, or if it cannot be read. Conflict if it is another."""
     try:
         with arrow.open_segment(place.open(day, name)) as file:
@@ -91,7 +91,9 @@ def holds(place: Place, day: date, name: str, table: pa.Table) -> bool:
     except (arrow.NotASegment, pa.ArrowException, OSError):
         return False
     if not found.equals(table):
-        raise Conflict(f"{folder_of(day)}/{name} is there and holds other events: does another use this identity?")
+        raise SegmentConflict(
+            f"{folder_of(day)}/{name} is there and holds other events: does another use this identity?"
+        )
     return True
 
 

@@ -1,6 +1,6 @@
 """One source's events by their numbers, wherever they are now: in its journal, or in segments.
 
-Lives here: `Numbered`, which reads on after a number, or back from one. Never here: a position; who reads keeps it.
+Lives here: `EventReader`, which reads on after a number, or back from one. Never here: a position; who reads keeps it.
 Invariants: the journal is looked at before the segments, because a segment is there before the journal is trimmed; so
 a stretch begins right where the last one ended, and numbers that nobody has any more are told, not passed over; what
 one call brings is bounded.
@@ -16,9 +16,9 @@ import pyarrow as pa
 from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.events.journal import JournalRow
 from scale0.history.segments import arrow
-from scale0.history.segments.catalog import Shelf
-from scale0.history.segments.filters import Choice
-from scale0.history.segments.journals import Journal
+from scale0.history.segments.catalog import SegmentCatalog
+from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.journals import JournalSource
 
 Reason = Literal["", "retention", "damaged", "limit", "renumbered"]
 """Why events cannot be had: they were too old to be kept, cannot be read, are more than somebody may read at once, or
@@ -33,7 +33,7 @@ def empty() -> pa.Table:
     return arrow.SCHEMA.empty_table()
 
 
-class Stretch(NamedTuple):
+class EventRange(NamedTuple):
     """Numbers without a gap, and their events; or why there are none."""
 
     first_seq: int
@@ -42,7 +42,7 @@ class Stretch(NamedTuple):
     reason: Reason = ""
 
 
-class Chosen(NamedTuple):
+class SelectedEvents(NamedTuple):
     """Chosen events, and how far back was looked for them."""
 
     first_seq: int
@@ -52,10 +52,10 @@ class Chosen(NamedTuple):
     reason: Reason = ""
 
 
-class Numbered:
+class EventReader:
     """What one source recorded. `journal` is None where only segments of it are here."""
 
-    def __init__(self, source: str, journal: Journal | None, shelf: Shelf) -> None:
+    def __init__(self, source: str, journal: JournalSource | None, shelf: SegmentCatalog) -> None:
         self.source = source
         self._journal = journal
         self._shelf = shelf
@@ -67,7 +67,7 @@ class Numbered:
         newest = self._shelf.newest(self.source)
         return 0 if newest is None else newest.segment.last_seq
 
-    def after(self, seq: int, most: int) -> Stretch | None:
+    def after(self, seq: int, most: int) -> EventRange | None:
         """What follows a number: about `most` events; None: nothing does."""
         end = MAX_BIGINT
         while self._journal is not None:
@@ -90,9 +90,9 @@ class Numbered:
         piece = self._shelf.following(self.source, seq + 1)
         if piece is not None:
             end = min(end, piece.segment.first_seq - 1)
-        return None if end == MAX_BIGINT else Stretch(seq + 1, end, empty(), "retention")
+        return None if end == MAX_BIGINT else EventRange(seq + 1, end, empty(), "retention")
 
-    def before(self, seq: int, choice: Choice, most: int) -> Chosen | None:
+    def before(self, seq: int, choice: EventFilter, most: int) -> SelectedEvents | None:
         """The last chosen events before a number, as far back as one read goes; None: nothing is there."""
         if seq <= 1:
             return None
@@ -103,43 +103,43 @@ class Numbered:
         piece = self._shelf.find(self.source, seq - 1)
         if piece is None:
             piece = self._shelf.preceding(self.source, seq - 1)
-            return None if piece is None else Chosen(piece.segment.last_seq + 1, None, empty(), "retention")
+            return None if piece is None else SelectedEvents(piece.segment.last_seq + 1, None, empty(), "retention")
         try:
-            return Chosen(*self._shelf.chosen_back(piece, seq - 1, choice, most))
+            return SelectedEvents(*self._shelf.chosen_back(piece, seq - 1, choice, most))
         except FileNotFoundError:
             self._shelf.forget()
-            return Chosen(piece.segment.first_seq, None, empty(), "retention")
+            return SelectedEvents(piece.segment.first_seq, None, empty(), "retention")
         except (arrow.NotASegment, pa.ArrowException, OSError):
-            return Chosen(piece.segment.first_seq, None, empty(), "damaged")
+            return SelectedEvents(piece.segment.first_seq, None, empty(), "damaged")
 
     def close(self) -> None:
         """Let go of the journal."""
         if self._journal is not None:
             self._journal.close()
 
-    def _taken(self, first_seq: int, last_seq: int, read: Callable[[], pa.Table]) -> Stretch:
+    def _taken(self, first_seq: int, last_seq: int, read: Callable[[], pa.Table]) -> EventRange:
         """What a segment gives; all that was looked for, if it gives nothing."""
         try:
             table = read()
         except FileNotFoundError:
             self._shelf.forget()
-            return Stretch(first_seq, last_seq, empty(), "retention")
+            return EventRange(first_seq, last_seq, empty(), "retention")
         except (arrow.NotASegment, pa.ArrowException, OSError):
-            return Stretch(first_seq, last_seq, empty(), "damaged")
-        return Stretch(first_seq, first_seq + table.num_rows - 1, table)
+            return EventRange(first_seq, last_seq, empty(), "damaged")
+        return EventRange(first_seq, first_seq + table.num_rows - 1, table)
 
 
-def _forwards(rows: list[JournalRow], first_seq: int) -> Stretch:
+def _forwards(rows: list[JournalRow], first_seq: int) -> EventRange:
     """The events of rows that follow each other, from a number on; up to a row that is damaged."""
     try:
         table = arrow.table_of(rows)
     except arrow.Damaged as error:
         good = [row for row in rows if row.first_seq < error.first_seq]
-        return _forwards(good, first_seq) if good else Stretch(first_seq, rows[0].last_seq, empty(), "damaged")
-    return Stretch(first_seq, rows[-1].last_seq, table.slice(first_seq - rows[0].first_seq))
+        return _forwards(good, first_seq) if good else EventRange(first_seq, rows[0].last_seq, empty(), "damaged")
+    return EventRange(first_seq, rows[-1].last_seq, table.slice(first_seq - rows[0].first_seq))
 
 
-def _backwards(rows: list[JournalRow], last_seq: int, choice: Choice, most: int) -> Chosen:
+def _backwards(rows: list[JournalRow], last_seq: int, choice: EventFilter, most: int) -> SelectedEvents:
     """The chosen events of rows that follow each other, up to a number; after the last row that is damaged."""
     first = rows[0].first_seq
     try:
@@ -148,12 +148,12 @@ def _backwards(rows: list[JournalRow], last_seq: int, choice: Choice, most: int)
         good = [row for row in rows if row.first_seq > error.first_seq]
         if good:
             return _backwards(good, last_seq, choice, most)
-        return Chosen(rows[-1].first_seq, rows[-1].time_us, empty(), "damaged")
+        return SelectedEvents(rows[-1].first_seq, rows[-1].time_us, empty(), "damaged")
     table = choice.of(table.slice(0, last_seq - first + 1))
     if table.num_rows <= most:
-        return Chosen(first, rows[0].time_us, table)
+        return SelectedEvents(first, rows[0].time_us, table)
     table = table.slice(table.num_rows - most)
-    return Chosen(table["seq"][0].as_py(), table["time"].cast("int64")[0].as_py(), table)
+    return SelectedEvents(table["seq"][0].as_py(), table["time"].cast("int64")[0].as_py(), table)
 
 
 def _first_rows(rows: list[JournalRow], seq: int, most: int) -> list[JournalRow]:

@@ -1,6 +1,6 @@
 """The writer's process, as a broker or Helen sees it: started, heard, trimmed after, started again, ended.
 
-Lives here: `Scribe`. Never here: pyarrow, or what a segment is. Invariants: the journal is trimmed
+Lives here: `SegmentExporter`. Never here: pyarrow, or what a segment is. Invariants: the journal is trimmed
 only up to what the process said is safe, on the store's own thread, in pieces so small that no commit waits long; what
 is in the way is logged once, and again when it is over.
 """
@@ -14,16 +14,25 @@ from typing import Final
 
 import msgspec
 
-from scale0.history.segments.exporter_messages import FINISH, MAX_LINE_BYTES, Failed, Removed, Wrote, decode
-from scale0.history.segments.settings import Settings, shown
-from scale0.kernel.edge.child_process import Manner, PipedChild
+from scale0.history.segments.exporter_messages import (
+    FINISH,
+    MAX_LINE_BYTES,
+    ExportFailed,
+    SegmentRemoved,
+    SegmentWritten,
+    decode,
+)
+from scale0.history.segments.settings import ExporterSettings, shown
+from scale0.kernel.edge.child_process import ChildProcess, RestartPolicy
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
 
 log = logging.getLogger("scale0.segments")
 
-MANNER: Final = Manner("scale0.history.segments.exporter_process", "the writer of segments", MAX_LINE_BYTES, 1.0, 60.0)
+MANNER: Final = RestartPolicy(
+    "scale0.history.segments.exporter_process", "the writer of segments", MAX_LINE_BYTES, 1.0, 60.0
+)
 FINISH_SECONDS: Final = 6.0
 """How long the rest may take to be written when its parent stops; then it stays in the journal."""
 TRIM_EVENTS: Final = 4_000
@@ -31,15 +40,15 @@ TRIM_EVENTS: Final = 4_000
 TRIM_PAUSE_SECONDS: Final = 0.01
 
 
-class Scribe:
+class SegmentExporter:
     """One writer's process, and what it said."""
 
-    def __init__(self, settings: Settings | None, commits: Commits) -> None:
+    def __init__(self, settings: ExporterSettings | None, commits: Commits) -> None:
         self._settings = settings
         """None: no segments are wanted, and there is nothing to do."""
         self._where = "" if settings is None else shown(settings.place)
         self._commits = commits
-        self._child = PipedChild(MANNER, self._greet, self._hear, self._note_trouble)
+        self._child = ChildProcess(MANNER, self._greet, self._hear, self._note_trouble)
         self._task: asyncio.Task[None] | None = None
         self._trimmer: asyncio.Task[None] | None = None
         self._safe: deque[tuple[int, int]] = deque()
@@ -111,7 +120,7 @@ class Scribe:
             self._note_trouble(f"the writer of segments speaks nonsense: {error}")
             return
         match said:
-            case Wrote(first_seq, last_seq, name):
+            case SegmentWritten(first_seq, last_seq, name):
                 self.exported_seq = max(self.exported_seq, last_seq)
                 self.segments += bool(name)
                 self._child.is_well()
@@ -126,12 +135,12 @@ class Scribe:
                     extra=about(segment=name, seq=first_seq),
                 )
                 self._trim(first_seq, last_seq)
-            case Failed(why, damaged):
+            case ExportFailed(why, damaged):
                 if damaged:
                     self._note_trouble(f"{why}. Neither it nor what follows is written to {self._where}")
                 else:
                     self._note_trouble(f"cannot write segments to {self._where}: {why}. It is tried again")
-            case Removed(days):
+            case SegmentRemoved(days):
                 log.info("old segments were removed: %s", ", ".join(days), extra=about(segments=self._where))
 
     def _note_trouble(self, what: str) -> None:

@@ -16,7 +16,7 @@ MAX_LINE_BYTES: Final = 64 * 1024
 MAX_WHY_CHARS: Final = 1_000
 
 
-class Wrote(msgspec.Struct, frozen=True, tag="wrote"):
+class SegmentWritten(msgspec.Struct, frozen=True, tag="wrote"):
     """These events are safe: the journal need not have them any more."""
 
     first_seq: int
@@ -25,7 +25,7 @@ class Wrote(msgspec.Struct, frozen=True, tag="wrote"):
     """Of the segment; blank: it was there already."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class ExportFailed(msgspec.Struct, frozen=True, tag="failed"):
     """Something is in the way; it is tried again after a while."""
 
     why: str
@@ -33,13 +33,13 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """It is a row of the journal: trying again does not help."""
 
 
-class Removed(msgspec.Struct, frozen=True, tag="removed"):
+class SegmentRemoved(msgspec.Struct, frozen=True, tag="removed"):
     """Days that were older than wanted."""
 
     days: tuple[str, ...]
 
 
-Said = Wrote | Failed | Removed
+Said = SegmentWritten | ExportFailed | SegmentRemoved
 
 decode: Final = msgspec.json.Decoder(Said).decode
 

@@ -18,12 +18,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from scale0.history.segments.exporter_messages import FINISH, MAX_LINE_BYTES, Failed, Removed, Said, Wrote, line, why
-from scale0.history.segments.settings import Settings
+from scale0.history.segments.exporter_messages import (
+    FINISH,
+    MAX_LINE_BYTES,
+    ExportFailed,
+    Said,
+    SegmentRemoved,
+    SegmentWritten,
+    line,
+    why,
+)
+from scale0.history.segments.settings import ExporterSettings
 from scale0.kernel.errors import StoreError
 
 if TYPE_CHECKING:
-    from scale0.history.segments.writer import Writer
+    from scale0.history.segments.writer import SegmentWriter
 
 LOOK_SECONDS: Final = 1.0
 """How often the journal is looked at."""
@@ -44,7 +53,7 @@ class ParentGone(Exception):
     """Nobody wants us any more."""
 
 
-class Parent:
+class ExporterParent:
     """The two pipes."""
 
     def __init__(self, ears: int, mouth: int) -> None:
@@ -77,25 +86,25 @@ class Parent:
             raise ParentGone from error
 
 
-def serve(parent: Parent) -> None:
+def serve(parent: ExporterParent) -> None:
     """Until the parent says so, or is gone."""
-    settings = msgspec.json.decode(parent.hear(LOAD_SECONDS), type=Settings)
+    settings = msgspec.json.decode(parent.hear(LOAD_SECONDS), type=ExporterSettings)
     finishing = parent.hear(min(LOAD_SECONDS, settings.seconds)) == FINISH
-    from scale0.history.segments.writer import Writer  # noqa: PLC0415  # pyarrow: not before it is needed
+    from scale0.history.segments.writer import SegmentWriter  # noqa: PLC0415  # pyarrow: not before it is needed
 
-    writer: Writer | None = None
+    writer: SegmentWriter | None = None
     left_due = time.monotonic() + LEFT_SECONDS
     look = min(LOOK_SECONDS, settings.seconds / 2)
     backoff = FIRST_BACKOFF_SECONDS
     while True:
         pause = look
         try:
-            writer = writer or Writer(settings)
+            writer = writer or SegmentWriter(settings)
             for done in writer.export(finishing):
-                parent.say(Wrote(*done))
+                parent.say(SegmentWritten(*done))
                 backoff = FIRST_BACKOFF_SECONDS
             if not finishing and (removed := writer.keep()):
-                parent.say(Removed(tuple(map(str, removed))))
+                parent.say(SegmentRemoved(tuple(map(str, removed))))
             if not finishing and settings.database and time.monotonic() >= left_due:
                 left_due = time.monotonic() + LEFT_SECONDS
                 _export_left(settings)
@@ -106,7 +115,7 @@ def serve(parent: Parent) -> None:
             if not isinstance(error, StoreError | OSError | ValueError):
                 sys.excepthook(*sys.exc_info())
             damaged = hasattr(error, "first_seq")
-            parent.say(Failed(why(error), damaged))
+            parent.say(ExportFailed(why(error), damaged))
             pause = DAMAGED_BACKOFF_SECONDS if damaged else backoff
             backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
         if finishing:
@@ -115,7 +124,7 @@ def serve(parent: Parent) -> None:
         finishing = parent.hear(pause) == FINISH
 
 
-def _export_left(settings: Settings) -> None:
+def _export_left(settings: ExporterSettings) -> None:
     from scale0.history.segments.orphan_export import export_left  # noqa: PLC0415  # psycopg is an extra
 
     for _ in export_left(settings):
@@ -139,7 +148,7 @@ def main() -> None:
     # A segment is a million small objects without a cycle: the collector would walk through them for nothing.
     gc.disable()
     try:
-        serve(Parent(0, mouth))
+        serve(ExporterParent(0, mouth))
     except ParentGone:
         os._exit(0)
 

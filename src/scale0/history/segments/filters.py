@@ -1,7 +1,7 @@
 """Which events are wanted: a frozen choice, applied to whole tables.
 
-Lives here: `Choice`. Never here: where events come from. Invariant: globs are matched against each different text once,
-however many events have it.
+Lives here: `EventFilter`. Never here: where events come from. Invariant: globs are matched against each different text
+once, however many events have it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GLOBBED: Final = ("source", "kind", "identity", "service")
 """Columns that are chosen by globs; `ref` is chosen by itself."""
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """All of it must hold; blank and None choose everything."""
 
     source: str = ""

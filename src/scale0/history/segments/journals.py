@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Protocol
 
 from scale0.history.events.journal import JournalRow
-from scale0.history.segments.settings import Note
+from scale0.history.segments.settings import SegmentNote
 from scale0.kernel.errors import StoreError
 from scale0.storage.sqlite.journal import JournalFile
 from scale0.storage.sqlite.store import DATABASE_NAME
 
 
-class Journal(Protocol):
+class JournalSource(Protocol):
     """Where rows are read, whatever the store is."""
 
     def ends(self) -> tuple[int, int]: ...
@@ -25,7 +25,7 @@ class Journal(Protocol):
     def close(self) -> None: ...
 
 
-def journal_of(data_dir: Path, note: Note | None) -> Journal | None:
+def journal_of(data_dir: Path, note: SegmentNote | None) -> JournalSource | None:
     """The journal, as far as it is known; None: there is none. StoreError if it is there and cannot be read."""
     if note is not None and note.database:
         try:
@@ -36,7 +36,7 @@ def journal_of(data_dir: Path, note: Note | None) -> Journal | None:
     return JournalFile(data_dir) if (data_dir / DATABASE_NAME).exists() else None
 
 
-def mark_of(data_dir: Path, note: Note | None) -> str:
+def mark_of(data_dir: Path, note: SegmentNote | None) -> str:
     """What changes when another store takes its place; blank: there is none."""
     if note is not None and note.database:
         return f"{note.source} {note.database}"

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from scale0.history.segments.settings import Settings
-from scale0.history.segments.writer import Exported, Writer
+from scale0.history.segments.settings import ExporterSettings
+from scale0.history.segments.writer import Exported, SegmentWriter
 from scale0.kernel.errors import StoreError
 from scale0.storage.postgres.journal import JournalTable, left_behind
 
 
-def export_left(settings: Settings) -> Iterator[tuple[str, Exported]]:
+def export_left(settings: ExporterSettings) -> Iterator[tuple[str, Exported]]:
     """Write out, and forget, what each of them left; whose, and what."""
     for source in left_behind(settings.database):
         if source == settings.source:
@@ -28,7 +28,7 @@ def export_left(settings: Settings) -> Iterator[tuple[str, Exported]]:
             journal.close()  # another was faster, or it came back
             continue
         # The note in this data folder is about our own segments.
-        writer = Writer(msgspec.structs.replace(settings, source=source), journal=journal, takes_notes=False)
+        writer = SegmentWriter(msgspec.structs.replace(settings, source=source), journal=journal, takes_notes=False)
         try:
             for done in writer.export(everything=True):
                 journal.trim(done.last_seq)

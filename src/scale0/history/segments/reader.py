@@ -1,6 +1,6 @@
 """Segments and journal as one history: every event once, in order, while both change.
 
-Lives here: `History`. Never here: output. Invariants: an event that is in the journal and in a segment, or in two
+Lives here: `HistoryReader`. Never here: output. Invariants: an event that is in the journal and in a segment, or in two
 segments, comes once; one that leaves the journal while we read comes from its segment, because a segment is there
 before the journal is trimmed; no more than a few parts of segments are in memory at once.
 """
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.events.journal import JournalRow
 from scale0.history.segments import arrow
-from scale0.history.segments.destination import Place, open_place
-from scale0.history.segments.filters import Choice
-from scale0.history.segments.journals import Journal, journal_of
+from scale0.history.segments.destination import SegmentDestination, open_place
+from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.journals import JournalSource, journal_of
 from scale0.history.segments.names import Segment, day_at, folder_of, parse
-from scale0.history.segments.settings import FOLDER, Note, read_note
+from scale0.history.segments.settings import FOLDER, SegmentNote, read_note
 from scale0.kernel.errors import StoreError
 
 BATCH_EVENTS: Final = 65_536
@@ -44,10 +44,12 @@ class Piece(NamedTuple):
     name: str
 
 
-class History:
+class HistoryReader:
     """What one data folder, or one place of segments, remembers."""
 
-    def __init__(self, place: Place | None, journal: Journal | None, source: str, tell: Tell) -> None:
+    def __init__(
+        self, place: SegmentDestination | None, journal: JournalSource | None, source: str, tell: Tell
+    ) -> None:
         self._place = place
         self._source = source
         """Of the journal; blank: unknown."""
@@ -76,7 +78,7 @@ class History:
             self._read.setdefault(piece.segment[:2], []).append(piece.segment)
         return {source: sorted(found[source]) for source in sorted(found)}
 
-    def tables(self, pieces: list[Piece], choice: Choice) -> Iterator[pa.Table]:
+    def tables(self, pieces: list[Piece], choice: EventFilter) -> Iterator[pa.Table]:
         """The chosen events of one source's segments, in order; what two of them hold comes once."""
         seen: dict[int, int] = {}
         for piece in pieces:
@@ -86,7 +88,7 @@ class History:
                 yield from map(choice.of, self._open(piece, after))
                 seen[segment.boot] = segment.last_seq
 
-    def rest(self, choice: Choice) -> Iterator[pa.Table]:
+    def rest(self, choice: EventFilter) -> Iterator[pa.Table]:
         """What is in the journal now and was not read yet; also what has left it since the segments were listed."""
         while self._journal is not None:
             after = self._cursor or 0
@@ -106,7 +108,7 @@ class History:
             if fresh:
                 yield choice.of(self._table(fresh))
 
-    def last(self, count: int, choice: Choice) -> list[Event]:
+    def last(self, count: int, choice: EventFilter) -> list[Event]:
         """The newest `count` chosen events, oldest first; the rest of the journal then goes on behind them."""
         newest = Newest(count)
         before, bound = MAX_BIGINT, MAX_BIGINT
@@ -188,7 +190,7 @@ class History:
         except arrow.Damaged:
             return self._source
 
-    def _overtaken(self, source: str, after: int, before: int, choice: Choice) -> Iterator[pa.Table]:
+    def _overtaken(self, source: str, after: int, before: int, choice: EventFilter) -> Iterator[pa.Table]:
         """Events between those that we read and those that the journal still has: they are in new segments."""
         known = {one for listed in self._read.values() for one in listed}
         new = sorted(
@@ -244,11 +246,11 @@ def events_of(table: pa.Table) -> list[Event]:
     return found
 
 
-def open_history(data_dir: Path | None, segments: str | None, tell: Tell) -> History:
+def open_history(data_dir: Path | None, segments: str | None, tell: Tell) -> HistoryReader:
     """What a data folder remembers; `segments` is where they are, if the folder does not say so."""
     if data_dir is None and segments is None:
         raise StoreError("neither a data folder nor a place of segments")
-    journal: Journal | None = None
+    journal: JournalSource | None = None
     where, source = segments, ""
     if data_dir is not None:
         note = read_note(data_dir)
@@ -256,10 +258,10 @@ def open_history(data_dir: Path | None, segments: str | None, tell: Tell) -> His
         source = note.source if note is not None else ""
         where = segments or (note.place if note is not None else str(data_dir / FOLDER))
     place = open_place(where, "reader", data_dir or Path()) if where else None
-    return History(place, journal, source, tell)
+    return HistoryReader(place, journal, source, tell)
 
 
-def reached(data_dir: Path, note: Note | None, tell: Tell) -> Journal | None:
+def reached(data_dir: Path, note: SegmentNote | None, tell: Tell) -> JournalSource | None:
     """The journal; a database that is away is told, and what the segments have is read."""
     if note is None or not note.database:
         return journal_of(data_dir, note)
@@ -276,7 +278,7 @@ def reached(data_dir: Path, note: Note | None, tell: Tell) -> Journal | None:
     return journal
 
 
-def recorded_in(data_dir: Path, choice: Choice, tell: Tell) -> list[Event]:
+def recorded_in(data_dir: Path, choice: EventFilter, tell: Tell) -> list[Event]:
     """All that a data folder remembers of these events: in segments, and in what its journal has left."""
     history = open_history(data_dir, None, tell)
     try:

@@ -1,7 +1,7 @@
 """What a writer of segments must know, and where it noted what readers must know.
 
-Lives here: `Settings`, made from a broker's or Helen's file, and `Note`, the small file that a writer leaves in the
-data folder. Never here: pyarrow; a broker imports this. Invariant: where segments go may hold a key, and
+Lives here: `ExporterSettings`, made from a broker's or Helen's file, and `SegmentNote`, the small file that a writer
+leaves in the data folder. Never here: pyarrow; a broker imports this. Invariant: where segments go may hold a key, and
 where the journal is a password, so neither is an argument of a process, and the note is for its owner alone.
 """
 
@@ -25,7 +25,7 @@ NOTE_FILE: Final = "segments.json"
 MAX_NOTE_BYTES: Final = 64 * 1024
 
 
-class Configured(Protocol):
+class SegmentConfig(Protocol):
     """The keys of a broker's file and of Helen's."""
 
     @property
@@ -42,7 +42,7 @@ class Configured(Protocol):
     def segments_keep_days(self) -> int: ...
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One writer's."""
 
     source: str
@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The URL of the database that has the journal; blank: it is in the data folder."""
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class SegmentNote(msgspec.Struct, frozen=True, kw_only=True):
     """What a writer leaves in the data folder."""
 
     source: str
@@ -84,14 +84,14 @@ def password_of(url: str) -> str:
     return given or dict(parse_qsl(parts.query)).get("password", "")
 
 
-def settings_of(config: Configured, database: str = "") -> Settings | None:
+def settings_of(config: SegmentConfig, database: str = "") -> ExporterSettings | None:
     """What the file says; None if no segments are wanted. ConfigError if there cannot be any."""
     if config.segments == OFF:
         return None
     if not fits(config.identity):
         raise ConfigError(["identity: too long for the names of segments; choose a shorter one, or segments = off"])
     place = config.segments or str(Path(config.data_dir) / FOLDER)
-    return Settings(
+    return ExporterSettings(
         source=config.identity,
         data_dir=str(Path(config.data_dir).absolute()),
         place=place if is_url(place) else str(Path(place).absolute()),
@@ -115,16 +115,16 @@ def shown(place: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def read_note(data_dir: Path) -> Note | None:
+def read_note(data_dir: Path) -> SegmentNote | None:
     """What the last writer left; None if that cannot be known."""
     try:
         with (data_dir / NOTE_FILE).open("rb") as file:
-            return msgspec.json.decode(file.read(MAX_NOTE_BYTES), type=Note)
+            return msgspec.json.decode(file.read(MAX_NOTE_BYTES), type=SegmentNote)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def write_note(data_dir: Path, note: Note) -> None:
+def write_note(data_dir: Path, note: SegmentNote) -> None:
     """Replace it, all or nothing."""
     partial = data_dir / f".{NOTE_FILE}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from scale0.history.events.journal import JournalRow
 from scale0.history.segments import arrow
-from scale0.history.segments.destination import STEPS, Place, Reach, open_place
+from scale0.history.segments.destination import STEPS, Reach, SegmentDestination, open_place
 from scale0.history.segments.names import Segment, day_at, day_of, folder_of, name_of, parse
-from scale0.history.segments.settings import Note, Settings, read_note, without_password, write_note
+from scale0.history.segments.settings import ExporterSettings, SegmentNote, read_note, without_password, write_note
 from scale0.storage.sqlite.journal import JournalFile
 
 KEEP_LOOK_SECONDS: Final = 600.0
@@ -28,7 +28,7 @@ KEEP_LOOK_SECONDS: Final = 600.0
 FAILPOINTS: Final = (*STEPS, "after_note")
 
 
-class Journal(Protocol):
+class JournalReader(Protocol):
     """Where rows are read, whatever the store is."""
 
     def ends(self) -> tuple[int, int]: ...
@@ -45,7 +45,7 @@ class Exported(NamedTuple):
     """Of the segment; blank: an earlier process wrote it."""
 
 
-def open_journal(settings: Settings) -> Journal:
+def open_journal(settings: ExporterSettings) -> JournalReader:
     """Where the store keeps it."""
     if not settings.database:
         return JournalFile(Path(settings.data_dir))
@@ -58,17 +58,17 @@ def pass_by(_name: str) -> None:
     """No failpoint."""
 
 
-class Writer:
+class SegmentWriter:
     """The writer of one source."""
 
     def __init__(
         self,
-        settings: Settings,
-        place: Place | None = None,
+        settings: ExporterSettings,
+        place: SegmentDestination | None = None,
         wall: Callable[[], float] = time.time,
         mono: Callable[[], float] = time.monotonic,
         reach: Reach = pass_by,
-        journal: Journal | None = None,
+        journal: JournalReader | None = None,
         takes_notes: bool = True,
     ) -> None:
         self._settings = settings
@@ -232,6 +232,6 @@ class Writer:
 
     def _write_note(self, day: str) -> None:
         settings = self._settings
-        note = Note(source=settings.source, place=settings.place, day=day, database=self._noted_database)
+        note = SegmentNote(source=settings.source, place=settings.place, day=day, database=self._noted_database)
         write_note(self._folder, note)
         self._day = day

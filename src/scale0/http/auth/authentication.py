@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.http.auth.token_buckets import Buckets
-from scale0.http.network import Network
-from scale0.http.problem import Problem
+from scale0.http.auth.token_buckets import TokenBuckets
+from scale0.http.network import BrokerClient
+from scale0.http.problem import ApiProblem
 
 COOKIE: Final = "scale0_session"
 WHOAMI_SECONDS: Final = 1.0
@@ -31,7 +31,7 @@ MAX_ORIGIN_CHARS: Final = 128
 _TOKEN: Final = re.compile(r"s0_[0-9a-f]{64}", re.ASCII)
 
 
-class Caller(msgspec.Struct, frozen=True):
+class AuthenticatedUser(msgspec.Struct, frozen=True):
     """Somebody whom the broker knows."""
 
     name: str
@@ -72,18 +72,18 @@ def bearer_of(header: str) -> str | None:
     return rest.strip() if scheme.lower() == "bearer" else None
 
 
-class Who:
+class Authentication:
     """Everybody who was here within a second."""
 
     __slots__ = ("_forged", "_known", "_network")
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: BrokerClient) -> None:
         self._network = network
         self._known: dict[str, tuple[dict[str, Any], float]] = {}
-        self._forged = Buckets(FORGED_BURST, FORGED_SECONDS)
+        self._forged = TokenBuckets(FORGED_BURST, FORGED_SECONDS)
 
-    async def ask(self, token: str, by_cookie: bool, address: str) -> Caller:
-        """Whom `token` is. Raises `Problem`: 401 for nobody."""
+    async def ask(self, token: str, by_cookie: bool, address: str) -> AuthenticatedUser:
+        """Whom `token` is. Raises `ApiProblem`: 401 for nobody."""
         if not is_token(token):
             raise nobody()
         digest = hashlib.sha256(token.encode()).hexdigest()
@@ -92,7 +92,7 @@ class Who:
         if until <= now:
             found = await self._asked(token, address, now)
             self._remember(digest, found)
-        return Caller(found["name"], found["role"], found["expires"], token, by_cookie, origin_of(address))
+        return AuthenticatedUser(found["name"], found["role"], found["expires"], token, by_cookie, origin_of(address))
 
     def forget(self, token: str) -> None:
         """It was revoked just now."""
@@ -106,14 +106,14 @@ class Who:
     async def _asked(self, token: str, address: str, now: float) -> dict[str, Any]:
         wait = self._forged.wait(address, now)
         if wait:
-            raise Problem(429, "too many unknown tokens came from your address", retry_after=wait)
+            raise ApiProblem(429, "too many unknown tokens came from your address", retry_after=wait)
         self._forged.take(address, now)
         digest = hashlib.sha256(token.encode()).hexdigest()
         try:
             found: dict[str, Any] = await self._network.snapshots.get(
                 f"whoami {digest}", 0.0, lambda: self._network.manage(token, "whoami")
             )
-        except Problem as problem:
+        except ApiProblem as problem:
             if problem.status != 401:
                 self._forged.give_back(address, now)
                 raise
@@ -132,9 +132,9 @@ class Who:
         self._known[digest] = (found, now + WHOAMI_SECONDS)
 
 
-def nobody() -> Problem:
+def nobody() -> ApiProblem:
     """What somebody hears whose token is unknown, expired or revoked: one answer, which tells nothing of which."""
-    return Problem(401, "the token is unknown or has expired", "log in again, or give another token")
+    return ApiProblem(401, "the token is unknown or has expired", "log in again, or give another token")
 
 
 def origin_of(address: str) -> str:

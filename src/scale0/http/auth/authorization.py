@@ -13,9 +13,9 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from scale0.broker.admin.access import RANKS
-from scale0.broker.main.http_settings import Settings
-from scale0.http.auth.authentication import COOKIE, Caller, Who, bearer_of, is_csrf
-from scale0.http.problem import Problem
+from scale0.broker.main.http_settings import HttpSettings
+from scale0.http.auth.authentication import COOKIE, AuthenticatedUser, Authentication, bearer_of, is_csrf
+from scale0.http.problem import ApiProblem
 
 ROLE: Final = "role"
 """The key of a handler's `opt` that names the least role, or None for everybody."""
@@ -26,7 +26,7 @@ SAFE: Final = frozenset({"GET", "HEAD"})
 _CALLER: Final = "scale0_caller"
 
 
-def role_of(handler: BaseRouteHandler, settings: Settings) -> str | None:
+def role_of(handler: BaseRouteHandler, settings: HttpSettings) -> str | None:
     """Who may use it at least; None: everybody. LookupError: nobody said."""
     role = handler.opt[ROLE]
     if role is not None and role not in RANKS:
@@ -36,33 +36,33 @@ def role_of(handler: BaseRouteHandler, settings: Settings) -> str | None:
 
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Let in who may come in. Raises `Problem`."""
+    """Let in who may come in. Raises `ApiProblem`."""
     needed = role_of(handler, connection.app.state.settings)
     if needed is None:
         return
     caller = await identify(connection)
     if RANKS.get(caller.role, -1) < RANKS[needed]:
         message = f"{method_of(connection)} {connection.scope['path'][:200]} needs the role {needed}"
-        raise Problem(403, message, f"you are {caller.name}, {caller.role}: ask somebody who is {needed}")
+        raise ApiProblem(403, message, f"you are {caller.name}, {caller.role}: ask somebody who is {needed}")
     connection.scope[_CALLER] = caller  # type: ignore[typeddict-unknown-key]
 
 
-async def identify(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller:
-    """Who asks: by a token in a header, or else by the cookie. Raises `Problem`."""
-    who: Who = connection.app.state.who
+async def identify(connection: ASGIConnection[Any, Any, Any, Any]) -> AuthenticatedUser:
+    """Who asks: by a token in a header, or else by the cookie. Raises `ApiProblem`."""
+    who: Authentication = connection.app.state.who
     address = address_of(connection)
     header = connection.headers.get("authorization")
     if header is not None:
         token = bearer_of(header)
         if token is None:
-            raise Problem(401, "Authorization is not Bearer", "give `Authorization: Bearer s0_…`")
+            raise ApiProblem(401, "Authorization is not Bearer", "give `Authorization: Bearer s0_…`")
         return await who.ask(token, False, address)
     cookie = connection.cookies.get(COOKIE)
     if cookie is None:
-        raise Problem(401, "nobody is logged in here", "POST /api/v1/session, or give `Authorization: Bearer s0_…`")
+        raise ApiProblem(401, "nobody is logged in here", "POST /api/v1/session, or give `Authorization: Bearer s0_…`")
     caller = await who.ask(cookie, True, address)
     if method_of(connection) not in SAFE and not is_csrf(cookie, connection.headers.get(CSRF_HEADER, "")):
-        raise Problem(403, "X-CSRF-Token is missing or wrong", "send what GET /api/v1/session gives as `csrf`")
+        raise ApiProblem(403, "X-CSRF-Token is missing or wrong", "send what GET /api/v1/session gives as `csrf`")
     return caller
 
 
@@ -76,7 +76,7 @@ def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
     return connection.client.host if connection.client is not None else "unknown"
 
 
-def caller_of(request: Request[Any, Any, Any]) -> Caller | None:
+def caller_of(request: Request[Any, Any, Any]) -> AuthenticatedUser | None:
     """Who asks; None on a public route."""
-    caller: Caller | None = request.scope.get(_CALLER)  # type: ignore[assignment]
+    caller: AuthenticatedUser | None = request.scope.get(_CALLER)  # type: ignore[assignment]
     return caller

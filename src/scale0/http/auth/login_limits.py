@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from scale0.http.auth.token_buckets import Buckets
-from scale0.http.problem import Problem
+from scale0.http.auth.token_buckets import TokenBuckets
+from scale0.http.problem import ApiProblem
 
 ADDRESS_BURST: Final = 10
 """Wrong passwords that one address may give at once."""
@@ -22,20 +22,20 @@ NAME_SECONDS: Final = 6.0
 ADVICE: Final = "wait, or use a token: `scale0 access link` on the broker's machine gives a link"
 
 
-class Attempts:
+class LoginLimits:
     """Who tried how often."""
 
     __slots__ = ("_addresses", "_names")
 
     def __init__(self) -> None:
-        self._addresses = Buckets(ADDRESS_BURST, ADDRESS_SECONDS)
-        self._names = Buckets(NAME_BURST, NAME_SECONDS)
+        self._addresses = TokenBuckets(ADDRESS_BURST, ADDRESS_SECONDS)
+        self._names = TokenBuckets(NAME_BURST, NAME_SECONDS)
 
     def begin(self, address: str, name: str, now: float) -> None:
-        """A try: it counts as wrong until it is right. Raises `Problem` if it is one too many."""
+        """A try: it counts as wrong until it is right. Raises `ApiProblem` if it is one too many."""
         wait = max(self._addresses.wait(address, now), self._names.wait(key_of(name), now))
         if wait:
-            raise Problem(429, "too many passwords were tried", ADVICE, retry_after=wait)
+            raise ApiProblem(429, "too many passwords were tried", ADVICE, retry_after=wait)
         self._addresses.take(address, now)
         self._names.take(key_of(name), now)
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from scale0.broker.main.http_settings import Settings
+from scale0.broker.main.http_settings import HttpSettings
 from scale0.config import MAX_DOCUMENT_BYTES
-from scale0.http.problem import Problem
+from scale0.http.problem import ApiProblem
 
 MAX_BODY_BYTES: Final = MAX_DOCUMENT_BYTES + 64 * 1024
 """Of a request: the largest configuration, and what is around it."""
@@ -63,10 +63,10 @@ HEADERS: Final = (
 )
 
 
-class Gate:
+class RequestChecks:
     """Around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
         self._app = app
         self._hosts = {name.lower() for name in settings.hosts} | LOCAL_NAMES | {plain(settings.bind)}
         self._headers = list(HEADERS)
@@ -79,10 +79,10 @@ class Gate:
         if asked["type"] != "http":
             await self._app(scope, receive, send)
             return
-        passage = Passage(self._headers, asked["path"].startswith(API), dict_of(asked["headers"]), receive, send)
+        passage = CheckedRequest(self._headers, asked["path"].startswith(API), dict_of(asked["headers"]), receive, send)
         try:
             self._check(asked)
-        except Problem as problem:
+        except ApiProblem as problem:
             await passage.refuse(problem)
             return
         if asked["method"] == "HEAD":
@@ -91,18 +91,18 @@ class Gate:
 
     def _check(self, scope: Any) -> None:
         if scope["method"] not in METHODS:
-            raise Problem(405, f"{scope['method'][:16]} is not done here", "use GET, POST, PUT, PATCH or DELETE")
+            raise ApiProblem(405, f"{scope['method'][:16]} is not done here", "use GET, POST, PUT, PATCH or DELETE")
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
-            raise Problem(414, f"a path with its query is at most {MAX_TARGET_BYTES} bytes", "ask for less at once")
+            raise ApiProblem(414, f"a path with its query is at most {MAX_TARGET_BYTES} bytes", "ask for less at once")
         if "\0" in scope["path"] or "\\" in scope["path"]:
-            raise Problem(400, "the path has characters that no path of ours has")
+            raise ApiProblem(400, "the path has characters that no path of ours has")
         host = one_of(scope["headers"], b"host")
         if host is None:
-            raise Problem(400, "say one Host")
+            raise ApiProblem(400, "say one Host")
         self._check_host(host, scope.get("server"))
         length = one_of(scope["headers"], b"content-length") or "0"
         if length.isascii() and length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
-            raise Problem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
+            raise ApiProblem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
         if scope["method"] not in SAFE:
             check_origin(scope["headers"], host)
 
@@ -110,10 +110,10 @@ class Gate:
         name = host_name(host)
         local = {plain(server[0])} if server and server[0] else set()
         if name is None or name not in self._hosts | local:
-            raise Problem(421, f"this is not {host[:100]!r}")
+            raise ApiProblem(421, f"this is not {host[:100]!r}")
 
 
-class Passage:
+class CheckedRequest:
     """One request's way in, and its answer's way out."""
 
     __slots__ = ("_added", "_arrived", "_deadline", "_is_api", "_receive", "_send", "_unread")
@@ -141,11 +141,11 @@ class Passage:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise Problem(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+            raise ApiProblem(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
         if message["type"] == "http.request":
             self._arrived += len(message.get("body", b""))
             if self._arrived > MAX_BODY_BYTES:
-                raise Problem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
+                raise ApiProblem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
             self._unread = bool(message.get("more_body", False))
         return message
 
@@ -162,7 +162,7 @@ class Passage:
             message = {**message, "headers": given}
         await self._send(message)
 
-    async def refuse(self, problem: Problem) -> None:
+    async def refuse(self, problem: ApiProblem) -> None:
         """The answer, without anybody having looked."""
         self._is_api = True
         body = msgspec.json.encode(problem.shown())
@@ -173,17 +173,17 @@ class Passage:
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], host: str) -> None:
-    """A change comes from a page of ours, or from no page at all. Raises `Problem`."""
+    """A change comes from a page of ours, or from no page at all. Raises `ApiProblem`."""
     pairs = list(headers)
     site = one_of(pairs, b"sec-fetch-site")
     if site is not None and site.lower() not in OWN_SITES:
-        raise Problem(403, "a page of another site may not change anything here", "open the console itself")
+        raise ApiProblem(403, "a page of another site may not change anything here", "open the console itself")
     if not any(name == b"origin" for name, _ in pairs):
         return
     origin = one_of(pairs, b"origin") or ""
     parts = split(origin)
     if parts is None or parts != host.lower():
-        raise Problem(403, f"the origin {origin[:100]!r} is not this server", "open the console itself")
+        raise ApiProblem(403, f"the origin {origin[:100]!r} is not this server", "open the console itself")
 
 
 def split(origin: str) -> str | None:

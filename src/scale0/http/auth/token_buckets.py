@@ -11,7 +11,7 @@ from typing import Final
 MAX_KEYS: Final = 10_000
 
 
-class Buckets:
+class TokenBuckets:
     """One bucket for each key: `burst` tries at once, then one every `seconds`."""
 
     __slots__ = ("_burst", "_kept", "_seconds")

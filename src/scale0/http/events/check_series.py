@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.filters import EventFilter
 from scale0.history.segments.reader import Event, events_of
-from scale0.http.events.event_index import Library
-from scale0.http.events.pages import LookBack
+from scale0.http.events.event_index import EventIndex
+from scale0.http.events.pages import BackwardReader
 
 SPAN_SECONDS: Final = 86_400
 MAX_POINTS: Final = 500
@@ -30,7 +30,7 @@ STATES: Final = ("ok", "warning", "unknown", "critical")
 _MICRO: Final = 1_000_000
 
 
-class Series(msgspec.Struct, frozen=True):
+class CheckSeries(msgspec.Struct, frozen=True):
     """One list for each number, as plots want them."""
 
     times: list[float]
@@ -42,14 +42,14 @@ class Series(msgspec.Struct, frozen=True):
     """How far back was looked."""
 
 
-def series_of(library: Library, agent: str, check: str, wall: float | None = None) -> Series:
+def series_of(library: EventIndex, agent: str, check: str, wall: float | None = None) -> CheckSeries:
     """What journals and segments here hold of a check's last day."""
     now_us = int((time.time() if wall is None else wall) * _MICRO)
     since_us = now_us - SPAN_SECONDS * _MICRO
-    choice = Choice(
+    choice = EventFilter(
         kinds=("check.answered",), identity=glob.escape(agent), service=glob.escape(check), since_us=since_us
     )
-    look = LookBack(library, choice)
+    look = BackwardReader(library, choice)
     found: list[Event] = []
     for part in look:
         found += events_of(part.table)
@@ -62,7 +62,7 @@ def series_of(library: Library, agent: str, check: str, wall: float | None = Non
     return _points(events, reached_us, now_us)
 
 
-def _points(events: Sequence[Event], since_us: int, until_us: int) -> Series:
+def _points(events: Sequence[Event], since_us: int, until_us: int) -> CheckSeries:
     groups = [[event] for event in events]
     if len(events) > MAX_POINTS:
         width = (max(until_us, events[-1]["at"] + 1) - since_us) // MAX_POINTS + 1
@@ -79,7 +79,7 @@ def _points(events: Sequence[Event], since_us: int, until_us: int) -> Series:
             column = metrics.setdefault(metric["name"], [None] * len(groups))
             column[number] = metric["value"]
             units[metric["name"]] = metric["unit"] or ""
-    return Series(
+    return CheckSeries(
         times=[group[-1]["at"] / _MICRO for group in groups],
         states=[max((event["state"] or "unknown" for event in group), key=_badness) for group in groups],
         metrics=metrics,

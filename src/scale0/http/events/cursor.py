@@ -25,7 +25,7 @@ Vector = Mapping[str, int]
 """By source: everything up to this number is known."""
 
 
-class NoVector(Scale0Error):
+class InvalidCursor(Scale0Error):
     """A text that is no position."""
 
 
@@ -40,13 +40,13 @@ def read(text: str) -> dict[str, int]:
         return {}
     parts = text.split(",") if len(text) <= MAX_TEXT else []
     if not 1 <= len(parts) <= MAX_SOURCES:
-        raise NoVector("a position is too long, or of too many sources")
+        raise InvalidCursor("a position is too long, or of too many sources")
     found: dict[str, int] = {}
     for part in parts:
         match = _PART.fullmatch(part)
         if match is None or int(match[2]) > MAX_BIGINT:
-            raise NoVector("a position is written source:number,source:number")
+            raise InvalidCursor("a position is written source:number,source:number")
         found[unquote(match[1], errors="replace")] = int(match[2])
     if write(found) != text:
-        raise NoVector("a position names each source once, in order, and as an event's id does")
+        raise InvalidCursor("a position names each source once, in order, and as an event's id does")
     return found

@@ -1,6 +1,6 @@
 """What the data folders of this machine hold: every source that recorded here, to be read by number.
 
-Lives here: `Library`, and the bounded reads that streams and pages are made of. Never here: a loop, or who listens.
+Lives here: `EventIndex`, and the bounded reads that streams and pages are made of. Never here: a loop, or who listens.
 Invariants: a library is used by one thread and closed by it (SQLite wants that); shelves may be shared. A folder, a
 journal or a source may appear at any time; one that cannot be read now does not keep the others from being told.
 """
@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from scale0.history.segments import arrow
-from scale0.history.segments.catalog import Shelf
-from scale0.history.segments.event_reader import Numbered, Reason, Stretch, empty
-from scale0.history.segments.filters import Choice
-from scale0.history.segments.journals import Journal, journal_of, mark_of
+from scale0.history.segments.catalog import SegmentCatalog
+from scale0.history.segments.event_reader import EventRange, EventReader, Reason, empty
+from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.journals import JournalSource, journal_of, mark_of
 from scale0.history.segments.json_lines import as_line
 from scale0.history.segments.reader import events_of
-from scale0.history.segments.settings import Note, read_note
+from scale0.history.segments.settings import SegmentNote, read_note
 from scale0.http.events.cursor import MAX_SOURCES, Vector
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
@@ -37,7 +37,7 @@ PAGE_EVENTS: Final = 2_000
 """Of one source, looked at in one step, a row of the journal more or less: it takes a thread for milliseconds."""
 
 
-class Line(NamedTuple):
+class OutgoingEvent(NamedTuple):
     """An event on its way out."""
 
     time_us: int
@@ -46,7 +46,7 @@ class Line(NamedTuple):
     text: bytes
 
 
-class Lost(NamedTuple):
+class LostEvents(NamedTuple):
     """Events that cannot be told."""
 
     source: str
@@ -57,12 +57,12 @@ class Lost(NamedTuple):
     """Where a reader stands who was told of it."""
 
 
-class Step(NamedTuple):
+class NextEvents(NamedTuple):
     """What follows a position."""
 
-    lines: dict[Choice, list[Line]]
+    lines: dict[EventFilter, list[OutgoingEvent]]
     """What each choice gives."""
-    lost: list[Lost]
+    lost: list[LostEvents]
     stands: dict[str, int]
     """Where who was told this stands, of the sources that had something."""
 
@@ -72,45 +72,45 @@ def places_of(data_dir: Path) -> list[Path]:
     return [data_dir, data_dir / HELENS_FOLDER]
 
 
-class Library:
+class EventIndex:
     """The folders, opened as far as they are there."""
 
-    def __init__(self, folders: Sequence[Path], shelves: Sequence[Shelf]) -> None:
+    def __init__(self, folders: Sequence[Path], shelves: Sequence[SegmentCatalog]) -> None:
         self._folders = list(zip(folders, shelves, strict=True))
-        self._open: dict[Path, tuple[Numbered, str]] = {}
+        self._open: dict[Path, tuple[EventReader, str]] = {}
         """By folder: its own source, and which store it was."""
         self._troubles: set[str] = set()
 
-    def own(self) -> dict[str, Numbered]:
+    def own(self) -> dict[str, EventReader]:
         """The sources whose journals are here."""
-        found: dict[str, Numbered] = {}
+        found: dict[str, EventReader] = {}
         for folder, shelf in self._folders:
             one = self._opened(folder, shelf)
             if one is not None and len(found) < MAX_SOURCES:
                 found.setdefault(one.source, one)
         return found
 
-    def all(self) -> dict[str, Numbered]:
+    def all(self) -> dict[str, EventReader]:
         """These, and those of which only segments are here."""
         found = self.own()
         for _, shelf in self._folders:
             for source in shelf.sources():
                 if len(found) < MAX_SOURCES:
-                    found.setdefault(source, Numbered(source, None, shelf))
+                    found.setdefault(source, EventReader(source, None, shelf))
         return found
 
     def ends(self) -> dict[str, int]:
         """The newest number of every source that has a journal here."""
         return {source: end for source, one in self.own().items() if (end := self._asked(one)) is not None}
 
-    def step(self, stands: Vector, choices: Iterable[Choice]) -> Step:
+    def step(self, stands: Vector, choices: Iterable[EventFilter]) -> NextEvents:
         """What each choice gives of the events that follow.
 
         Sources are merged by time as far as each of them was read; a source that is not in `stands` is new, and is told
         from its first event on.
         """
-        stretches: dict[str, Stretch] = {}
-        lost: list[Lost] = []
+        stretches: dict[str, EventRange] = {}
+        lost: list[LostEvents] = []
         for source, one in self.own().items():
             try:
                 stretch, gap = _next(one, stands.get(source, 0), PAGE_EVENTS)
@@ -128,7 +128,7 @@ class Library:
             one.close()
         self._open.clear()
 
-    def _opened(self, folder: Path, shelf: Shelf) -> Numbered | None:
+    def _opened(self, folder: Path, shelf: SegmentCatalog) -> EventReader | None:
         """The folder's own source; None as long as nobody recorded there. A store that was replaced is opened anew."""
         note = read_note(folder)
         mark = mark_of(folder, note)
@@ -148,13 +148,13 @@ class Library:
             self._tell(str(error))
             source = ""
         if source:
-            self._open[folder] = Numbered(source, journal, shelf), mark
+            self._open[folder] = EventReader(source, journal, shelf), mark
             return self._open[folder][0]
         if journal is not None:
             journal.close()
         return None
 
-    def _asked(self, one: Numbered) -> int | None:
+    def _asked(self, one: EventReader) -> int | None:
         try:
             return one.last()
         except StoreError as error:
@@ -168,7 +168,7 @@ class Library:
             log.warning("events cannot be told: %s", trouble, extra=about())
 
 
-def _name(note: Note | None, journal: Journal) -> str:
+def _name(note: SegmentNote | None, journal: JournalSource) -> str:
     """Who records in a folder: as its newest event says, or its writer of segments; blank: nobody did yet."""
     _, last = journal.ends()
     rows = journal.after(last - 1) if last else []
@@ -180,25 +180,25 @@ def _name(note: Note | None, journal: Journal) -> str:
     return "" if note is None else note.source
 
 
-def _next(one: Numbered, stands: int, most: int) -> tuple[Stretch | None, Lost | None]:
+def _next(one: EventReader, stands: int, most: int) -> tuple[EventRange | None, LostEvents | None]:
     """What follows, and what of it cannot be told: nobody is told of more than the newest events."""
     last = one.last()
-    gap: Lost | None = None
+    gap: LostEvents | None = None
     if last < stands:
-        gap, stands = Lost(one.source, 1, stands, "renumbered", 0), 0
+        gap, stands = LostEvents(one.source, 1, stands, "renumbered", 0), 0
     if last - stands > MAX_RESUME_EVENTS:
         first, stands = stands + 1, last - MAX_RESUME_EVENTS
-        gap = Lost(one.source, first, stands, "limit", stands) if gap is None else gap._replace(stands=stands)
+        gap = LostEvents(one.source, first, stands, "limit", stands) if gap is None else gap._replace(stands=stands)
     stretch = one.after(stands, most)
     if stretch is not None and stretch.reason:
         first = stretch.first_seq if gap is None else gap.first_seq
-        return stretch, Lost(one.source, first, stretch.last_seq, stretch.reason, stretch.last_seq)
+        return stretch, LostEvents(one.source, first, stretch.last_seq, stretch.reason, stretch.last_seq)
     if stretch is None and gap is not None:
-        stretch = Stretch(stands + 1, stands, empty())
+        stretch = EventRange(stands + 1, stands, empty())
     return stretch, gap
 
 
-def _merged(stretches: dict[str, Stretch], lost: list[Lost], choices: Iterable[Choice]) -> Step:
+def _merged(stretches: dict[str, EventRange], lost: list[LostEvents], choices: Iterable[EventFilter]) -> NextEvents:
     """By time, up to where all sources were read; what lies behind that is read again in the next step."""
     times = {source: one.table["time"].cast("int64").to_pylist() for source, one in stretches.items()}
     horizon = min((max(known) for known in times.values() if known), default=0)
@@ -213,9 +213,9 @@ def _merged(stretches: dict[str, Stretch], lost: list[Lost], choices: Iterable[C
         choice: list(heapq.merge(*(lines_of(choice.of(table)) for table in tables), key=lambda line: line.time_us))
         for choice in dict.fromkeys(choices)
     }
-    return Step(lines, lost, stands)
+    return NextEvents(lines, lost, stands)
 
 
-def lines_of(table: pa.Table) -> list[Line]:
+def lines_of(table: pa.Table) -> list[OutgoingEvent]:
     """Events, ready to be told."""
-    return [Line(event["time"], event["source"], event["seq"], as_line(event)) for event in events_of(table)]
+    return [OutgoingEvent(event["time"], event["source"], event["seq"], as_line(event)) for event in events_of(table)]

@@ -1,8 +1,8 @@
 """Events page by page, the newest first.
 
-Lives here: `LookBack`, with which all history is read, and pages of events. Never here: a loop, or HTTP. Invariants:
-page after page, each chosen event comes once, however clocks jumped: a cursor is a number for each source; what one
-call looks at is bounded, so a page may be short, or empty, and still have a next one.
+Lives here: `BackwardReader`, with which all history is read, and pages of events. Never here: a loop, or HTTP.
+Invariants: page after page, each chosen event comes once, however clocks jumped: a cursor is a number for each source;
+what one call looks at is bounded, so a page may be short, or empty, and still have a next one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from scale0.history.events.columns import MAX_BIGINT
-from scale0.history.segments.event_reader import Numbered, Reason
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.event_reader import EventReader, Reason
+from scale0.history.segments.filters import EventFilter
 from scale0.http.events import cursor
 from scale0.http.events.cursor import Vector
-from scale0.http.events.event_index import Library, Line, Lost, lines_of
+from scale0.http.events.event_index import EventIndex, LostEvents, OutgoingEvent, lines_of
 from scale0.kernel.errors import StoreError
 
 MAX_LOOKED_AT: Final = 2_000_000
@@ -41,7 +41,7 @@ AUDIT_KINDS: Final = (
 """What an audit is about: who changed what, and what became of the broker."""
 
 
-class Part(NamedTuple):
+class EventPagePart(NamedTuple):
     """A part of one source's history."""
 
     source: str
@@ -52,18 +52,18 @@ class Part(NamedTuple):
     reason: Reason = ""
 
 
-class Page(NamedTuple):
+class EventPage(NamedTuple):
     """Some events, the newest first."""
 
-    lines: list[Line]
+    lines: list[OutgoingEvent]
     next: str | None
-    gaps: list[Lost]
+    gaps: list[LostEvents]
 
 
 class _Reader:
     """How far back one source has been read."""
 
-    def __init__(self, source: Numbered, stands: int) -> None:
+    def __init__(self, source: EventReader, stands: int) -> None:
         self.source = source
         self.stands = stands
         """Everything from here on was looked at."""
@@ -71,10 +71,12 @@ class _Reader:
         self.is_over = False
 
 
-class LookBack:
+class BackwardReader:
     """All sources, part by part, always the one that was read least far back."""
 
-    def __init__(self, library: Library, choice: Choice, before: Vector | None = None, most: int = MAX_TAKEN) -> None:
+    def __init__(
+        self, library: EventIndex, choice: EventFilter, before: Vector | None = None, most: int = MAX_TAKEN
+    ) -> None:
         self._choice = choice
         self._most = most
         self._readers: dict[str, _Reader] = {}
@@ -106,7 +108,7 @@ class LookBack:
         """Nothing is left."""
         return all(reader.is_over for reader in self._readers.values())
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[EventPagePart]:
         """Part by part, to the end or as far as one call may look."""
         began, looked_at = time.monotonic(), 0
         while not self.is_over and looked_at < MAX_LOOKED_AT and time.monotonic() - began < LOOK_SECONDS:
@@ -128,19 +130,19 @@ class LookBack:
                 reader.oldest_us = found.oldest_us
                 since_us = self._choice.since_us
                 reader.is_over = since_us is not None and found.oldest_us < since_us
-            yield Part(source, found.first_seq, last, found.table, found.reason)
+            yield EventPagePart(source, found.first_seq, last, found.table, found.reason)
 
 
-def page_of(library: Library, choice: Choice, before: Vector | None, limit: int) -> Page:
+def page_of(library: EventIndex, choice: EventFilter, before: Vector | None, limit: int) -> EventPage:
     """The newest chosen events; or those that come behind a cursor."""
-    look = LookBack(library, choice, before, limit)
+    look = BackwardReader(library, choice, before, limit)
     began = look.stands
-    found: dict[str, list[Line]] = {}
-    gaps: list[Lost] = []
+    found: dict[str, list[OutgoingEvent]] = {}
+    gaps: list[LostEvents] = []
     for part in look:
         found.setdefault(part.source, []).extend(reversed(lines_of(part.table)))
         if part.reason:
-            gaps.append(Lost(part.source, part.first_seq, part.last_seq, part.reason, part.first_seq))
+            gaps.append(LostEvents(part.source, part.first_seq, part.last_seq, part.reason, part.first_seq))
         if len(_ready(look, found, limit)) >= limit:
             break
     lines = _ready(look, found, limit)
@@ -150,17 +152,17 @@ def page_of(library: Library, choice: Choice, before: Vector | None, limit: int)
         lines = [max((rest[0] for rest in found.values() if rest), key=lambda line: line.time_us)]
         stands = _behind(look, found, lines)
     is_last = look.is_over and sum(map(len, found.values())) == len(lines)
-    return Page(lines, None if is_last else cursor.write(stands), gaps)
+    return EventPage(lines, None if is_last else cursor.write(stands), gaps)
 
 
-def _behind(look: LookBack, found: dict[str, list[Line]], lines: list[Line]) -> dict[str, int]:
+def _behind(look: BackwardReader, found: dict[str, list[OutgoingEvent]], lines: list[OutgoingEvent]) -> dict[str, int]:
     """Where the next page begins: what was found and is not given comes again."""
     given = Counter(line.source for line in lines)
     left = {source: rest[given[source]].seq + 1 for source, rest in found.items() if len(rest) > given[source]}
     return {**look.stands, **left}
 
 
-def _ready(look: LookBack, found: dict[str, list[Line]], limit: int) -> list[Line]:
+def _ready(look: BackwardReader, found: dict[str, list[OutgoingEvent]], limit: int) -> list[OutgoingEvent]:
     """The newest events before which nothing can come any more: a source's own are in the order of their numbers."""
     bounds = {source: look.bound_without(source) for source in found}
     merged = heapq.merge(*found.values(), key=lambda line: -line.time_us)

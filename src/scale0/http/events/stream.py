@@ -1,8 +1,8 @@
 """The live feed: one thread looks at the journals for all who listen.
 
-Lives here: `Feed`, which owns the threads and knows who listens. Never here: HTTP. Invariants: journals are looked at
-only while somebody listens, by one thread, and nobody who listens waits for another who does not read; who comes back
-reads on in steps of its own until it is where the feed is, and then goes on with the others.
+Lives here: `EventStream`, which owns the threads and knows who listens. Never here: HTTP. Invariants: journals are
+looked at only while somebody listens, by one thread, and nobody who listens waits for another who does not read; who
+comes back reads on in steps of its own until it is where the feed is, and then goes on with the others.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from scale0.history.segments.catalog import Shelf
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.catalog import SegmentCatalog
+from scale0.history.segments.filters import EventFilter
 from scale0.http.events.cursor import Vector
-from scale0.http.events.event_index import Library, Step
-from scale0.http.events.subscriber import Listener
-from scale0.http.thread_pool import OffLoop
+from scale0.http.events.event_index import EventIndex, NextEvents
+from scale0.http.events.subscriber import StreamSubscriber
+from scale0.http.thread_pool import BlockingThreads
 from scale0.kernel.errors import Scale0Error
 from scale0.kernel.log_context import about
 
@@ -38,24 +38,26 @@ READ_SECONDS: Final = 10.0
 Result = TypeVar("Result")
 
 
-class TooMany(Scale0Error):
+class TooManySubscribers(Scale0Error):
     """Nobody else can listen now."""
 
 
-class Feed:
+class EventStream:
     """Events of some data folders."""
 
     def __init__(self, folders: Sequence[Path], poll_seconds: float = POLL_SECONDS, segments: str = "") -> None:
         """`segments` is where those of the first folder are, if its writer did not say."""
         self._folders = list(dict.fromkeys(folders))
         self._poll_seconds = poll_seconds
-        self._shelves = [Shelf(one, segments if number == 0 else "") for number, one in enumerate(self._folders)]
-        self._live = Library(self._folders, self._shelves)
+        self._shelves = [
+            SegmentCatalog(one, segments if number == 0 else "") for number, one in enumerate(self._folders)
+        ]
+        self._live = EventIndex(self._folders, self._shelves)
         """Of the live thread alone."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed-live")
-        self._followers = OffLoop("feed-resume", 1, MAX_STREAMS)
-        self._readers = OffLoop("feed-read", READ_THREADS, MAX_READERS_WAITING)
-        self._listeners: set[Listener] = set()
+        self._followers = BlockingThreads("feed-resume", 1, MAX_STREAMS)
+        self._readers = BlockingThreads("feed-read", READ_THREADS, MAX_READERS_WAITING)
+        self._listeners: set[StreamSubscriber] = set()
         self._cursors: dict[str, int] = {}
         """Where the live thread stands."""
         self._task: asyncio.Task[None] | None = None
@@ -67,11 +69,11 @@ class Feed:
         """Who listens now."""
         return len(self._listeners)
 
-    async def listen(self, choice: Choice, after: Vector | None = None) -> Listener:
+    async def listen(self, choice: EventFilter, after: Vector | None = None) -> StreamSubscriber:
         """Listen from now on, or to all that came after a position. TooMany if nobody else can."""
         if self._closed or self.listeners >= MAX_STREAMS:
-            raise TooMany(f"{MAX_STREAMS} streams of events are open already; close one, or try again later")
-        placeholder = Listener(choice, {}, None)
+            raise TooManySubscribers(f"{MAX_STREAMS} streams of events are open already; close one, or try again later")
+        placeholder = StreamSubscriber(choice, {}, None)
         self._listeners.add(placeholder)  # it counts while the journals are opened
         try:
             async with self._starting:
@@ -79,20 +81,20 @@ class Feed:
                     self._cursors = await self._in_thread(self._live.ends)
                     self._task = asyncio.get_running_loop().create_task(self._run())
             if after is None:
-                listener = Listener(choice, dict(self._cursors), None)
+                listener = StreamSubscriber(choice, dict(self._cursors), None)
             else:
-                listener = Listener(choice, dict(after), self._read_on)
+                listener = StreamSubscriber(choice, dict(after), self._read_on)
                 listener.join(self._cursors)
             self._listeners.add(listener)
         finally:
             self._listeners.discard(placeholder)
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: StreamSubscriber) -> None:
         """It listens no more."""
         self._listeners.discard(listener)
 
-    async def read(self, work: Callable[[Library], Result], seconds: float = READ_SECONDS) -> Result:
+    async def read(self, work: Callable[[EventIndex], Result], seconds: float = READ_SECONDS) -> Result:
         """Do some reading off the loop. Busy or TooLate if that cannot be done."""
         return await self._readers.run(lambda: self._with_library(work), seconds)
 
@@ -125,7 +127,7 @@ class Feed:
             if not step.stands:
                 await asyncio.sleep(self._poll_seconds)
 
-    def _tell(self, step: Step) -> None:
+    def _tell(self, step: NextEvents) -> None:
         self._cursors.update(step.stands)
         for listener in self._listeners:
             if not listener.is_live or not step.stands:
@@ -135,7 +137,7 @@ class Feed:
             else:  # it came while we looked
                 listener.fall_back(self._read_on)
 
-    async def _read_on(self, listener: Listener) -> None:
+    async def _read_on(self, listener: StreamSubscriber) -> None:
         """A step of one who is not where the feed is."""
         stands, choices = listener.ahead, (listener.choice,)
         work = lambda library: library.step(stands, choices)  # noqa: E731
@@ -145,8 +147,8 @@ class Feed:
         if not step.stands and not listener.is_live:
             await asyncio.sleep(self._poll_seconds)  # a journal cannot be read now
 
-    def _with_library(self, work: Callable[[Library], Result]) -> Result:
-        library = Library(self._folders, self._shelves)
+    def _with_library(self, work: Callable[[EventIndex], Result]) -> Result:
+        library = EventIndex(self._folders, self._shelves)
         try:
             return work(library)
         finally:

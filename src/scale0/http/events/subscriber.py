@@ -1,6 +1,6 @@
 """One who listens to the feed: what it is told, from where it stands, and what becomes of it if it does not listen.
 
-Lives here: `Listener`. Never here: a thread, a file, or HTTP. Invariants: each chosen event is told once and in
+Lives here: `StreamSubscriber`. Never here: a thread, a file, or HTTP. Invariants: each chosen event is told once and in
 its source's order, however the listener came to it: as one who came back reads on, or live; every item says where the
 listener stands once it has it; what waits for a listener is bounded, and one who is too slow is told so and let go.
 """
@@ -15,9 +15,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.filters import EventFilter
 from scale0.http.events import cursor
-from scale0.http.events.event_index import Line, Lost, Step
+from scale0.http.events.event_index import LostEvents, NextEvents, OutgoingEvent
 
 MAX_WAITING_EVENTS: Final = 20_000
 """For one listener: half a minute of a busy network."""
@@ -26,11 +26,11 @@ TAKE_EVENTS: Final = 500
 """Handed over at once."""
 
 Sort = Literal["event", "gap", "dropped"]
-ReadOn = Callable[["Listener"], Awaitable[None]]
+ReadOn = Callable[["StreamSubscriber"], Awaitable[None]]
 """Offers a listener what follows where it stands, and has it join the others once it is where they are."""
 
 
-class Told(NamedTuple):
+class StreamItem(NamedTuple):
     """One item of a stream."""
 
     id: str
@@ -39,7 +39,7 @@ class Told(NamedTuple):
     """A JSON object."""
 
 
-class Gap(msgspec.Struct, frozen=True):
+class StreamGap(msgspec.Struct, frozen=True):
     """Events that a listener is not told of."""
 
     source: str
@@ -49,7 +49,7 @@ class Gap(msgspec.Struct, frozen=True):
     """retention, damaged, limit or renumbered."""
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class SubscriberDropped(msgspec.Struct, frozen=True):
     """Why a listener is told nothing more; it may come back with the last id that it has."""
 
     reason: str
@@ -58,16 +58,16 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 DROPPED: Final = {
-    "slow": Dropped("slow", "it was not read fast enough; come back with the last id"),
-    "access": Dropped("access", "the token has expired or was revoked; log in again"),
-    "stopped": Dropped("stopped", "the server stops; come back with the last id"),
+    "slow": SubscriberDropped("slow", "it was not read fast enough; come back with the last id"),
+    "access": SubscriberDropped("access", "the token has expired or was revoked; log in again"),
+    "stopped": SubscriberDropped("stopped", "the server stops; come back with the last id"),
 }
 
 
-class Listener:
+class StreamSubscriber:
     """Made by `Feed.listen`."""
 
-    def __init__(self, choice: Choice, stands: dict[str, int], read_on: ReadOn | None) -> None:
+    def __init__(self, choice: EventFilter, stands: dict[str, int], read_on: ReadOn | None) -> None:
         self.choice = choice
         self.dropped = ""
         """Why it gets nothing more; blank: it does."""
@@ -79,7 +79,7 @@ class Listener:
         """After the last that waits."""
         self._read_on = read_on
         """None: it is live."""
-        self._waiting: deque[Line | Lost | dict[str, int]] = deque()
+        self._waiting: deque[OutgoingEvent | LostEvents | dict[str, int]] = deque()
         self._bytes = 0
         self._events = 0
         self._wake = asyncio.Event()
@@ -109,7 +109,7 @@ class Listener:
         self._read_on = read_on
         self._wake.set()
 
-    def offer(self, step: Step) -> None:
+    def offer(self, step: NextEvents) -> None:
         """What followed; each event is taken once."""
         if self.dropped:
             return
@@ -136,7 +136,7 @@ class Listener:
         self._waiting.clear()
         self._wake.set()
 
-    async def take(self, seconds: float) -> list[Told]:
+    async def take(self, seconds: float) -> list[StreamItem]:
         """What it is to be told next; nothing, if there is nothing for so long."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -154,24 +154,24 @@ class Listener:
         if self.is_over:
             return []
         self.is_over = True
-        return [Told(self.id, "dropped", msgspec.json.encode(DROPPED[self.dropped]))]
+        return [StreamItem(self.id, "dropped", msgspec.json.encode(DROPPED[self.dropped]))]
 
-    def _put(self, item: Line | Lost, source: str, seq: int) -> None:
+    def _put(self, item: OutgoingEvent | LostEvents, source: str, seq: int) -> None:
         self._waiting.append(item)
         self._ahead[source] = seq
 
-    def _handed_over(self) -> list[Told]:
-        told: list[Told] = []
+    def _handed_over(self) -> list[StreamItem]:
+        told: list[StreamItem] = []
         while self._waiting and len(told) < TAKE_EVENTS:
             match self._waiting.popleft():
-                case Line(_, source, seq, text):
+                case OutgoingEvent(_, source, seq, text):
                     self._stands[source] = seq
                     self._events -= 1
                     self._bytes -= len(text)
-                    told.append(Told(self.id, "event", text))
-                case Lost(source, first, last, reason, stands):
+                    told.append(StreamItem(self.id, "event", text))
+                case LostEvents(source, first, last, reason, stands):
                     self._stands[source] = stands
-                    told.append(Told(self.id, "gap", msgspec.json.encode(Gap(source, first, last, reason))))
+                    told.append(StreamItem(self.id, "gap", msgspec.json.encode(StreamGap(source, first, last, reason))))
                 case moved:
                     self._stands.update(moved)
         return told

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.filters import EventFilter
 from scale0.history.segments.json_lines import as_time
 from scale0.history.segments.reader import Event, events_of, key_of
-from scale0.http.events.event_index import Library
-from scale0.http.events.pages import LookBack
+from scale0.http.events.event_index import EventIndex
+from scale0.http.events.pages import BackwardReader
 from scale0.pipeline.explain_sentences import words_of
 
 MAX_ITEMS: Final = 1_000
@@ -24,7 +24,7 @@ NODES: Final = ("task.attempt_ended", "task.completed", "task.refused")
 """Kinds whose identity is the node's."""
 
 
-class Moment(msgspec.Struct, frozen=True):
+class TimelineEntry(msgspec.Struct, frozen=True):
     """One thing that happened to a task."""
 
     time: str
@@ -36,17 +36,17 @@ class Moment(msgspec.Struct, frozen=True):
     source: str
 
 
-class Story(msgspec.Struct, frozen=True):
+class TaskTimeline(msgspec.Struct, frozen=True):
     """All of them, the oldest first."""
 
-    items: list[Moment]
+    items: list[TimelineEntry]
     unseen: list[str]
     """What is not in it, and why."""
 
 
-def story_of(library: Library, task_id: str) -> Story:
+def story_of(library: EventIndex, task_id: str) -> TaskTimeline:
     """What journals and segments here hold of a task."""
-    look = LookBack(library, Choice(ref=task_id))
+    look = BackwardReader(library, EventFilter(ref=task_id))
     found: list[Event] = []
     began_us: int | None = None
     unseen: list[str] = []
@@ -67,10 +67,12 @@ def story_of(library: Library, task_id: str) -> Story:
         )
     elif began_us is None and found:
         unseen.append("its beginning is too old to be kept here")
-    return Story([_moment(event) for event in found[-MAX_ITEMS:]], unseen if began_us is None else [])
+    return TaskTimeline([_moment(event) for event in found[-MAX_ITEMS:]], unseen if began_us is None else [])
 
 
-def _moment(event: Event) -> Moment:
+def _moment(event: Event) -> TimelineEntry:
     node: Any = event["identity"] if event["kind"] in NODES else None
     words = words_of(event, "task")
-    return Moment(as_time(event["at"]), event["kind"], words, node, event["attempt"], event["state"], event["source"])
+    return TimelineEntry(
+        as_time(event["at"]), event["kind"], words, node, event["attempt"], event["state"], event["source"]
+    )

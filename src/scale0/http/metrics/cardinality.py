@@ -1,7 +1,7 @@
 """Folding: which services have a label of their own, so that the number of series stays bounded.
 
-Lives here: `Fold`. Never here: a metric. Invariant: a service keeps its place as long as it is there, and one that was
-counted under `other` stays there: so neither counter ever goes back because another service came.
+Lives here: `LabelLimit`. Never here: a metric. Invariant: a service keeps its place as long as it is there, and one
+that was counted under `other` stays there: so neither counter ever goes back because another service came.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OTHER: Final = "other"
 """What the rest is called; the broker's own name for services that nobody offers, the empty one, is there too."""
 
 
-class Fold:
+class LabelLimit:
     """Who came first."""
 
     __slots__ = ("_folded", "_kept", "_most")

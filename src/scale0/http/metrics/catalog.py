@@ -16,7 +16,7 @@ Kind = Literal["counter", "gauge", "histogram", "info"]
 PREFIX: Final = "scale0_"
 
 
-class Definition(msgspec.Struct, frozen=True):
+class MetricDefinition(msgspec.Struct, frozen=True):
     """One metric, without its values."""
 
     name: str
@@ -27,16 +27,16 @@ class Definition(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
-def _counter(name: str, help_: str, *labels: str, unit: str = "") -> Definition:
-    return Definition(f"{PREFIX}{name}_total", "counter", unit, help_, labels)
+def _counter(name: str, help_: str, *labels: str, unit: str = "") -> MetricDefinition:
+    return MetricDefinition(f"{PREFIX}{name}_total", "counter", unit, help_, labels)
 
 
-def _gauge(name: str, help_: str, *labels: str, unit: str = "") -> Definition:
-    return Definition(f"{PREFIX}{name}", "gauge", unit, help_, labels)
+def _gauge(name: str, help_: str, *labels: str, unit: str = "") -> MetricDefinition:
+    return MetricDefinition(f"{PREFIX}{name}", "gauge", unit, help_, labels)
 
 
 BROKER_UP: Final = _gauge("broker_up", "1 while the broker answers the management server.")
-BROKER_INFO: Final = Definition(
+BROKER_INFO: Final = MetricDefinition(
     f"{PREFIX}broker_info",
     "info",
     "",
@@ -60,7 +60,7 @@ UNDER_WAY: Final = _gauge("requests_under_way", "Requests that a backend has in 
 ANSWERED: Final = _counter("requests_answered", "Requests that were answered.", "service")
 FAILED: Final = _counter("requests_failed", "Requests that ended with an error.", "service")
 BYTES: Final = _counter("request_bytes", "Bytes of requests that were answered.", "service", unit="bytes")
-DURATION: Final = Definition(
+DURATION: Final = MetricDefinition(
     f"{PREFIX}request_duration_seconds",
     "histogram",
     "seconds",
@@ -101,5 +101,5 @@ SAMPLE_TIME: Final = _gauge("sample_timestamp_seconds", "When these values were 
 SAMPLE_SECONDS: Final = _gauge("sample_duration_seconds", "What it took to read them.", unit="seconds")
 SAMPLE_FAILURES: Final = _counter("sample_failures", "Times that the broker did not answer with its values.")
 
-CATALOGUE: Final = tuple(value for value in dict(globals()).values() if isinstance(value, Definition))
+CATALOGUE: Final = tuple(value for value in dict(globals()).values() if isinstance(value, MetricDefinition))
 """All of them, in the order of this file."""

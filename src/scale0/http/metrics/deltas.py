@@ -1,7 +1,7 @@
 """Changes: what happened since the last batch that got through, for receivers that keep no counters themselves.
 
-Lives here: `Before`, what was told last. Never here: a format. Invariants: a batch that was lost is in the next one's
-difference; a counter that went back began anew, and counts from nothing.
+Lives here: `PreviousValues`, what was told last. Never here: a format. Invariants: a batch that was lost is in the next
+one's difference; a counter that went back began anew, and counts from nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import msgspec
 
 from scale0.history.events.histogram import Histogram
 from scale0.http.metrics.buckets import since
-from scale0.http.metrics.model import Metric, Point, Spread
+from scale0.http.metrics.model import Distribution, Metric, Point
 
 Key = tuple[str, tuple[str, ...]]
 """A metric and its labels."""
 
 
-class Before(msgspec.Struct, frozen=True):
+class PreviousValues(msgspec.Struct, frozen=True):
     """The counters and histograms of a batch."""
 
     counters: Mapping[Key, float] = {}
@@ -33,12 +33,12 @@ class Before(msgspec.Struct, frozen=True):
         was = self.counters.get((metric.name, point.labels), 0.0)
         return point.value - was if point.value >= was else point.value
 
-    def grown(self, metric: Metric, one: Spread) -> Histogram:
+    def grown(self, metric: Metric, one: Distribution) -> Histogram:
         """What was added to a histogram; all of it in the first batch."""
         return since(one.histogram, self.histograms.get((metric.name, one.labels), []))
 
 
-def remembered(metrics: Iterable[Metric]) -> Before:
+def remembered(metrics: Iterable[Metric]) -> PreviousValues:
     """What the next batch is compared with."""
     counters: dict[Key, float] = {}
     histograms: dict[Key, Histogram] = {}
@@ -47,4 +47,4 @@ def remembered(metrics: Iterable[Metric]) -> Before:
             counters.update({(metric.name, point.labels): point.value for point in metric.points})
         for one in metric.spreads:
             histograms[metric.name, one.labels] = one.histogram
-    return Before(counters, histograms, whole=True)
+    return PreviousValues(counters, histograms, whole=True)

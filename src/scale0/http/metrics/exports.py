@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from scale0.config import Export
-from scale0.http.metrics.current import Current
+from scale0.config import ExportConfig
+from scale0.http.metrics.current import CurrentSample
 from scale0.http.metrics.destinations import host_and_port, otlp_url, read_headers, shown
-from scale0.http.metrics.push import Pace, Pusher
-from scale0.http.metrics.sample import Health
+from scale0.http.metrics.push import Pusher, PushInterval
+from scale0.http.metrics.sample import ExportHealth
 from scale0.http.metrics.senders import PUSH_SECONDS, GraphiteSender, OtlpSender, Sender, StatsdSender
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
@@ -33,7 +33,7 @@ OTLP_SECONDS: Final = PUSH_SECONDS * 0.8
 """What OpenTelemetry's exporter may take, with its own retries: it gives up before we do."""
 
 
-def open_sender(export: Export, loop: asyncio.AbstractEventLoop) -> Sender:
+def open_sender(export: ExportConfig, loop: asyncio.AbstractEventLoop) -> Sender:
     """The wire of one export. ConfigError: it cannot be."""
     if export.kind == "otlp":
         return OtlpSender(otlp_url(export.address), read_headers(export.headers_file), OTLP_SECONDS, loop)
@@ -42,12 +42,12 @@ def open_sender(export: Export, loop: asyncio.AbstractEventLoop) -> Sender:
 
 
 @asynccontextmanager
-async def exporting(exports: Sequence[Export], current: Current) -> AsyncIterator[None]:
+async def exporting(exports: Sequence[ExportConfig], current: CurrentSample) -> AsyncIterator[None]:
     """Push the newest sample to everybody, as long as the block runs."""
     loop = asyncio.get_running_loop()
     chance = random.Random()
     pushers: list[Pusher] = []
-    broken: list[Health] = []
+    broken: list[ExportHealth] = []
     for number, export in enumerate(exports):
         place = shown(export.address)
         try:
@@ -56,10 +56,10 @@ async def exporting(exports: Sequence[Export], current: Current) -> AsyncIterato
             sender = open_sender(export, loop)
         except ConfigError as error:
             log.error("%s gets no metrics: %s", place, error, extra=about(export=place, kind=export.kind))
-            broken.append(Health(kind=export.kind, address=place, failures=1))
+            broken.append(ExportHealth(kind=export.kind, address=place, failures=1))
             continue
         interval = max(export.interval, MIN_INTERVAL_SECONDS)
-        pace = Pace(interval, Health(kind=export.kind, address=place), chance, loop.time())
+        pace = PushInterval(interval, ExportHealth(kind=export.kind, address=place), chance, loop.time())
         pushers.append(Pusher(sender, pace, current, loop.time))
     current.health = lambda: (*broken, *(pusher.health for pusher in pushers))
     tasks = [loop.create_task(pusher.run()) for pusher in pushers]

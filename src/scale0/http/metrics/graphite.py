@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from scale0.history.events.histogram import quantile
-from scale0.http.metrics.deltas import Before
+from scale0.http.metrics.deltas import PreviousValues
 from scale0.http.metrics.metric_paths import placed, prefix_of
 from scale0.http.metrics.model import Metric
 
 SHARES = (("p50", 0.5), ("p99", 0.99))
 
 
-def lines(metrics: Iterable[Metric], before: Before, prefix: str, broker: str, time: float) -> Iterator[str]:
+def lines(metrics: Iterable[Metric], before: PreviousValues, prefix: str, broker: str, time: float) -> Iterator[str]:
     """Every point as a line, without its end."""
     start = prefix_of(prefix, broker)
     moment = str(int(time))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
 from scale0.http.metrics.catalog import PREFIX
-from scale0.http.metrics.model import Metric, Point, Spread
+from scale0.http.metrics.model import Distribution, Metric, Point
 
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]+")
 MAX_PART_CHARS: Final = 100
@@ -20,7 +20,7 @@ MAX_PART_CHARS: Final = 100
 NONE: Final = "none"
 """An empty label."""
 
-One = TypeVar("One", bound=Point | Spread)
+One = TypeVar("One", bound=Point | Distribution)
 
 
 def part(text: str) -> str:
@@ -46,7 +46,7 @@ def placed(start: str, metric: Metric, ones: Iterable[One]) -> Iterator[tuple[st
         yield path, one
 
 
-def _labels(one: Point | Spread) -> tuple[str, ...]:
+def _labels(one: Point | Distribution) -> tuple[str, ...]:
     return one.labels
 
 

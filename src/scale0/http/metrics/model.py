@@ -13,11 +13,11 @@ import msgspec
 
 from scale0.history.events.histogram import Histogram, merge
 from scale0.http.metrics import catalog as have
-from scale0.http.metrics.cardinality import Fold
-from scale0.http.metrics.catalog import Definition, Kind
-from scale0.http.metrics.sample import Load, Rates, Sample
+from scale0.http.metrics.cardinality import LabelLimit
+from scale0.http.metrics.catalog import Kind, MetricDefinition
+from scale0.http.metrics.sample import LoadRow, NetworkSample, RateRow
 
-Row = TypeVar("Row", Rates, Load)
+Row = TypeVar("Row", RateRow, LoadRow)
 
 MAX_PEERS: Final = 200
 """Brokers with a label of their own: those of the group and its neighbours are fewer."""
@@ -35,7 +35,7 @@ class Point(msgspec.Struct, frozen=True):
     value: float
 
 
-class Spread(msgspec.Struct, frozen=True):
+class Distribution(msgspec.Struct, frozen=True):
     """One histogram: log buckets of `history.events.histogram`, and the sum of all values."""
 
     labels: tuple[str, ...]
@@ -46,9 +46,9 @@ class Spread(msgspec.Struct, frozen=True):
 class Metric(msgspec.Struct, frozen=True):
     """One metric with all its values."""
 
-    definition: Definition
+    definition: MetricDefinition
     points: tuple[Point, ...] = ()
-    spreads: tuple[Spread, ...] = ()
+    spreads: tuple[Distribution, ...] = ()
     """Of a histogram, in place of points."""
 
     @property
@@ -62,7 +62,7 @@ class Metric(msgspec.Struct, frozen=True):
         return self.definition.kind
 
 
-def metrics_of(sample: Sample, fold: Fold) -> tuple[Metric, ...]:
+def metrics_of(sample: NetworkSample, fold: LabelLimit) -> tuple[Metric, ...]:
     """Everything that a sample says; `fold` is told of its services first."""
     names = [row.service for row in sorted(sample.rates, key=lambda row: -row.answered)]
     fold.see([*names, *(row.service for row in sample.loads)])
@@ -78,24 +78,24 @@ def metrics_of(sample: Sample, fold: Fold) -> tuple[Metric, ...]:
     return tuple(metric for metric in found if metric.points or metric.spreads)
 
 
-def _one(definition: Definition, value: float) -> Metric:
+def _one(definition: MetricDefinition, value: float) -> Metric:
     return Metric(definition, (Point((), float(value)),))
 
 
-def _by(definition: Definition, values: Mapping[str, float]) -> Metric:
+def _by(definition: MetricDefinition, values: Mapping[str, float]) -> Metric:
     """One point for each value of the only label."""
     some = sorted(values.items())[:MAX_WORDS]
     return Metric(definition, tuple(Point((word,), float(value)) for word, value in some))
 
 
-def _of_server(sample: Sample) -> Iterator[Metric]:
+def _of_server(sample: NetworkSample) -> Iterator[Metric]:
     yield _one(have.BROKER_UP, bool(sample.status))
     yield _one(have.SAMPLE_TIME, sample.time)
     yield _one(have.SAMPLE_SECONDS, sample.seconds)
     yield _one(have.SAMPLE_FAILURES, sample.failures)
 
 
-def _of_broker(status: Mapping[str, Any], fold: Fold) -> Iterator[Metric]:
+def _of_broker(status: Mapping[str, Any], fold: LabelLimit) -> Iterator[Metric]:
     words = tuple(str(status.get(key, "")) for key in ("broker", "group", "version"))
     yield Metric(have.BROKER_INFO, (Point(words, 1.0),))
     state = "draining" if status.get("draining") else str(status.get("state", ""))
@@ -128,14 +128,14 @@ TASK_COUNTS: Final = (
 )
 
 
-def _of_rates(rows: Iterable[Rates], fold: Fold) -> Iterator[Metric]:
+def _of_rates(rows: Iterable[RateRow], fold: LabelLimit) -> Iterator[Metric]:
     groups = _grouped((fold.label(row.service), row) for row in rows)
     for definition, key in ((have.ANSWERED, "answered"), (have.FAILED, "failed"), (have.BYTES, "bytes")):
         yield _by_service(definition, {name: sum(getattr(row, key) for row in some) for name, some in groups.items()})
     yield Metric(
         have.DURATION,
         spreads=tuple(
-            Spread(
+            Distribution(
                 (name,),
                 some[0].histogram if len(some) == 1 else merge(row.histogram for row in some),
                 sum(row.seconds for row in some),
@@ -146,7 +146,7 @@ def _of_rates(rows: Iterable[Rates], fold: Fold) -> Iterator[Metric]:
     )
 
 
-def _of_loads(rows: Iterable[Load], fold: Fold) -> Iterator[Metric]:
+def _of_loads(rows: Iterable[LoadRow], fold: LabelLimit) -> Iterator[Metric]:
     groups = _grouped((fold.label(row.service), row) for row in rows)
     for definition, key in (
         (have.SERVICE_BACKENDS, "backends"),
@@ -168,11 +168,11 @@ def _grouped(pairs: Iterable[tuple[str, Row]]) -> dict[str, list[Row]]:
     return groups
 
 
-def _by_service(definition: Definition, values: Mapping[str, float]) -> Metric:
+def _by_service(definition: MetricDefinition, values: Mapping[str, float]) -> Metric:
     return Metric(definition, tuple(Point((name,), float(value)) for name, value in values.items()))
 
 
-def _of_peers(sample: Sample) -> Iterator[Metric]:
+def _of_peers(sample: NetworkSample) -> Iterator[Metric]:
     states: dict[str, float] = {}
     for peer in sample.peers:
         states[peer.state] = states.get(peer.state, 0) + 1
@@ -181,7 +181,7 @@ def _of_peers(sample: Sample) -> Iterator[Metric]:
     yield Metric(have.PEER_UP, tuple(Point((name,), float(up)) for name, up in named[:MAX_PEERS]))
 
 
-def _of_watched(sample: Sample) -> Iterator[Metric]:
+def _of_watched(sample: NetworkSample) -> Iterator[Metric]:
     watched = sample.watched
     if watched is not None:
         yield _one(have.HELENS, watched.helens)
@@ -193,7 +193,7 @@ def _of_watched(sample: Sample) -> Iterator[Metric]:
 CHECK_STATES: Final = ("ok", "warning", "critical", "unknown")
 
 
-def _of_exports(sample: Sample) -> Iterator[Metric]:
+def _of_exports(sample: NetworkSample) -> Iterator[Metric]:
     exports = {(one.kind, one.address): one for one in sample.exports}
     for definition, key in (
         (have.EXPORT_UP, "up"),

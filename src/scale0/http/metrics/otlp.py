@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0 import __version__
 from scale0.history.events.histogram import value_of
 from scale0.http.metrics.buckets import BOUNDS, spread
-from scale0.http.metrics.model import Metric, Spread
+from scale0.http.metrics.model import Distribution, Metric
 from scale0.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ UNITS: Final = {"seconds": "s", "bytes": "By", "": ""}
 NANO: Final = 1_000_000_000
 INSTALL: Final = "an export of the kind otlp needs OpenTelemetry: pip install 'scale0[otlp]'"
 
-Export = Callable[[Iterable[Metric], "About"], bool]
+Export = Callable[[Iterable[Metric], "OtlpResource"], bool]
 """Sends all metrics; False if they were not taken."""
 
 
-class About:
+class OtlpResource:
     """Whose metrics these are, and of when."""
 
     __slots__ = ("broker", "group", "start", "time")
@@ -55,13 +55,13 @@ def open_exporter(address: str, headers: Mapping[str, str], seconds: float) -> t
         endpoint=address, headers=dict(headers), timeout=seconds, compression=Compression.Gzip
     )
 
-    def export(metrics: Iterable[Metric], about: About) -> bool:
+    def export(metrics: Iterable[Metric], about: OtlpResource) -> bool:
         return exporter.export(data_of(metrics, about)) is MetricExportResult.SUCCESS
 
     return export, exporter.shutdown
 
 
-def data_of(metrics: Iterable[Metric], about: About) -> MetricsData:
+def data_of(metrics: Iterable[Metric], about: OtlpResource) -> MetricsData:
     """All metrics of a broker, as one resource."""
     from opentelemetry.sdk.metrics import export as sdk  # noqa: PLC0415
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
@@ -105,7 +105,7 @@ def _data(metric: Metric, start: int, time: int) -> Any:
     return sdk.Sum(points, cumulative, is_monotonic=True) if metric.kind == "counter" else sdk.Gauge(points)
 
 
-def _histogram(names: tuple[str, ...], one: Spread, start: int, time: int) -> Any:
+def _histogram(names: tuple[str, ...], one: Distribution, start: int, time: int) -> Any:
     from opentelemetry.sdk.metrics import export as sdk  # noqa: PLC0415
 
     counts = spread(one.histogram)

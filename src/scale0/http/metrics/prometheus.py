@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from scale0.http.metrics.buckets import BOUNDS, spread
-from scale0.http.metrics.model import Metric, Spread
+from scale0.http.metrics.model import Distribution, Metric
 
 OPENMETRICS: Final = "application/openmetrics-text"
 ENCODERS: Final = {False: choose_encoder("text/plain"), True: choose_encoder(f"{OPENMETRICS}; version=1.0.0")}
@@ -50,7 +50,7 @@ def family_of(metric: Metric) -> Family:
     return family
 
 
-def add_spread(family: Family, names: tuple[str, ...], one: Spread) -> None:
+def add_spread(family: Family, names: tuple[str, ...], one: Distribution) -> None:
     """A histogram: counts up to each bound, their sum, and how many there are."""
     labels = dict(zip(names, one.labels, strict=True))
     seen = 0

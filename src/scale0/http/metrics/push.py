@@ -1,7 +1,7 @@
 """Pushing: when a batch goes to a receiver, and what becomes of it if it does not get there.
 
-Lives here: `Pace`, which decides, and `Pusher`, the task that does. Never here: a wire. Invariants: there is at most
-one batch at a time, and none is kept: what did not get through in PUSH_SECONDS is dropped and counted, as is every
+Lives here: `PushInterval`, which decides, and `Pusher`, the task that does. Never here: a wire. Invariants: there is at
+most one batch at a time, and none is kept: what did not get through in PUSH_SECONDS is dropped and counted, as is every
 batch whose time comes while a receiver is left alone; a receiver that fails is asked less and less often.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from scale0.http.metrics.current import Current
-from scale0.http.metrics.sample import Health
+from scale0.http.metrics.current import CurrentSample
+from scale0.http.metrics.sample import ExportHealth
 from scale0.http.metrics.senders import PUSH_SECONDS, Sender
 from scale0.kernel.log_context import about
 
@@ -26,12 +26,12 @@ MAX_BACKOFF_SECONDS: Final = 120.0
 MAX_DOUBLINGS: Final = 16
 
 
-class Pace:
+class PushInterval:
     """The times of one export, in seconds of any clock that never goes back. Batches are due at each interval."""
 
     __slots__ = ("_chance", "_interval", "_rest_until", "_row", "due", "health")
 
-    def __init__(self, interval: float, health: Health, chance: Random, now: float) -> None:
+    def __init__(self, interval: float, health: ExportHealth, chance: Random, now: float) -> None:
         self._interval = interval
         self._chance = chance
         self._rest_until = -math.inf
@@ -64,7 +64,7 @@ class Pace:
 
     def _count(self, *, pushed: int = 0, dropped: int = 0, failures: int = 0, up: bool | None = None) -> None:
         was = self.health
-        self.health = Health(
+        self.health = ExportHealth(
             kind=was.kind,
             address=was.address,
             up=was.up if up is None else up,
@@ -78,7 +78,12 @@ class Pusher:
     """One export at work."""
 
     def __init__(
-        self, sender: Sender, pace: Pace, current: Current, clock: Callable[[], float], seconds: float = PUSH_SECONDS
+        self,
+        sender: Sender,
+        pace: PushInterval,
+        current: CurrentSample,
+        clock: Callable[[], float],
+        seconds: float = PUSH_SECONDS,
     ) -> None:
         self._sender = sender
         self._pace = pace
@@ -87,7 +92,7 @@ class Pusher:
         self._seconds = seconds
 
     @property
-    def health(self) -> Health:
+    def health(self) -> ExportHealth:
         """How it fares."""
         return self._pace.health
 

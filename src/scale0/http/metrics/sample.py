@@ -14,7 +14,7 @@ import msgspec
 from scale0.history.events.histogram import Histogram
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
+class RateRow(msgspec.Struct, frozen=True, kw_only=True):
     """A service since the broker's start: a row of `list_rates`."""
 
     service: str
@@ -25,7 +25,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     histogram: Histogram = []
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class LoadRow(msgspec.Struct, frozen=True, kw_only=True):
     """A service now, at this broker: a row of `list_queues`."""
 
     service: str
@@ -37,14 +37,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     tasks_queued: int = 0
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class PeerRow(msgspec.Struct, frozen=True, kw_only=True):
     """Another broker: a row of `list_peers`."""
 
     broker: str
     state: str
 
 
-class Watched(msgspec.Struct, frozen=True, kw_only=True):
+class MonitoringCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What the Helens say: how many there are of each state."""
 
     helens: int = 0
@@ -53,7 +53,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     incidents: Mapping[str, int] = {}
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class ExportHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How one export fares."""
 
     kind: str
@@ -64,7 +64,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkSample(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. Without a broker (`status` is empty) the rest is empty too."""
 
     time: float
@@ -75,12 +75,12 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """Samples since the server's start that the broker did not answer."""
     status: Mapping[str, Any] = {}
     """The answer to `status`."""
-    rates: tuple[Rates, ...] = ()
-    loads: tuple[Load, ...] = ()
-    peers: tuple[Seen, ...] = ()
-    watched: Watched | None = None
+    rates: tuple[RateRow, ...] = ()
+    loads: tuple[LoadRow, ...] = ()
+    peers: tuple[PeerRow, ...] = ()
+    watched: MonitoringCounts | None = None
     """None: no Helen answers."""
-    exports: tuple[Health, ...] = ()
+    exports: tuple[ExportHealth, ...] = ()
 
     @property
     def broker(self) -> str:
@@ -98,26 +98,26 @@ def sample_of(
     rates: Rows = (),
     queues: Rows = (),
     peers: Rows = (),
-    watched: Watched | None = None,
+    watched: MonitoringCounts | None = None,
     seconds: float = 0.0,
     failures: int = 0,
-) -> Sample:
+) -> NetworkSample:
     """A sample from answers of the broker as they came: `status`, and all rows of the three lists."""
-    return Sample(
+    return NetworkSample(
         time=time,
         seconds=seconds,
         failures=failures,
         status=status or {},
         rates=tuple(_rates(row) for row in rates),
         loads=tuple(_load(row) for row in queues),
-        peers=tuple(Seen(broker=row.get("broker") or "", state=row.get("state") or "unknown") for row in peers),
+        peers=tuple(PeerRow(broker=row.get("broker") or "", state=row.get("state") or "unknown") for row in peers),
         watched=watched,
     )
 
 
-def _rates(row: Mapping[str, Any]) -> Rates:
+def _rates(row: Mapping[str, Any]) -> RateRow:
     """As it came: a thousand services have a hundred buckets each, and a list of two serves as well as a tuple."""
-    return Rates(
+    return RateRow(
         service=row["service"],
         answered=row["answered"],
         failed=row["failed"],
@@ -127,10 +127,10 @@ def _rates(row: Mapping[str, Any]) -> Rates:
     )
 
 
-def _load(row: Mapping[str, Any]) -> Load:
+def _load(row: Mapping[str, Any]) -> LoadRow:
     """Slots are told as sums where the broker knows them, else they are those of the backends that are shown."""
     shown = row.get("lru") or ()
-    return Load(
+    return LoadRow(
         service=row["service"],
         backends=row.get("backends") or 0,
         slots=row["slots"] if "slots" in row else sum(one["slots"] for one in shown),

@@ -14,12 +14,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 from scale0.client.admin.rows import HELEN_PREFIX, helens_of, known_agents, known_checks, known_incidents
-from scale0.config import Export
-from scale0.http.metrics.current import Current
+from scale0.config import ExportConfig
+from scale0.http.metrics.current import CurrentSample
 from scale0.http.metrics.exports import MIN_INTERVAL_SECONDS, exporting
-from scale0.http.metrics.sample import Sample, Watched, counted, sample_of
-from scale0.http.network import PAGE_ROWS, Network
-from scale0.http.problem import Problem
+from scale0.http.metrics.sample import MonitoringCounts, NetworkSample, counted, sample_of
+from scale0.http.network import PAGE_ROWS, BrokerClient
+from scale0.http.problem import ApiProblem
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.log_context import about
 
@@ -42,26 +42,26 @@ ANSWER_SECONDS: Final = 5.0
 Row = dict[str, Any]
 
 
-class Lookout:
+class MetricsSampler:
     """All that `/metrics` and the exports know."""
 
-    def __init__(self, network: Network, exports: tuple[Export, ...] = ()) -> None:
+    def __init__(self, network: BrokerClient, exports: tuple[ExportConfig, ...] = ()) -> None:
         self._network = network
         self._exports = exports
         self._seconds = max(MIN_INTERVAL_SECONDS, min([LOOK_SECONDS, *(one.interval for one in exports)]))
-        self._current: Current | None = None
+        self._current: CurrentSample | None = None
         self._awake = asyncio.Event()
         self._looked = asyncio.Event()
         """Set when there is a sample that is not from before a rest."""
         self._asked = 0.0
-        self._watched: Watched | None = None
+        self._watched: MonitoringCounts | None = None
         self._watch_at = 0.0
         self._failures = 0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """While this is open, samples are taken and exports pushed."""
-        current = self._current = Current(asyncio.get_running_loop())
+        current = self._current = CurrentSample(asyncio.get_running_loop())
         if self._exports:
             self._awake.set()
         task = asyncio.create_task(self._run(current))
@@ -78,14 +78,14 @@ class Lookout:
     async def text(self, as_openmetrics: bool) -> bytes:
         """What Prometheus reads; whoever asks for it keeps the samples coming."""
         if self._current is None:
-            raise Problem(503, "this server is only just starting", "ask again")
+            raise ApiProblem(503, "this server is only just starting", "ask again")
         self._asked = read_now().mono
         self._awake.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._looked.wait(), FIRST_SECONDS)
         return await self._current.text(as_openmetrics)
 
-    async def _run(self, current: Current) -> None:
+    async def _run(self, current: CurrentSample) -> None:
         while True:
             await self._awake.wait()
             began = read_now()
@@ -101,7 +101,7 @@ class Lookout:
                 self._awake.clear()
                 self._looked.clear()
 
-    async def _look(self, wall: float) -> Sample:
+    async def _look(self, wall: float) -> NetworkSample:
         """One sample."""
         before = read_now().mono
         try:
@@ -110,7 +110,7 @@ class Lookout:
             queues = await self._rows("list_queues")
             peers = await self._network.local("list_peers")
             await self._watch()
-        except Problem:
+        except ApiProblem:
             return self._away(wall)
         return sample_of(
             wall,
@@ -123,7 +123,7 @@ class Lookout:
             failures=self._failures,
         )
 
-    def _away(self, wall: float) -> Sample:
+    def _away(self, wall: float) -> NetworkSample:
         self._failures += 1
         return sample_of(wall, failures=self._failures)
 
@@ -151,7 +151,7 @@ class Lookout:
             self._of_helens(helens, "incidents", {"open": True}),
         )
         self._watch_at = mono + WATCH_SECONDS
-        self._watched = Watched(
+        self._watched = MonitoringCounts(
             helens=len(helens),
             agents=counted(known_agents(agents)),
             checks=counted(known_checks(checks, problems=False)),
@@ -166,7 +166,7 @@ class Lookout:
     async def _of_helen(self, service: str, asked: Row) -> list[Row]:
         found: list[Row] = []
         body = {**asked, "limit": PAGE_ROWS}
-        with suppress(Problem):
+        with suppress(ApiProblem):
             for _ in range(MAX_WATCH_PAGES):
                 page = await self._network.request(service, body, timeout=ANSWER_SECONDS)
                 found.extend(page["items"])

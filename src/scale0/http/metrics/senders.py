@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from scale0.http.metrics import graphite, otlp, statsd
-from scale0.http.metrics.current import Current, beside
-from scale0.http.metrics.deltas import Before, remembered
+from scale0.http.metrics.current import CurrentSample, beside
+from scale0.http.metrics.deltas import PreviousValues, remembered
 from scale0.http.metrics.model import Metric
-from scale0.monitoring.agent.edge.thread_pool import Threads
+from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 
 PUSH_SECONDS: Final = 5.0
 """How long a receiver may take for a batch."""
@@ -32,7 +32,7 @@ FULL_SECONDS: Final = 0.005
 class Sender(Protocol):
     """One wire to one receiver."""
 
-    async def push(self, current: Current) -> None:
+    async def push(self, current: CurrentSample) -> None:
         """Send the newest metrics. OSError: they were not taken."""
 
     def close(self) -> None:
@@ -45,12 +45,12 @@ class GraphiteSender:
     def __init__(self, host: str, port: int, prefix: str) -> None:
         self._place = (host, port)
         self._prefix = prefix
-        self._before = Before()
+        self._before = PreviousValues()
 
-    async def push(self, current: Current) -> None:
+    async def push(self, current: CurrentSample) -> None:
         metrics, time, before = await current.metrics(), current.sample.time, self._before
 
-        def make() -> tuple[bytes, Before]:
+        def make() -> tuple[bytes, PreviousValues]:
             made = graphite.lines(metrics, before, self._prefix, current.broker, time)
             return "".join(f"{line}\n" for line in made).encode("ascii"), remembered(metrics)
 
@@ -80,13 +80,13 @@ class StatsdSender:
     def __init__(self, host: str, port: int, prefix: str) -> None:
         self._place = (host, port)
         self._prefix = prefix
-        self._before = Before()
+        self._before = PreviousValues()
         self._socket: socket.socket | None = None
 
-    async def push(self, current: Current) -> None:
+    async def push(self, current: CurrentSample) -> None:
         metrics, before = await current.metrics(), self._before
 
-        def make() -> tuple[list[bytes], Before]:
+        def make() -> tuple[list[bytes], PreviousValues]:
             made = statsd.lines(metrics, before, self._prefix, current.broker)
             return list(statsd.datagrams(made)), remembered(metrics)
 
@@ -137,13 +137,13 @@ class OtlpSender:
 
     def __init__(self, url: str, headers: Mapping[str, str], seconds: float, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._threads = Threads(1, loop)
+        self._threads = ThreadPool(1, loop)
         self._export, self._shutdown = otlp.open_exporter(url, headers, seconds)
         self._busy = False
         self._start = 0.0
         self._group = ""
 
-    async def push(self, current: Current) -> None:
+    async def push(self, current: CurrentSample) -> None:
         if self._busy:
             raise OSError("the receiver has not answered the last batch yet")
         metrics = await current.metrics()
@@ -154,12 +154,12 @@ class OtlpSender:
             # Another start means that all counters began anew: it must not change with the rounding of two clocks.
             if abs(start - self._start) > START_SLACK_SECONDS:
                 self._start = start
-        about = otlp.About(current.broker, self._group, self._start or time, time)
+        about = otlp.OtlpResource(current.broker, self._group, self._start or time, time)
         self._busy = True
         if not await beside(self._threads, self._loop, lambda: self._send(metrics, about)):
             raise OSError("the receiver did not take it")
 
-    def _send(self, metrics: tuple[Metric, ...], about: otlp.About) -> bool:
+    def _send(self, metrics: tuple[Metric, ...], about: otlp.OtlpResource) -> bool:
         try:
             return self._export(metrics, about)
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from scale0.history.events.histogram import quantile
-from scale0.http.metrics.deltas import Before
+from scale0.http.metrics.deltas import PreviousValues
 from scale0.http.metrics.graphite import SHARES, number
 from scale0.http.metrics.metric_paths import placed, prefix_of
 from scale0.http.metrics.model import Metric
@@ -19,7 +19,7 @@ MAX_DATAGRAM_BYTES: Final = 1_432
 """What fits into one Ethernet frame with any header: a longer one is lost whole with any of its pieces."""
 
 
-def lines(metrics: Iterable[Metric], before: Before, prefix: str, broker: str) -> Iterator[str]:
+def lines(metrics: Iterable[Metric], before: PreviousValues, prefix: str, broker: str) -> Iterator[str]:
     """Every point as a line; counters that did not grow are left out."""
     start = prefix_of(prefix, broker)
     for metric in metrics:

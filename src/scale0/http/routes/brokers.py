@@ -15,8 +15,8 @@ from litestar.params import FromPath
 from scale0.broker.admin.access import OPERATOR, VIEWER
 from scale0.client.admin.rows import brokers_in_order, group_rows, offered_at
 from scale0.http.auth.authorization import ROLE
-from scale0.http.problem import Problem
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Desk, Limit, Page, Row, paged
+from scale0.http.problem import ApiProblem
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage, RequestContext, Row, paged
 
 BROKERS: Final = "/api/v1/brokers"
 BROKERS_SECONDS: Final = 1.0
@@ -26,7 +26,7 @@ UP: Final = "up"
 DOWN: Final = "down"
 
 
-async def brokers_of(desk: Desk) -> list[Row]:
+async def brokers_of(desk: RequestContext) -> list[Row]:
     """The broker that this server stands at, then the others by name."""
 
     async def asked() -> list[Row]:
@@ -38,7 +38,7 @@ async def brokers_of(desk: Desk) -> list[Row]:
 
 
 @get(BROKERS, opt={ROLE: VIEWER}, summary="Every broker that ours knows, itself first")
-async def brokers(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def brokers(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Rows of `scale0 peers --json`."""
     rows = await brokers_of(desk)
     own = rows[0]["broker"]
@@ -46,7 +46,7 @@ async def brokers(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) ->
 
 
 @get("/api/v1/groups", opt={ROLE: VIEWER}, summary="Every group of brokers")
-async def groups(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def groups(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Rows of `scale0 groups --json`."""
     return paged(group_rows(await brokers_of(desk)), limit, after, lambda row: f"g {row['group']}")
 
@@ -75,18 +75,18 @@ async def command(
     return await desk.change(COMMANDS[command])
 
 
-async def elsewhere(desk: Desk, broker: str) -> Problem:
+async def elsewhere(desk: RequestContext, broker: str) -> ApiProblem:
     """What somebody hears who means another broker, or none."""
     rows = await brokers_of(desk)
     for row in rows:
         if row["broker"] == broker:
             place = row["endpoints"].get("frontend") or "an address that is not known here"
-            return Problem(
+            return ApiProblem(
                 409,
                 f"this server stands at {rows[0]['broker']}, and {broker} is at {place}",
                 f"use that broker's own server, or there: `scale0 drain {broker} --join {place}`",
             )
-    return Problem(404, f"there is no broker {broker[:100]}", "GET /api/v1/brokers lists them")
+    return ApiProblem(404, f"there is no broker {broker[:100]}", "GET /api/v1/brokers lists them")
 
 
 HANDLERS: Final[list[HTTPRouteHandler]] = [brokers, groups, topology, command]

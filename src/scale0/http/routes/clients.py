@@ -13,7 +13,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from scale0.broker.admin.access import OPERATOR, VIEWER
 from scale0.http.auth.authorization import ROLE
-from scale0.http.request_context import DEFAULT_ROWS, MAX_TEXT_CHARS, After, At, Limit, Page, Text, matching, paged
+from scale0.http.request_context import DEFAULT_ROWS, MAX_TEXT_CHARS, After, At, Limit, ListPage, Text, matching, paged
 
 
 @get("/api/v1/clients", opt={ROLE: VIEWER}, summary="Every client of the broker")
@@ -23,7 +23,7 @@ async def clients(
     match: Text = None,
     limit: Limit = DEFAULT_ROWS,
     after: After = None,
-) -> Page:
+) -> ListPage:
     """Rows of `scale0 clients --json`; `match` is a glob or a part of the identity."""
     if role is None and match is None:
         return await desk.page("list_clients", limit, after)
@@ -32,7 +32,7 @@ async def clients(
 
 
 @get("/api/v1/services", opt={ROLE: VIEWER}, summary="Every service of the network, with its rates")
-async def services(desk: At, match: Text = None, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def services(desk: At, match: Text = None, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Rows of `scale0 services --json`, each with what the last seconds were like."""
     if match is None:
         page = await desk.page("list_services", limit, after)
@@ -44,7 +44,7 @@ async def services(desk: At, match: Text = None, limit: Limit = DEFAULT_ROWS, af
 
 
 @get("/api/v1/queues", opt={ROLE: VIEWER}, summary="What waits, and who is handed work next")
-async def queues(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def queues(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Each service's backends in the order in which they are handed work."""
     return await desk.page("list_queues", limit, after)
 
@@ -61,7 +61,7 @@ async def series(
 
 
 @get("/api/v1/error-clients", opt={ROLE: VIEWER}, summary="Clients that are ignored for what they sent")
-async def error_clients(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def error_clients(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Who they are, and for how long yet."""
     return await desk.page("list_error_clients", limit, after)
 

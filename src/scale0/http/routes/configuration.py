@@ -18,7 +18,7 @@ from scale0.broker.admin.access import ADMIN, OPERATOR, VIEWER
 from scale0.config import NetworkDocument, changed_paths, check_document, parse
 from scale0.http.auth.authorization import ROLE
 from scale0.http.auth.middleware import MAX_BODY_BYTES
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, Page
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage
 from scale0.kernel.errors import ConfigError
 
 CONFIG: Final = "/api/v1/config"
@@ -36,7 +36,7 @@ KeyPath = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATH_CHARS)]
 Numbered = Annotated[int, PathParameter(ge=0, le=MAX_VERSION)]
 
 
-class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole document."""
 
     config: dict[str, Any]
@@ -49,7 +49,7 @@ class NewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base: Version
 
 
-class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Paths that get a value, and paths that go; with `base`, only over that version."""
 
     set: Annotated[dict[KeyPath, Any], msgspec.Meta(max_length=MAX_PATHS)] = {}
@@ -72,7 +72,7 @@ async def show(desk: At) -> dict[str, Any]:
 
 
 @get(CONFIG + "/history", opt={ROLE: VIEWER}, summary="Every version, the newest first")
-async def history(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def history(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Who made it and when."""
     return await desk.page("config_history", limit, after)
 
@@ -104,7 +104,7 @@ async def diff(
     request_max_body_size=MAX_BODY_BYTES,
     summary="Whether a document would be taken",
 )
-async def check(desk: At, data: JSONBody[Draft]) -> dict[str, Any]:
+async def check(desk: At, data: JSONBody[ConfigDraft]) -> dict[str, Any]:
     """`ok`, the reasons why not, and what would change; nothing is changed."""
     current = await desk.read("get_config")
     try:
@@ -123,7 +123,7 @@ async def replace(desk: At, data: JSONBody[NewConfig]) -> dict[str, Any]:
 
 
 @patch(CONFIG, opt={ROLE: OPERATOR}, request_max_body_size=MAX_BODY_BYTES, summary="Change parts of the configuration")
-async def change(desk: At, data: JSONBody[Changes]) -> dict[str, Any]:
+async def change(desk: At, data: JSONBody[ConfigChanges]) -> dict[str, Any]:
     """Paths as `scale0 config set` takes them."""
     return await desk.change("patch_config", set=data.set, remove=data.remove, base=data.base)
 

@@ -20,18 +20,18 @@ from litestar.response import Stream
 from typing_extensions import TypedDict
 
 from scale0.broker.admin.access import VIEWER
-from scale0.history.segments.filters import Choice
+from scale0.history.segments.filters import EventFilter
 from scale0.http.auth.authorization import ROLE
 from scale0.http.data_sources import readings_of
 from scale0.http.events import cursor
-from scale0.http.events.check_series import Series, series_of
-from scale0.http.events.pages import AUDIT_KINDS, Page, page_of
-from scale0.http.events.stream import Feed, TooMany
-from scale0.http.events.subscriber import Listener, Told
-from scale0.http.events.task_timeline import Story, story_of
-from scale0.http.problem import Problem
-from scale0.http.request_context import DEFAULT_ROWS, At, Desk, Limit
-from scale0.http.thread_pool import Busy, TooLate
+from scale0.http.events.check_series import CheckSeries, series_of
+from scale0.http.events.pages import AUDIT_KINDS, EventPage, page_of
+from scale0.http.events.stream import EventStream, TooManySubscribers
+from scale0.http.events.subscriber import StreamItem, StreamSubscriber
+from scale0.http.events.task_timeline import TaskTimeline, story_of
+from scale0.http.problem import ApiProblem
+from scale0.http.request_context import DEFAULT_ROWS, At, Limit, RequestContext
+from scale0.http.thread_pool import ThreadPoolBusy, ThreadPoolTimeout
 from scale0.http.time_parsing import moment_us
 from scale0.kernel.log_context import about
 
@@ -64,7 +64,7 @@ Since = Annotated[
 Result = TypeVar("Result")
 
 
-class Gap(TypedDict):
+class EventGap(TypedDict):
     """Events that are too old to be kept, or cannot be read."""
 
     source: str
@@ -78,7 +78,7 @@ class Events(TypedDict):
 
     items: list[dict[str, Any]]
     next: str | None
-    gaps: list[Gap]
+    gaps: list[EventGap]
 
 
 @get(EVENTS, opt={ROLE: VIEWER}, summary="Events, the newest first")
@@ -94,7 +94,9 @@ async def events(
     after: After = None,
 ) -> Events:
     """Rows of `scale0 events tail --json`."""
-    choice = Choice(kind=kind, identity=identity, service=service, source=source, ref=ref, since_us=since_us(since))
+    choice = EventFilter(
+        kind=kind, identity=identity, service=service, source=source, ref=ref, since_us=since_us(since)
+    )
     return await paged(desk, choice, limit, after)
 
 
@@ -103,7 +105,7 @@ async def audit(
     desk: At, identity: Glob = "", since: Since = None, limit: Limit = DEFAULT_ROWS, after: After = None
 ) -> Events:
     """Management commands, configurations, and what became of the broker."""
-    return await paged(desk, Choice(kinds=AUDIT_KINDS, identity=identity, since_us=since_us(since)), limit, after)
+    return await paged(desk, EventFilter(kinds=AUDIT_KINDS, identity=identity, since_us=since_us(since)), limit, after)
 
 
 @get(EVENTS + "/stream", opt={ROLE: VIEWER}, summary="Events as they happen", media_type="text/event-stream")
@@ -121,18 +123,18 @@ async def stream(
 
     Last-Event-ID or `after` goes on behind that event; without either it begins now.
     """
-    choice = Choice(kind=kind, identity=identity, service=service, source=source, ref=ref)
+    choice = EventFilter(kind=kind, identity=identity, service=service, source=source, ref=ref)
     feed = readings_of(desk.network).feed
     known = request.headers.get(LAST_EVENT_ID) or after
     try:
         listener = await feed.listen(choice, None if known is None else position(known))
-    except TooMany as error:
-        raise Problem(429, str(error), retry_after=BUSY_SECONDS) from None
+    except TooManySubscribers as error:
+        raise ApiProblem(429, str(error), retry_after=BUSY_SECONDS) from None
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Stream(told(feed, listener, desk), media_type="text/event-stream", headers=headers)
 
 
-async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[bytes]:
+async def told(feed: EventStream, listener: StreamSubscriber, desk: RequestContext) -> AsyncIterator[bytes]:
     """A stream, to the end of who listens, or of their right to."""
     loop = asyncio.get_running_loop()
     heard = looked = loop.time()
@@ -156,28 +158,28 @@ async def told(feed: Feed, listener: Listener, desk: Desk) -> AsyncIterator[byte
         feed.leave(listener)
 
 
-def here(listener: Listener) -> str:
+def here(listener: StreamSubscriber) -> str:
     """Where the reader stands. With data: a browser keeps the id of an event without to itself."""
     return f"id: {listener.id}\nevent: here\ndata: {{}}\n\n"
 
 
-async def may_listen(desk: Desk) -> bool:
+async def may_listen(desk: RequestContext) -> bool:
     """False once a token has expired or was revoked; a broker that is away decides nothing."""
     caller = desk.caller
     try:
         await desk.who.ask(caller.token, caller.by_cookie, caller.origin)
-    except Problem as problem:
+    except ApiProblem as problem:
         return problem.status not in (401, 403)
     return True
 
 
-def framed(item: Told) -> bytes:
+def framed(item: StreamItem) -> bytes:
     """One server-sent event; its data is one line."""
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (item.id.encode(), item.sort.encode(), item.data)
 
 
 @get("/api/v1/tasks/{task_id:str}/timeline", opt={ROLE: VIEWER}, summary="What happened to a task, in words")
-async def timeline(desk: At, task_id: FromPath[str]) -> Story:
+async def timeline(desk: At, task_id: FromPath[str]) -> TaskTimeline:
     """The oldest first; `unseen` says what is not in it."""
     feed = readings_of(desk.network).feed
     found = await reading(lambda: feed.read(lambda library: story_of(library, task_id)))
@@ -187,26 +189,26 @@ async def timeline(desk: At, task_id: FromPath[str]) -> Story:
 
 
 @get("/api/v1/checks/{agent:str}/{check:str}/series", opt={ROLE: VIEWER}, summary="A check's last day")
-async def series(desk: At, agent: FromPath[str], check: FromPath[str]) -> Series:
+async def series(desk: At, agent: FromPath[str], check: FromPath[str]) -> CheckSeries:
     """States and numbers, at most 500 points."""
     network = desk.network
     feed = readings_of(network).feed
 
-    async def made() -> Series:
+    async def made() -> CheckSeries:
         return await feed.read(lambda library: series_of(library, agent, check))
 
     key = f"series {msgspec.json.encode([agent, check]).decode()}"
-    found: Series = await network.snapshots.get(key, SERIES_SECONDS, lambda: reading(made))
+    found: CheckSeries = await network.snapshots.get(key, SERIES_SECONDS, lambda: reading(made))
     return found
 
 
-async def paged(desk: Desk, choice: Choice, limit: int, after: str | None) -> Events:
+async def paged(desk: RequestContext, choice: EventFilter, limit: int, after: str | None) -> Events:
     """A page."""
     feed = readings_of(desk.network).feed
     before = None if after is None else position(after)
-    page: Page = await reading(lambda: feed.read(lambda library: page_of(library, choice, before, limit)))
+    page: EventPage = await reading(lambda: feed.read(lambda library: page_of(library, choice, before, limit)))
     items: list[Any] = [msgspec.Raw(line.text) for line in page.lines]
-    gaps: list[Gap] = [
+    gaps: list[EventGap] = [
         {"source": one.source, "first": one.first_seq, "last": one.last_seq, "reason": one.reason} for one in page.gaps
     ]
     return {"items": items, "next": page.next, "gaps": gaps}
@@ -216,21 +218,21 @@ async def reading(work: Callable[[], Awaitable[Result]]) -> Result:
     """What it gives; its refusals as problems."""
     try:
         return await work()
-    except Busy as error:
-        raise Problem(429, str(error), retry_after=BUSY_SECONDS) from None
-    except TooLate as error:
-        raise Problem(504, str(error), "choose less: a kind, a source, or a shorter time") from None
+    except ThreadPoolBusy as error:
+        raise ApiProblem(429, str(error), retry_after=BUSY_SECONDS) from None
+    except ThreadPoolTimeout as error:
+        raise ApiProblem(504, str(error), "choose less: a kind, a source, or a shorter time") from None
     except OSError as error:  # a disk or an object store that is away is nobody's mistake here
         log.warning("segments cannot be read: %s", error, extra=about())
-        raise Problem(503, "segments cannot be read now", "see where they are, and the server's log") from None
+        raise ApiProblem(503, "segments cannot be read now", "see where they are, and the server's log") from None
 
 
 def position(text: str) -> dict[str, int]:
-    """What a client says where it stands. Raises `Problem`."""
+    """What a client says where it stands. Raises `ApiProblem`."""
     try:
         return cursor.read(text)
-    except cursor.NoVector as error:
-        raise Problem(400, str(error), "take the `id` of an event, or `next` of a page, as it is") from None
+    except cursor.InvalidCursor as error:
+        raise ApiProblem(400, str(error), "take the `id` of an event, or `next` of a page, as it is") from None
 
 
 def since_us(text: str | None) -> int | None:

@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from scale0.broker.admin.access import VIEWER
 from scale0.http.auth.authorization import OPEN_WITH, ROLE
 from scale0.http.metrics.prometheus import ENCODERS, wants_openmetrics
-from scale0.http.metrics.sampler import Lookout
+from scale0.http.metrics.sampler import MetricsSampler
 
 
 @get(
@@ -25,7 +25,7 @@ from scale0.http.metrics.sampler import Lookout
 )
 async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
     """All metrics, as text for Prometheus or in OpenMetrics."""
-    lookout: Lookout = request.app.state.lookout
+    lookout: MetricsSampler = request.app.state.lookout
     as_openmetrics = wants_openmetrics(request.headers.get("accept", ""))
     _, kind = ENCODERS[as_openmetrics]
     headers = {"Content-Type": kind, "Cache-Control": "no-store", "Vary": "Accept"}

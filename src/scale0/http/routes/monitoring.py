@@ -19,9 +19,9 @@ from scale0.broker.admin.access import OPERATOR, VIEWER
 from scale0.client.admin.rows import WORST_FIRST, known_agents, known_checks, known_incidents
 from scale0.http import helens
 from scale0.http.auth.authorization import ROLE
-from scale0.http.helens import Heard
-from scale0.http.problem import Problem
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, Page, Row, Text, paged
+from scale0.http.helens import HelenAnswer
+from scale0.http.problem import ApiProblem
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage, Row, Text, paged
 
 CHECKS: Final = "/api/v1/checks"
 RUN_SECONDS: Final = 30.0
@@ -38,7 +38,7 @@ TIME_DIGITS: Final = 1_000_000_000_000.0
 State = Literal["ok", "warning", "critical", "unknown"]
 
 
-class Watched(TypedDict):
+class MonitoringRows(TypedDict):
     """A list, and who was asked for it."""
 
     items: list[dict[str, Any]]
@@ -47,14 +47,14 @@ class Watched(TypedDict):
     silent: list[str]
 
 
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunCheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With `args`, a mere question; without, the check as it is defined, and its result counts."""
 
     args: Annotated[dict[str, Any], msgspec.Meta(max_length=MAX_ARGS)] = {}
     timeout: Annotated[float, msgspec.Meta(gt=0, le=MAX_RUN_SECONDS)] = RUN_SECONDS
 
 
-def told(page: Page, heard: Heard) -> Watched:
+def told(page: ListPage, heard: HelenAnswer) -> MonitoringRows:
     """The page with who was asked."""
     return {"items": page["items"], "next": page["next"], "helens": heard.helens, "silent": heard.silent}
 
@@ -65,7 +65,7 @@ def given(**only: Any) -> Row:
 
 
 @get("/api/v1/agents", opt={ROLE: VIEWER}, summary="Every agent that any Helen knows")
-async def agents(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Watched:
+async def agents(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> MonitoringRows:
     """Rows of `scale0 agents --json`."""
     heard = await desk.helens("agents", {"all": True})
     return told(paged(known_agents(heard.rows), limit, after, lambda row: str(row["agent"])), heard)
@@ -80,7 +80,7 @@ async def checks(
     problems: FromQuery[bool] = False,
     limit: Limit = DEFAULT_ROWS,
     after: After = None,
-) -> Watched:
+) -> MonitoringRows:
     """Rows of `scale0 checks --json`; `agent` and `check` are globs."""
     heard = await desk.helens("checks", given(agent=agent, check=check, state=wanted))
     return told(paged(known_checks(heard.rows, problems), limit, after, worst_key), heard)
@@ -93,12 +93,12 @@ def worst_key(row: Row) -> str:
 
 @post(CHECKS + "/{agent:str}/{check:str}/run", opt={ROLE: OPERATOR}, status_code=200, summary="Run a check now")
 async def run(
-    desk: At, agent: FromPath[str], check: FromPath[str], data: JSONBody[Run | None] = None
+    desk: At, agent: FromPath[str], check: FromPath[str], data: JSONBody[RunCheckBody | None] = None
 ) -> dict[str, Any]:
     """The result: state, message, metrics, started, seconds."""
-    data = data or Run()
+    data = data or RunCheckBody()
     if not await helens.connected(desk.network, desk.caller.token):
-        raise Problem(404, "no Helen is connected", "`scale0 up` starts one; else: scale0 helen --config FILE")
+        raise ApiProblem(404, "no Helen is connected", "`scale0 up` starts one; else: scale0 helen --config FILE")
     said: Row = {"agent": agent, "check": check, "timeout": data.timeout}
     if data.args:
         said["args"] = data.args
@@ -113,7 +113,7 @@ async def incidents(
     check: Text = None,
     limit: Limit = DEFAULT_ROWS,
     after: After = None,
-) -> Watched:
+) -> MonitoringRows:
     """Rows of `scale0 incidents --json`; with `open=false`, closed ones too."""
     heard = await desk.helens("incidents", {"open": is_open, **given(agent=agent, check=check)}, MAX_INCIDENTS)
     rows = known_incidents(heard.rows)

@@ -14,10 +14,10 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
 from scale0.broker.admin.access import VIEWER
-from scale0.client.admin.health import LOOK_TASKS, OK, Seen, found_in, parts
+from scale0.client.admin.health import LOOK_TASKS, OK, NetworkSnapshot, found_in, parts
 from scale0.client.admin.rows import known_agents, known_checks, known_incidents
 from scale0.http.auth.authorization import ROLE
-from scale0.http.request_context import MAX_ROWS, At, Desk
+from scale0.http.request_context import MAX_ROWS, At, RequestContext
 from scale0.http.routes.brokers import brokers_of
 from scale0.http.routes.monitoring import MAX_INCIDENTS
 
@@ -33,7 +33,7 @@ async def overview(desk: At) -> dict[str, Any]:
     return found
 
 
-async def looked(desk: Desk) -> dict[str, Any]:
+async def looked(desk: RequestContext) -> dict[str, Any]:
     """One look."""
     status, brokers, services, queues, tasks, agents, checks, incidents = await asyncio.gather(
         desk.read("status"),
@@ -45,7 +45,7 @@ async def looked(desk: Desk) -> dict[str, Any]:
         desk.helens("checks", {}),
         desk.helens("incidents", {"open": True}, MAX_INCIDENTS),
     )
-    seen = Seen(
+    seen = NetworkSnapshot(
         status=status,
         peers=brokers[1:],
         services=[{**row, "rates": desk.sampler.rates(row["service"])} for row in services],
@@ -68,7 +68,7 @@ async def looked(desk: Desk) -> dict[str, Any]:
     }
 
 
-def counts(seen: Seen) -> dict[str, Any]:
+def counts(seen: NetworkSnapshot) -> dict[str, Any]:
     """How many there are of everything."""
     status, checks, agents = seen.status or {}, seen.checks or (), seen.agents or ()
     return {

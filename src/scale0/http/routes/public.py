@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from scale0.http.auth.authorization import ROLE
 from scale0.http.auth.middleware import API
 from scale0.http.console_pages import INDEX, Asset
-from scale0.http.problem import Problem
+from scale0.http.problem import ApiProblem
 
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 ASK_AGAIN: Final = "no-cache"
@@ -37,7 +37,7 @@ async def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     path = request.scope["path"]
     asset: Asset | None = request.app.state.pages.get(path.removeprefix("/") or INDEX)
     if asset is None or path.startswith(API):
-        raise Problem(404, f"there is no {path[:200]}", "see /api/v1/openapi.json, or open / in a browser")
+        raise ApiProblem(404, f"there is no {path[:200]}", "see /api/v1/openapi.json, or open / in a browser")
     headers = {
         "ETag": asset.etag,
         "Cache-Control": FOR_EVER if asset.is_final else ASK_AGAIN,

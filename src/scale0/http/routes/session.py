@@ -18,12 +18,12 @@ from litestar.params import JSONBody
 from typing_extensions import TypedDict
 
 from scale0.broker.admin.access import VIEWER
-from scale0.http.auth.authentication import COOKIE, Caller, is_token, nobody, origin_of
+from scale0.http.auth.authentication import COOKIE, AuthenticatedUser, is_token, nobody, origin_of
 from scale0.http.auth.authorization import ROLE, address_of, identify
 from scale0.http.auth.middleware import MAX_LOGIN_BYTES
 from scale0.http.one_time_links import LINK_PREFIX
-from scale0.http.problem import Problem
-from scale0.http.request_context import At, Desk
+from scale0.http.problem import ApiProblem
+from scale0.http.request_context import At, RequestContext
 
 PATH: Final = "/api/v1/session"
 MAX_SECRET_CHARS: Final = 1_024
@@ -46,7 +46,7 @@ class Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"Login({self.name!r})"  # a secret must not get into a log by chance
 
 
-class Session(TypedDict):
+class LoginSession(TypedDict):
     """Who is logged in; `csrf` is for X-CSRF-Token."""
 
     name: str
@@ -56,7 +56,7 @@ class Session(TypedDict):
 
 
 @post(PATH, opt={ROLE: None}, status_code=200, request_max_body_size=MAX_LOGIN_BYTES, summary="Log in")
-async def log_in(request: Request[Any, Any, Any], desk: At, data: JSONBody[Login]) -> Response[Session]:
+async def log_in(request: Request[Any, Any, Any], desk: At, data: JSONBody[Login]) -> Response[LoginSession]:
     """By name and password, by a token, or by a one-time link's secret. Sets the cookie."""
     address = address_of(request)
     match data:
@@ -67,30 +67,32 @@ async def log_in(request: Request[Any, Any, Any], desk: At, data: JSONBody[Login
         case Login(name=None, password=None, token=None, once=str(once)):
             found = await by_link(desk, once, address)
         case _:
-            raise Problem(400, "a login is name and password, or token, or once")
+            raise ApiProblem(400, "a login is name and password, or token, or once")
     caller = await desk.who.ask(found["token"], True, address)
     return Response(shown(caller), cookies=[cookie(caller, desk.settings.has_tls)])
 
 
-async def by_password(request: Request[Any, Any, Any], desk: Desk, name: str, password: str) -> dict[str, Any]:
+async def by_password(
+    request: Request[Any, Any, Any], desk: RequestContext, name: str, password: str
+) -> dict[str, Any]:
     """A password is counted before it is sent anywhere."""
     attempts = request.app.state.attempts
     address, clock = address_of(request), asyncio.get_running_loop().time
     attempts.begin(address, name, clock())
     try:
         found = await desk.network.log_in(name, password, origin_of(address))
-    except Problem as problem:
+    except ApiProblem as problem:
         if problem.status == 429:
             raise  # the broker is busy with one of theirs: this one counts, too
         if problem.status == 401:
-            raise Problem(401, "the name or the password is wrong", "try again, or ask an administrator") from None
+            raise ApiProblem(401, "the name or the password is wrong", "try again, or ask an administrator") from None
         attempts.take_back(address, name, clock())
         raise
     attempts.take_back(address, name, clock())
     return found
 
 
-async def by_token(desk: Desk, token: str, address: str) -> dict[str, Any]:
+async def by_token(desk: RequestContext, token: str, address: str) -> dict[str, Any]:
     """A session of its own: ending it leaves the token as it is."""
     if not is_token(token):
         raise nobody()
@@ -99,19 +101,19 @@ async def by_token(desk: Desk, token: str, address: str) -> dict[str, Any]:
     return found
 
 
-async def by_link(desk: Desk, once: str, address: str) -> dict[str, Any]:
+async def by_link(desk: RequestContext, once: str, address: str) -> dict[str, Any]:
     """A session for the secret of a link, which is good for nothing afterwards: of two who come at once, the broker
     revokes it for one."""
     if not is_token(once):
         raise nobody()
     whose = await desk.who.ask(once, False, address)
     if not whose.name.startswith(LINK_PREFIX):
-        raise Problem(401, "that is no link", "give it as `token`")
+        raise ApiProblem(401, "that is no link", "give it as `token`")
     try:
         await desk.network.manage(once, "logout", origin=origin_of(address))
-    except Problem as problem:
+    except ApiProblem as problem:
         if problem.status == 401:
-            raise Problem(401, "the link was used already", "`scale0 access link` gives a new one") from None
+            raise ApiProblem(401, "the link was used already", "`scale0 access link` gives a new one") from None
         raise
     finally:
         desk.who.forget(once)
@@ -120,7 +122,7 @@ async def by_link(desk: Desk, once: str, address: str) -> dict[str, Any]:
 
 
 @get(PATH, opt={ROLE: None}, summary="Who is logged in")
-async def show(request: Request[Any, Any, Any]) -> Session:
+async def show(request: Request[Any, Any, Any]) -> LoginSession:
     """Who asks; 401 if nobody."""
     return shown(await identify(request))
 
@@ -135,12 +137,12 @@ async def log_out(desk: At) -> Response[dict[str, Any]]:
     return Response(found, cookies=[gone])
 
 
-def shown(caller: Caller) -> Session:
+def shown(caller: AuthenticatedUser) -> LoginSession:
     """What they are told of themselves."""
     return {"name": caller.name, "role": caller.role, "expires": caller.expires, "csrf": caller.csrf}
 
 
-def cookie(caller: Caller, secure: bool) -> Cookie:
+def cookie(caller: AuthenticatedUser, secure: bool) -> Cookie:
     """The session; no script can read it, and no other site has it sent."""
     return Cookie(COOKIE, value=caller.token, path="/", httponly=True, samesite="strict", secure=secure)
 

@@ -19,8 +19,8 @@ from litestar.params import FromPath, JSONBody
 from scale0.broker.admin.access import OPERATOR, VIEWER
 from scale0.client.admin.rows import entry_path, is_over
 from scale0.http.auth.authorization import ROLE
-from scale0.http.problem import Problem
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Desk, Limit, Page, Row, paged
+from scale0.http.problem import ApiProblem
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage, RequestContext, Row, paged
 
 SILENCES: Final = "/api/v1/silences"
 DOWNTIMES: Final = "/api/v1/downtimes"
@@ -68,7 +68,7 @@ class NewDowntime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get(SILENCES, opt={ROLE: VIEWER}, summary="Every silence")
-async def silences(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def silences(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Objects of the document, past ones included, each with its `state`: active, planned or over."""
     return paged(await entries(desk, "silences"), limit, after, lambda row: str(row["name"]))
 
@@ -77,11 +77,11 @@ async def silences(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -
 async def silence(desk: At, data: JSONBody[NewSilence]) -> dict[str, Any]:
     """From now on."""
     if data.seconds is not None and data.ends is not None:
-        raise Problem(400, "give seconds or ends, not both")
+        raise ApiProblem(400, "give seconds or ends, not both")
     now = time.time()
     ends = data.ends or (now + data.seconds if data.seconds is not None else 0.0)
     if 0 < ends <= now:
-        raise Problem(400, "that would be over already", "give ends a time to come, or seconds")
+        raise ApiProblem(400, "that would be over already", "give ends a time to come, or seconds")
     return await add(desk, "silences", data, {"ends": ends})
 
 
@@ -92,7 +92,7 @@ async def end_silence(desk: At, name: FromPath[str]) -> dict[str, Any]:
 
 
 @get(DOWNTIMES, opt={ROLE: VIEWER}, summary="Every downtime")
-async def downtimes(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def downtimes(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Objects of the document, past ones included, each with its `state`: active, planned or over."""
     return paged(await entries(desk, "downtimes"), limit, after, lambda row: str(row["name"]))
 
@@ -101,12 +101,12 @@ async def downtimes(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) 
 async def downtime(desk: At, data: JSONBody[NewDowntime]) -> dict[str, Any]:
     """A time in which being down is right."""
     if (data.seconds is None) == (data.ends is None):
-        raise Problem(400, "give seconds or ends")
+        raise ApiProblem(400, "give seconds or ends")
     now = time.time()
     starts = now if data.starts is None else data.starts
     ends = data.ends if data.ends is not None else starts + (data.seconds or 0.0)
     if ends <= max(now, starts):
-        raise Problem(400, "that would be over already", "give starts a time to come, or leave it out")
+        raise ApiProblem(400, "that would be over already", "give starts a time to come, or leave it out")
     return await add(desk, "downtimes", data, {"starts": starts, "ends": ends})
 
 
@@ -116,7 +116,7 @@ async def end_downtime(desk: At, name: FromPath[str]) -> dict[str, Any]:
     return await take(desk, "downtimes", name)
 
 
-async def entries(desk: Desk, key: str) -> list[Row]:
+async def entries(desk: RequestContext, key: str) -> list[Row]:
     """What the document has under a key."""
     now = time.time()
     rows = (await desk.read("get_config"))["config"][key]
@@ -130,10 +130,10 @@ def state_of(row: Row, now: float) -> str:
     return "over" if is_over(row, now) else "active"
 
 
-async def add(desk: Desk, key: str, data: NewSilence | NewDowntime, times: Row) -> Row:
+async def add(desk: RequestContext, key: str, data: NewSilence | NewDowntime, times: Row) -> Row:
     """A new entry; 409 if the name is taken."""
     if not (data.agents or data.checks or data.labels):
-        raise Problem(400, "say which: agents, checks or labels ('*' is all)")
+        raise ApiProblem(400, "say which: agents, checks or labels ('*' is all)")
     name = data.name or f"{key[:-1]}-{secrets.token_hex(4)}"
     entry = {
         "name": name,
@@ -147,10 +147,10 @@ async def add(desk: Desk, key: str, data: NewSilence | NewDowntime, times: Row) 
     for left in reversed(range(TRIES)):
         current = await desk.manage("get_config")
         if any(row["name"] == name for row in current["config"][key]):
-            raise Problem(409, f"there is a {key[:-1]} {name} already", "give another name, or none")
+            raise ApiProblem(409, f"there is a {key[:-1]} {name} already", "give another name, or none")
         try:
             done = await desk.change("patch_config", set={entry_path(key, name): entry}, base=current["version"])
-        except Problem as problem:
+        except ApiProblem as problem:
             if problem.status != 409 or not left:
                 raise
         else:
@@ -158,13 +158,13 @@ async def add(desk: Desk, key: str, data: NewSilence | NewDowntime, times: Row) 
     raise AssertionError("the last try ends in an answer or a problem")
 
 
-async def take(desk: Desk, key: str, name: str) -> Row:
+async def take(desk: RequestContext, key: str, name: str) -> Row:
     """Take an entry away."""
     try:
         done = await desk.change("patch_config", remove=[entry_path(key, name)])
-    except Problem as problem:
+    except ApiProblem as problem:
         if problem.status == 400 and NOTHING_TO_REMOVE in problem.message:
-            raise Problem(404, f"there is no {key[:-1]} {name[:100]}", f"GET /api/v1/{key} lists them") from None
+            raise ApiProblem(404, f"there is no {key[:-1]} {name[:100]}", f"GET /api/v1/{key} lists them") from None
         raise
     return {"name": name, "version": done["version"]}
 

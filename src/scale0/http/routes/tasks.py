@@ -13,7 +13,7 @@ from litestar.params import FromPath, FromQuery
 
 from scale0.broker.admin.access import OPERATOR, VIEWER
 from scale0.http.auth.authorization import ROLE
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, Page, Text
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage, Text
 
 TASKS: Final = "/api/v1/tasks"
 STATUSES = Literal["scheduled", "queued", "assigned", "running", "finished", "failed", "cancelled"]
@@ -27,7 +27,7 @@ async def tasks(
     client: Text = None,
     limit: Limit = DEFAULT_ROWS,
     after: After = None,
-) -> Page:
+) -> ListPage:
     """Rows of `scale0 task list --all --json`."""
     return await desk.page("list_tasks", limit, after, status=status, method=method, client=client)
 

@@ -14,7 +14,7 @@ from litestar.params import JSONBody, PathParameter
 
 from scale0.broker.admin.access import ADMIN, LOGIN_SECONDS, MAX_TOKEN_SECONDS
 from scale0.http.auth.authorization import ROLE
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, Page
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage
 
 TOKENS: Final = "/api/v1/tokens"
 
@@ -28,9 +28,9 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get(TOKENS, opt={ROLE: ADMIN}, summary="Every token that has not expired")
-async def tokens(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> Page:
+async def tokens(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """By the start of its digest; sessions are tokens too."""
-    found: Page = await desk.manage("list_tokens", limit=limit, after=after)
+    found: ListPage = await desk.manage("list_tokens", limit=limit, after=after)
     return found
 
 

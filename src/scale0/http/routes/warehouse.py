@@ -18,11 +18,11 @@ from litestar.params import FromPath, QueryParameter
 from scale0.broker.admin.access import VIEWER
 from scale0.http.auth.authorization import ROLE
 from scale0.http.data_sources import readings_of
-from scale0.http.problem import Problem
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, Page, Text
-from scale0.http.thread_pool import Busy, TooLate
+from scale0.http.problem import ApiProblem
+from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage, Text
+from scale0.http.thread_pool import ThreadPoolBusy, ThreadPoolTimeout
 from scale0.http.time_parsing import moment_us, span_us
-from scale0.http.warehouse import Asked, Unavailable, reports
+from scale0.http.warehouse import Unavailable, WarehouseQuery, reports
 
 REPORTS: Final = "/api/v1/reports"
 WAREHOUSE: Final = "/api/v1/warehouse"
@@ -37,7 +37,7 @@ Json = Response[dict[str, Any]]
 
 
 @get(REPORTS, opt={ROLE: VIEWER}, summary="Which reports there are")
-async def report_list(desk: At) -> Page:
+async def report_list(desk: At) -> ListPage:
     """Their names, what they are about, and what each is chosen by."""
     return {"items": reports(), "next": None}
 
@@ -80,13 +80,13 @@ async def rows(
     return await answered(readings_of(desk.network).stock.rows(table, limit, after, asked(None, starts, ends)))
 
 
-def asked(last: str | None, starts: str | None, ends: str | None) -> Asked:
-    """A period. Raises `Problem`."""
+def asked(last: str | None, starts: str | None, ends: str | None) -> WarehouseQuery:
+    """A period. Raises `ApiProblem`."""
     now_us = time.time_ns() // 1_000
     from_us, to_us = (None if text is None else moment_us(text, now_us) for text in (starts, ends))
     if from_us is not None and to_us is not None and from_us >= to_us:
-        raise Problem(400, "`from` must be before `to`", "for example from=2026-11-01&to=2026-11-08")
-    return Asked(from_us, to_us, None if last is None else span_us(last))
+        raise ApiProblem(400, "`from` must be before `to`", "for example from=2026-11-01&to=2026-11-08")
+    return WarehouseQuery(from_us, to_us, None if last is None else span_us(last))
 
 
 async def answered(work: Awaitable[bytes]) -> Json:
@@ -94,11 +94,11 @@ async def answered(work: Awaitable[bytes]) -> Json:
     try:
         said: Any = msgspec.Raw(await work)
     except Unavailable as error:
-        raise Problem(STATUS_OF[error.sort], str(error), error.next) from None
-    except Busy as error:
-        raise Problem(429, str(error), retry_after=BUSY_SECONDS) from None
-    except TooLate as error:
-        raise Problem(504, str(error), "choose a shorter period") from None
+        raise ApiProblem(STATUS_OF[error.sort], str(error), error.next) from None
+    except ThreadPoolBusy as error:
+        raise ApiProblem(429, str(error), retry_after=BUSY_SECONDS) from None
+    except ThreadPoolTimeout as error:
+        raise ApiProblem(504, str(error), "choose a shorter period") from None
     return Response(said, media_type=MediaType.JSON)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
-class Manner(NamedTuple):
+class RestartPolicy(NamedTuple):
     """Which module it is, and how it is kept."""
 
     module: str
@@ -27,12 +27,12 @@ class Manner(NamedTuple):
     max_backoff_seconds: float
 
 
-class PipedChild:
+class ChildProcess:
     """One process, whichever runs now."""
 
     def __init__(
         self,
-        manner: Manner,
+        manner: RestartPolicy,
         greeting: Callable[[], bytes],
         hear: Callable[[bytes], None],
         trouble: Callable[[str], None],

@@ -15,7 +15,7 @@ Cut = Callable[[str, list[bytes]], Sequence[list[bytes]]]
 """A message of a door, routing id first, as the portions that mean the same; as it is, if it is short."""
 
 
-class Source(Protocol):
+class InboxSource(Protocol):
     """A door, as far as it is read from."""
 
     name: str
@@ -28,12 +28,12 @@ def whole(_door: str, message: list[bytes]) -> Sequence[list[bytes]]:
     return (message,)
 
 
-class Intake:
+class Inbox:
     """One door's messages, in portions."""
 
     __slots__ = ("_cut", "_rest", "_source")
 
-    def __init__(self, source: Source, cut: Cut) -> None:
+    def __init__(self, source: InboxSource, cut: Cut) -> None:
         self._source = source
         self._cut = cut
         self._rest: deque[list[bytes]] = deque()

@@ -80,7 +80,7 @@ def ids_of(record: logging.LogRecord) -> dict[str, str]:
     return {str(word): cleaned(str(value)) for word, value in found.items()}
 
 
-class TextForm(logging.Formatter):
+class TextLogFormatter(logging.Formatter):
     """For people: time, level, who, from where, what; and in brackets the ids."""
 
     def __init__(self, who: str, colours: bool) -> None:
@@ -107,7 +107,7 @@ class TextForm(logging.Formatter):
         return trace.split("\n") if trace else []
 
 
-class JsonForm(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """For programs: one JSON object in one line."""
 
     def __init__(self, who: str) -> None:
@@ -165,11 +165,11 @@ def log_to_stderr(who: str, level: str | None = None, form: Form | None = None, 
     who = cleaned(who).replace("\n", " ") or "scale0"
     handler = logging.StreamHandler(target)
     if form == "json":
-        handler.setFormatter(JsonForm(who))
+        handler.setFormatter(JsonLogFormatter(who))
     else:
-        handler.setFormatter(TextForm(who, target.isatty() and "NO_COLOR" not in os.environ))
+        handler.setFormatter(TextLogFormatter(who, target.isatty() and "NO_COLOR" not in os.environ))
     root = logging.getLogger()
-    for old in [one for one in root.handlers if isinstance(one.formatter, TextForm | JsonForm)]:
+    for old in [one for one in root.handlers if isinstance(one.formatter, TextLogFormatter | JsonLogFormatter)]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level or chosen_level(os.environ))
@@ -178,7 +178,7 @@ def log_to_stderr(who: str, level: str | None = None, form: Form | None = None, 
 def now_called(who: str) -> None:
     """The name of this process is known, or another: lines have it from now on."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler.formatter, TextForm | JsonForm):
+        if isinstance(handler.formatter, TextLogFormatter | JsonLogFormatter):
             handler.formatter.who = cleaned(who).replace("\n", " ")
 
 

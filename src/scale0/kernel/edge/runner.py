@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.commits import Commits
-from scale0.kernel.edge.inbox import Cut, Intake, whole
-from scale0.kernel.edge.send_backlog import Backlog
-from scale0.kernel.effects import Message, Peer, Question, Step
+from scale0.kernel.edge.inbox import Cut, Inbox, whole
+from scale0.kernel.edge.send_backlog import SendBacklog
+from scale0.kernel.effects import Effects, Message, PeerAddress, StoreQuery
 from scale0.kernel.log_context import about
-from scale0.kernel.machine import ClosingDoor, DialingDoor, Door, Machine, PublishSocket
+from scale0.kernel.machine import ClosableSocket, DialingSocket, Machine, MessageSocket, PublishSocket
 
 log = logging.getLogger("scale0.runner")
 
@@ -44,7 +44,7 @@ class Runner:
     def __init__(
         self,
         machine: Machine,
-        doors: Iterable[Door],
+        doors: Iterable[MessageSocket],
         publishers: Iterable[PublishSocket],
         commits: Commits,
         journal: Any,
@@ -56,29 +56,29 @@ class Runner:
         """`cut`: what makes portions of a long message, so that others have their turn between them."""
         self._machine = machine
         self._doors = {door.name: door for door in doors}
-        self._intakes = {name: Intake(door, cut) for name, door in self._doors.items()}
-        self._closing = {name: door for name, door in self._doors.items() if isinstance(door, ClosingDoor)}
-        self._dialing = next((door for door in self._doors.values() if isinstance(door, DialingDoor)), None)
+        self._intakes = {name: Inbox(door, cut) for name, door in self._doors.items()}
+        self._closing = {name: door for name, door in self._doors.items() if isinstance(door, ClosableSocket)}
+        self._dialing = next((door for door in self._doors.values() if isinstance(door, DialingSocket)), None)
         self._publishers = {publisher.name: publisher for publisher in publishers}
         self._commits = commits
         self._journal = journal
         self._clock = clock
         self._answer = answer
         self._max_client_bytes = max_client_bytes
-        self._backlogs: dict[Peer, Backlog] = {}
+        self._backlogs: dict[PeerAddress, SendBacklog] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._again: set[Door] = set()
+        self._again: set[MessageSocket] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._answers: list[tuple[Question, Any]] = []
+        self._answers: list[tuple[StoreQuery, Any]] = []
         self._unstored_bytes = 0
-        self._held: set[Door] = set()
+        self._held: set[MessageSocket] = set()
         """Doors that are not looked at until the disk has caught up."""
         self._paused = False
         self._stopped = False
 
-    def start(self, step: Step, now: Now) -> None:
+    def start(self, step: Effects, now: Now) -> None:
         """The first turn's output, and then the doors are open."""
         for door in self._doors.values():
             self._loop.add_reader(door.descriptor, self._turn, door)
@@ -90,7 +90,7 @@ class Runner:
         for publisher in self._publishers.values():
             self._listen(publisher)
 
-    def stop(self, step: Step, now: Now) -> None:
+    def stop(self, step: Effects, now: Now) -> None:
         """The doors are closed; what the last turn says is still done."""
         self._stopped = True
         for door in self._doors.values():
@@ -101,11 +101,11 @@ class Runner:
             self._timer.cancel()
         self._finish(step, now)
 
-    def take(self, do: Callable[[Now, Step], None]) -> None:
+    def take(self, do: Callable[[Now, Effects], None]) -> None:
         """A turn for what came by no door: `do` tells it to the machine."""
         if self._stopped:
             return
-        now, step = self._clock(), Step()
+        now, step = self._clock(), Effects()
         try:
             do(now, step)
         except Exception:
@@ -119,26 +119,26 @@ class Runner:
             for door in list(self._held):
                 self._open(door)
 
-    def _hold(self, door: Door) -> None:
+    def _hold(self, door: MessageSocket) -> None:
         """The disk is behind: whoever is at this door waits there, until what was decided before is stored."""
         if door not in self._held:
             self._held.add(door)
             self._loop.remove_reader(door.descriptor)
             self._commits.add([], functools.partial(self._open, door))
 
-    def _open(self, door: Door) -> None:
+    def _open(self, door: MessageSocket) -> None:
         if door in self._held and not self._paused and not self._stopped:
             self._held.discard(door)
             self._loop.add_reader(door.descriptor, self._turn, door)
             self._soon(door)
 
-    def _soon(self, door: Door) -> None:
+    def _soon(self, door: MessageSocket) -> None:
         """There may be more at this door: another turn for it, after those whom the loop finds waiting at others."""
         if door not in self._again and not self._stopped:
             self._again.add(door)
             self._loop.call_soon(self._loop.call_soon, self._turn, door, True)
 
-    def _turn(self, door: Door, due: bool = False) -> None:
+    def _turn(self, door: MessageSocket, due: bool = False) -> None:
         """Drain, decide; `_finish` commits and sends. A door whose turn is due has none before it: each would lead to
         one more, and who comes to another door would wait for all of them."""
         if self._stopped or (door in self._again and not due):
@@ -148,7 +148,7 @@ class Runner:
             self._hold(door)
             return
         now = self._clock()
-        step = Step()
+        step = Effects()
         receive, name, taken = self._machine.receive, door.name, 0
         for routing_id, *frames in self._intakes[name].take(TURN_MESSAGES):
             taken += 1
@@ -174,7 +174,7 @@ class Runner:
         """Somebody subscribed, or left."""
         if self._stopped:
             return
-        now, step = self._clock(), Step()
+        now, step = self._clock(), Effects()
         for frames in publisher.subscriptions(TURN_MESSAGES):
             try:
                 self._machine.hear_subscription(frames, now, step)
@@ -184,7 +184,7 @@ class Runner:
                 )
         self._finish(step, now)
 
-    def _finish(self, step: Step, now: Now) -> None:
+    def _finish(self, step: Effects, now: Now) -> None:
         if now.mono >= self._timer_at:
             try:
                 self._machine.tick(now, step)
@@ -195,7 +195,7 @@ class Runner:
         self._send_all(step, now)
         self._arm(now)
 
-    def _send_all(self, step: Step, now: Now) -> None:
+    def _send_all(self, step: Effects, now: Now) -> None:
         """Send, and go on while sending itself makes the machine say more."""
         used: set[str] = set()
         self._settle(step, now)
@@ -217,7 +217,7 @@ class Runner:
             self._settle(step, now)
         self._look_again(used)
 
-    def _dial(self, step: Step) -> None:
+    def _dial(self, step: Effects) -> None:
         """Connections to make, and to end once what this turn says has left."""
         assert self._dialing is not None, "nothing here can dial"
         dials, step.dials = step.dials, []
@@ -227,7 +227,7 @@ class Runner:
         for endpoint in hangs:
             self._loop.call_soon(self._dialing.hang_up, endpoint)
 
-    def _close(self, peer: Peer, promised: bool) -> None:
+    def _close(self, peer: PeerAddress, promised: bool) -> None:
         """Forget what waits for it; a door that can end the connection does so, after what this turn promised it."""
         self._backlogs.pop(peer, None)
         door = self._closing.get(peer.door)
@@ -238,7 +238,7 @@ class Runner:
         else:
             door.close_peer(peer.routing_id)
 
-    def _settle(self, step: Step, now: Now) -> None:
+    def _settle(self, step: Effects, now: Now) -> None:
         try:
             self._machine.settle(now, step)
         except Exception:
@@ -251,7 +251,7 @@ class Runner:
             if not self._stopped and door.pending():
                 self._soon(door)
 
-    def _commit(self, step: Step, now: Now) -> None:
+    def _commit(self, step: Effects, now: Now) -> None:
         writes, step.writes = step.writes, []
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
@@ -272,12 +272,12 @@ class Runner:
         self._unstored_bytes -= size
 
     def _release(
-        self, promises: dict[Peer, list[Message]], publishes: list[tuple[str, list[bytes]]], size: int
+        self, promises: dict[PeerAddress, list[Message]], publishes: list[tuple[str, list[bytes]]], size: int
     ) -> None:
         """It is stored: now it may be said."""
         self._note_stored(size)
         now = self._clock()
-        step = Step()
+        step = Effects()
         heard: set[PublishSocket] = set()
         for name, frames in publishes:
             publisher = self._publishers.get(name)
@@ -293,7 +293,7 @@ class Runner:
             self._listen(publisher)
         self._arm(now)
 
-    def _send(self, peer: Peer, messages: Sequence[Message], now: Now, step: Step) -> None:
+    def _send(self, peer: PeerAddress, messages: Sequence[Message], now: Now, step: Effects) -> None:
         door = self._doors[peer.door]
         backlog = self._backlogs.get(peer)
         packed = peer.pack(messages)
@@ -309,19 +309,19 @@ class Runner:
                         self._machine.undelivered(peer, stayed, now, step)
                         return
                     case "full":
-                        self._backlogs[peer] = backlog = Backlog(now.mono)
+                        self._backlogs[peer] = backlog = SendBacklog(now.mono)
             backlog.frames.append(frames)
             backlog.bytes += sum(map(len, frames))
         if backlog is not None:
             self._judge(peer, backlog, now, step)
 
-    def _judge(self, peer: Peer, backlog: Backlog, now: Now, step: Step) -> None:
+    def _judge(self, peer: PeerAddress, backlog: SendBacklog, now: Now, step: Effects) -> None:
         """A peer that is too far behind is let go."""
         if backlog.is_too_much(self._max_client_bytes, now.mono):
             self._backlogs.pop(peer, None)
             self._machine.overflow(peer, now, step)
 
-    def _retry(self, now: Now, step: Step) -> None:
+    def _retry(self, now: Now, step: Effects) -> None:
         """libzmq woke us: perhaps somebody reads again."""
         used = {peer.door for peer in self._backlogs}
         for peer, backlog in list(self._backlogs.items()):
@@ -360,17 +360,17 @@ class Runner:
     def _ring(self) -> None:
         self._timer = None
         if not self._stopped:
-            self._finish(Step(), self._clock())
+            self._finish(Effects(), self._clock())
 
     def _start_answer(self, ask: Any) -> None:
-        if type(ask) is Question and not ask.aside:
+        if type(ask) is StoreQuery and not ask.aside:
             self._commits.ask(ask.ask, functools.partial(self._take_answer, ask))
             return
         task = self._loop.create_task(self._find(ask))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _take_answer(self, question: Question, value: Any) -> None:
+    def _take_answer(self, question: StoreQuery, value: Any) -> None:
         """The answers that come together are one turn."""
         if not self._answers:
             self._loop.call_soon(self._hear_answers)
@@ -378,12 +378,12 @@ class Runner:
 
     def _hear_answers(self) -> None:
         answers, self._answers = self._answers, []
-        now, step = self._clock(), Step()
+        now, step = self._clock(), Effects()
         for question, value in answers:
             self._hear(question, value, now, step)
         self._finish(step, now)
 
-    def _hear(self, ask: Any, value: Any, now: Now, step: Step) -> None:
+    def _hear(self, ask: Any, value: Any, now: Now, step: Effects) -> None:
         try:
             self._machine.answer(ask, value, now, step)
         except Exception:
@@ -392,6 +392,6 @@ class Runner:
     async def _find(self, ask: Any) -> None:
         value = await self._answer(ask)
         now = self._clock()
-        step = Step()
+        step = Effects()
         self._hear(ask, value, now, step)
         self._finish(step, now)

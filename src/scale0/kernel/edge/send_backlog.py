@@ -15,7 +15,7 @@ BURST_FACTOR: Final = 3
 """By how many times the limit a peer that does read may be behind."""
 
 
-class Backlog:
+class SendBacklog:
     """What waits for one peer that does not read."""
 
     __slots__ = ("bytes", "frames", "moved")

@@ -40,7 +40,7 @@ class WrongArgs(Exception):
     """The args cannot be used; the text says why."""
 
 
-class Reader:
+class ArgumentReader:
     """Reads the args of one check."""
 
     __slots__ = ("_decode", "_fields", "_limits")

@@ -1,7 +1,7 @@
 """Calls that the system may never return from: a name server that is silent, a file server that is gone.
 
-Lives here: `Aside`. Never here: what is called. Invariants: whoever calls waits no longer than he said; one key has at
-most one call under way, however often it is asked for; so a dead mount costs one thread and not one per run.
+Lives here: `BlockingCalls`. Never here: what is called. Invariants: whoever calls waits no longer than he said; one key
+has at most one call under way, however often it is asked for; so a dead mount costs one thread and not one per run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Call:
         self.error: BaseException | None = None
 
 
-class Aside:
+class BlockingCalls:
     """Runs calls in threads of their own, and waits for each only so long."""
 
     __slots__ = ("_calls", "_limit", "_lock")

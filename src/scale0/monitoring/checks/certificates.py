@@ -2,7 +2,7 @@
 
 Lives here: contexts that are kept for a while, and just enough of DER to read a certificate that nobody trusts. Never
 here: deciding whom to trust (OpenSSL does that). Invariant: whatever bytes a certificate has, the answer is a
-`Certificate` or ValueError.
+`ServerCertificate` or ValueError.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import stat
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scale0.monitoring.checks.check_run import Failed
+from scale0.monitoring.checks.check_run import CheckFailed
 from scale0.monitoring.protocol.results import UNKNOWN
 
 if TYPE_CHECKING:
     import socket
 
-    from scale0.monitoring.checks.check_run import Run
+    from scale0.monitoring.checks.check_run import CheckRun
 
 CONTEXT_SECONDS: Final = 300.0
 """How long a context is used again: reading all authorities takes long, and they change now and then."""
@@ -39,7 +39,7 @@ TIMES: Final = {UTC_TIME: 13, GENERAL_TIME: 15}
 """Characters of a time, as certificates must write it: up to the second, in UTC."""
 
 
-class Certificate(NamedTuple):
+class ServerCertificate(NamedTuple):
     """What matters of a certificate. Times are Unix seconds."""
 
     begins: float
@@ -48,7 +48,7 @@ class Certificate(NamedTuple):
     """Its common name, blank where it has none."""
 
 
-def context_of(verify: bool, ca_file: str, run: Run) -> ssl.SSLContext:
+def context_of(verify: bool, ca_file: str, run: CheckRun) -> ssl.SSLContext:
     """A context that trusts the system's authorities, or those of a file, or anybody."""
     # By the file itself: there are endless names for one, and a context is large.
     key = ("context", verify, os.path.realpath(ca_file) if ca_file else "")
@@ -59,7 +59,9 @@ def context_of(verify: bool, ca_file: str, run: Run) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cadata=read_authorities(ca_file) if ca_file else None)
         except OSError as error:
-            raise Failed(UNKNOWN, f"the authorities of {ca_file} cannot be read: {error.strerror or error}") from None
+            raise CheckFailed(
+                UNKNOWN, f"the authorities of {ca_file} cannot be read: {error.strerror or error}"
+            ) from None
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -83,7 +85,7 @@ def read_authorities(path: str) -> str:
     return text
 
 
-def secured(sock: socket.socket, context: ssl.SSLContext, name: str, run: Run) -> ssl.SSLSocket:
+def secured(sock: socket.socket, context: ssl.SSLContext, name: str, run: CheckRun) -> ssl.SSLSocket:
     """TLS over a connection. The handshake's timeout counts over all of it. `sock` is closed where it fails."""
     sock.settimeout(run.deadline.left())
     try:
@@ -95,7 +97,7 @@ def secured(sock: socket.socket, context: ssl.SSLContext, name: str, run: Run) -
         raise
 
 
-def read_certificate(der: bytes) -> Certificate:
+def read_certificate(der: bytes) -> ServerCertificate:
     """Validity and name: tbsCertificate is version, serial, algorithm, issuer, validity, subject and more."""
     whole = _Reader(_Reader(der).take(SEQUENCE))
     parts = _Reader(whole.take(SEQUENCE))
@@ -105,7 +107,7 @@ def read_certificate(der: bytes) -> Certificate:
         parts.skip()
     validity = _Reader(parts.take(SEQUENCE))
     begins, ends = _seconds(*validity.next()), _seconds(*validity.next())
-    return Certificate(begins, ends, _common_name(parts.take(SEQUENCE)))
+    return ServerCertificate(begins, ends, _common_name(parts.take(SEQUENCE)))
 
 
 class _Reader:

@@ -1,7 +1,8 @@
 """One run of a check: its deadline, what earlier runs left, and how it fails.
 
-Lives here: `Run`, `Deadline`, `Kept`, `Failed`. Never here: a measurement. Invariants: a run that keeps to `left()`
-ends before its timeout; what is kept between runs is bounded, and belongs to one check with one set of args.
+Lives here: `CheckRun`, `Deadline`, `RunState`, `CheckFailed`. Never here: a measurement. Invariants: a run that keeps
+to `left()` ends before its timeout; what is kept between runs is bounded, and belongs to one check with one set of
+args.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
     from pathlib import Path
 
-    from scale0.monitoring.checks.blocking_calls import Aside
+    from scale0.monitoring.checks.blocking_calls import BlockingCalls
     from scale0.monitoring.protocol.results import State
 
 MARGIN_SHARE: Final = 0.05
@@ -29,7 +30,7 @@ MIN_SECONDS: Final = 0.5
 """Counters are compared over at least so long: the system counts processor time in hundredths of a second."""
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """The check has an answer, and it is not a number: `state` and what to say."""
 
     def __init__(self, state: State, message: str) -> None:
@@ -59,7 +60,7 @@ class Deadline:
         return not self._ends > time.monotonic()
 
 
-class Kept:
+class RunState:
     """What runs leave for the next run. Checks run in several threads, so it has a lock."""
 
     __slots__ = ("_lock", "_values")
@@ -81,7 +82,7 @@ class Kept:
                 self._values.popitem(last=False)
 
 
-class Run:
+class CheckRun:
     """What a measurement gets beside its args."""
 
     __slots__ = ("aside", "data_dir", "deadline", "kept", "key", "log_paths")
@@ -90,8 +91,8 @@ class Run:
         self,
         key: Hashable,
         deadline: Deadline,
-        kept: Kept,
-        aside: Aside,
+        kept: RunState,
+        aside: BlockingCalls,
         data_dir: Path | None,
         log_paths: Sequence[str] | None = None,
     ) -> None:
@@ -126,7 +127,7 @@ class Counters(Protocol):
 Counted = TypeVar("Counted", bound=Counters)
 
 
-def earlier(run: Run, now: Counted, start: Counted) -> Counted:
+def earlier(run: CheckRun, now: Counted, start: Counted) -> Counted:
     """What to compare `now` with: the last run's counters, or `start` on the first one.
 
     Runs that follow faster than MIN_SECONDS all compare with the same counters, those of the run before them.

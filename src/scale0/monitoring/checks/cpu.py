@@ -13,10 +13,10 @@ import msgspec
 import psutil
 
 from scale0.monitoring.checks.arguments import Limit, limits
-from scale0.monitoring.checks.check_run import Run, earlier
-from scale0.monitoring.checks.metrics import PERCENT, Gauges, span
+from scale0.monitoring.checks.check_run import CheckRun, earlier
+from scale0.monitoring.checks.metrics import PERCENT, Measurements, span
 from scale0.monitoring.checks.uptime import boot_seconds
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.protocol.results import CheckFinding
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -53,7 +53,7 @@ def spent() -> Spent:
     return Spent(time.monotonic(), total, user, total - user - times.idle - iowait - steal, times.idle, iowait, steal)
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Shares of the time since the last run, in percent of all processors."""
     now = spent()
     boot = Spent(now.mono - boot_seconds(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -70,7 +70,7 @@ def measure(args: Args, run: Run) -> Finding:
     idle, iowait = share(now.idle, before.idle), share(now.iowait, before.iowait)
     steal = share(now.steal, before.steal)
     busy = round(max(0.0, 100.0 - idle - iowait), 6) if total > 0 else 0.0  # not 1e-10 on an idle machine
-    gauges = Gauges()
+    gauges = Measurements()
     for name, percent, prefix in (("busy", busy, ""), ("iowait", iowait, "iowait_"), ("steal", steal, "steal_")):
         warn, crit = limits(args, prefix)
         says = f"{name} {percent:.1f} % {since}"

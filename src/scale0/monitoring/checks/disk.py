@@ -15,11 +15,11 @@ import msgspec
 import psutil
 
 from scale0.monitoring.checks.arguments import Limit, Texts, is_literal, limits, wanted
-from scale0.monitoring.checks.metrics import BYTES, PERCENT, Gauges, named, not_known, size
-from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, Finding
+from scale0.monitoring.checks.metrics import BYTES, PERCENT, Measurements, named, not_known, size
+from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 if TYPE_CHECKING:
-    from scale0.monitoring.checks.check_run import Run
+    from scale0.monitoring.checks.check_run import CheckRun
 
 MOUNT_SECONDS: Final = 2.0
 """How long one mount may take to answer: a file server that is gone never does."""
@@ -41,9 +41,9 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     inodes_crit: Limit = 90.0
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Space and inodes, in percent and as numbers, of each mount."""
-    gauges = Gauges()
+    gauges = Measurements()
     mounts = chosen(args, gauges)
     shares: dict[str, float] = {}
     for mount in mounts[:MAX_MOUNTS]:
@@ -73,7 +73,7 @@ def room_of(mount: str) -> os.statvfs_result | None:
     return room if room.f_blocks else None
 
 
-def tell(mount: str, room: os.statvfs_result, args: Args, gauges: Gauges) -> float:
+def tell(mount: str, room: os.statvfs_result, args: Args, gauges: Measurements) -> float:
     """The metrics of one mount, and its percent, as `df` has it: of what an ordinary user may fill."""
     block = room.f_frsize
     used, free = (room.f_blocks - room.f_bfree) * block, room.f_bavail * block
@@ -96,7 +96,7 @@ def tell(mount: str, room: os.statvfs_result, args: Args, gauges: Gauges) -> flo
     return percent
 
 
-def chosen(args: Args, gauges: Gauges) -> list[str]:
+def chosen(args: Args, gauges: Measurements) -> list[str]:
     """Mount points to look at, sorted; what was named and is not mounted is a problem."""
     if args.include:
         every = {part.mountpoint for part in psutil.disk_partitions(all=True)}

@@ -17,10 +17,10 @@ import msgspec
 
 from scale0.monitoring.checks import dns_message
 from scale0.monitoring.checks.arguments import MAX_HOST_CHARS, FullText, Limit, Port, Texts, WrongArgs, limits
-from scale0.monitoring.checks.check_run import Failed, Run
-from scale0.monitoring.checks.metrics import SECONDS, Gauges, excerpt, listed, span
-from scale0.monitoring.checks.sockets import Stream, addresses, dial, place, reaching
-from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, Finding
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun
+from scale0.monitoring.checks.metrics import SECONDS, Measurements, excerpt, listed, span
+from scale0.monitoring.checks.sockets import SocketStream, addresses, dial, place, reaching
+from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 RESOLVER_FILE: Final = "/etc/resolv.conf"
 MAX_RESOLVER_BYTES: Final = 65_536
@@ -42,7 +42,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     crit: Limit = 5.0
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """The records of a name, and whether those that are expected are among them."""
     try:
         asked = dns_message.question(secrets.randbits(16), args.name, args.type)
@@ -53,9 +53,9 @@ def measure(args: Args, run: Run) -> Finding:
     took = time.monotonic() - began
     what = f"{args.type} of {excerpt(args.name)} at {server}"
     if reply.rcode:
-        raise Failed(CRITICAL, f"{what}: {dns_message.RCODES.get(reply.rcode, f'error {reply.rcode}')}")
+        raise CheckFailed(CRITICAL, f"{what}: {dns_message.RCODES.get(reply.rcode, f'error {reply.rcode}')}")
     values = [record.value for record in reply.records]
-    gauges = Gauges()
+    gauges = Measurements()
     warn, crit = limits(args)
     says = f"{what} within {span(took)}"
     gauges.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, says=says)
@@ -92,17 +92,17 @@ def servers_of(args: Args) -> list[str]:
         with open(RESOLVER_FILE, "rb") as file:
             text = file.read(MAX_RESOLVER_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise Failed(UNKNOWN, f"{RESOLVER_FILE} cannot be read ({error.strerror}): say which server") from None
+        raise CheckFailed(UNKNOWN, f"{RESOLVER_FILE} cannot be read ({error.strerror}): say which server") from None
     words = (line.split() for line in text.splitlines())
     found = [line[1] for line in words if len(line) > 1 and line[0] == "nameserver"]
     if not found:
-        raise Failed(UNKNOWN, f"{RESOLVER_FILE} names no server: say which one")
+        raise CheckFailed(UNKNOWN, f"{RESOLVER_FILE} names no server: say which one")
     return found[:MAX_SERVERS]
 
 
-def answer_of(servers: list[str], asked: bytes, args: Args, run: Run) -> tuple[str, dns_message.Reply]:
+def answer_of(servers: list[str], asked: bytes, args: Args, run: CheckRun) -> tuple[str, dns_message.DnsReply]:
     """The first server's answer; the next is asked where one is silent."""
-    silent: Failed | None = None
+    silent: CheckFailed | None = None
     for number, server in enumerate(servers):
         spot = place(server, args.port)
         seconds = run.deadline.left() / (len(servers) - number)
@@ -110,14 +110,14 @@ def answer_of(servers: list[str], asked: bytes, args: Args, run: Run) -> tuple[s
             with reaching(spot):
                 reply = over_udp(server, asked, args.port, seconds, run)
                 return spot, over_tcp(server, asked, args.port, run) if reply.cut else reply
-        except Failed as failed:
+        except CheckFailed as failed:
             silent = failed
         if run.deadline.passed():
             break
-    raise silent or Failed(UNKNOWN, "there is no server to ask")
+    raise silent or CheckFailed(UNKNOWN, "there is no server to ask")
 
 
-def over_udp(server: str, asked: bytes, port: int, seconds: float, run: Run) -> dns_message.Reply:
+def over_udp(server: str, asked: bytes, port: int, seconds: float, run: CheckRun) -> dns_message.DnsReply:
     """Ask by datagram, several times if need be; anything that is no answer to us is passed over."""
     to = addresses(server, port, socket.SOCK_DGRAM, "any", run)[0]
     with socket.socket(to.family, socket.SOCK_DGRAM) as sock:
@@ -136,10 +136,10 @@ def over_udp(server: str, asked: bytes, port: int, seconds: float, run: Run) -> 
     raise TimeoutError("no answer")
 
 
-def over_tcp(server: str, asked: bytes, port: int, run: Run) -> dns_message.Reply:
+def over_tcp(server: str, asked: bytes, port: int, run: CheckRun) -> dns_message.DnsReply:
     """Ask over a connection: two bytes of length before each message."""
     with closing(dial(server, port, "any", run)) as sock:
-        stream = Stream(sock, run.deadline)
+        stream = SocketStream(sock, run.deadline)
         stream.sendall(len(asked).to_bytes(2, "big") + asked)
         length = int.from_bytes(stream.read(2), "big")
         try:

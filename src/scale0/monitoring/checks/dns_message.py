@@ -1,7 +1,7 @@
 """Messages of the Domain Name System: a question as bytes, and an answer as records.
 
 Lives here: RFC 1035's format, as far as one question needs it. Never here: a socket. Invariants: whatever bytes come,
-the answer is a `Reply` or `Malformed`; a compressed name only ever points back, so reading always ends.
+the answer is a `DnsReply` or `Malformed`; a compressed name only ever points back, so reading always ends.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class Malformed(Exception):
     """These bytes are no answer to our question."""
 
 
-class Record(NamedTuple):
+class DnsRecord(NamedTuple):
     """One answer, as text."""
 
     value: str
     ttl: int
 
 
-class Reply(NamedTuple):
+class DnsReply(NamedTuple):
     """What a name server said."""
 
     rcode: int
     cut: bool
     """It did not fit in a datagram: ask again over TCP."""
-    records: tuple[Record, ...]
+    records: tuple[DnsRecord, ...]
     """Those of the type that was asked for."""
 
 
@@ -69,7 +69,7 @@ def encode_name(name: str) -> bytes:
     return bytes(out) + b"\0"
 
 
-def read(message: bytes, asked: bytes) -> Reply:
+def read(message: bytes, asked: bytes) -> DnsReply:
     """The reply to the question `asked`."""
     if len(message) < _HEADER.size:
         raise Malformed("the answer is too short")
@@ -78,17 +78,17 @@ def read(message: bytes, asked: bytes) -> Reply:
         raise Malformed("this answers another question")
     rcode = flags & 15
     if rcode and not questions:  # some servers do not repeat the question when they refuse
-        return Reply(rcode, False, ())
+        return DnsReply(rcode, False, ())
     end = len(asked)
     if questions != 1 or message[_HEADER.size : end].lower() != asked[_HEADER.size :].lower():
         raise Malformed("this answers another question")
     if flags & _IS_CUT:
-        return Reply(rcode, True, ())
-    return Reply(rcode, False, _records(message, end, answers, int.from_bytes(asked[-4:-2], "big")))
+        return DnsReply(rcode, True, ())
+    return DnsReply(rcode, False, _records(message, end, answers, int.from_bytes(asked[-4:-2], "big")))
 
 
-def _records(message: bytes, at: int, count: int, wanted: int) -> tuple[Record, ...]:
-    found: list[Record] = []
+def _records(message: bytes, at: int, count: int, wanted: int) -> tuple[DnsRecord, ...]:
+    found: list[DnsRecord] = []
     for _ in range(min(count, MAX_RECORDS)):
         _, at = _name(message, at)
         if at + _RECORD.size > len(message):
@@ -98,7 +98,7 @@ def _records(message: bytes, at: int, count: int, wanted: int) -> tuple[Record, 
         if at + length > len(message):
             raise Malformed("a record is cut")
         if type_ == wanted and class_ == CLASS_IN:
-            found.append(Record(_value(message, at, length, type_), ttl))
+            found.append(DnsRecord(_value(message, at, length, type_), ttl))
         at += length
     return tuple(found)
 

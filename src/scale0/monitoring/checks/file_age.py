@@ -15,9 +15,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from scale0.monitoring.checks.arguments import FullText, Limit, fits, is_literal, limits
-from scale0.monitoring.checks.check_run import Deadline, Run
-from scale0.monitoring.checks.metrics import BYTES, SECONDS, Gauges, excerpt, size, span
-from scale0.monitoring.protocol.results import CRITICAL, OK, Finding, State
+from scale0.monitoring.checks.check_run import CheckRun, Deadline
+from scale0.monitoring.checks.metrics import BYTES, SECONDS, Measurements, excerpt, size, span
+from scale0.monitoring.protocol.results import CRITICAL, OK, CheckFinding, State
 
 MAX_FILES: Final = 100_000
 """Files that one pattern may match."""
@@ -44,11 +44,11 @@ class Aged(NamedTuple):
     files: int
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Age and size of the one file; how many there are."""
     deadline = run.deadline
     found = run.aside.call(run.key, lambda: look(args, deadline), deadline.left())
-    gauges = Gauges()
+    gauges = Measurements()
     if found is None:
         if args.missing != OK:
             gauges.blame(args.missing, f"there is no file {excerpt(args.path)}")

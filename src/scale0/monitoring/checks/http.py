@@ -20,11 +20,11 @@ import msgspec
 from scale0 import __version__
 from scale0.monitoring.checks.arguments import Family, FullText, Limit, Text, WrongArgs, limit, limits
 from scale0.monitoring.checks.certificates import context_of, read_certificate, secured
-from scale0.monitoring.checks.check_run import Failed, Run
-from scale0.monitoring.checks.metrics import BYTES, SECONDS, Gauges, excerpt, size, span
-from scale0.monitoring.checks.sockets import BLOCK_BYTES, Stream, dial, reaching
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun
+from scale0.monitoring.checks.metrics import BYTES, SECONDS, Measurements, excerpt, size, span
+from scale0.monitoring.checks.sockets import BLOCK_BYTES, SocketStream, dial, reaching
 from scale0.monitoring.checks.thresholds import Range
-from scale0.monitoring.protocol.results import CRITICAL, Finding
+from scale0.monitoring.protocol.results import CRITICAL, CheckFinding
 
 MAX_PAGE_BYTES: Final = 16_777_216
 MAX_REDIRECTS: Final = 10
@@ -54,7 +54,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     family: Family = "any"
 
 
-class Page(NamedTuple):
+class HttpPage(NamedTuple):
     """What one request brought."""
 
     status: int
@@ -64,7 +64,7 @@ class Page(NamedTuple):
     days_left: float | None
 
 
-class Wish(NamedTuple):
+class HttpRequest(NamedTuple):
     """What is asked for next."""
 
     url: SplitResult
@@ -73,25 +73,25 @@ class Wish(NamedTuple):
     headers: dict[str, str]
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Ask for the page, follow where it moved, and judge what came."""
     expected_status = limit("status", args.status)
     began = time.monotonic()
-    wish = Wish(split(args.url), args.method, args.body.encode("utf-8", "replace") or None, dict(args.headers))
+    wish = HttpRequest(split(args.url), args.method, args.body.encode("utf-8", "replace") or None, dict(args.headers))
     page = fetch(wish, args, run)
     hops = 0
     while page.status in MOVED and page.location and args.redirects:
         hops += 1
         if hops > args.redirects:
-            raise Failed(CRITICAL, f"{args.url} moves more than {args.redirects} times")
+            raise CheckFailed(CRITICAL, f"{args.url} moves more than {args.redirects} times")
         wish = next_wish(wish, page)
         page = fetch(wish, args, run)
     return told(args, page, hops, time.monotonic() - began, expected_status)
 
 
-def told(args: Args, page: Page, hops: int, took: float, expected_status: Range | None) -> Finding:
+def told(args: Args, page: HttpPage, hops: int, took: float, expected_status: Range | None) -> CheckFinding:
     """Metrics and judgement of the last page."""
-    gauges = Gauges()
+    gauges = Measurements()
     says = f"{excerpt(args.url)} answers {page.status}"
     gauges.add("status", page.status, crit=expected_status, says=says)
     warn, crit = limits(args)
@@ -121,23 +121,23 @@ def split(url: str) -> SplitResult:
     return parts
 
 
-def next_wish(wish: Wish, page: Page) -> Wish:
+def next_wish(wish: HttpRequest, page: HttpPage) -> HttpRequest:
     """Where the page moved to, and what may be said there."""
     base = wish.url.geturl()
     try:
         url = split(urljoin(base, page.location))
     except (WrongArgs, ValueError):
-        raise Failed(CRITICAL, f"{excerpt(base)} moves to {excerpt(page.location)}, which is no address") from None
+        raise CheckFailed(CRITICAL, f"{excerpt(base)} moves to {excerpt(page.location)}, which is no address") from None
     if wish.url.scheme == "https" and url.scheme == "http":
-        raise Failed(CRITICAL, f"{excerpt(base)} moves from https to http: {excerpt(page.location)}")
+        raise CheckFailed(CRITICAL, f"{excerpt(base)} moves from https to http: {excerpt(page.location)}")
     same = (url.scheme, url.netloc) == (wish.url.scheme, wish.url.netloc)
     headers = wish.headers if same else {}
     if page.status in KEEPS_METHOD or wish.method == "HEAD":
-        return Wish(url, wish.method, wish.body if same else None, headers)
-    return Wish(url, "GET", None, headers)
+        return HttpRequest(url, wish.method, wish.body if same else None, headers)
+    return HttpRequest(url, "GET", None, headers)
 
 
-def fetch(wish: Wish, args: Args, run: Run) -> Page:
+def fetch(wish: HttpRequest, args: Args, run: CheckRun) -> HttpPage:
     """One request over a connection of its own."""
     secure = wish.url.scheme == "https"
     host = wish.url.hostname or ""
@@ -154,11 +154,11 @@ def fetch(wish: Wish, args: Args, run: Run) -> Page:
                 raise OSError(f"the answer is not HTTP: {type(error).__name__}") from None
 
 
-def exchange(sock: socket.socket, wish: Wish, args: Args, run: Run) -> Page:
+def exchange(sock: socket.socket, wish: HttpRequest, args: Args, run: CheckRun) -> HttpPage:
     """Say the request, and read the answer as far as it is wanted."""
     url = wish.url
     connection = http.client.HTTPConnection(url.hostname or "")
-    stream: Any = Stream(sock, run.deadline)
+    stream: Any = SocketStream(sock, run.deadline)
     connection.sock = stream
     headers = {"Host": url.netloc, "User-Agent": f"scale0/{__version__}", "Accept": "*/*", "Connection": "close"}
     own = {name.lower() for name in wish.headers}
@@ -177,7 +177,7 @@ def exchange(sock: socket.socket, wish: Wish, args: Args, run: Run) -> Page:
         raise OSError(f"the page ends {answer.length} bytes too early")
     answer.close()
     location = answer.getheader("Location", "")
-    return Page(answer.status, location, bytes(body[: args.max_bytes]), cut, days_left(sock))
+    return HttpPage(answer.status, location, bytes(body[: args.max_bytes]), cut, days_left(sock))
 
 
 def days_left(sock: socket.socket) -> float | None:

@@ -11,10 +11,10 @@ from typing import Annotated
 import msgspec
 
 from scale0.monitoring.checks.arguments import Limit, limit
-from scale0.monitoring.checks.check_run import Run
-from scale0.monitoring.checks.metrics import Gauges
+from scale0.monitoring.checks.check_run import CheckRun
+from scale0.monitoring.checks.metrics import Measurements
 from scale0.monitoring.checks.thresholds import Range
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.protocol.results import CheckFinding
 
 Limits = str | float | Annotated[tuple[Limit, ...], msgspec.Meta(min_length=3, max_length=3)] | None
 """One range for all averages, or three: of 1, 5 and 15 minutes."""
@@ -28,12 +28,12 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     per_core: bool = True
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """The three averages, by core unless that is not wanted."""
     averages = os.getloadavg()
     cores = os.cpu_count() or 1
     warns, crits = _three("warn", args.warn), _three("crit", args.crit)
-    gauges = Gauges()
+    gauges = Measurements()
     for minutes, average, warn, crit in zip((1, 5, 15), averages, warns, crits, strict=True):
         share = average / cores
         if args.per_core:

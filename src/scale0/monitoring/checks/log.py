@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scale0.monitoring.checks.arguments import FullText, Limit, Texts, WrongArgs, limits
-from scale0.monitoring.checks.check_run import Deadline, Failed, Run
-from scale0.monitoring.checks.log_lines import Globs, Tally
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline
+from scale0.monitoring.checks.log_lines import Globs, MatchCount
 from scale0.monitoring.checks.log_lines import Texts as PlainTexts
 from scale0.monitoring.checks.log_position import (
     NOT_THERE,
@@ -27,9 +27,9 @@ from scale0.monitoring.checks.log_position import (
     rotated,
     save,
 )
-from scale0.monitoring.checks.metrics import BYTES, Gauges, excerpt, size
+from scale0.monitoring.checks.metrics import BYTES, Measurements, excerpt, size
 from scale0.monitoring.checks.sockets import reason
-from scale0.monitoring.protocol.results import OK, UNKNOWN, Finding, State
+from scale0.monitoring.protocol.results import OK, UNKNOWN, CheckFinding, State
 
 MAX_RUN_BYTES: Final = 33_554_432
 """Read in one run; what is beyond waits for the next."""
@@ -52,28 +52,28 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     missing: State = UNKNOWN
 
 
-class Kept(NamedTuple):
+class LogState(NamedTuple):
     """Where the last run ended, and whether the disk knows."""
 
     position: Position
     saved: bool
 
 
-class News(NamedTuple):
+class LogMatches(NamedTuple):
     """What a run found, and where it ended."""
 
     position: Position
-    tally: Tally
+    tally: MatchCount
     behind: int
     note: str
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Count the lines that came since the last run."""
     if not args.match:
         raise WrongArgs("arg match: say what to look for")
     key = repr(run.key).encode("utf-8", "surrogatepass")
-    kept: Kept | None = run.before()
+    kept: LogState | None = run.before()
     if kept is not None and not kept.saved:
         # Only now: what the last run answered is safe by this time, so nothing is lost if the agent dies in between.
         save(run.data_dir, key, kept.position)
@@ -86,20 +86,20 @@ def measure(args: Args, run: Run) -> Finding:
     except OSError as error:
         absent = isinstance(error, FileNotFoundError)
         if absent and before is None:
-            run.leave(Kept(NOT_THERE, True))  # what it holds when it appears is new, all of it
+            run.leave(LogState(NOT_THERE, True))  # what it holds when it appears is new, all of it
         if absent and args.missing == OK:
-            return Finding(OK, f"{excerpt(args.path)} is not there")
-        raise Failed(args.missing if absent else UNKNOWN, f"{excerpt(args.path)}: {reason(error)}") from None
+            return CheckFinding(OK, f"{excerpt(args.path)} is not there")
+        raise CheckFailed(args.missing if absent else UNKNOWN, f"{excerpt(args.path)}: {reason(error)}") from None
     if before is None:
         save(run.data_dir, key, news.position)
-    run.leave(Kept(news.position, before is None or news.position == before))
+    run.leave(LogState(news.position, before is None or news.position == before))
     return told(args, news)
 
 
-def told(args: Args, news: News) -> Finding:
+def told(args: Args, news: LogMatches) -> CheckFinding:
     """Metrics and judgement."""
     tally = news.tally
-    gauges = Gauges()
+    gauges = Measurements()
     warn, crit = limits(args)
     says = f"{tally.matches} of {tally.lines} new lines match"
     if tally.matches:
@@ -121,11 +121,11 @@ class Log:
         self._allowed = allowed
         self._args = args
         self._deadline = deadline
-        self._tally = Tally()
+        self._tally = MatchCount()
         kind = Globs if args.glob else PlainTexts
         self._patterns: Globs | PlainTexts = kind(args.match, args.ignore, args.ignore_case)
 
-    def news(self, before: Position | None) -> News:
+    def news(self, before: Position | None) -> LogMatches:
         """What is new, the rest of a rotated log first."""
         note = ""
         descriptor = open_log(self._args.path, self._allowed)
@@ -141,11 +141,11 @@ class Log:
                     return unfinished
             end, finished = self._consume(descriptor, start)
             behind = 0 if finished else max(0, os.fstat(descriptor).st_size - end)
-            return News(position_of(descriptor, end), self._tally, behind, note)
+            return LogMatches(position_of(descriptor, end), self._tally, behind, note)
         finally:
             os.close(descriptor)
 
-    def _rest_of_old(self, before: Position) -> tuple[News | None, str]:
+    def _rest_of_old(self, before: Position) -> tuple[LogMatches | None, str]:
         """Read a rotated log to its end, if it can be found. News mean that the run's share was used up within it."""
         old = rotated(self._args.path, before)
         try:
@@ -161,7 +161,7 @@ class Log:
             if finished:
                 return None, ""
             behind = max(0, os.fstat(descriptor).st_size - end)
-            return News(position_of(descriptor, end), self._tally, behind, ""), ""
+            return LogMatches(position_of(descriptor, end), self._tally, behind, ""), ""
         finally:
             os.close(descriptor)
 

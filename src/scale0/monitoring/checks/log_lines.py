@@ -20,7 +20,7 @@ MAX_GLOB_CHARS: Final = 65_536
 """Of a line, for a glob; what is beyond is not looked at."""
 
 
-class Tally:
+class MatchCount:
     """What one run has read."""
 
     __slots__ = ("last", "lines", "matches", "read_bytes")
@@ -45,7 +45,7 @@ class Texts:
     def _folded(self, data: bytes) -> bytes:
         return data.lower() if self._fold else data  # ASCII only: bytes know no other letters
 
-    def count(self, data: bytes, tally: Tally) -> None:
+    def count(self, data: bytes, tally: MatchCount) -> None:
         """Count whole lines."""
         folded = self._folded(data)
         if not any(text in folded for text in self._match):
@@ -67,7 +67,7 @@ class Globs:
         self._match = [_compiled(glob, fold) for glob in match]
         self._ignore = [_compiled(glob, fold) for glob in ignore]
 
-    def count(self, data: bytes, tally: Tally) -> None:
+    def count(self, data: bytes, tally: MatchCount) -> None:
         """Count whole lines."""
         for line in _lines(data):
             tally.lines += 1

@@ -13,9 +13,9 @@ import msgspec
 import psutil
 
 from scale0.monitoring.checks.arguments import Limit, limits
-from scale0.monitoring.checks.check_run import Run
-from scale0.monitoring.checks.metrics import BYTES, PERCENT, Gauges, size
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.checks.check_run import CheckRun
+from scale0.monitoring.checks.metrics import BYTES, PERCENT, Measurements, size
+from scale0.monitoring.protocol.results import CheckFinding
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -39,13 +39,13 @@ class Memory(NamedTuple):
     cached: int
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """In use is what is not available: caches that the system gives back at need are not in use."""
     total, available, cached = from_page() or from_psutil()
     used = total - available
     percent = 100.0 * used / total if total else 0.0
     warn, crit = limits(args)
-    gauges = Gauges()
+    gauges = Measurements()
     says = f"{percent:.1f} % of {size(total)} in use, {size(available)} available"
     gauges.add("used_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, says=says)
     gauges.add("used_bytes", used, BYTES, low=0.0, high=float(total))

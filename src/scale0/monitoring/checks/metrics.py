@@ -1,17 +1,17 @@
 """What a check has measured so far, and what it will say.
 
-Lives here: `Gauges`, names of metrics, and numbers for people. Never here: a threshold's default. Invariants: the state
-is the worst of all that was added; the message tells what is wrong, the gravest first; no metric's name is longer than
-results allow.
+Lives here: `Measurements`, names of metrics, and numbers for people. Never here: a threshold's default. Invariants: the
+state is the worst of all that was added; the message tells what is wrong, the gravest first; no metric's name is longer
+than results allow.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.checks.thresholds import Range, judge
-from scale0.monitoring.protocol.results import MAX_METRIC_NAME_CHARS, OK, SEVERITY, UNKNOWN, Finding, State
+from scale0.monitoring.protocol.results import MAX_METRIC_NAME_CHARS, OK, SEVERITY, UNKNOWN, CheckFinding, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +28,14 @@ BYTES_PER_SECOND: Final = "B/s"
 PER_SECOND: Final = "/s"
 
 
-class Gauges:
+class Measurements:
     """Metrics and problems, in the order in which they came."""
 
     __slots__ = ("_metrics", "_problems", "state")
 
     def __init__(self) -> None:
         self.state: State = OK
-        self._metrics: list[Metric] = []
+        self._metrics: list[EventMetric] = []
         self._problems: list[tuple[State, str]] = []
 
     def add(
@@ -53,7 +53,7 @@ class Gauges:
         """A metric. `says`, or its name, number and unit, becomes part of the message where it is not ok."""
         number = float(value)
         warned = None if warn is None else warn.bound
-        self._metrics.append(Metric(name, number, unit, warned, None if crit is None else crit.bound, low, high))
+        self._metrics.append(EventMetric(name, number, unit, warned, None if crit is None else crit.bound, low, high))
         state = judge(number, warn, crit)
         if state != OK:
             self.blame(state, f"{says or f'{name} is {number:.6g}{unit or str()}'} ({_ranges(warn, crit)})")
@@ -65,15 +65,15 @@ class Gauges:
         if SEVERITY[state] > SEVERITY[self.state]:
             self.state = state
 
-    def finding(self, calm: str, also: str = "") -> Finding:
+    def finding(self, calm: str, also: str = "") -> CheckFinding:
         """The answer; `calm` is the message where nothing is wrong, `also` follows in any case."""
         if not self._problems:
-            return Finding(OK, calm + also, tuple(self._metrics))
+            return CheckFinding(OK, calm + also, tuple(self._metrics))
         graver = sorted(self._problems, key=lambda problem: -SEVERITY[problem[0]])
         texts = [text for _, text in graver[:MAX_PROBLEMS]]
         if len(graver) > MAX_PROBLEMS:
             texts.append(f"and {len(graver) - MAX_PROBLEMS} more")
-        return Finding(self.state, "; ".join(texts) + also, tuple(self._metrics))
+        return CheckFinding(self.state, "; ".join(texts) + also, tuple(self._metrics))
 
     @property
     def is_empty(self) -> bool:
@@ -129,6 +129,6 @@ def listed(words: Sequence[str]) -> str:
     return shown if len(words) <= MAX_PROBLEMS else f"{shown} and {len(words) - MAX_PROBLEMS} more"
 
 
-def not_known(text: str) -> Finding:
+def not_known(text: str) -> CheckFinding:
     """The answer of a check that could not measure."""
-    return Finding(UNKNOWN, text)
+    return CheckFinding(UNKNOWN, text)

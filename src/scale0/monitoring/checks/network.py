@@ -13,11 +13,11 @@ import msgspec
 import psutil
 
 from scale0.monitoring.checks.arguments import Limit, Texts, WrongArgs, is_literal, limits, wanted
-from scale0.monitoring.checks.check_run import Run, earlier
-from scale0.monitoring.checks.metrics import BYTES_PER_SECOND, PER_SECOND, Gauges, named, not_known, size, span
+from scale0.monitoring.checks.check_run import CheckRun, earlier
+from scale0.monitoring.checks.metrics import BYTES_PER_SECOND, PER_SECOND, Measurements, named, not_known, size, span
 from scale0.monitoring.checks.thresholds import Range
 from scale0.monitoring.checks.uptime import boot_seconds
-from scale0.monitoring.protocol.results import CRITICAL, Finding
+from scale0.monitoring.protocol.results import CRITICAL, CheckFinding
 
 MAX_INTERFACES: Final = 90
 """Of one answer; a machine with more has mostly virtual ones, and should name those that matter."""
@@ -45,7 +45,7 @@ class Counted(NamedTuple):
     drops: int
 
 
-class Counts(NamedTuple):
+class InterfaceCounters(NamedTuple):
     """What all interfaces have counted until `mono`."""
 
     mono: float
@@ -53,24 +53,24 @@ class Counts(NamedTuple):
     is_boot: bool = False
 
 
-def counted() -> Counts:
+def counted() -> InterfaceCounters:
     """The counters of now."""
     found = psutil.net_io_counters(pernic=True, nowrap=False)
     by_name = {
         name: Counted(io.bytes_recv, io.bytes_sent, io.errin + io.errout, io.dropin + io.dropout)
         for name, io in found.items()
     }
-    return Counts(time.monotonic(), by_name)
+    return InterfaceCounters(time.monotonic(), by_name)
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Rates of each interface that was asked for."""
     now = counted()
-    boot = Counts(now.mono - boot_seconds(), dict.fromkeys(now.by_name, Counted(0, 0, 0, 0)), True)
+    boot = InterfaceCounters(now.mono - boot_seconds(), dict.fromkeys(now.by_name, Counted(0, 0, 0, 0)), True)
     before = earlier(run, now, boot)
     seconds = now.mono - before.mono
     since = "since boot" if before.is_boot else f"over {span(seconds)}"
-    gauges = Gauges()
+    gauges = Measurements()
     names = chosen(args, list(now.by_name), gauges)
     received = sent = 0.0
     for name in names:
@@ -80,7 +80,7 @@ def measure(args: Args, run: Run) -> Finding:
         deltas = [last - first for last, first in zip(now.by_name[name], sooner, strict=True)]
         if min(deltas) < 0 or seconds <= 0:
             continue  # the interface was made anew, and its counters with it
-        rates = Rates(*(delta / seconds for delta in deltas))
+        rates = InterfaceRates(*(delta / seconds for delta in deltas))
         received, sent = received + rates.received, sent + rates.sent
         tell(name, rates, args, gauges)
     if gauges.is_empty and not names:
@@ -89,7 +89,7 @@ def measure(args: Args, run: Run) -> Finding:
     return gauges.finding(calm)
 
 
-class Rates(NamedTuple):
+class InterfaceRates(NamedTuple):
     """Of one interface, each a second."""
 
     received: float
@@ -98,7 +98,7 @@ class Rates(NamedTuple):
     drops: float
 
 
-def tell(name: str, rates: Rates, args: Args, gauges: Gauges) -> None:
+def tell(name: str, rates: InterfaceRates, args: Args, gauges: Measurements) -> None:
     """The metrics of one interface."""
     both = limits(args)
     rows: tuple[tuple[str, str, float, str, tuple[Range | None, Range | None]], ...] = (
@@ -111,7 +111,7 @@ def tell(name: str, rates: Rates, args: Args, gauges: Gauges) -> None:
         gauges.add(named(what, name), rate, unit, warn=warn, crit=crit, low=0.0, says=f"{name}: {says}")
 
 
-def chosen(args: Args, names: list[str], gauges: Gauges) -> list[str]:
+def chosen(args: Args, names: list[str], gauges: Measurements) -> list[str]:
     """The interfaces that were asked for. One that was named and is not there, or is down, is a problem."""
     picked = [name for name in names if wanted(name, args.include, args.exclude)]
     literal = [name for name in args.include if is_literal(name)]

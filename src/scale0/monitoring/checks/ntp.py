@@ -15,11 +15,11 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from scale0.monitoring.checks.arguments import Family, Host, Limit, Port, limits
-from scale0.monitoring.checks.check_run import Failed, Run
-from scale0.monitoring.checks.metrics import SECONDS, Gauges, span
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun
+from scale0.monitoring.checks.metrics import SECONDS, Measurements, span
 from scale0.monitoring.checks.sockets import addresses, place, reaching
 from scale0.monitoring.checks.thresholds import Range
-from scale0.monitoring.protocol.results import UNKNOWN, Finding
+from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
 PACKET: Final = struct.Struct("!BBbb11I")
 """The 48 bytes of question and answer."""
@@ -45,7 +45,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     family: Family = "any"
 
 
-class Sample(NamedTuple):
+class ClockSample(NamedTuple):
     """One answer."""
 
     offset: float
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
     stratum: int
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """The offset of the sample with the shortest way."""
     spot = place(args.server, args.port)
     with reaching(spot):
@@ -65,7 +65,7 @@ def measure(args: Args, run: Run) -> Finding:
                 samples.append(ask(sock, run))
     best = min(samples, key=lambda sample: sample.delay)
     warn, crit = limits(args)
-    gauges = Gauges()
+    gauges = Measurements()
     way = "ahead" if best.offset < 0 else "behind"
     says = f"this clock is {span(abs(best.offset))} {way} of {spot}"
     # The sign matters to a chart and not to a threshold: both directions are wrong alike.
@@ -82,7 +82,7 @@ def _both(given: Range | None) -> Range | None:
     return Range(-given.end, given.end, given.inside)
 
 
-def ask(sock: socket.socket, run: Run) -> Sample:
+def ask(sock: socket.socket, run: CheckRun) -> ClockSample:
     """One question and its answer."""
     mark = secrets.randbits(64)
     question = PACKET.pack(QUESTION, 0, 0, 0, *(0,) * 9, mark >> 32, mark & 0xFFFFFFFF)
@@ -102,19 +102,21 @@ def ask(sock: socket.socket, run: Run) -> Sample:
                 return sample
 
 
-def read(answer: bytes, mark: int, wall: float, took: float) -> Sample | None:
+def read(answer: bytes, mark: int, wall: float, took: float) -> ClockSample | None:
     """What the server says; None of an answer to somebody else. `took` seconds after `wall` it came."""
     flags, stratum, _, _, _, _, name, _, _, mark_high, mark_low, *times = PACKET.unpack(answer)
     if mark_high << 32 | mark_low != mark or flags & 7 != SERVER_MODE:
         return None
     if stratum == 0:
         code = struct.pack("!I", name)
-        raise Failed(UNKNOWN, f"the time server refuses: {code.decode('ascii', 'replace') if code.isalnum() else '?'}")
+        raise CheckFailed(
+            UNKNOWN, f"the time server refuses: {code.decode('ascii', 'replace') if code.isalnum() else '?'}"
+        )
     if flags >> 6 == NOT_SYNCHRONISED or stratum > 15 or not times[2]:
-        raise Failed(UNKNOWN, "the time server is not synchronised itself")
+        raise CheckFailed(UNKNOWN, "the time server is not synchronised itself")
     heard, sent = seconds_of(times[0], times[1], wall), seconds_of(times[2], times[3], wall)
     offset = ((heard - wall) + (sent - (wall + took))) / 2
-    return Sample(offset, max(0.0, took - (sent - heard)), stratum)
+    return ClockSample(offset, max(0.0, took - (sent - heard)), stratum)
 
 
 def seconds_of(seconds: int, fraction: int, near: float) -> float:

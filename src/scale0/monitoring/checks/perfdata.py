@@ -14,7 +14,7 @@ import math
 import re
 from typing import Final
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.protocol.results import (
     CRITICAL,
     MAX_MESSAGE_CHARS,
@@ -23,7 +23,7 @@ from scale0.monitoring.protocol.results import (
     OK,
     UNKNOWN,
     WARNING,
-    Finding,
+    CheckFinding,
     State,
 )
 
@@ -43,7 +43,7 @@ _PLAIN: Final = re.compile(_NUMBER, re.ASCII)
 _CONTROL: Final = {number: " " for number in (*range(32), 127) if chr(number) not in "\n\t"}
 
 
-def read_plugin(status: int, stdout: bytes, stderr: bytes = b"") -> Finding:
+def read_plugin(status: int, stdout: bytes, stderr: bytes = b"") -> CheckFinding:
     """A plugin's exit status and output as a finding. A negative status: the signal that killed it."""
     text, perfdata = split_output(_readable(stdout))
     if not text:
@@ -53,7 +53,7 @@ def read_plugin(status: int, stdout: bytes, stderr: bytes = b"") -> Finding:
         text = f"the plugin was killed by signal {-status}: {text}"
     elif status not in STATES:
         text = f"the plugin ended with {status}: {text}"
-    return Finding(state, text[:MAX_MESSAGE_CHARS], read_perfdata(perfdata))
+    return CheckFinding(state, text[:MAX_MESSAGE_CHARS], read_perfdata(perfdata))
 
 
 def split_output(output: str) -> tuple[str, str]:
@@ -65,10 +65,10 @@ def split_output(output: str) -> tuple[str, str]:
     return "\n".join(parts), f"{perfdata} {more}" if more else perfdata
 
 
-def read_perfdata(text: str) -> tuple[Metric, ...]:
+def read_perfdata(text: str) -> tuple[EventMetric, ...]:
     """The metrics; what cannot be read is passed over."""
     text = text[:MAX_PERFDATA_CHARS]
-    found: list[Metric] = []
+    found: list[EventMetric] = []
     place = 0
     while len(found) < MAX_METRICS:
         while place < len(text) and text[place].isspace():
@@ -89,7 +89,7 @@ def read_perfdata(text: str) -> tuple[Metric, ...]:
     return tuple(found)
 
 
-def read_metric(name: str, text: str) -> Metric | None:
+def read_metric(name: str, text: str) -> EventMetric | None:
     """`value[unit];[warn];[crit];[min];[max]`; None: there is no number."""
     fields = text.split(";")
     value = _VALUE.fullmatch(fields[0])
@@ -100,7 +100,7 @@ def read_metric(name: str, text: str) -> Metric | None:
     if number is None or (unit is not None and len(unit) > MAX_UNIT_CHARS):
         return None
     warn, crit, low, high = (*fields[1:5], "", "", "", "")[:4]
-    return Metric(name, number, unit, upper_end(warn), upper_end(crit), _plain(low), _plain(high))
+    return EventMetric(name, number, unit, upper_end(warn), upper_end(crit), _plain(low), _plain(high))
 
 
 def upper_end(text: str) -> float | None:

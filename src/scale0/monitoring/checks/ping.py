@@ -16,10 +16,10 @@ from typing import Annotated, Final
 import msgspec
 
 from scale0.monitoring.checks.arguments import Family, Host, Limit, limits
-from scale0.monitoring.checks.check_run import Failed, Run
-from scale0.monitoring.checks.metrics import PERCENT, SECONDS, Gauges, span
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun
+from scale0.monitoring.checks.metrics import PERCENT, SECONDS, Measurements, span
 from scale0.monitoring.checks.sockets import Address, addresses, reaching, reason
-from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, Finding
+from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 ECHO_4: Final = 8
 ECHO_REPLY_4: Final = 0
@@ -45,7 +45,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     family: Family = "any"
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Send `count` echoes, and tell how many came back, and how fast."""
     with reaching(args.host):
         target = addresses(args.host, 0, socket.SOCK_DGRAM, args.family, run)[0]
@@ -54,7 +54,7 @@ def measure(args: Args, run: Run) -> Finding:
             sock.connect(target.address)
         trips = Echoes(sock, target, args, run).exchange()
     loss = 100.0 * (args.count - len(trips)) / args.count
-    gauges = Gauges()
+    gauges = Measurements()
     warn, crit = limits(args, "loss_")
     says = f"{args.host}: {loss:.0f} % of {args.count} echoes lost"
     gauges.add("loss_percent", loss, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, says=says)
@@ -82,7 +82,7 @@ def echo_socket(family: socket.AddressFamily) -> socket.socket:
             refused = error
     why = reason(refused) if refused else ""
     advice = "allow the agent's group in net.ipv4.ping_group_range, or give the agent CAP_NET_RAW"
-    raise Failed(UNKNOWN, f"the system allows this agent no ICMP socket ({why}): {advice}")
+    raise CheckFailed(UNKNOWN, f"the system allows this agent no ICMP socket ({why}): {advice}")
 
 
 class Echoes:
@@ -90,7 +90,7 @@ class Echoes:
 
     __slots__ = ("_args", "_deadline", "_mark", "_number", "_six", "_sock")
 
-    def __init__(self, sock: socket.socket, target: Address, args: Args, run: Run) -> None:
+    def __init__(self, sock: socket.socket, target: Address, args: Args, run: CheckRun) -> None:
         self._sock = sock
         self._args = args
         self._deadline = run.deadline

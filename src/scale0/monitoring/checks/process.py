@@ -14,9 +14,9 @@ import msgspec
 import psutil
 
 from scale0.monitoring.checks.arguments import Limit, Text, WrongArgs, fits, limits
-from scale0.monitoring.checks.check_run import Run, earlier
-from scale0.monitoring.checks.metrics import BYTES, PERCENT, SECONDS, Gauges, excerpt, size, span
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.checks.check_run import CheckRun, earlier
+from scale0.monitoring.checks.metrics import BYTES, PERCENT, SECONDS, Measurements, excerpt, size, span
+from scale0.monitoring.protocol.results import CheckFinding
 
 MAX_MATCHED: Final = 10_000
 """Processes that one check may be about."""
@@ -38,7 +38,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     age_crit: Limit = None
 
 
-class Seen(NamedTuple):
+class ProcessSample(NamedTuple):
     """What is known of one process."""
 
     started: float
@@ -47,23 +47,23 @@ class Seen(NamedTuple):
     threads: int
 
 
-class Then(NamedTuple):
+class EarlierSample(NamedTuple):
     """Processor time of each process at the last run; a number that was used again has another start."""
 
     mono: float
     cpu_seconds: dict[tuple[int, float], float]
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Count and sums over the processes that match."""
     if not (args.name or args.command or args.user):
         raise WrongArgs("say which processes: name, command or user")
     found, zombies = matching(args, run)
-    now = Then(time.monotonic(), {(pid, one.started): one.cpu_seconds for pid, one in found.items()})
+    now = EarlierSample(time.monotonic(), {(pid, one.started): one.cpu_seconds for pid, one in found.items()})
     if len(found) > MAX_MATCHED:
         raise WrongArgs(f"{len(found)} processes match, more than {MAX_MATCHED}: say more exactly which")
-    percent = cpu_percent(found, now, earlier(run, now, Then(now.mono, {})))
-    gauges = Gauges()
+    percent = cpu_percent(found, now, earlier(run, now, EarlierSample(now.mono, {})))
+    gauges = Measurements()
     what = " ".join(excerpt(word) for word in (args.name, args.command, args.user) if word)
     warn, crit = limits(args)
     gauges.add("count", len(found), warn=warn, crit=crit, low=0.0, says=f"{len(found)} processes of {what}")
@@ -84,9 +84,9 @@ def measure(args: Args, run: Run) -> Finding:
     return gauges.finding(f"{len(found)} processes of {what}, {size(memory)}, {percent:.1f} % of a core")
 
 
-def matching(args: Args, run: Run) -> tuple[dict[int, Seen], int]:
+def matching(args: Args, run: CheckRun) -> tuple[dict[int, ProcessSample], int]:
     """The processes that match, and how many of them have ended and wait for their parent."""
-    found: dict[int, Seen] = {}
+    found: dict[int, ProcessSample] = {}
     zombies = 0
     own = os.getpid()
     for process in psutil.process_iter():
@@ -102,7 +102,7 @@ def matching(args: Args, run: Run) -> tuple[dict[int, Seen], int]:
                     continue
                 times, memory = process.cpu_times(), process.memory_info().rss
                 spent = times.user + times.system
-                found[process.pid] = Seen(process.create_time(), spent, memory, process.num_threads())
+                found[process.pid] = ProcessSample(process.create_time(), spent, memory, process.num_threads())
         except psutil.Error:
             continue  # it has ended meanwhile, or is not ours to look at
     return found, zombies
@@ -117,7 +117,7 @@ def is_wanted(process: psutil.Process, args: Args) -> bool:
     return not args.command or args.command in " ".join(process.cmdline())
 
 
-def cpu_percent(found: dict[int, Seen], now: Then, before: Then) -> float:
+def cpu_percent(found: dict[int, ProcessSample], now: EarlierSample, before: EarlierSample) -> float:
     """Of one core, since the last run; of a process that was not there then, and on the first run, since its start."""
     total = 0.0
     wall = time.time()

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
-from scale0.monitoring.checks.arguments import Reader, WrongArgs
-from scale0.monitoring.checks.blocking_calls import Aside
-from scale0.monitoring.checks.check_run import Deadline, Failed, Kept, Run
+from scale0.monitoring.checks.arguments import ArgumentReader, WrongArgs
+from scale0.monitoring.checks.blocking_calls import BlockingCalls
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline, RunState
 from scale0.monitoring.checks.metrics import not_known
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.protocol.results import CheckFinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from scale0.history.events.columns import Metric
+    from scale0.history.events.columns import EventMetric
 
 MAX_KEY_BYTES: Final = 1_024
 """Of args by which a check is known again; longer ones are known by their hash."""
@@ -38,7 +38,7 @@ class BuiltIn(NamedTuple):
     name: str
     quick: bool
     """It never waits: it may run in an agent's loop."""
-    run: Callable[[bytes, float], Finding]
+    run: Callable[[bytes, float], CheckFinding]
     """`run(args_json, timeout)`; answers within the timeout."""
     about: str
     compares: bool = False
@@ -78,41 +78,41 @@ class _Runner:
     __slots__ = ("_aside", "_data_dir", "_kept", "_log_paths", "_measure", "_name", "_reader")
 
     def __init__(
-        self, name: str, kept: Kept, aside: Aside, data_dir: Path | None, log_paths: Sequence[str] | None
+        self, name: str, kept: RunState, aside: BlockingCalls, data_dir: Path | None, log_paths: Sequence[str] | None
     ) -> None:
         self._name = name
         self._kept = kept
         self._aside = aside
         self._data_dir = data_dir
         self._log_paths = log_paths
-        self._measure: Callable[[Any, Run], Finding] | None = None
-        self._reader: Reader | None = None
+        self._measure: Callable[[Any, CheckRun], CheckFinding] | None = None
+        self._reader: ArgumentReader | None = None
 
-    def __call__(self, args: bytes, timeout: float) -> Finding:
+    def __call__(self, args: bytes, timeout: float) -> CheckFinding:
         started, began = time.time(), time.perf_counter()
         try:
             found = self._answer(bytes(args), timeout)
         except WrongArgs as error:
             found = not_known(f"{self._name}: {error}")
-        except Failed as error:
-            found = Finding(error.state, error.message)
+        except CheckFailed as error:
+            found = CheckFinding(error.state, error.message)
         except TimeoutError as error:
             found = not_known(f"{self._name} did not end within {timeout:g} s: {error}")
         except Exception as error:  # a check that crashes still answers, and says so
             found = not_known(f"{self._name} failed: {type(error).__name__}: {error}")
         metrics = tuple(map(_named, found.metrics))
-        return Finding(found.state, _sayable(found.message), metrics, started, time.perf_counter() - began)
+        return CheckFinding(found.state, _sayable(found.message), metrics, started, time.perf_counter() - began)
 
-    def _answer(self, args: bytes, timeout: float) -> Finding:
+    def _answer(self, args: bytes, timeout: float) -> CheckFinding:
         if len(args) > MAX_ARGS_BYTES:
             raise WrongArgs(f"the args have {len(args)} bytes, more than {MAX_ARGS_BYTES}")
         if self._measure is None or self._reader is None:
             module = importlib.import_module(f"scale0.monitoring.checks.{self._name}")
-            self._reader = Reader(module.Args)
+            self._reader = ArgumentReader(module.Args)
             self._measure = module.measure
         # What is kept between runs is kept by its args: long ones would add up.
         key = args if len(args) <= MAX_KEY_BYTES else hashlib.blake2b(args).digest()
-        run = Run((self._name, key), Deadline(timeout), self._kept, self._aside, self._data_dir, self._log_paths)
+        run = CheckRun((self._name, key), Deadline(timeout), self._kept, self._aside, self._data_dir, self._log_paths)
         return self._measure(self._reader.read(args), run)
 
 
@@ -121,7 +121,7 @@ def built_in(data_dir: Path | None = None, log_paths: Sequence[str] | None = Non
 
     `log_paths`: globs of the files that may be read as logs; None: every one.
     """
-    kept, aside = Kept(), Aside()
+    kept, aside = RunState(), BlockingCalls()
 
     def made(entry: _Entry) -> BuiltIn:
         run = _Runner(entry.name, kept, aside, data_dir, log_paths)
@@ -141,7 +141,7 @@ def _sayable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _named(metric: Metric) -> Metric:
+def _named(metric: EventMetric) -> EventMetric:
     """A metric with a name that JSON can hold: that of a mount point comes from whoever mounts."""
     if metric.name.isascii():
         return metric

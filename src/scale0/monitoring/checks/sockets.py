@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scale0.monitoring.checks.arguments import Family
-from scale0.monitoring.checks.check_run import Deadline, Failed, Run
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline
 from scale0.monitoring.protocol.results import CRITICAL
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def reaching(what: str) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise Failed(CRITICAL, f"{what}: no answer in time") from None
+        raise CheckFailed(CRITICAL, f"{what}: no answer in time") from None
     except ssl.SSLError as error:
-        raise Failed(CRITICAL, f"{what}: {tls_reason(error)}") from None
+        raise CheckFailed(CRITICAL, f"{what}: {tls_reason(error)}") from None
     except OSError as error:
-        raise Failed(CRITICAL, f"{what}: {reason(error)}") from None
+        raise CheckFailed(CRITICAL, f"{what}: {reason(error)}") from None
 
 
 def reason(error: OSError) -> str:
@@ -66,7 +66,7 @@ def tls_reason(error: ssl.SSLError) -> str:
     return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
 
 
-def addresses(host: str, port: int, kind: socket.SocketKind, family: Family, run: Run) -> list[Address]:
+def addresses(host: str, port: int, kind: socket.SocketKind, family: Family, run: CheckRun) -> list[Address]:
     """The addresses of a name, in the system's order; a lookup that hangs is given up at the deadline."""
     wanted = FAMILIES[family]
     look_up = partial(socket.getaddrinfo, host, port, wanted, kind)
@@ -76,13 +76,13 @@ def addresses(host: str, port: int, kind: socket.SocketKind, family: Family, run
         except socket.gaierror:
             found = run.aside.call(("lookup", host, port, kind, wanted), look_up, run.deadline.left())
     except socket.gaierror as error:
-        raise Failed(CRITICAL, f"{host}: the name has no address: {reason(error)}") from None
+        raise CheckFailed(CRITICAL, f"{host}: the name has no address: {reason(error)}") from None
     except UnicodeError:
-        raise Failed(CRITICAL, f"{host}: this is no host name") from None
+        raise CheckFailed(CRITICAL, f"{host}: this is no host name") from None
     return [Address(family_, address) for family_, _, _, _, address in found[:MAX_ADDRESSES]]
 
 
-def dial(host: str, port: int, family: Family, run: Run) -> socket.socket:
+def dial(host: str, port: int, family: Family, run: CheckRun) -> socket.socket:
     """A TCP connection to the first address that answers; each gets its share of the time that is left."""
     found = addresses(host, port, socket.SOCK_STREAM, family, run)
     last: OSError = OSError("the name has no address")
@@ -102,7 +102,7 @@ def dial(host: str, port: int, family: Family, run: Run) -> socket.socket:
     raise last
 
 
-class Stream:
+class SocketStream:
     """A connection that is read and written against a deadline, however slowly the other side drips."""
 
     __slots__ = ("_buffer", "_deadline", "_ended", "_sock")
@@ -145,7 +145,7 @@ class Stream:
             self._buffer += data
         return self._take(min(limit, len(self._buffer)) if end < 0 else end + 1)
 
-    def makefile(self, _mode: str) -> Stream:
+    def makefile(self, _mode: str) -> SocketStream:
         """Itself: this is what http.client reads from."""
         return self
 

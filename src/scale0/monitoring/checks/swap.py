@@ -12,10 +12,10 @@ import msgspec
 import psutil
 
 from scale0.monitoring.checks.arguments import Limit, limits
-from scale0.monitoring.checks.check_run import Run, earlier
-from scale0.monitoring.checks.metrics import BYTES, BYTES_PER_SECOND, PERCENT, Gauges, size
+from scale0.monitoring.checks.check_run import CheckRun, earlier
+from scale0.monitoring.checks.metrics import BYTES, BYTES_PER_SECOND, PERCENT, Measurements, size
 from scale0.monitoring.checks.uptime import boot_seconds
-from scale0.monitoring.protocol.results import OK, Finding, State
+from scale0.monitoring.protocol.results import OK, CheckFinding, State
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -34,14 +34,14 @@ class _Then(NamedTuple):
     left: int
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """In use in percent; what moved since the last run, in bytes a second."""
     found = psutil.swap_memory()
     now = _Then(time.monotonic(), found.sin, found.sout)
     before = earlier(run, now, _Then(now.mono - boot_seconds(), 0, 0))
     warn, crit = limits(args)
     moved_warn, moved_crit = limits(args, "moved_")
-    gauges = Gauges()
+    gauges = Measurements()
     says = f"{found.percent:.1f} % of {size(found.total)} swap in use"
     if not found.total:
         says = "there is no swap"

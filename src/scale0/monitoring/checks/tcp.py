@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from scale0.monitoring.checks.arguments import Family, Host, Limit, Port, Text, limits
-from scale0.monitoring.checks.check_run import Run
-from scale0.monitoring.checks.metrics import BYTES, SECONDS, Gauges, excerpt, span
-from scale0.monitoring.checks.sockets import Stream, dial, place, reaching
-from scale0.monitoring.protocol.results import CRITICAL, Finding
+from scale0.monitoring.checks.check_run import CheckRun
+from scale0.monitoring.checks.metrics import BYTES, SECONDS, Measurements, excerpt, span
+from scale0.monitoring.checks.sockets import SocketStream, dial, place, reaching
+from scale0.monitoring.protocol.results import CRITICAL, CheckFinding
 
 MAX_ANSWER_BYTES: Final = 65_536
 """Of what the other side says; the text that is expected must be within."""
@@ -33,20 +33,20 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     family: Family = "any"
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Connect; send and hear what was asked for."""
     spot = place(args.host, args.port)
     began = time.monotonic()
     answer, took = b"", 0.0
     with reaching(spot), closing(dial(args.host, args.port, args.family, run)) as sock:
         connected = time.monotonic() - began
-        stream = Stream(sock, run.deadline)
+        stream = SocketStream(sock, run.deadline)
         if args.send:
             stream.sendall(args.send.encode("utf-8", "surrogatepass"))
         if args.expect:
             answer = heard(stream, args.expect.encode("utf-8", "surrogatepass"))
         took = time.monotonic() - began
-    gauges = Gauges()
+    gauges = Measurements()
     warn, crit = limits(args)
     says = f"{spot} takes connections within {span(connected)}"
     gauges.add("connect_seconds", connected, SECONDS, warn=warn, crit=crit, low=0.0, says=says)
@@ -59,7 +59,7 @@ def measure(args: Args, run: Run) -> Finding:
     return gauges.finding(says)
 
 
-def heard(stream: Stream, expected: bytes) -> bytes:
+def heard(stream: SocketStream, expected: bytes) -> bytes:
     """What the other side says until the expected text is in it, it ends, or the time does."""
     answer = bytearray()
     while expected not in answer and len(answer) < MAX_ANSWER_BYTES:

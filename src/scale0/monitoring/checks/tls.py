@@ -14,11 +14,11 @@ from typing import Annotated, Final
 import msgspec
 
 from scale0.monitoring.checks.arguments import MAX_HOST_CHARS, Family, Host, Limit, Port, Text, limits
-from scale0.monitoring.checks.certificates import Certificate, context_of, read_certificate, secured
-from scale0.monitoring.checks.check_run import Failed, Run
-from scale0.monitoring.checks.metrics import SECONDS, Gauges, excerpt, span
+from scale0.monitoring.checks.certificates import ServerCertificate, context_of, read_certificate, secured
+from scale0.monitoring.checks.check_run import CheckFailed, CheckRun
+from scale0.monitoring.checks.metrics import SECONDS, Measurements, excerpt, span
 from scale0.monitoring.checks.sockets import dial, place, reaching, tls_reason
-from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, Finding
+from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 DAY_SECONDS: Final = 86_400.0
 DAYS: Final = "d"
@@ -37,7 +37,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     family: Family = "any"
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Days left, and what is wrong with the chain or the name."""
     spot = place(args.host, args.port)
     distrust = ""
@@ -48,7 +48,7 @@ def measure(args: Args, run: Run) -> Finding:
         distrust = str(error)
         began = time.monotonic()
         certificate, took = shaken(args, False, run, spot), time.monotonic() - began
-    gauges = Gauges()
+    gauges = Measurements()
     left = (certificate.ends - time.time()) / DAY_SECONDS
     warn, crit = limits(args)
     whose = f"the certificate of {spot} ({excerpt(certificate.subject) or 'no name'})"
@@ -71,7 +71,7 @@ class _NotGood(Exception):
     """OpenSSL does not trust the certificate; the text says why."""
 
 
-def shaken(args: Args, verify: bool, run: Run, spot: str) -> Certificate:
+def shaken(args: Args, verify: bool, run: CheckRun, spot: str) -> ServerCertificate:
     """The server's certificate."""
     with reaching(spot):
         context = context_of(verify, args.ca_file if verify else "", run)
@@ -81,11 +81,11 @@ def shaken(args: Args, verify: bool, run: Run, spot: str) -> Certificate:
         except ssl.SSLCertVerificationError as error:
             raise _NotGood(tls_reason(error).partition(": ")[2]) from None
     if not der:
-        raise Failed(CRITICAL, f"{spot} shows no certificate")
+        raise CheckFailed(CRITICAL, f"{spot} shows no certificate")
     try:
         return read_certificate(der)
     except ValueError as error:
-        raise Failed(UNKNOWN, f"{spot}: {error}") from None
+        raise CheckFailed(UNKNOWN, f"{spot}: {error}") from None
 
 
 def named(args: Args) -> str:

@@ -10,9 +10,9 @@ import time
 import msgspec
 
 from scale0.monitoring.checks.arguments import Limit, limits
-from scale0.monitoring.checks.check_run import Run
-from scale0.monitoring.checks.metrics import SECONDS, Gauges, span
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.checks.check_run import CheckRun
+from scale0.monitoring.checks.metrics import SECONDS, Measurements, span
+from scale0.monitoring.protocol.results import CheckFinding
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -22,11 +22,11 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     crit: Limit = None
 
 
-def measure(args: Args, run: Run) -> Finding:
+def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Seconds since the start, suspended time included."""
     seconds = boot_seconds()
     warn, crit = limits(args)
-    gauges = Gauges()
+    gauges = Measurements()
     says = f"up {span(seconds)}"
     gauges.add("uptime_seconds", seconds, SECONDS, warn=warn, crit=crit, low=0.0, says=says)
     return gauges.finding(says)

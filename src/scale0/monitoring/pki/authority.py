@@ -1,8 +1,8 @@
 """Helen's own authority: who becomes an agent, and who stops being one.
 
-Lives here: `Authority`, over the files in Helen's data folder. Never here: sockets. Invariants: a token is used up
-before anything is signed for it; a certificate is on record before anybody gets it; nothing secret is in what is
-returned, raised or logged. Any number of threads and processes may use one folder: a lock lets them sign in turn.
+Lives here: `CertificateAuthority`, over the files in Helen's data folder. Never here: sockets. Invariants: a token is
+used up before anything is signed for it; a certificate is on record before anybody gets it; nothing secret is in what
+is returned, raised or logged. Any number of threads and processes may use one folder: a lock lets them sign in turn.
 
     ca.pem ca-key.pem           the authority            tokens/<sha256>.json   tokens that nobody has used
     helen.pem helen-key.pem     Helen's own              issued/<name>.json     certificates that still hold
@@ -28,9 +28,9 @@ from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import Refusal, Scale0Error
 from scale0.kernel.log_context import about
 from scale0.monitoring.pki import certificates
-from scale0.monitoring.pki.certificates import Issuer, Request
+from scale0.monitoring.pki.certificates import Issuer, SigningRequest
 from scale0.monitoring.pki.revocations import EVER_US, Revocations, plain_serial
-from scale0.monitoring.pki.tokens import Token, Tokens, new_token, read_token
+from scale0.monitoring.pki.tokens import EnrolmentToken, EnrolmentTokens, new_token, read_token
 from scale0.storage.data_dir import FOLDER_MODE, sync_folder
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class AuthorityError(Scale0Error):
     """The authority's files cannot be made or used; the message says what to do."""
 
 
-class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `enrol` carries."""
 
     csr: str
@@ -73,27 +73,27 @@ class Issued(msgspec.Struct, frozen=True):
     """Wall clock, both."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class IssuedRecord(msgspec.Struct, frozen=True):
     """The certificates of one name that have not expired, oldest first."""
 
     name: str
     certificates: tuple[Issued, ...] = ()
 
 
-class Authority:
+class CertificateAuthority:
     """The authority in one data folder. `revoked` and `refresh` are quick; all else may wait for a disk."""
 
     def __init__(self, folder: Path, agent_days: float = certificates.AGENT_DAYS) -> None:
         self._folder = folder
         self._agent_days = agent_days
-        self._tokens = Tokens(folder / "tokens")
+        self._tokens = EnrolmentTokens(folder / "tokens")
         self._revocations = Revocations(folder / "revoked")
         self._now_revoked = Revocations(folder / "revoked")
         """A look of its own for what signs, within the lock: what it sees first must still be news to `refresh`."""
 
     # ---- the operator's side
 
-    def make_token(self, now: float, minutes: float, name: str = "", place: str = "") -> Token:
+    def make_token(self, now: float, minutes: float, name: str = "", place: str = "") -> EnrolmentToken:
         """A token for one agent. ValueError: no agent can have that name. AuthorityError: there is no authority."""
         if name:
             certificates.check_name(name)
@@ -152,7 +152,7 @@ class Authority:
                 return True
         return False
 
-    def _enrol(self, ask: Ask, now: float) -> bytes:
+    def _enrol(self, ask: CertificateRequest, now: float) -> bytes:
         token = read_token(ask.token)
         if token is None:
             raise Refusal(codes.WRONG_CREDENTIALS, f"that is no token: {_NEW_TOKEN}")
@@ -175,7 +175,7 @@ class Authority:
                 raise Refusal(codes.WRONG_CREDENTIALS, f"the token was used: {_NEW_TOKEN}")
             return self._sign(issuer, request, now)
 
-    def _renew(self, ask: Ask, name: str, serial: str, now: float) -> bytes:
+    def _renew(self, ask: CertificateRequest, name: str, serial: str, now: float) -> bytes:
         if ask.token:
             raise Refusal(codes.MALFORMED, "a renewal needs no token: the certificate says who asks")
         request = certificates.read_request(ask.csr)
@@ -190,7 +190,7 @@ class Authority:
                 raise Refusal(codes.NOT_ALLOWED, f"the certificate of {name} is revoked: enrol again with a token")
             return self._sign(issuer, request, now)
 
-    def _sign(self, issuer: Issuer, request: Request, now: float) -> bytes:
+    def _sign(self, issuer: Issuer, request: SigningRequest, now: float) -> bytes:
         """Within the lock. The record first: what is not on record could not be shown to whoever revokes it."""
         self._now_revoked.refresh()
         before_us = self._now_revoked.before_us(request.name)
@@ -223,14 +223,14 @@ class Authority:
         revoked.refresh()
         return any(not revoked.covers(name, each.serial, each.issued) for each in self._record(name, now).certificates)
 
-    def _record(self, name: str, now: float) -> Record:
+    def _record(self, name: str, now: float) -> IssuedRecord:
         """What is on record of a name and has not expired; what cannot be read is an error, not an empty record."""
         try:
-            record = msgspec.json.decode(self._record_path(name).read_bytes(), type=Record)
+            record = msgspec.json.decode(self._record_path(name).read_bytes(), type=IssuedRecord)
         except FileNotFoundError:
-            return Record(name)
+            return IssuedRecord(name)
         live = tuple(each for each in record.certificates if each.expires > now)
-        return Record(name, live)
+        return IssuedRecord(name, live)
 
     def _record_path(self, name: str) -> Path:
         return self._folder / "issued" / f"{name}.json"
@@ -253,7 +253,7 @@ class Authority:
             os.close(descriptor)
 
 
-def create_authority(folder: Path, names: Sequence[str], now: float) -> Authority:
+def create_authority(folder: Path, names: Sequence[str], now: float) -> CertificateAuthority:
     """Make an authority, and Helen's certificate for these names. AuthorityError: there is one, or it cannot be."""
     found = [name for name in FILES if (folder / name).exists()]
     if found:
@@ -274,12 +274,12 @@ def create_authority(folder: Path, names: Sequence[str], now: float) -> Authorit
         _write(folder / HELEN_FILE, certificates.pem_of(own, issuer.certificate))
     except OSError as error:
         raise AuthorityError(f"cannot write to {folder}: {error.strerror}; choose another folder") from error
-    return Authority(folder)
+    return CertificateAuthority(folder)
 
 
-def _read_ask(body: bytes) -> Ask:
+def _read_ask(body: bytes) -> CertificateRequest:
     try:
-        return msgspec.json.decode(body, type=Ask, strict=True)
+        return msgspec.json.decode(body, type=CertificateRequest, strict=True)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise Refusal(codes.MALFORMED, "enrol carries a JSON object with `token` and `csr`") from error
 
@@ -310,9 +310,9 @@ __all__ = [
     "CA_KEY_FILE",
     "HELEN_FILE",
     "HELEN_KEY_FILE",
-    "Authority",
     "AuthorityError",
-    "Token",
+    "CertificateAuthority",
+    "EnrolmentToken",
     "create_authority",
     "plain_serial",
 ]

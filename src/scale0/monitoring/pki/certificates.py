@@ -52,7 +52,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519Pri
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
 
 
-class Request(msgspec.Struct, frozen=True):
+class SigningRequest(msgspec.Struct, frozen=True):
     """What a signing request asks for, as far as it counts."""
 
     name: str
@@ -105,7 +105,7 @@ def request_pem(key: PrivateKey, name: str) -> str:
     return builder.sign(key, _hash_for(key)).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def read_request(pem: str) -> Request:
+def read_request(pem: str) -> SigningRequest:
     """A request from anybody. Refusal says what is wrong with it."""
     if len(pem) > MAX_REQUEST_CHARS:
         raise Refusal(codes.TOO_BIG, f"the certificate request has more than {MAX_REQUEST_CHARS} characters")
@@ -121,7 +121,7 @@ def read_request(pem: str) -> Request:
         raise Refusal(codes.MALFORMED, "the certificate request is not signed by its own key, or by a weak hash")
     if len(names) != 1 or not isinstance(names[0], str) or not _is_name(names[0]):
         raise Refusal(codes.MALFORMED, f"the certificate request must name one CN: {NAME_WORDS}")
-    return Request(names[0], _strong(key))
+    return SigningRequest(names[0], _strong(key))
 
 
 NAME_WORDS: Final = f"1 to {MAX_CN_CHARS} characters of A-Z a-z 0-9 . _ : -"
@@ -198,7 +198,9 @@ def _authority(
     return builder.sign(signer, _hash_for(signer))
 
 
-def agent_certificate(issuer: Issuer, request: Request, serial: int, now: float, days: float) -> x509.Certificate:
+def agent_certificate(
+    issuer: Issuer, request: SigningRequest, serial: int, now: float, days: float
+) -> x509.Certificate:
     """For an agent: to connect with, and for nothing else."""
     builder = _leaf(issuer, _common_name(request.name), request.key, serial, now, days)
     return _signed(builder.add_extension(_for(ExtendedKeyUsageOID.CLIENT_AUTH), critical=False), issuer)

@@ -26,10 +26,10 @@ from scale0.config.edge.files import read_config
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError, Scale0Error
 from scale0.monitoring.pki import certificates
-from scale0.monitoring.pki.tokens import Token
+from scale0.monitoring.pki.tokens import EnrolmentToken
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode, in_one_line
-from scale0.monitoring.protocol.parser import Fault, Parser
+from scale0.monitoring.protocol.parser import ParseFault, Parser
 from scale0.storage.data_dir import FOLDER_MODE, sync_folder
 
 CONFIG_FILE: Final = "agent.zpl"
@@ -52,7 +52,7 @@ class EnrolError(Scale0Error):
         self.unreachable = unreachable
 
 
-class Files(msgspec.Struct, frozen=True):
+class CertificateFiles(msgspec.Struct, frozen=True):
     """What enrolling wrote."""
 
     name: str
@@ -64,7 +64,7 @@ class Files(msgspec.Struct, frozen=True):
     """Wall clock."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class EnrolmentEndpoint(msgspec.Struct, frozen=True):
     """Where a Helen is."""
 
     host: str
@@ -80,7 +80,9 @@ class Place(msgspec.Struct, frozen=True):
         return self.host.strip("[]")
 
 
-def enrol(place: Place, token: Token, name: str, folder: Path, replace: bool = False) -> Files:
+def enrol(
+    place: EnrolmentEndpoint, token: EnrolmentToken, name: str, folder: Path, replace: bool = False
+) -> CertificateFiles:
     """Get a certificate for `name` from the Helen there, and write what an agent starts from. EnrolError if not."""
     try:
         certificates.check_name(name)
@@ -109,7 +111,7 @@ def enrol(place: Place, token: Token, name: str, folder: Path, replace: bool = F
         _write(config, config_text)
         (folder / "checks").mkdir(mode=FOLDER_MODE, exist_ok=True)
     paths = (config, folder / CERTIFICATE_FILE, folder / KEY_FILE, folder / CA_FILE)
-    return Files(name, *paths, certificates.wall(leaf.not_valid_after_utc))
+    return CertificateFiles(name, *paths, certificates.wall(leaf.not_valid_after_utc))
 
 
 def renewal_at(certificate: Path) -> float:
@@ -128,7 +130,7 @@ def renew(config: AgentConfig) -> float:
     failed: EnrolError | None = None
     for host, port in config.helen_addresses():
         try:
-            chain = _ask(Place(host, port), _context(ca, config), body)
+            chain = _ask(EnrolmentEndpoint(host, port), _context(ca, config), body)
             leaf = _accept(chain, ca, key, name)
             if leaf.not_valid_after_utc < old.not_valid_after_utc:
                 raise EnrolError("what Helen sent ends sooner than what we have", "look at the clock of her machine")
@@ -145,7 +147,7 @@ def renew_if_due(config: AgentConfig, now: float) -> float | None:
     return renew(config) if renewal_at(Path(config.certificate)) <= now else None
 
 
-def learn_authority(place: Place, wanted: bytes) -> x509.Certificate:
+def learn_authority(place: EnrolmentEndpoint, wanted: bytes) -> x509.Certificate:
     """The authority that the Helen there shows, if it is the wanted one. Nothing is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -183,7 +185,7 @@ def _no_password() -> str:
     raise ValueError("an agent's key must not be encrypted")
 
 
-def _connect(place: Place, context: ssl.SSLContext, deadline: float) -> ssl.SSLSocket:
+def _connect(place: EnrolmentEndpoint, context: ssl.SSLContext, deadline: float) -> ssl.SSLSocket:
     try:
         plain = socket.create_connection((place.bare, place.port), timeout=_left(deadline, place))
     except (OSError, UnicodeError) as error:
@@ -215,7 +217,7 @@ def _shown_chain(connection: ssl.SSLSocket) -> list[bytes]:
     return [each.public_bytes(_ssl.ENCODING_DER) for each in inner.get_unverified_chain() or ()]
 
 
-def _ask(place: Place, context: ssl.SSLContext, body: dict[str, str]) -> str:
+def _ask(place: EnrolmentEndpoint, context: ssl.SSLContext, body: dict[str, str]) -> str:
     """Say `enrol`, and hear the chain."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     with _connect(place, context, deadline) as connection:
@@ -230,7 +232,7 @@ def _ask(place: Place, context: ssl.SSLContext, body: dict[str, str]) -> str:
             ) from error
 
 
-def _hear(place: Place, connection: ssl.SSLSocket, deadline: float) -> str:
+def _hear(place: EnrolmentEndpoint, connection: ssl.SSLSocket, deadline: float) -> str:
     parser = Parser(to_helen=False)
     heard_bytes = 0
     while heard_bytes <= MAX_CHAIN_BYTES:
@@ -245,14 +247,14 @@ def _hear(place: Place, connection: ssl.SSLSocket, deadline: float) -> str:
                     return chain.decode("ascii", "replace")
                 case messages.Error(message):
                     raise EnrolError(f"Helen refuses: {in_one_line(message)}")
-                case Fault(reason):
+                case ParseFault(reason):
                     raise EnrolError(f"{place} does not speak as Helen does: {reason}", "check the port")
                 case _:
                     pass
     raise EnrolError(f"{place} says more than a certificate needs", "check the port")
 
 
-def _left(deadline: float, place: Place) -> float:
+def _left(deadline: float, place: EnrolmentEndpoint) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise EnrolError(f"{place} does not answer within {DEADLINE_SECONDS:.0f} s", "look at Helen's log", True)
@@ -296,7 +298,7 @@ def _prepare(folder: Path, replace: bool) -> None:
         raise EnrolError(f"cannot make {folder}: {error.strerror}", "name another folder with --dir") from error
 
 
-def _config_text(place: Place, folder: Path) -> str:
+def _config_text(place: EnrolmentEndpoint, folder: Path) -> str:
     lines = (
         "# An agent: `scale0 agent --config` runs it. Every key is in docs/configuration.md.",
         f"helen = {_quoted(str(place))}",

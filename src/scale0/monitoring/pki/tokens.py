@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(
 )
 
 
-class Token(msgspec.Struct, frozen=True):
+class EnrolmentToken(msgspec.Struct, frozen=True):
     """A token as it is given to an agent."""
 
     authority: bytes
@@ -50,12 +50,12 @@ class Token(msgspec.Struct, frozen=True):
         return f"s1.{_plain(self.authority)}.{self.secret}{name}{place}"
 
 
-def new_token(authority: bytes, name: str, place: str) -> Token:
+def new_token(authority: bytes, name: str, place: str) -> EnrolmentToken:
     """A token that nobody can guess."""
-    return Token(authority, _plain(secrets.token_bytes(SECRET_BYTES)), name, place)
+    return EnrolmentToken(authority, _plain(secrets.token_bytes(SECRET_BYTES)), name, place)
 
 
-def read_token(text: str) -> Token | None:
+def read_token(text: str) -> EnrolmentToken | None:
     """A token from its line; None: it is none."""
     found = _TOKEN.fullmatch(text) if len(text) <= MAX_TOKEN_CHARS else None
     if found is None:
@@ -64,14 +64,14 @@ def read_token(text: str) -> Token | None:
     if place and split_address(place, DEFAULT_HELEN_PORT) is None:
         return None
     authority = base64.urlsafe_b64decode(found["authority"] + "=")
-    return Token(authority, found["secret"], found["name"] or "", place)
+    return EnrolmentToken(authority, found["secret"], found["name"] or "", place)
 
 
 def _plain(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredToken(msgspec.Struct, frozen=True):
     """What is remembered of a token."""
 
     name: str
@@ -79,7 +79,7 @@ class Kept(msgspec.Struct, frozen=True):
     """Wall clock."""
 
 
-class Tokens:
+class EnrolmentTokens:
     """The folder of tokens that nobody has used."""
 
     __slots__ = ("_folder",)
@@ -87,20 +87,20 @@ class Tokens:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def keep(self, token: Token, expires: float) -> None:
+    def keep(self, token: EnrolmentToken, expires: float) -> None:
         """Let it be used until then."""
         path = self._path(token)
-        write_secret(path, msgspec.json.encode(Kept(token.name, expires)).decode())
+        write_secret(path, msgspec.json.encode(StoredToken(token.name, expires)).decode())
         sync_folder(self._folder)
 
-    def find(self, token: Token) -> Kept | None:
+    def find(self, token: EnrolmentToken) -> StoredToken | None:
         """What is remembered of it; None: it is unknown, or was used."""
         try:
-            return msgspec.json.decode(self._path(token).read_bytes(), type=Kept)
+            return msgspec.json.decode(self._path(token).read_bytes(), type=StoredToken)
         except (OSError, msgspec.DecodeError):
             return None
 
-    def use(self, token: Token) -> bool:
+    def use(self, token: EnrolmentToken) -> bool:
         """Use it up. True for exactly one who tries, and it stays so after a loss of power."""
         path = self._path(token)
         used = path.with_suffix(f".used-{secrets.token_hex(4)}")
@@ -116,11 +116,11 @@ class Tokens:
         """Forget those whose time is over, and what a killed process left."""
         for path in self._folder.glob("*.*"):
             try:
-                over = path.suffix != ".json" or msgspec.json.decode(path.read_bytes(), type=Kept).expires <= now
+                over = path.suffix != ".json" or msgspec.json.decode(path.read_bytes(), type=StoredToken).expires <= now
             except (OSError, msgspec.DecodeError):
                 over = False
             if over and not path.name.startswith("."):
                 path.unlink(missing_ok=True)
 
-    def _path(self, token: Token) -> Path:
+    def _path(self, token: EnrolmentToken) -> Path:
         return self._folder / f"{hashlib.sha256(token.secret.encode()).hexdigest()}.json"

@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 
 from scale0.monitoring.protocol.messages import MAX_INT, MAX_LINE_BYTES, Word
-from scale0.monitoring.protocol.parser import FORMS, INT, NO_BLOB, STRING, Form
+from scale0.monitoring.protocol.parser import FORMS, INT, NO_BLOB, STRING, CommandForm
 
 MAX_ERROR_CHARS: Final = 500
 """Of a message that `in_one_line` makes: in UTF-8 it fits into a line whatever its characters."""
 
-_FORM_OF: Final[dict[object, Form]] = {form.word: form for form in FORMS}
+_FORM_OF: Final[dict[object, CommandForm]] = {form.word: form for form in FORMS}
 _fields_of: Final = msgspec.structs.astuple
 
 

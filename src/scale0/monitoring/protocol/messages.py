@@ -166,7 +166,7 @@ class Enrolled(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Strange(msgspec.Struct, frozen=True, gc=False):
+class UnknownMessage(msgspec.Struct, frozen=True, gc=False):
     """To an agent: a line whose command it does not know; it is logged, and work goes on."""
 
     line: str
@@ -192,7 +192,7 @@ ToAgent = (
     | Resize
     | Close
     | Enrolled
-    | Strange
+    | UnknownMessage
 )
 """What Helen may say."""
 

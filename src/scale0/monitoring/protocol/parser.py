@@ -2,7 +2,7 @@
 
 Lives here: the grammar of every command (`FORMS`, by which `encoder` writes), and `Parser`. Never here: what a word
 means, or which word may come when (the sessions know). Invariants: `feed` never raises, whatever it is fed; the same
-bytes give the same words in every cut; no more is held than one line or one blob; after a `Fault` nothing is read.
+bytes give the same words in every cut; no more is held than one line or one blob; after a `ParseFault` nothing is read.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _RETURN: Final = 0x0D
 _ZERO: Final = 0x30
 
 
-class Fault(msgspec.Struct, frozen=True, gc=False):
+class ParseFault(msgspec.Struct, frozen=True, gc=False):
     """The last that a parser says: what was wrong, in one printable line. The connection cannot be read any further."""
 
     reason: str
 
 
-Heard = Word | Fault
+Heard = Word | ParseFault
 
 
-class Form(msgspec.Struct, frozen=True):
+class CommandForm(msgspec.Struct, frozen=True):
     """How one command is written: its parameters in their order, and what its blob may hold."""
 
     command: bytes
@@ -50,35 +50,35 @@ class Form(msgspec.Struct, frozen=True):
 
 
 FORMS_TO_HELEN: Final = (
-    Form(b"hello", messages.Hello, (INT, STRING)),
-    Form(b"result", messages.Result, (INT, STRING), MAX_BLOB_BYTES),
-    Form(b"report", messages.Report, (INT, STRING), MAX_BLOB_BYTES),
-    Form(b"fetch", messages.Fetch, (INT, STRING)),
-    Form(b"enrol", messages.Enrol, (), MAX_BLOB_BYTES),
+    CommandForm(b"hello", messages.Hello, (INT, STRING)),
+    CommandForm(b"result", messages.Result, (INT, STRING), MAX_BLOB_BYTES),
+    CommandForm(b"report", messages.Report, (INT, STRING), MAX_BLOB_BYTES),
+    CommandForm(b"fetch", messages.Fetch, (INT, STRING)),
+    CommandForm(b"enrol", messages.Enrol, (), MAX_BLOB_BYTES),
 )
 """What only an agent says."""
 
 FORMS_TO_AGENT: Final = (
-    Form(b"check", messages.Check, (STRING, INT), MAX_BLOB_BYTES),
-    Form(b"reload", messages.Reload),
-    Form(b"error", messages.Error, (REST,)),
-    Form(b"accepted", messages.Accepted, (INT,)),
-    Form(b"redirect", messages.Redirect, (STRING,)),
-    Form(b"schedule", messages.Schedule, (INT,), MAX_BLOB_BYTES),
-    Form(b"ack", messages.Ack, (INT,)),
-    Form(b"file", messages.File, (INT, STRING), MAX_BLOB_BYTES),
-    Form(b"upgrade", messages.Upgrade, (INT,), MAX_BLOB_BYTES),
-    Form(b"enrolled", messages.Enrolled, (), MAX_BLOB_BYTES),
+    CommandForm(b"check", messages.Check, (STRING, INT), MAX_BLOB_BYTES),
+    CommandForm(b"reload", messages.Reload),
+    CommandForm(b"error", messages.Error, (REST,)),
+    CommandForm(b"accepted", messages.Accepted, (INT,)),
+    CommandForm(b"redirect", messages.Redirect, (STRING,)),
+    CommandForm(b"schedule", messages.Schedule, (INT,), MAX_BLOB_BYTES),
+    CommandForm(b"ack", messages.Ack, (INT,)),
+    CommandForm(b"file", messages.File, (INT, STRING), MAX_BLOB_BYTES),
+    CommandForm(b"upgrade", messages.Upgrade, (INT,), MAX_BLOB_BYTES),
+    CommandForm(b"enrolled", messages.Enrolled, (), MAX_BLOB_BYTES),
 )
 """What only Helen says."""
 
 FORMS_OF_BOTH: Final = (
-    Form(b"ping", messages.Ping, (INT,)),
-    Form(b"pong", messages.Pong, (INT,)),
-    Form(b"open", messages.Open, (INT,), MAX_BLOB_BYTES),
-    Form(b"data", messages.Data, (INT,), MAX_DATA_BYTES),
-    Form(b"resize", messages.Resize, (INT, INT, INT)),
-    Form(b"close", messages.Close, (INT, INT)),
+    CommandForm(b"ping", messages.Ping, (INT,)),
+    CommandForm(b"pong", messages.Pong, (INT,)),
+    CommandForm(b"open", messages.Open, (INT,), MAX_BLOB_BYTES),
+    CommandForm(b"data", messages.Data, (INT,), MAX_DATA_BYTES),
+    CommandForm(b"resize", messages.Resize, (INT, INT, INT)),
+    CommandForm(b"close", messages.Close, (INT, INT)),
 )
 """What either of them says."""
 
@@ -90,7 +90,7 @@ class _Wrong(Exception):
 
 
 class Parser:
-    """One direction of one connection. `feed` gives the words that are whole by now; a `Fault` is always the last."""
+    """One direction of one connection. `feed` returns the messages that are complete; a `ParseFault` is always the last."""
 
     __slots__ = ("_at_helen", "_blob_bytes", "_fields", "_form", "_forms", "_held", "_wanted", "ended")
 
@@ -101,7 +101,7 @@ class Parser:
         """The begin of a line, or of a blob: never both."""
         self._wanted = 0
         """Bytes that must be held before looking at them is worth while."""
-        self._form: Form | None = None
+        self._form: CommandForm | None = None
         """Set while the blob of this command is awaited; its parameters are in `_fields`."""
         self._fields: list[Any] = []
         self._blob_bytes = 0
@@ -130,7 +130,7 @@ class Parser:
             self.ended = True
             self._form = None
             self._fields = []
-            heard.append(Fault(str(wrong)))
+            heard.append(ParseFault(str(wrong)))
             return heard
         if at < len(data):
             self._held += data[at:] if at else data
@@ -188,7 +188,7 @@ class Parser:
         if form is None:
             if self._at_helen:
                 raise _Wrong(f"unknown command {_quoted(command)}")
-            heard.append(messages.Strange(_text(line)))
+            heard.append(messages.UnknownMessage(_text(line)))
             return
         parameters = form.parameters
         if parameters == _ONLY_REST:

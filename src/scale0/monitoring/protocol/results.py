@@ -1,7 +1,7 @@
 """What a check found: the JSON of `result` and `report`, as a value.
 
-Lives here: `Finding`, how it is written, and how a foreign one is read. Never here: what follows from it. Invariant:
-whatever bytes an agent sends make a Finding; what is no result by our convention is `unknown`, and says why.
+Lives here: `CheckFinding`, how it is written, and how a foreign one is read. Never here: what follows from it.
+Invariant: whatever bytes an agent sends make a Finding; what is no result by our convention is `unknown`, and says why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 
 State = Literal["ok", "warning", "critical", "unknown"]
 OK: Final[State] = "ok"
@@ -30,12 +30,12 @@ MAX_UNIT_CHARS: Final = 32
 """Of a metric's unit; what is longer is cut."""
 
 
-class Finding(msgspec.Struct, frozen=True, gc=False):
+class CheckFinding(msgspec.Struct, frozen=True, gc=False):
     """A check's answer. Times: `started` is wall time at the agent, `seconds` how long it took."""
 
     state: State
     message: str = ""
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[EventMetric, ...] = ()
     started: float | None = None
     seconds: float | None = None
 
@@ -68,10 +68,10 @@ class _Wire(msgspec.Struct, frozen=True, gc=False):
     checks: list[str] | None = None
 
 
-class Reported(msgspec.Struct, frozen=True, gc=False):
+class ReportedResult(msgspec.Struct, frozen=True, gc=False):
     """A finding and where in which spool it was; blank and 0: it was in none."""
 
-    finding: Finding
+    finding: CheckFinding
     spool: str = ""
     n: int = 0
     age: float | None = None
@@ -91,19 +91,19 @@ _decode: Final = msgspec.json.Decoder(_Wire).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def read_result(body: bytes) -> Reported:
+def read_result(body: bytes) -> ReportedResult:
     """What an agent's blob says; anything that is no result by convention is `unknown` with the reason."""
     try:
         wire = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Reported(Finding(UNKNOWN, f"the agent's result is not one that we understand: {error}"))
+        return ReportedResult(CheckFinding(UNKNOWN, f"the agent's result is not one that we understand: {error}"))
     metrics = tuple(
-        Metric(one.name, one.value, one.unit and one.unit[:MAX_UNIT_CHARS], one.warn, one.crit, one.min, one.max)
+        EventMetric(one.name, one.value, one.unit and one.unit[:MAX_UNIT_CHARS], one.warn, one.crit, one.min, one.max)
         for one in wire.metrics[:MAX_METRICS]
         if 0 < len(one.name) <= MAX_METRIC_NAME_CHARS
     )
-    finding = Finding(wire.state, wire.message[:MAX_MESSAGE_CHARS], metrics, wire.started, wire.seconds)
-    return Reported(
+    finding = CheckFinding(wire.state, wire.message[:MAX_MESSAGE_CHARS], metrics, wire.started, wire.seconds)
+    return ReportedResult(
         finding,
         wire.spool or "",
         wire.n if wire.spool and wire.n is not None and 0 < wire.n < 2**63 else 0,
@@ -114,12 +114,12 @@ def read_result(body: bytes) -> Reported:
     )
 
 
-def write_result(finding: Finding) -> bytes:
+def write_result(finding: CheckFinding) -> bytes:
     """The JSON of a finding; without spool and number, which a report adds."""
     return _encode(result_object(finding))
 
 
-def result_object(finding: Finding) -> dict[str, Any]:
+def result_object(finding: CheckFinding) -> dict[str, Any]:
     """A finding as plain values, without what it does not say."""
     out: dict[str, Any] = {
         "state": finding.state,
@@ -133,7 +133,7 @@ def result_object(finding: Finding) -> dict[str, Any]:
     return out
 
 
-def metric_object(metric: Metric) -> dict[str, Any]:
+def metric_object(metric: EventMetric) -> dict[str, Any]:
     """A metric as plain values, without what it does not say."""
     fields = zip(metric.__struct_fields__, msgspec.structs.astuple(metric), strict=True)
     return {name: value for name, value in fields if value is not None}

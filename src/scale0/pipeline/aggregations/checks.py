@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.data_file import Slab
+    from scale0.pipeline.data_file import DataSet
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 EVENTS: Final = "events"
 
 
-class Checks:
+class CheckAggregation:
     """timeline.checks, check_states and carry.checks."""
 
     name: Final = "checks"
@@ -43,11 +43,11 @@ class Checks:
     kinds: Final = frozenset({ANSWERED, REMOVED_KIND, STARTED, ENDED})
     columns: Final = ("source", "boot", "seq", "at", "kind", "identity", "service", "ref", "state", "data")
     key: Final = "identity"
-    slabs: Final[tuple[Slab, ...]] = (CHECK_STATES, CHECKS_TIMELINE)
-    carry: Final[Slab | None] = CARRY
+    slabs: Final[tuple[DataSet, ...]] = (CHECK_STATES, CHECKS_TIMELINE)
+    carry: Final[DataSet | None] = CARRY
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """One sort of an agent's rows serves every window; downtimes are few and go beside them."""
         rule = rule_from(parameters)

@@ -27,7 +27,7 @@ from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, part_column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 STARTED: Final = "downtime.started"
 ENDED: Final = "downtime.ended"
@@ -64,7 +64,7 @@ def downtimes_of(events: DataFrame, carry: DataFrame | None) -> DataFrame:
     return spoken.where("started").select("agent", "check", "downtime", "id", "at_us", "ends_us", "next_us")
 
 
-def downtimes_carried(downtimes: DataFrame, stretch: Stretch) -> DataFrame:
+def downtimes_carried(downtimes: DataFrame, stretch: TimeRange) -> DataFrame:
     """The open ones at the start of each hour: started before it, not ended before it, and to end after it."""
     after = f.greatest(part_column(f.col("at_us"), HOUR_US), f.lit(stretch.first))
     spoken = part_column(f.coalesce("next_us", f.lit(_NEVER_US)), HOUR_US)

@@ -24,7 +24,7 @@ from scale0.pipeline.aggregations.checks_flapping import (
 )
 from scale0.pipeline.aggregations.checks_order import before, nth_known, ordered, up_to
 from scale0.pipeline.aggregations.checks_rows import CARRIED, OK_CODE, REMOVED, RESULT, name_of
-from scale0.pipeline.data_file import Slab, fields
+from scale0.pipeline.data_file import DataSet, fields
 from scale0.pipeline.tables import event_id
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from scale0.monitoring.helen.core.flapping import FlapRule
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
-CHECK_STATES: Final = Slab(
+CHECK_STATES: Final = DataSet(
     "check_states",
     "check_states",
     "hour",
@@ -62,7 +62,7 @@ def _ok() -> Column:
     return f.col("state") == OK_CODE
 
 
-def kept_rows(rows: DataFrame, stretch: Stretch, rule: FlapRule) -> DataFrame:
+def kept_rows(rows: DataFrame, stretch: TimeRange, rule: FlapRule) -> DataFrame:
     """The rows at which something begins or ends, each with all that is known of its check there.
 
     `until_us`: the next row, or the end. `start`: a piece begins at it. `gap`: its vouching ends before `until_us`.
@@ -127,7 +127,7 @@ def _flapping(rows: DataFrame, rule: FlapRule) -> DataFrame:
     )
 
 
-def _flags(rows: DataFrame, stretch: Stretch) -> DataFrame:
+def _flags(rows: DataFrame, stretch: TimeRange) -> DataFrame:
     """Whether something is another at a row, and the rows of which that, or what follows from them, is true."""
     at_us, until_us = f.col("at_us"), f.coalesce("next_us", f.lit(stretch.until_us))
     hard, was_hard = f.col("problem") | _ok(), f.col("was_problem") | (f.col("was_state") == OK_CODE)

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.checks_rows import REMOVED, name_of
-from scale0.pipeline.data_file import Slab, fields
+from scale0.pipeline.data_file import DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
-CARRY: Final = Slab(
+CARRY: Final = DataSet(
     "carry.checks",
     "",
     "hour",
@@ -54,7 +54,7 @@ def hours_between(after: Column, last: Column) -> Column:
     return f.explode(f.when(after < last, f.sequence(after + 1, last)).otherwise(none))
 
 
-def checks_carried(kept: DataFrame, stretch: Stretch) -> DataFrame:
+def checks_carried(kept: DataFrame, stretch: TimeRange) -> DataFrame:
     """The live checks at the start of each hour."""
     after = f.greatest(part_column(f.col("at_us"), HOUR_US), f.lit(stretch.first))
     last = f.least(part_column(f.col("until_us"), HOUR_US), f.lit(stretch.last_carry))

@@ -18,16 +18,16 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from scale0.pipeline.aggregations.checks_rows import OK_CODE, REMOVED, RESULT, WARNING_CODE, name_of
-from scale0.pipeline.data_file import Slab
+from scale0.pipeline.data_file import DataSet
 from scale0.pipeline.tables import ABSENT, CHECK, DOWN, SOFT, TIMELINE, UNOBSERVED, UP
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
-CHECKS_TIMELINE: Final = Slab(
+CHECKS_TIMELINE: Final = DataSet(
     "timeline.checks",
     "timeline",
     "hour",
@@ -44,7 +44,7 @@ SILENT: Final = "silent"
 """Unobserved since the last result vouches no longer."""
 
 
-def pieces_of(kept: DataFrame, stretch: Stretch) -> DataFrame:
+def pieces_of(kept: DataFrame, stretch: TimeRange) -> DataFrame:
     """The pieces without downtimes, some of them empty: agent, check, from_us, to_us and what holds there."""
     rows = kept.withColumn("from_us", f.explode(_beginnings(stretch)))
     from_us, nothing = f.col("from_us"), f.lit(None)
@@ -69,7 +69,7 @@ def pieces_of(kept: DataFrame, stretch: Stretch) -> DataFrame:
     )
 
 
-def _beginnings(stretch: Stretch) -> Column:
+def _beginnings(stretch: TimeRange) -> Column:
     """When pieces of a row begin: with the hour before a first result, at the row, when its vouching ends, and at every
     hour until the next row."""
     at_us, vouched_us, gap = f.col("at_us"), f.col("vouched_us"), f.col("gap")
@@ -96,7 +96,7 @@ def _beginnings(stretch: Stretch) -> Column:
     )
 
 
-def _end(from_us: Column, unobserved: Column, stretch: Stretch) -> Column:
+def _end(from_us: Column, unobserved: Column, stretch: TimeRange) -> Column:
     """The next thing that happens: the hour's end, the end of vouching, another row's break, or the horizon."""
     hour_end = (part_column(from_us, HOUR_US).cast("bigint") + 1) * HOUR_US
     unvouched = f.when(f.col("gap") & ~unobserved, f.col("vouched_us"))

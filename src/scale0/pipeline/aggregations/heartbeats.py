@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 KIND: Final = "client.seen"
 
 MAX_GAP_SECONDS: Final = 1e9
 """Thirty years: a longer gap is no measurement."""
 
-BEATS: Final = Slab(
+BEATS: Final = DataSet(
     name="beats",
     table="",
     period="hour",
@@ -36,7 +36,7 @@ BEATS: Final = Slab(
 """`gap_seconds` is null where no event of the hour told a gap."""
 
 
-class Beats:
+class HeartbeatAggregation:
     """The family without memory that makes `beats`."""
 
     name: Final = "beats"
@@ -48,7 +48,7 @@ class Beats:
     carry: Final = None
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """Every hour from its own rows alone."""
         seen = rows["events"].where((f.col("kind") == KIND) & f.col("identity").isNotNull())

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from scale0.pipeline.aggregations.incidents_chains import CARRY, FIRST_FAILING, SUBJECT, WORST_STATE, incidents
 from scale0.pipeline.aggregations.incidents_correlation import with_also_failing
 from scale0.pipeline.caching import hold
-from scale0.pipeline.data_file import PART, Slab, fields
-from scale0.pipeline.time_ranges import HOUR_US, OPEN_PART, SECOND_US, Stretch
+from scale0.pipeline.data_file import PART, DataSet, fields
+from scale0.pipeline.time_ranges import HOUR_US, OPEN_PART, SECOND_US, TimeRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,13 +52,13 @@ _EDGES_SCHEMA: Final = fields(
 )
 """`edge` is opened or closed; `down_us`, of a closed one, is the whole incident's down time."""
 
-INCIDENTS_SLAB: Final = Slab("incidents", "incidents", "hour", _SCHEMA)
-OPEN_SLAB: Final = Slab("incidents.open", "incidents", "open", _SCHEMA)
-EDGES: Final = Slab("incident_edges", "", "hour", _EDGES_SCHEMA)
-CARRY_SLAB: Final = Slab("carry.incidents", "", "hour", CARRY)
+INCIDENTS_SLAB: Final = DataSet("incidents", "incidents", "hour", _SCHEMA)
+OPEN_SLAB: Final = DataSet("incidents.open", "incidents", "open", _SCHEMA)
+EDGES: Final = DataSet("incident_edges", "", "hour", _EDGES_SCHEMA)
+CARRY_SLAB: Final = DataSet("carry.incidents", "", "hour", CARRY)
 
 
-class Incidents:
+class IncidentAggregation:
     """From the first down second to the next up or absent one, for every subject of the timeline."""
 
     name = "incidents"
@@ -67,10 +67,10 @@ class Incidents:
     columns: tuple[str, ...] = ()
     key = ""
     slabs = (INCIDENTS_SLAB, OPEN_SLAB, EDGES)
-    carry: Slab | None = CARRY_SLAB
+    carry: DataSet | None = CARRY_SLAB
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """All slabs are views of one small frame, which is kept for them until the engine clears its cache."""
         reach_us = parameters.together_seconds * SECOND_US
@@ -98,7 +98,7 @@ _SHOWN: Final = (
 )
 
 
-def _edges(known: DataFrame, stretch: Stretch) -> DataFrame:
+def _edges(known: DataFrame, stretch: TimeRange) -> DataFrame:
     """The openings and closings of the stretch."""
     edges = (
         f"named_struct('at_us', opened_us, 'edge', '{OPENED}', 'down_us', CAST(NULL AS BIGINT))",
@@ -115,7 +115,7 @@ def _edges(known: DataFrame, stretch: Stretch) -> DataFrame:
     )
 
 
-def _carries(known: DataFrame, stretch: Stretch, reach_us: int) -> DataFrame:
+def _carries(known: DataFrame, stretch: TimeRange, reach_us: int) -> DataFrame:
     """Each incident at the hours that must know it: as it stood while it was open, and as it ended while it is young.
 
     At T, openings from T - 2 * reach on are kept: one at T - reach may still find another that opens at T, and must

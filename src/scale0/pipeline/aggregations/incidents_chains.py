@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from scale0.monitoring.protocol.results import SEVERITY
 from scale0.pipeline.data_file import fields
 from scale0.pipeline.tables import DOWN, DOWNTIME, UNOBSERVED
-from scale0.pipeline.time_ranges import HOUR_US, Stretch
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +79,7 @@ _SO_FAR: Final = (
 )
 
 
-def incidents(timeline: DataFrame, carry: DataFrame | None, stretch: Stretch) -> DataFrame:
+def incidents(timeline: DataFrame, carry: DataFrame | None, stretch: TimeRange) -> DataFrame:
     """One row per incident of the stretch or the carry, as CARRY has it at stretch.until_us, and `marks`.
 
     A mark is how the incident stood at the start of an hour (`part`) at which it was open, for the hours that need a
@@ -104,7 +104,7 @@ def incidents(timeline: DataFrame, carry: DataFrame | None, stretch: Stretch) ->
     return grouped.selectExpr(*SUBJECT, "opened_us", closed, *CARRY.fieldNames()[4:], "marks")
 
 
-def _carried(carry: DataFrame, stretch: Stretch) -> DataFrame:
+def _carried(carry: DataFrame, stretch: TimeRange) -> DataFrame:
     """An open incident stands where the stretch begins, and its subject's first piece may touch it; a closed one stands
     at its own opening, where nothing can.
     """

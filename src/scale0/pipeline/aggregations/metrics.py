@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.history.events.histogram import GAMMA
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.event_schema import HISTOGRAM
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 KIND: Final = "check.answered"
 
@@ -55,7 +55,7 @@ SHOWN: Final = fields(
 
 HIDDEN: Final = ("sum", "histogram", "limit_warn", "limit_crit", "limit_max")
 
-HOURS: Final = Slab(
+HOURS: Final = DataSet(
     name="metric_trends.hour",
     table="metric_trends",
     period="hour",
@@ -75,7 +75,7 @@ HOURS: Final = Slab(
 _KEYS: Final = ("agent", "check", "metric", PART)
 
 
-class Metrics:
+class MetricAggregation:
     """The family without memory that makes `metric_trends.hour`."""
 
     name: Final = "metrics"
@@ -90,7 +90,7 @@ class Metrics:
         self,
         carry: DataFrame | None,
         rows: Mapping[str, DataFrame],
-        stretch: Stretch,
+        stretch: TimeRange,
         parameters: Parameters,
     ) -> Mapping[str, DataFrame]:
         """Every hour from its own rows alone."""

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.data_file import Slab
+    from scale0.pipeline.data_file import DataSet
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 EVENTS: Final = "events"
 PULSES: Final = "pulses"
 
 
-class World(NamedTuple):
+class PresenceAggregation(NamedTuple):
     """The family of all that is known by being heard."""
 
     name: str = "world"
@@ -56,11 +56,11 @@ class World(NamedTuple):
     )
     columns: tuple[str, ...] = ("source", "boot", "seq", "time", "at", "kind", "identity", "service", "ref", "data")
     key: str = ""
-    slabs: tuple[Slab, ...] = (TIMELINE_WORLD, SESSIONS, SESSIONS_OPEN, NODE_SLOTS, SOURCE_HOURS)
-    carry: Slab | None = CARRY
+    slabs: tuple[DataSet, ...] = (TIMELINE_WORLD, SESSIONS, SESSIONS_OPEN, NODE_SLOTS, SOURCE_HOURS)
+    carry: DataSet | None = CARRY
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """See `Family.step`."""
         events, pulses = rows[EVENTS], rows[PULSES]

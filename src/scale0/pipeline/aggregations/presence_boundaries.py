@@ -19,7 +19,7 @@ from scale0.pipeline.aggregations.presence_sessions import BROKER_LOST, NO_SESSI
 from scale0.pipeline.aggregations.presence_state import DOUBT, LIVE, SUBJECT, sort_of
 from scale0.pipeline.data_file import fields
 from scale0.pipeline.tables import AGENT, BROKER, CLIENT, SERVICE, event_id
-from scale0.pipeline.time_ranges import Stretch
+from scale0.pipeline.time_ranges import TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -68,18 +68,18 @@ def shaped(**cells: Column) -> Column:
     return f.struct(*(cell(column) for column in BOUNDARY))
 
 
-def listed(rows: DataFrame, *boundaries: Column, stretch: Stretch) -> DataFrame:
+def listed(rows: DataFrame, *boundaries: Column, stretch: TimeRange) -> DataFrame:
     """The boundaries of every row that lie in the stretch, or before it."""
     out = rows.select(f.explode(f.array_compact(f.array(*boundaries))).alias("b")).select("b.*")
     return out.where(ended(f.col("at_us"), stretch))
 
 
-def clipped(us: Column, stretch: Stretch) -> Column:
+def clipped(us: Column, stretch: TimeRange) -> Column:
     """What was before the stretch, just before it."""
     return f.greatest(us, f.lit(stretch.from_us - 1))
 
 
-def of_clients(segments: DataFrame, stretch: Stretch) -> DataFrame:
+def of_clients(segments: DataFrame, stretch: TimeRange) -> DataFrame:
     """Of clients and agents; a frontend is no subject."""
     rows = segments.where(f.col("role") != FRONTEND).withColumns(
         {
@@ -111,7 +111,7 @@ def of_clients(segments: DataFrame, stretch: Stretch) -> DataFrame:
     )
 
 
-def of_services(segments: DataFrame, stretch: Stretch, absent_us: int) -> DataFrame:
+def of_services(segments: DataFrame, stretch: TimeRange, absent_us: int) -> DataFrame:
     """Of what backends offer; a doubt is of all that a lost session offered."""
     rows = segments.where(f.col("role") == BACKEND).withColumn("subject", f.explode("services"))
     who = {"subject_kind": f.lit(SERVICE)} | {name: f.col(name) for name in ("subject", "source", "boot")}
@@ -140,7 +140,7 @@ def of_services(segments: DataFrame, stretch: Stretch, absent_us: int) -> DataFr
     )
 
 
-def of_carried(carry: DataFrame, stretch: Stretch, absent_us: int) -> DataFrame:
+def of_carried(carry: DataFrame, stretch: TimeRange, absent_us: int) -> DataFrame:
     """How subjects stood when the stretch began; a service that nobody offers will be absent some day."""
     columns = ("subject_kind", "identity", "source", "boot", "seq", "last_us", "reason", "evidence", "down_evidence")
     rows = sort_of(carry, SUBJECT, *columns, "peer_us", "peer")

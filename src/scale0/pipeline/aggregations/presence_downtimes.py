@@ -18,7 +18,7 @@ from scale0.pipeline.aggregations.presence_boundaries import clipped, listed, sh
 from scale0.pipeline.aggregations.presence_state import PLANNED, kept, sort_of, starts_within
 from scale0.pipeline.data_file import PART, fields
 from scale0.pipeline.tables import AGENT, event_id
-from scale0.pipeline.time_ranges import SECOND_US, Stretch
+from scale0.pipeline.time_ranges import SECOND_US, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +52,7 @@ def downtimes(events: DataFrame, carry: DataFrame) -> DataFrame:
     return rows.where("starts").withColumn("over_us", over).select(*_COLUMNS, "over_us")
 
 
-def of_downtimes(planned: DataFrame, stretch: Stretch) -> DataFrame:
+def of_downtimes(planned: DataFrame, stretch: TimeRange) -> DataFrame:
     """Their boundaries."""
     rows = planned.where(f.col("over_us").isNull() | (f.col("over_us") > f.col("first_us")))
     who = {"subject_kind": f.lit(AGENT), "subject": f.col("identity")}
@@ -63,7 +63,7 @@ def of_downtimes(planned: DataFrame, stretch: Stretch) -> DataFrame:
     return listed(rows, plus, f.when(f.col("over_us").isNotNull(), minus), stretch=stretch)
 
 
-def downtimes_kept(planned: DataFrame, stretch: Stretch) -> DataFrame:
+def downtimes_kept(planned: DataFrame, stretch: TimeRange) -> DataFrame:
     """The carry: those that have not ended."""
     rows = planned.where(f.col("over_us").isNull() | (f.col("over_us") > f.col("first_us")))
     part = f.explode(starts_within(stretch, f.col("first_us"), f.col("over_us"))).alias(PART)

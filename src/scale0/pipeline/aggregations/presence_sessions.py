@@ -18,9 +18,9 @@ from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.presence_clients import CHANGED, JOINED, LEFT, LOST, REPLACED, SEEN, STILLBORN
 from scale0.pipeline.aggregations.presence_state import DEATH, DOUBT, LIVE, kept, starts_within
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.tables import event_id
-from scale0.pipeline.time_ranges import HOUR_US, OPEN_PART, Stretch, part_column
+from scale0.pipeline.time_ranges import HOUR_US, OPEN_PART, TimeRange, part_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
@@ -44,8 +44,8 @@ _SCHEMA: Final = fields(
     ("services", "array<string>"),
     ("slots", "bigint"),
 )
-SESSIONS: Final = Slab("sessions", "sessions", "hour", _SCHEMA)
-SESSIONS_OPEN: Final = Slab("sessions.open", "sessions", "open", _SCHEMA)
+SESSIONS: Final = DataSet("sessions", "sessions", "hour", _SCHEMA)
+SESSIONS_OPEN: Final = DataSet("sessions.open", "sessions", "open", _SCHEMA)
 
 SEGMENT: Final = (
     "identity",
@@ -185,19 +185,19 @@ def _doubts() -> dict[str, Column]:
     }
 
 
-def ended(us: Column, stretch: Stretch) -> Column:
+def ended(us: Column, stretch: TimeRange) -> Column:
     """Whether an instant lies in the stretch, and not after the horizon; null does not."""
     return f.coalesce((us <= stretch.horizon_us) & (us < stretch.end * HOUR_US), f.lit(False))
 
 
-def sessions(parts: DataFrame, stretch: Stretch) -> DataFrame:
+def sessions(parts: DataFrame, stretch: TimeRange) -> DataFrame:
     """Those that ended in the stretch, each in the hour of its end."""
     over = f.col("reason").isNotNull() & ~f.col("kind").isin(*NO_SESSION) & ended(f.col("to_us"), stretch)
     rows = parts.where(over).withColumn(PART, part_column(f.col("to_us"), HOUR_US))
     return _table(rows, f.timestamp_micros("to_us"), f.col("reason"))
 
 
-def sessions_open(parts: DataFrame, stretch: Stretch) -> DataFrame:
+def sessions_open(parts: DataFrame, stretch: TimeRange) -> DataFrame:
     """Those that go on at the end of the stretch."""
     rows = parts.where(~f.col("kind").isin(*NO_SESSION) & ~ended(f.col("to_us"), stretch))
     rows = rows.withColumn(PART, f.lit(OPEN_PART))
@@ -219,7 +219,7 @@ def _table(rows: DataFrame, left: Column, reason: Column) -> DataFrame:
     )
 
 
-def sessions_kept(parts: DataFrame, deaths: DataFrame, stretch: Stretch) -> DataFrame:
+def sessions_kept(parts: DataFrame, deaths: DataFrame, stretch: TimeRange) -> DataFrame:
     """The carry of sessions: the live ones, those in doubt, and deaths that were recorded later."""
     key = ("identity", "role", "source", "boot")
     live = f.explode(starts_within(stretch, f.col("from_us"), f.col("to_us"))).alias(PART)

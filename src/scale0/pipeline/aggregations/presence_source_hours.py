@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, Slab, fields
-from scale0.pipeline.time_ranges import HOUR_US, Stretch, part_column
+from scale0.pipeline.data_file import PART, DataSet, fields
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, part_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SOURCE_HOURS: Final = Slab(
+SOURCE_HOURS: Final = DataSet(
     "source_hours",
     "",
     "hour",
@@ -34,7 +34,7 @@ SOURCE_HOURS: Final = Slab(
 """`first_seq` and `last_seq` are the smallest and the largest; null where an hour has duplicates or refusals only."""
 
 
-def source_hours(links: DataFrame, pulses: DataFrame, stretch: Stretch) -> DataFrame:
+def source_hours(links: DataFrame, pulses: DataFrame, stretch: TimeRange) -> DataFrame:
     """From the chain, and from the pulses that hold no event."""
     heard = links.where(f.col("fresh")).select(
         "source", "first_us", "events", "first_seq", "seq", "hole", "rewind", "duplicates", "rejected"

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.presence_state import SOURCE, kept, sort_of, starts_within
 from scale0.pipeline.data_file import PART
-from scale0.pipeline.time_ranges import DAY_US, HOUR_US, SECOND_US, Stretch
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US, SECOND_US, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,7 +33,7 @@ TAIL_US: Final = DAY_US
 class Sight(NamedTuple):
     """What a step can see."""
 
-    stretch: Stretch
+    stretch: TimeRange
     silence_us: int
 
     @property
@@ -42,7 +42,7 @@ class Sight(NamedTuple):
         return self.stretch.horizon_us
 
 
-def sight(stretch: Stretch, parameters: Parameters) -> Sight:
+def sight(stretch: TimeRange, parameters: Parameters) -> Sight:
     """From what a step is told."""
     return Sight(stretch, parameters.silence_seconds * SECOND_US)
 
@@ -143,7 +143,7 @@ def boots(links: DataFrame) -> DataFrame:
     )
 
 
-def tails(links: DataFrame, stretch: Stretch) -> DataFrame:
+def tails(links: DataFrame, stretch: TimeRange) -> DataFrame:
     """The carry of sources: every boot's last pulse, as long as it is its source's latest, or young."""
     latest = f.coalesce(f.col("next.first_us"), f.lit(stretch.last_carry * HOUR_US))
     upto = f.least(f.col("own_next.us"), f.greatest(latest, f.col("last_us") + TAIL_US))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, Slab, fields
-from scale0.pipeline.time_ranges import HOUR_US, Stretch, part_column
+from scale0.pipeline.data_file import PART, DataSet, fields
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, part_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,7 +31,7 @@ SUBJECT: Final = "subject"
 """How a subject of the timeline stands."""
 SORTS: Final = (SOURCE, LIVE, DOUBT, DEATH, PLANNED, SUBJECT)
 
-CARRY: Final = Slab(
+CARRY: Final = DataSet(
     "carry.world",
     "",
     "hour",
@@ -85,7 +85,7 @@ def kept(rows: DataFrame, sort: str) -> DataFrame:
     return rows.select(PART, *cells)
 
 
-def starts_within(stretch: Stretch, after_us: Column, upto_us: Column) -> Column:
+def starts_within(stretch: TimeRange, after_us: Column, upto_us: Column) -> Column:
     """The hours that get a carry and begin in (after, upto], as an array; upto null: there is no end."""
     first = f.greatest(part_column(after_us, HOUR_US) + 1, f.lit(stretch.first + 1))
     last = f.least(f.coalesce(part_column(upto_us, HOUR_US), f.lit(stretch.last_carry)), f.lit(stretch.last_carry))

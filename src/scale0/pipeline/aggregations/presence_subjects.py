@@ -23,7 +23,7 @@ from scale0.pipeline.tables import ABSENT, BROKER, DOWN, SERVICE, UNOBSERVED, UP
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 SESSION: Final = "session"
 OFFERED: Final = "offered"
@@ -53,7 +53,7 @@ STATE: Final = (
 """[at_us, next_us) of a subject; next_us null: to the end of the stretch. `down`: how many downtimes lie over it."""
 
 
-def states(boundaries: list[DataFrame], stretch: Stretch, absent_us: int) -> DataFrame:
+def states(boundaries: list[DataFrame], stretch: TimeRange, absent_us: int) -> DataFrame:
     """One row per subject and instant at which anything changed."""
     rows = reduce(lambda one, other: one.unionByName(other), boundaries)
     order, instants = Window.partitionBy(*_WHO).orderBy(*_ORDER), Window.partitionBy(*_WHO).orderBy("at_us")
@@ -153,7 +153,7 @@ def _broker() -> Column:
     )
 
 
-def states_kept(rows: DataFrame, stretch: Stretch) -> DataFrame:
+def states_kept(rows: DataFrame, stretch: TimeRange) -> DataFrame:
     """The carry of subjects: of all that are not absent, and of absent ones in a downtime."""
     part = f.explode(starts_within(stretch, f.col("at_us"), f.col("next_us"))).alias(PART)
     here_now, idle = f.col("class") != ABSENT, f.col("live") == 0

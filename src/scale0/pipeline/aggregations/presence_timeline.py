@@ -17,21 +17,21 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.presence_subjects import AWAY
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.tables import ABSENT, CLIENT, DOWNTIME, TIMELINE
-from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, Stretch, part_column
+from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, TimeRange, part_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-TIMELINE_WORLD: Final = Slab("timeline.world", "timeline", "hour", TIMELINE)
-NODE_SLOTS: Final = Slab(
+TIMELINE_WORLD: Final = DataSet("timeline.world", "timeline", "hour", TIMELINE)
+NODE_SLOTS: Final = DataSet(
     "node_slots", "", "hour", fields(("node", "string"), ("slots", "bigint"), ("live_seconds", "double"))
 )
 """`slots`: the most that all sessions of a node offered at one time; `live_seconds`: how long it had any session."""
 
 
-def timeline(states: DataFrame, stretch: Stretch) -> DataFrame:
+def timeline(states: DataFrame, stretch: TimeRange) -> DataFrame:
     """From the states of all subjects."""
     covered = (f.col("down") > 0) & (f.col("class") != ABSENT)
     shown = f.struct(
@@ -125,7 +125,7 @@ def _hours() -> Column:
     )
 
 
-def node_slots(states: DataFrame, stretch: Stretch) -> DataFrame:
+def node_slots(states: DataFrame, stretch: TimeRange) -> DataFrame:
     """From the states of clients that are live."""
     from_us = f.greatest(f.col("at_us"), f.lit(stretch.from_us))
     to_us = f.coalesce("next_us", f.lit(stretch.until_us))

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from scale0.history.events.columns import MAX_INT
 from scale0.history.events.requests import RequestFailed, RequestSummed
 from scale0.pipeline.caching import hold
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.histograms import (
     BUCKETS,
     HISTOGRAM,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 EVENTS_NAME: Final = "events"
 SUMMED: Final = RequestSummed.kind
@@ -57,15 +57,15 @@ SCHEMA: Final = fields(
     ("histogram", HISTOGRAM),
 )
 
-MINUTE: Final = Slab("request_stats.minute", "request_stats", "hour", SCHEMA)
-HOUR: Final = Slab("request_stats.hour", "request_stats", "hour", SCHEMA)
+MINUTE: Final = DataSet("request_stats.minute", "request_stats", "hour", SCHEMA)
+HOUR: Final = DataSet("request_stats.hour", "request_stats", "hour", SCHEMA)
 
 SUMS: Final = ("answered", "bytes")
 MAXIMA: Final = ("max_us",)
 COUNTS: Final = {"histogram": BUCKETS, "failed": (-MAX_INT - 1, MAX_INT)}
 
 
-class RequestStats:
+class RequestStatsAggregation:
     """The family."""
 
     name: Final = "request_stats"
@@ -77,7 +77,7 @@ class RequestStats:
     carry: Final = None
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """Minutes from the events, hours from the minutes."""
         del carry, stretch, parameters

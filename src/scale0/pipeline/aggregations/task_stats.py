@@ -32,7 +32,7 @@ from scale0.pipeline.aggregations.tasks_events import (
     known,
 )
 from scale0.pipeline.caching import hold
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.histograms import BUCKET_BITS, HISTOGRAM, SHARES, bucket_of, micros, rank, seconds_of, value_of
 from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, part_column
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 EVENTS_NAME: Final = "events"
 KEY: Final = minutes.KEY
@@ -65,9 +65,9 @@ SCHEMA: Final = fields(
 _PLACE_BITS: Final = 32
 """Of a place in an array."""
 
-MINUTE: Final = Slab("task_stats.minute", "task_stats", "hour", SCHEMA)
-HOUR: Final = Slab("task_stats.hour", "task_stats", "hour", SCHEMA)
-NODE_WORK: Final = Slab(
+MINUTE: Final = DataSet("task_stats.minute", "task_stats", "hour", SCHEMA)
+HOUR: Final = DataSet("task_stats.hour", "task_stats", "hour", SCHEMA)
+NODE_WORK: Final = DataSet(
     "node_work",
     "",
     "hour",
@@ -76,7 +76,7 @@ NODE_WORK: Final = Slab(
 """Attempts count in the hour in which they ended, with all their time."""
 
 
-class TaskStats:
+class TaskStatsAggregation:
     """The family."""
 
     name: Final = "task_stats"
@@ -88,7 +88,7 @@ class TaskStats:
     carry: Final = None
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """No memory, so the stretch only says which events there are."""
         del carry, stretch, parameters

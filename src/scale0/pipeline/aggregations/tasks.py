@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 EVENTS_NAME: Final = "events"
 
@@ -42,7 +42,7 @@ LONG_HOURS: Final = 4
 """In a shorter stretch all tasks are taken for odd: one query, not nine, and few tasks are quick either way."""
 
 
-class Tasks:
+class TaskAggregation:
     """The family."""
 
     name: Final = "tasks"
@@ -57,7 +57,7 @@ class Tasks:
     carry: Final = CARRY
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: Stretch, parameters: Parameters
+        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """In a long stretch ordinary tasks by numbers, odd ones by their events; in a short one all by their events."""
         del parameters
@@ -77,7 +77,7 @@ class Tasks:
         return {name: frame.unionByName(others[name]) for name, frame in mine.items()}
 
 
-def odd_slabs(lives: DataFrame, stretch: Stretch) -> dict[str, DataFrame]:
+def odd_slabs(lives: DataFrame, stretch: TimeRange) -> dict[str, DataFrame]:
     """What the events of odd tasks come to."""
     return {
         TASKS_SLAB.name: ended_rows(odd.ended(lives)),

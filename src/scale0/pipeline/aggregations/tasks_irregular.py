@@ -31,7 +31,7 @@ from scale0.pipeline.time_ranges import HOUR_US, part_column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 CARRIED: Final = "carried"
 CARRIED_ENDED: Final = "carried.ended"
@@ -53,7 +53,7 @@ def keys(grouped: DataFrame) -> DataFrame:
     return grouped.filter(f.col("sort") == ODD).select(*KEY)
 
 
-def lives(events: DataFrame, carry: DataFrame, odd: DataFrame | None, stretch: Stretch) -> DataFrame:
+def lives(events: DataFrame, carry: DataFrame, odd: DataFrame | None, stretch: TimeRange) -> DataFrame:
     """The events that belong to a row of these tasks (None: all), each with what was known of the row after it."""
     told = events.filter(known() & f.col("ref").isNotNull()).withColumn("method", f.coalesce("service", f.lit("")))
     if odd is not None:
@@ -94,7 +94,7 @@ def _of_events(told: DataFrame) -> DataFrame:
     )
 
 
-def _of_carry(carry: DataFrame, stretch: Stretch) -> DataFrame:
+def _of_carry(carry: DataFrame, stretch: TimeRange) -> DataFrame:
     """What is carried stands before all events of the stretch's first hour."""
     made = {
         "hour": f.lit(stretch.first),
@@ -200,7 +200,7 @@ def still_open(rows: DataFrame) -> DataFrame:
     return rows.filter((f.col("kind") != COMPLETED) & f.col("last")).select(*KEY, "life.*")
 
 
-def carried(rows: DataFrame, stretch: Stretch) -> DataFrame:
+def carried(rows: DataFrame, stretch: TimeRange) -> DataFrame:
     """(ref, method, ended, LIFE, part) for every hour's start."""
     hour, next_hour = f.col("hour"), f.col("next_hour")
     done, alone = f.col("kind") == COMPLETED, f.col("life.start_us").isNull()

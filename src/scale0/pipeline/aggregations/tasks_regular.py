@@ -30,7 +30,7 @@ from scale0.pipeline.time_ranges import HOUR_US, part_column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.time_ranges import Stretch
+    from scale0.pipeline.time_ranges import TimeRange
 
 KEY: Final = ("ref", "method")
 
@@ -49,7 +49,7 @@ _NUMBERS: Final = (
 """Of these a task has one value, or the largest is meant."""
 
 
-def grouped(events: DataFrame, carry: DataFrame, names: DataFrame, sayings: DataFrame, stretch: Stretch) -> DataFrame:
+def grouped(events: DataFrame, carry: DataFrame, names: DataFrame, sayings: DataFrame, stretch: TimeRange) -> DataFrame:
     """One row per task, all numbers: what was counted of it, its one value of each kind, and `sort`."""
     told = _of_events(events, names, sayings).unionByName(_of_carry(carry, names, sayings))
     rows = told.groupBy(*KEY).agg(
@@ -141,7 +141,7 @@ def _high(name: str) -> Column:
     return f.shiftright(f.col(name), 32)
 
 
-def _sort(stretch: Stretch) -> Column:
+def _sort(stretch: TimeRange) -> Column:
     """DROPPED, ORDINARY or ODD; the order of an ordinary task's events changes nothing, and its carry is one and the
     same at every hour that it was open."""
     opened, completed, firsts, tried = _low("ends"), _high("ends"), _low("tries"), _high("tries")
@@ -165,7 +165,7 @@ def _hour(name: str) -> Column:
     return part_column(f.col(name), HOUR_US)
 
 
-def open_from(stretch: Stretch) -> Column:
+def open_from(stretch: TimeRange) -> Column:
     """The hour of the stretch from which on a task is open: what was carried is from its beginning."""
     return f.greatest(_hour("start_us"), f.lit(stretch.first))
 
@@ -203,7 +203,7 @@ def still_open(rows: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFra
     return _named(left, names, sayings).select(*KEY, *_life({}))
 
 
-def carried(rows: DataFrame, names: DataFrame, sayings: DataFrame, stretch: Stretch) -> DataFrame:
+def carried(rows: DataFrame, names: DataFrame, sayings: DataFrame, stretch: TimeRange) -> DataFrame:
     """(ref, method, ended, LIFE, part) for every hour's start: what was open, or had ended without a submission."""
     end_hour = f.coalesce(_hour("ended_us"), f.lit(stretch.end))
     submitted = f.col("start_us").isNotNull()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.histograms import seconds_of
 from scale0.pipeline.time_ranges import HOUR_US, OPEN_PART, part_column
 
@@ -58,9 +58,9 @@ LIFE: Final = fields(
 `attempts` counts from there. `first_us` and `wait_us` are of its first hand-out, null until that attempt ends.
 """
 
-TASKS_SLAB: Final = Slab("tasks", "tasks", "hour", SCHEMA, key="ref")
-OPEN_SLAB: Final = Slab("tasks.open", "tasks", "open", SCHEMA, key="ref")
-CARRY: Final = Slab(
+TASKS_SLAB: Final = DataSet("tasks", "tasks", "hour", SCHEMA, key="ref")
+OPEN_SLAB: Final = DataSet("tasks.open", "tasks", "open", SCHEMA, key="ref")
+CARRY: Final = DataSet(
     "carry.tasks",
     "",
     "hour",

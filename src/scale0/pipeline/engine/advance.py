@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import DataFrame
 
 from scale0.pipeline.caching import hold, holding
-from scale0.pipeline.data_file import PART, Slab
-from scale0.pipeline.engine.concurrency import Work, do_all
-from scale0.pipeline.engine.frames import EVENTS_NAME, PULSES_NAME, Frames, runs_of
-from scale0.pipeline.engine.restatements import NOTHING, Change
+from scale0.pipeline.data_file import PART, DataSet
+from scale0.pipeline.engine.concurrency import ConcurrentWork, do_all
+from scale0.pipeline.engine.frames import EVENTS_NAME, PULSES_NAME, WarehouseFrames, runs_of
+from scale0.pipeline.engine.restatements import NOTHING, RestatedValue
 from scale0.pipeline.engine.writing import write_slab
 from scale0.pipeline.registry import DERIVATIONS, FAMILIES, SLABS, slabs_of
-from scale0.pipeline.time_ranges import DAY_HOURS, OPEN_PART, SECOND_US, Stretch, day_of, hour_of, month_of
+from scale0.pipeline.time_ranges import DAY_HOURS, OPEN_PART, SECOND_US, TimeRange, day_of, hour_of, month_of
 from scale0.pipeline.warehouse.retention import whole_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scale0.pipeline.aggregation import Derivation, Family
+    from scale0.pipeline.aggregation import Aggregation, Mart
     from scale0.pipeline.parameters import Parameters
     from scale0.pipeline.warehouse.records import Sum
-    from scale0.pipeline.warehouse.staging import Attempt
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.staging import StagingDirectory
+    from scale0.pipeline.warehouse.transaction import Transaction
 
 OLDEST_HOURS: Final = 400 * DAY_HOURS
 """Events that happened longer before the horizon are in `events`, and in no other table."""
@@ -50,7 +50,7 @@ NEAR_HOURS: Final = DAY_HOURS
 """And no further than this: what is live has rows in every hour, though nothing happened."""
 
 
-class Fresh(NamedTuple):
+class NewInput(NamedTuple):
     """What came in since the tables were last computed."""
 
     hours: Mapping[int, Set[str]]
@@ -62,7 +62,7 @@ class Fresh(NamedTuple):
     """The files that hold the new events."""
 
 
-class Span(NamedTuple):
+class BackfillRange(NamedTuple):
     """Hours [first, end) to compute again for every key, whatever is new: a backfill."""
 
     first: int
@@ -79,8 +79,8 @@ class Advance:
     def __init__(
         self,
         spark: SparkSession,
-        draft: Draft,
-        attempt: Attempt,
+        draft: Transaction,
+        attempt: StagingDirectory,
         parameters: Parameters,
         horizons: tuple[int | None, int],
         told: Told,
@@ -91,18 +91,18 @@ class Advance:
         self._attempt = attempt
         self._parameters = parameters
         self._told = told
-        self._frames = Frames(spark, draft)
+        self._frames = WarehouseFrames(spark, draft)
         self._tasks = spark.sparkContext.defaultParallelism * 2
         self._frontier = oldest_hour(draft, self._horizon_us) if self._old_us is None else hour_of(self._old_us)
-        self._newest = Stretch(self._frontier, hour_of(self._horizon_us) + 1, self._horizon_us)
+        self._newest = TimeRange(self._frontier, hour_of(self._horizon_us) + 1, self._horizon_us)
         # Time passed there: an hour may be complete now, or longer, though none of its rows changed.
-        self._passed = Span(self._newest.first, self._newest.end)
+        self._passed = BackfillRange(self._newest.first, self._newest.end)
         self.changed: dict[str, set[int]] = {}
         """By slab: the parts whose rows are others now."""
-        self.changes: dict[tuple[str, int], Change] = {}
+        self.changes: dict[tuple[str, int], RestatedValue] = {}
         """What they were before, and are now."""
 
-    def go(self, fresh: Fresh, span: Span | None = None) -> None:
+    def go(self, fresh: NewInput, span: BackfillRange | None = None) -> None:
         """Bring every table up to the horizon."""
         if span is None and self._old_us is not None:
             self._move_frontier(fresh)
@@ -123,17 +123,17 @@ class Advance:
         assert all(family.kinds for family in readers), "a family of all kinds would miss some"
         self._frames.share(self._newest, kinds, columns)
 
-    def _move_frontier(self, fresh: Fresh) -> None:
+    def _move_frontier(self, fresh: NewInput) -> None:
         """Where late hours are near, one step goes through them and the newest."""
         first = min((hour for family in FAMILIES for hour in self._new_hours(family, fresh)), default=self._frontier)
         between = range(first, self._frontier)
         if len(between) <= NEAR_HOURS and sum(self._draft.kinds_in(between).values()) <= NEAR_EVENTS:
             self._frontier = min(first, self._frontier)
-            self._newest = Stretch(self._frontier, self._newest.end, self._horizon_us)
+            self._newest = TimeRange(self._frontier, self._newest.end, self._horizon_us)
 
     # Families.
 
-    def _family(self, family: Family, fresh: Fresh, span: Span | None) -> None:
+    def _family(self, family: Aggregation, fresh: NewInput, span: BackfillRange | None) -> None:
         late = {hour for hour in self._new_hours(family, fresh) if hour < self._frontier}
         if span is not None:
             self._again(family, span)
@@ -141,11 +141,11 @@ class Advance:
         if late and family.carry is None:
             self._step_hours(family, late)
         elif late:
-            self._catch_up(family, Stretch(min(late), max(late) + 1, self._horizon_us), self._new_keys(family, fresh))
+            self._catch_up(family, TimeRange(min(late), max(late) + 1, self._horizon_us), self._new_keys(family, fresh))
         if family.carry is not None or self._has_input(family):
             self._step(family, self._newest, None)
 
-    def _new_hours(self, family: Family, fresh: Fresh) -> set[int]:
+    def _new_hours(self, family: Aggregation, fresh: NewInput) -> set[int]:
         hours: set[int] = set()
         for name in family.reads:
             if name == EVENTS_NAME:
@@ -162,17 +162,17 @@ class Advance:
             return set()
         return {hour_of(self._old_us - self._parameters.silence_seconds * SECOND_US)}
 
-    def _has_input(self, family: Family) -> bool:
+    def _has_input(self, family: Aggregation) -> bool:
         return bool(family.kinds & self._draft.kinds_in(self._newest.hours).keys()) or not family.kinds
 
-    def _new_keys(self, family: Family, fresh: Fresh) -> DataFrame | None:
+    def _new_keys(self, family: Aggregation, fresh: NewInput) -> DataFrame | None:
         """The keys of the new events before the frontier; None: the family cannot be separated."""
         if not family.key:
             return None
-        stretch = Stretch(min(fresh.hours), self._frontier, self._horizon_us)
+        stretch = TimeRange(min(fresh.hours), self._frontier, self._horizon_us)
         return hold(self._frames.events_of(fresh.paths, stretch, family.kinds, family.key).distinct())
 
-    def _again(self, family: Family, span: Span) -> None:
+    def _again(self, family: Aggregation, span: BackfillRange) -> None:
         """All keys over a span, a day at a time, and then whatever it reaches."""
         first, end = span.first, min(span.end, self._frontier)
         while first < end:
@@ -180,12 +180,12 @@ class Advance:
             if family.carry is None:
                 self._step_hours(family, set(range(first, stop)))
             elif stop < end:
-                self._step(family, Stretch(first, stop, self._horizon_us), None)
+                self._step(family, TimeRange(first, stop, self._horizon_us), None)
             else:
-                self._catch_up(family, Stretch(first, stop, self._horizon_us), None)
+                self._catch_up(family, TimeRange(first, stop, self._horizon_us), None)
             first = stop
 
-    def _catch_up(self, family: Family, stretch: Stretch, keys: DataFrame | None) -> None:
+    def _catch_up(self, family: Aggregation, stretch: TimeRange, keys: DataFrame | None) -> None:
         """Step through late hours, and on until the carry is the stored one, or the frontier takes over."""
         reach = FIRST_REACH_HOURS
         while True:
@@ -198,15 +198,15 @@ class Advance:
                 return
             if keys is not None:
                 keys = hold(differing(stored, self._frames.slab(family.carry, {stretch.end}), family.carry.key))
-            stretch = Stretch(stretch.end, min(self._frontier, stretch.end + reach), self._horizon_us)
+            stretch = TimeRange(stretch.end, min(self._frontier, stretch.end + reach), self._horizon_us)
             reach *= 2
 
-    def _step_hours(self, family: Family, hours: set[int]) -> None:
+    def _step_hours(self, family: Aggregation, hours: set[int]) -> None:
         """A family without memory: neighbouring hours together."""
         for first, last in runs_of(hours):
-            self._step(family, Stretch(first, last + 1, self._horizon_us), None)
+            self._step(family, TimeRange(first, last + 1, self._horizon_us), None)
 
-    def _step(self, family: Family, stretch: Stretch, keys: DataFrame | None) -> None:
+    def _step(self, family: Aggregation, stretch: TimeRange, keys: DataFrame | None) -> None:
         """One step, for these keys (None: all), and its rows in place of those that were there."""
         carry = None
         if family.carry is not None:
@@ -223,7 +223,7 @@ class Advance:
             parts = set(range(stretch.first + 1, stretch.last_carry + 1))
             self._put(family.carry, made[family.carry.name], parts, keys)
 
-    def _rows(self, family: Family, name: str, stretch: Stretch, keys: DataFrame | None) -> DataFrame:
+    def _rows(self, family: Aggregation, name: str, stretch: TimeRange, keys: DataFrame | None) -> DataFrame:
         if name == PULSES_NAME:
             return self._frames.pulses(stretch)
         if name == EVENTS_NAME:
@@ -234,7 +234,7 @@ class Advance:
         frames = (self._frames.slab(slab, stretch.hours).select(*shown, PART) for slab in slabs)
         return reduce(DataFrame.unionByName, frames)
 
-    def _put(self, slab: Slab, frame: DataFrame, parts: set[int], keys: DataFrame | None) -> None:
+    def _put(self, slab: DataSet, frame: DataFrame, parts: set[int], keys: DataFrame | None) -> None:
         """These parts of a slab are this frame now; with keys, only for them."""
         if keys is not None:
             kept = self._frames.slab(slab, parts)
@@ -247,18 +247,18 @@ class Advance:
         after = self._draft.sums(slab.name, parts)
         self._note(slab, before, after)
 
-    def _note(self, slab: Slab, before: Mapping[int, Sum], after: Mapping[int, Sum]) -> None:
+    def _note(self, slab: DataSet, before: Mapping[int, Sum], after: Mapping[int, Sum]) -> None:
         """Remember what is another now, and what it was before all of this."""
         for part in before.keys() | after.keys():
             was, now = before.get(part, NOTHING), after.get(part, NOTHING)
             if was != now:
                 self.changed.setdefault(slab.name, set()).add(part)
                 known = self.changes.get((slab.name, part))
-                self.changes[slab.name, part] = Change(slab, part, was if known is None else known.before, now)
+                self.changes[slab.name, part] = RestatedValue(slab, part, was if known is None else known.before, now)
 
     # Derivations.
 
-    def _derive(self, derivation: Derivation, span: Span | None) -> None:
+    def _derive(self, derivation: Mart, span: BackfillRange | None) -> None:
         changed = {
             name: {*self.changed.get(name, ()), *parts_of(SLABS[name], self._passed), *parts_of(SLABS[name], span)}
             for name in derivation.inputs
@@ -273,22 +273,22 @@ class Advance:
             self._put(slab, made[slab.name], set(parts), None)
 
 
-def work(one: Family | Derivation, needs: Iterable[str], compute: Callable[[], None]) -> Work:
+def work(one: Aggregation | Mart, needs: Iterable[str], compute: Callable[[], None]) -> ConcurrentWork:
     """What it needs and makes are slabs; what it holds is let go when it is done."""
 
     def do() -> None:
         with holding():
             compute()
 
-    return Work(one.name, frozenset(slab.name for slab in one.slabs), frozenset(needs), do)
+    return ConcurrentWork(one.name, frozenset(slab.name for slab in one.slabs), frozenset(needs), do)
 
 
-def read_by(family: Family) -> set[str]:
+def read_by(family: Aggregation) -> set[str]:
     """The slabs of the tables that a family steps over."""
     return {slab.name for read in family.reads for slab in slabs_of(read, "hour")}
 
 
-def oldest_hour(draft: Draft, horizon_us: int) -> int:
+def oldest_hour(draft: Transaction, horizon_us: int) -> int:
     """The first hour of all tables: that of the first event, if it is not impossibly old."""
     end = hour_of(horizon_us)
     return next(iter(draft.hours_with_events(end - OLDEST_HOURS, end + 1)), end)
@@ -304,7 +304,7 @@ def differing(one: DataFrame, other: DataFrame, key: str) -> DataFrame:
     return one.exceptAll(other).unionByName(other.exceptAll(one)).select(key).distinct()
 
 
-def parts_of(slab: Slab, span: Span | None) -> set[int]:
+def parts_of(slab: DataSet, span: BackfillRange | None) -> set[int]:
     """The parts of a slab that lie in a span of hours."""
     hours = range(0) if span is None else range(span.first, span.end)
     match slab.period:

@@ -24,7 +24,7 @@ REFUSED: Final = ".refused"
 """What the name of a request ends in that was put away."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class QueuedBackfill(msgspec.Struct, frozen=True):
     """One backfill."""
 
     first_us: int
@@ -32,7 +32,7 @@ class Wanted(msgspec.Struct, frozen=True):
     parameters: Parameters | None = None
 
 
-def enqueue(root: Path, wanted: Wanted) -> None:
+def enqueue(root: Path, wanted: QueuedBackfill) -> None:
     """Leave a request for the stream."""
     folder = root / QUEUE
     durable_files.make(folder)
@@ -43,7 +43,7 @@ def enqueue(root: Path, wanted: Wanted) -> None:
     durable_files.sync(folder)
 
 
-def waiting(root: Path) -> Iterator[tuple[str, Wanted | str]]:
+def waiting(root: Path) -> Iterator[tuple[str, QueuedBackfill | str]]:
     """What was asked for, oldest first; of a request that cannot be read, why."""
     folder = root / QUEUE
     if not folder.is_dir():
@@ -52,9 +52,9 @@ def waiting(root: Path) -> Iterator[tuple[str, Wanted | str]]:
         yield path.name, _read(path)
 
 
-def _read(path: Path) -> Wanted | str:
+def _read(path: Path) -> QueuedBackfill | str:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Wanted)
+        return msgspec.json.decode(path.read_bytes(), type=QueuedBackfill)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return f"it is no request ({error})"
     except OSError as error:

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 
-class Work(NamedTuple):
+class ConcurrentWork(NamedTuple):
     """Something to do."""
 
     name: str
@@ -20,10 +20,12 @@ class Work(NamedTuple):
     do: Callable[[], None]
 
 
-def do_all(works: Sequence[Work], abreast: int, told: Callable[[str, int], None], stop: Callable[[], None]) -> None:
+def do_all(
+    works: Sequence[ConcurrentWork], abreast: int, told: Callable[[str, int], None], stop: Callable[[], None]
+) -> None:
     """All of it; `told` hears what begins, and how many have ended. `stop` must hasten the end of what is under way."""
     left, ended = list(works), 0
-    under_way: dict[Future[None], Work] = {}
+    under_way: dict[Future[None], ConcurrentWork] = {}
     with ThreadPoolExecutor(abreast, thread_name_prefix="scale0-table") as pool:
         try:
             while left or under_way:
@@ -42,9 +44,9 @@ def do_all(works: Sequence[Work], abreast: int, told: Callable[[str, int], None]
             raise
 
 
-def ready(left: Sequence[Work], under_way: Sequence[Work]) -> list[Work]:
+def ready(left: Sequence[ConcurrentWork], under_way: Sequence[ConcurrentWork]) -> list[ConcurrentWork]:
     """Those of which nothing that they need is still to be made, in their order."""
-    out: list[Work] = []
+    out: list[ConcurrentWork] = []
     for number, work in enumerate(left):
         makers = (*under_way, *left[:number])
         if not any(work.needs & maker.makes for maker in makers):

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.caching import hold
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.engine.horizon_cut import Cut, cuts
 from scale0.pipeline.event_schema import EVENTS
 from scale0.pipeline.tables import PULSES
-from scale0.pipeline.time_ranges import HOUR_US, Stretch, hour_of
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, hour_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as t
 
     from scale0.pipeline.warehouse.entries import Listed
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.transaction import Transaction
 
 EVENTS_NAME: Final = "events"
 PULSES_NAME: Final = "pulses"
@@ -32,25 +32,25 @@ SHARED_EVENTS: Final = 1_000_000
 """The most events that are read once for all who want them: more are read by each, who takes only its own columns."""
 
 
-class Frames:
+class WarehouseFrames:
     """What a draft lists, as frames of one session."""
 
-    def __init__(self, spark: SparkSession, draft: Draft) -> None:
+    def __init__(self, spark: SparkSession, draft: Transaction) -> None:
         self._spark = spark
         self._draft = draft
         self._shared: tuple[frozenset[int], DataFrame] | None = None
 
-    def share(self, stretch: Stretch, kinds: Set[str], columns: Iterable[str]) -> None:
+    def share(self, stretch: TimeRange, kinds: Set[str], columns: Iterable[str]) -> None:
         """Read the events of a stretch once for all who will ask, if they are few. Whoever calls it holds them."""
         counts = self._draft.kinds_in(stretch.hours)
         if sum(counts[kind] for kind in kinds & counts.keys()) <= SHARED_EVENTS:
             self._shared = stretch.hours, hold(self.events(stretch, kinds, columns))
 
-    def slab(self, slab: Slab, parts: Set[int] | None = None) -> DataFrame:
+    def slab(self, slab: DataSet, parts: Set[int] | None = None) -> DataFrame:
         """The rows of these parts (None: of all), with `part`."""
         return self._listed(self._draft.files(slab.name, parts), slab.schema, parts)
 
-    def pulses(self, stretch: Stretch) -> DataFrame:
+    def pulses(self, stretch: TimeRange) -> DataFrame:
         """Those from the first hour of the stretch to the horizon: that a source fell silent shows only later."""
         hours = frozenset(range(stretch.first, hour_of(stretch.horizon_us) + 1))
         rows = self._listed(self._draft.pulses(hours), PULSES, hours)
@@ -74,7 +74,7 @@ class Frames:
             *(f.coalesce(f"cut_{name}", name).alias(name) if name in what else name for name in pulses.columns)
         )
 
-    def events(self, stretch: Stretch, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
+    def events(self, stretch: TimeRange, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
         """Those of these kinds (none named: all) within the stretch, at or before the horizon."""
         if self._shared is not None and stretch.hours <= self._shared[0]:
             events = self._shared[1]
@@ -82,7 +82,7 @@ class Frames:
             events = self._read(self._draft.event_files(stretch.hours), EVENTS)
         return narrowed(events, stretch, kinds).select(*columns)
 
-    def events_of(self, paths: Iterable[str], stretch: Stretch, kinds: Iterable[str], column: str) -> DataFrame:
+    def events_of(self, paths: Iterable[str], stretch: TimeRange, kinds: Iterable[str], column: str) -> DataFrame:
         """One column of the events of chosen files."""
         return narrowed(self._read(list(paths), EVENTS), stretch, kinds).select(column)
 
@@ -133,7 +133,7 @@ def runs_of(parts: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def narrowed(events: DataFrame, stretch: Stretch, kinds: Iterable[str]) -> DataFrame:
+def narrowed(events: DataFrame, stretch: TimeRange, kinds: Iterable[str]) -> DataFrame:
     """The events of a stretch, at or before its horizon."""
     wanted = sorted(kinds)
     if wanted:

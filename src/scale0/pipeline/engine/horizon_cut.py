@@ -16,7 +16,7 @@ from scale0.pipeline.time_ranges import DAY_HOURS, hour_of, to_time, to_us
 if TYPE_CHECKING:
     import datetime
 
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.transaction import Transaction
 
 SPOOLED_HOURS: Final = DAY_HOURS
 """How long before it was recorded something may have happened: its file stands with the hours in which it happened."""
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
     events: int
 
 
-def cuts(draft: Draft, horizon_us: int) -> list[Cut]:
+def cuts(draft: Transaction, horizon_us: int) -> list[Cut]:
     """Of the pulses that cross the horizon."""
     hour = hour_of(horizon_us)
     crossing = [

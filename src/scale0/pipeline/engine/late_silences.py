@@ -15,7 +15,7 @@ from scale0.pipeline.time_ranges import DAY_HOURS, MINUTE_US, hour_of, to_us
 from scale0.pipeline.warehouse.records import PART
 
 if TYPE_CHECKING:
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.transaction import Transaction
 
 CLOSE_US: Final = 2 * MINUTE_US
 """Pulses of one boot that are as close as this leave no doubt: every source records something each minute."""
@@ -25,7 +25,7 @@ MAX_DAYS: Final = 400
 Pulse = dict[str, Any]
 
 
-def silent_hours(draft: Draft, new_hours: Collection[int]) -> frozenset[int]:
+def silent_hours(draft: Transaction, new_hours: Collection[int]) -> frozenset[int]:
     """The hours in which sources were last heard before they are heard anew, where a break lies between."""
     if not new_hours or not draft.base.chapters:
         return frozenset()
@@ -59,7 +59,7 @@ def is_break(last: Pulse, first: Pulse) -> bool:
     return last["boot"] != first["boot"] or first["first_seq"] != last["last_seq"] + 1 or apart_us > CLOSE_US
 
 
-def pulses_in(draft: Draft, hours: Collection[int]) -> list[tuple[str, Pulse]]:
+def pulses_in(draft: Transaction, hours: Collection[int]) -> list[tuple[str, Pulse]]:
     """The pulses of these hours, each with the file that holds it."""
     columns = ["source", "boot", "first_seq", "last_seq", "first_time", "last_time", "events", PART]
     found = []

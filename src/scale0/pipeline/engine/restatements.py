@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scale0.pipeline.data_file import Slab
+from scale0.pipeline.data_file import DataSet
 from scale0.pipeline.time_ranges import DAY_HOURS, HOUR_US, Period, days_of_month, to_time
 from scale0.pipeline.warehouse.records import LEDGER, FileEntry, Sum
 from scale0.pipeline.warehouse.types import arrow_type
 
 if TYPE_CHECKING:
-    from scale0.pipeline.warehouse.staging import Attempt
+    from scale0.pipeline.warehouse.staging import StagingDirectory
 
 CALM_US: Final = HOUR_US
 """How long before the horizon a part must have ended to count as said."""
@@ -41,10 +41,10 @@ NOTHING: Final[Sum] = (0, 0)
 """The rows of a part that has none, and the hash over them."""
 
 
-class Change(NamedTuple):
+class RestatedValue(NamedTuple):
     """One part of one slab that is another now."""
 
-    slab: Slab
+    slab: DataSet
     part: int
     before: Sum
     after: Sum
@@ -62,7 +62,9 @@ def part_bounds_us(period: Period, part: int) -> tuple[int, int]:
             return days.start * DAY_HOURS * HOUR_US, days.stop * DAY_HOURS * HOUR_US
 
 
-def restated_changes(changes: Mapping[tuple[str, int], Change], old_horizon_us: int | None) -> list[Change]:
+def restated_changes(
+    changes: Mapping[tuple[str, int], RestatedValue], old_horizon_us: int | None
+) -> list[RestatedValue]:
     """Those that had been said, in the order of table and part."""
     if old_horizon_us is None:
         return []
@@ -76,7 +78,7 @@ def restated_changes(changes: Mapping[tuple[str, int], Change], old_horizon_us: 
     return out
 
 
-def ledger_entry(attempt: Attempt, changes: list[Change], cause: str) -> FileEntry:
+def ledger_entry(attempt: StagingDirectory, changes: list[RestatedValue], cause: str) -> FileEntry:
     """A file of the ledger: one row for each change."""
     rows: list[dict[str, Any]] = [
         {

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.kernel.errors import Scale0Error
-from scale0.pipeline.engine.advance import Advance, Fresh, Span, Told, oldest_hour
-from scale0.pipeline.engine.backfill_queue import Wanted, dequeue, enqueue, put_away, waiting
+from scale0.pipeline.engine.advance import Advance, BackfillRange, NewInput, Told, oldest_hour
+from scale0.pipeline.engine.backfill_queue import QueuedBackfill, dequeue, enqueue, put_away, waiting
 from scale0.pipeline.engine.late_silences import silent_hours
 from scale0.pipeline.engine.restatements import ledger_entry, restated_changes
 from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.registry import TABLES_VERSION, table_infos
 from scale0.pipeline.time_ranges import HOUR_US, day_of, hour_of
 from scale0.pipeline.warehouse.compaction import compact
-from scale0.pipeline.warehouse.errors import Busy
+from scale0.pipeline.warehouse.errors import WarehouseBusy
 from scale0.pipeline.warehouse.horizon import horizon
-from scale0.pipeline.warehouse.ingestion import Taken, take_in
+from scale0.pipeline.warehouse.ingestion import IngestedSegments, take_in
 from scale0.pipeline.warehouse.retention import enough, retention
-from scale0.pipeline.warehouse.transaction import Draft
+from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse, pass_by
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PipelineError(Scale0Error):
     """It cannot be done as asked; the message says what to do."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted of a run, whoever computes it."""
 
     warehouse: Path
@@ -58,7 +58,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     keep_days: int | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did."""
 
     number: int | None
@@ -78,14 +78,14 @@ Start = Callable[[int | None], Any]
 """Starts Spark, for so many events (None: for all that ever come); called once there is something to compute."""
 Clock = Callable[[], int]
 """The driver's wall clock, in microseconds."""
-NOTHING_NEW: Final = Fresh({}, frozenset(), frozenset(), ())
+NOTHING_NEW: Final = NewInput({}, frozenset(), frozenset(), ())
 
 
 class Pass:
     """One driver at one warehouse, for as long as it holds the lock."""
 
     def __init__(
-        self, job: Job, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by
+        self, job: RunOptions, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by
     ) -> None:
         enough(job.keep_days)
         self._job = job
@@ -94,14 +94,14 @@ class Pass:
         self._told = told
         self.warehouse = Warehouse(job.warehouse, reach)
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Take in what is new, and bring the tables up to the newest horizon, stride by stride."""
         began = time.monotonic()
         manifest = self.warehouse.latest()
         parameters = self._parameters(manifest)
         old = None if manifest is None else manifest.horizon_us
         with self.warehouse.begin() as attempt:
-            draft = Draft(manifest, self.warehouse, attempt)
+            draft = Transaction(manifest, self.warehouse, attempt)
             self._told("segments", 0, 1)
             taken = take_in(draft, self._job.segments, self._clock(), rescan=self._job.rescan)
             target = horizon(draft, self._clock(), self._job.until_us)
@@ -117,13 +117,13 @@ class Pass:
             manifest = self._commit(draft, stops[0], parameters)
         for stop in stops[1:]:
             with self.warehouse.begin() as attempt:
-                draft = Draft(manifest, self.warehouse, attempt)
+                draft = Transaction(manifest, self.warehouse, attempt)
                 self._advance(draft, parameters, (manifest.horizon_us, stop), NOTHING_NEW, None, "")
                 manifest = self._commit(draft, stop, parameters)
         manifest = self._tidy(manifest, parameters)
         return self._outcome(manifest, manifest.number, taken, began, restated)
 
-    def backfill(self, wanted: Wanted) -> Outcome:
+    def backfill(self, wanted: QueuedBackfill) -> RunOutcome:
         """Compute the hours that are wanted again, from the events that are held; without parameters with its own."""
         began = time.monotonic()
         manifest = self.warehouse.latest()
@@ -131,7 +131,7 @@ class Pass:
             raise PipelineError(f"{self.warehouse.root} has no tables yet: use `scale0 pipeline run` first")
         parameters = wanted.parameters or own_parameters(manifest)
         with self.warehouse.begin() as attempt:
-            draft = Draft(manifest, self.warehouse, attempt)
+            draft = Transaction(manifest, self.warehouse, attempt)
             until = manifest.horizon_us
             oldest = oldest_hour(draft, until)
             first = max(oldest, hour_of(wanted.first_us))
@@ -145,7 +145,7 @@ class Pass:
                 raise PipelineError("another version made these tables: backfill from the first day, all of it")
             restated = 0
             if first < end:
-                span = Span(first, end)
+                span = BackfillRange(first, end)
                 restated = self._advance(draft, parameters, (until, until), NOTHING_NEW, span, "backfill")
             manifest = self._commit(draft, until, parameters)
         if wanted.parameters is not None:
@@ -153,7 +153,7 @@ class Pass:
             self._job = msgspec.structs.replace(self._job, parameters=parameters)
         self._told("tables", 1, 1)
         seconds = time.monotonic() - began
-        return Outcome(number=manifest.number, horizon_us=until, seconds=seconds, restated=restated)
+        return RunOutcome(number=manifest.number, horizon_us=until, seconds=seconds, restated=restated)
 
     def _parameters(self, manifest: Manifest | None) -> Parameters:
         """Those of the warehouse; others are refused, because the tables would be of two sorts."""
@@ -174,11 +174,11 @@ class Pass:
 
     def _advance(
         self,
-        draft: Draft,
+        draft: Transaction,
         parameters: Parameters,
         horizons: tuple[int | None, int],
-        fresh: Fresh,
-        span: Span | None,
+        fresh: NewInput,
+        span: BackfillRange | None,
         cause: str,
     ) -> int:
         """Bring the draft's tables up to a horizon; how many parts that were said are others now."""
@@ -191,7 +191,7 @@ class Pass:
             draft.append_ledger([ledger_entry(draft.attempt, others, cause)])
         return len(others)
 
-    def _commit(self, draft: Draft, horizon_us: int, parameters: Parameters) -> Manifest:
+    def _commit(self, draft: Transaction, horizon_us: int, parameters: Parameters) -> Manifest:
         return draft.commit(
             horizon_us,
             now_us=self._clock(),
@@ -203,7 +203,7 @@ class Pass:
     def _tidy(self, manifest: Manifest, parameters: Parameters) -> Manifest:
         """Closed days become few files, days beyond retention go, and what nobody lists any more is removed."""
         with self.warehouse.begin() as attempt:
-            draft = Draft(manifest, self.warehouse, attempt)
+            draft = Transaction(manifest, self.warehouse, attempt)
             done = compact(draft, manifest.horizon_us)
             if self._job.keep_days is not None:
                 done += retention(draft, self._job.keep_days)
@@ -213,9 +213,9 @@ class Pass:
         return manifest
 
     def _outcome(
-        self, manifest: Manifest | None, number: int | None, taken: Taken, began: float, restated: int
-    ) -> Outcome:
-        return Outcome(
+        self, manifest: Manifest | None, number: int | None, taken: IngestedSegments, began: float, restated: int
+    ) -> RunOutcome:
+        return RunOutcome(
             number=number,
             horizon_us=None if manifest is None else manifest.horizon_us,
             segments=taken.segments,
@@ -227,7 +227,9 @@ class Pass:
         )
 
 
-def events_ahead(draft: Draft, horizons: tuple[int | None, int], fresh: Fresh, span: Span | None) -> int:
+def events_ahead(
+    draft: Transaction, horizons: tuple[int | None, int], fresh: NewInput, span: BackfillRange | None
+) -> int:
     """How many events the hours have that will be stepped through."""
     old, new = horizons
     first = oldest_hour(draft, new) if old is None else hour_of(old)
@@ -235,7 +237,7 @@ def events_ahead(draft: Draft, horizons: tuple[int | None, int], fresh: Fresh, s
     return sum(draft.kinds_in({*range(first, hour_of(new) + 1), *fresh.hours, *again}).values())
 
 
-def run(job: Job, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by) -> Outcome:
+def run(job: RunOptions, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by) -> RunOutcome:
     """`pipeline run`."""
     one = Pass(job, start, clock, told, reach)
     with one.warehouse.lock("run"):
@@ -243,21 +245,21 @@ def run(job: Job, start: Start, clock: Clock, told: Told, reach: Callable[[str],
 
 
 def backfill(
-    job: Job,
+    job: RunOptions,
     start: Start,
     clock: Clock,
     told: Told,
     first_us: int,
     end_us: int | None,
     reach: Callable[[str], None] = pass_by,
-) -> Outcome | None:
+) -> RunOutcome | None:
     """`pipeline backfill`; None: a stream holds the warehouse, and will do it."""
     one = Pass(job, start, clock, told, reach)
-    wanted = Wanted(first_us, end_us, job.parameters if job.parameters_said else None)
+    wanted = QueuedBackfill(first_us, end_us, job.parameters if job.parameters_said else None)
     try:
         with one.warehouse.lock("backfill"):
             return one.backfill(wanted)
-    except Busy as error:
+    except WarehouseBusy as error:
         if error.purpose != STREAM:
             raise
         enqueue(one.warehouse.root, wanted)
@@ -265,8 +267,8 @@ def backfill(
 
 
 def stream(
-    job: Job, start: Start, clock: Clock, told: Told, stop: threading.Event, every_seconds: float
-) -> Iterator[Outcome]:
+    job: RunOptions, start: Start, clock: Clock, told: Told, stop: threading.Event, every_seconds: float
+) -> Iterator[RunOutcome]:
     """`pipeline stream`: a run whenever there may be something new, until `stop` is set; backfills go first."""
     one = Pass(job, lambda _events: start(None), clock, told)
     with one.warehouse.lock(STREAM):
@@ -281,7 +283,7 @@ def stream(
             stop.wait(max(0.0, every_seconds - (time.monotonic() - began)))
 
 
-def asked(one: Pass, name: str, wanted: Wanted | str) -> Outcome:
+def asked(one: Pass, name: str, wanted: QueuedBackfill | str) -> RunOutcome:
     """Do what waits in the queue; what cannot be done is told, and put away: others wait behind it."""
     try:
         if isinstance(wanted, str):
@@ -291,7 +293,7 @@ def asked(one: Pass, name: str, wanted: Wanted | str) -> Outcome:
         manifest = one.warehouse.latest()
         aside = put_away(one.warehouse.root, name)
         why = f"a backfill that was asked for is not done: {error} (it is kept as {aside})"
-        return Outcome(number=None, horizon_us=None if manifest is None else manifest.horizon_us, problems=(why,))
+        return RunOutcome(number=None, horizon_us=None if manifest is None else manifest.horizon_us, problems=(why,))
     dequeue(one.warehouse.root, name)
     return outcome
 
@@ -306,17 +308,17 @@ def own_parameters(manifest: Manifest) -> Parameters:
     return msgspec.convert(manifest.parameters, Parameters)
 
 
-def fresh_of(draft: Draft, taken: Taken) -> Fresh:
+def fresh_of(draft: Transaction, taken: IngestedSegments) -> NewInput:
     """What came in, as the engine asks for it."""
     ours = f"{draft.attempt.relative(draft.attempt.folder)}/"
     days = {day_of(hour) for hour in taken.hours}
     paths = {file.path for day in days for file in draft.chapter(day).events if file.path.startswith(ours)}
     hours = {hour: frozenset(kinds) for hour, kinds in taken.hours.items()}
     files = tuple(str(draft.warehouse.path(path)) for path in sorted(paths))
-    return Fresh(hours, frozenset(taken.pulse_hours), silent_hours(draft, taken.pulse_hours), files)
+    return NewInput(hours, frozenset(taken.pulse_hours), silent_hours(draft, taken.pulse_hours), files)
 
 
-def strides(draft: Draft, old_us: int | None, target_us: int) -> list[int]:
+def strides(draft: Transaction, old_us: int | None, target_us: int) -> list[int]:
     """The horizons to stop at on the way to the target: whole hours, so that no stride has too many events."""
     first = oldest_hour(draft, target_us) if old_us is None else hour_of(old_us)
     stops: list[int] = []

@@ -1,7 +1,7 @@
 """Files of frames: a slab's rows go into the attempt's folder, by day.
 
 Lives here: how a frame is laid out in files, and the hash of a row. Never here: which parts they replace. Invariant:
-what is listed was read back, counted and hashed by the warehouse (`Attempt.register`).
+what is listed was read back, counted and hashed by the warehouse (`StagingDirectory.register`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.pipeline.data_file import PART, ROW_HASH, Slab
+from scale0.pipeline.data_file import PART, ROW_HASH, DataSet
 from scale0.pipeline.time_ranges import DAY_HOURS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from scale0.pipeline.warehouse.records import FileEntry
-    from scale0.pipeline.warehouse.staging import Attempt
+    from scale0.pipeline.warehouse.staging import StagingDirectory
 
 DAY: Final = "day_folder"
 MANY_DAYS: Final = 2
 """Rows of more days than this are brought together by day: a reader of one day then opens one file of a slab."""
 
 
-def write_slab(attempt: Attempt, slab: Slab, frame: DataFrame, days: int, tasks: int) -> list[FileEntry]:
+def write_slab(attempt: StagingDirectory, slab: DataSet, frame: DataFrame, days: int, tasks: int) -> list[FileEntry]:
     """Write rows (with `part`) that spread over this many days, and give their entries."""
     rows = frame.select(*(f.col(field.name).cast(field.dataType) for field in slab.schema), f.col(PART).cast("int"))
     rows = rows.withColumn(ROW_HASH, row_hash(slab.schema))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.marts.series import (
     HEARTBEAT_GAP,
     REQUEST_FAILURES,
@@ -62,7 +62,7 @@ MIN_DEVIATION: Final = 1e-9
 WEEK: Final = "week"
 DAY: Final = "day"
 
-ANOMALIES: Final = Slab(
+ANOMALIES: Final = DataSet(
     name="anomalies",
     table="anomalies",
     period="hour",

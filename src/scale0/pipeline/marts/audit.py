@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.time_ranges import DAY_HOURS, day_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HOURS: Final = "source_hours"
 
-AUDIT_DAYS: Final = Slab(
+AUDIT_DAYS: Final = DataSet(
     "audit",
     "audit",
     "day",
@@ -43,7 +43,7 @@ class Audit(NamedTuple):
     """The derivation."""
 
     name: str = "audit"
-    slabs: tuple[Slab, ...] = (AUDIT_DAYS,)
+    slabs: tuple[DataSet, ...] = (AUDIT_DAYS,)
     inputs: tuple[str, ...] = (HOURS,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.incidents import CLOSED, EDGES, OPENED
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.tables import DOWN, DOWNTIME, SOFT, TIMELINE, UNOBSERVED, UP
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, Period, day_of, days_of_month, month_of
 
@@ -65,8 +65,8 @@ _SCHEMA: Final = fields(
 _HIDDEN: Final = tuple(name for name in SUMS if name != _SHOWN_SUM)
 
 
-def _slab(grain: Period) -> Slab:
-    return Slab(f"availability.{grain}", "availability", grain, _SCHEMA, hidden=_HIDDEN)
+def _slab(grain: Period) -> DataSet:
+    return DataSet(f"availability.{grain}", "availability", grain, _SCHEMA, hidden=_HIDDEN)
 
 
 HOUR_SLAB: Final = _slab("hour")

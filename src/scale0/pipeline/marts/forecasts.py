@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.metrics import HOURS
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.marts.series import by_day
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, day_of, hour_of
 
@@ -37,7 +37,7 @@ ROUNDING: Final = 1e-12
 MAX_DAYS_AHEAD: Final = 3650
 """Ten years: what a line of two weeks says beyond is nothing."""
 
-FORECASTS: Final = Slab(
+FORECASTS: Final = DataSet(
     name="forecasts",
     table="forecasts",
     period="day",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.metrics import HOURS, SHOWN, p95_rank, value_of
-from scale0.pipeline.data_file import PART, Slab
+from scale0.pipeline.data_file import PART, DataSet
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, day_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scale0.pipeline.parameters import Parameters
 
-DAYS: Final = Slab(name="metric_trends.day", table="metric_trends", period="day", schema=SHOWN)
+DAYS: Final = DataSet(name="metric_trends.day", table="metric_trends", period="day", schema=SHOWN)
 
 _KEYS: Final = ("agent", "check", "metric", PART)
 _COUNT_BITS: Final = 32

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from scale0.pipeline.aggregations.task_stats import NODE_WORK
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.histograms import seconds_of
 from scale0.pipeline.time_ranges import HOUR_US
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NODE_SLOTS: Final = "node_slots"
 """Of the world: by node, the most slots that its live sessions offered in the hour."""
 
-SLAB: Final = Slab(
+SLAB: Final = DataSet(
     "node_stats",
     "node_stats",
     "hour",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.incidents import CLOSED, EDGES, OPENED
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.marts.availability import MONTH_SLAB, month_of_time, month_start_us
 from scale0.pipeline.tables import CHECK
 from scale0.pipeline.time_ranges import DAY_HOURS, MINUTE_US, SECOND_US, day_of, days_of_month, month_of
@@ -29,7 +29,7 @@ QUICK_US: Final = 5 * MINUTE_US
 BEYOND_HOURS: Final = 1
 """Hours after a month in which one that it opened can still close quickly."""
 
-NOISE_SLAB: Final = Slab(
+NOISE_SLAB: Final = DataSet(
     "noise",
     "noise",
     "month",

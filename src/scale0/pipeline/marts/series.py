@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.heartbeats import BEATS
 from scale0.pipeline.aggregations.metrics import HOURS
-from scale0.pipeline.data_file import PART, Slab, fields
+from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.tables import CHECK, CLIENT, SERVICE
 from scale0.pipeline.time_ranges import DAY_HOURS
 
@@ -38,7 +38,7 @@ HEARTBEAT_GAP: Final = "heartbeat.gap"
 TASK_HOURS: Final = "task_stats.hour"
 REQUEST_HOURS: Final = "request_stats.hour"
 
-SERIES: Final = Slab(
+SERIES: Final = DataSet(
     name="series",
     table="",
     period="hour",
@@ -49,7 +49,7 @@ SERIES: Final = Slab(
 SERIES_KEYS: Final = ("subject_kind", "subject", "metric")
 
 
-class Series:
+class SeriesMart:
     """The derivation of `series`: an hour from the same hour of four slabs, without a shuffle."""
 
     name: Final = "series"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations import request_stats, task_stats
-from scale0.pipeline.data_file import PART, Slab
+from scale0.pipeline.data_file import PART, DataSet
 from scale0.pipeline.histograms import BUCKETS, SHARES, merged_many, micros_of, quantiles, seconds_of, total
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, day_of
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from scale0.pipeline.parameters import Parameters
 
-TASK_DAY: Final = Slab("task_stats.day", "task_stats", "day", task_stats.SCHEMA)
-REQUEST_DAY: Final = Slab("request_stats.day", "request_stats", "day", request_stats.SCHEMA)
+TASK_DAY: Final = DataSet("task_stats.day", "task_stats", "day", task_stats.SCHEMA)
+REQUEST_DAY: Final = DataSet("request_stats.day", "request_stats", "day", request_stats.SCHEMA)
 
 
 class TaskDays:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import availability, counted, duration, share
 from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
-from scale0.pipeline.reports.model import Cell, Column, Report, Strip, Strips, Table
+from scale0.pipeline.reports.model import Cell, ReportColumn, ReportDocument, ReportTable, Strip, Strips
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import Desk, Row
+from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("availability", "timeline", "incidents")
 MAX_STRIPS: Final = 40
@@ -24,19 +24,19 @@ CLASSES: Final = ("up", "down", "downtime", "unobserved", "absent")
 _US: Final = ", ".join(f"sum(round({name}_seconds * 1e6)::BIGINT)::BIGINT AS {name}" for name in (*CLASSES, "soft"))
 
 COLUMNS: Final = (
-    Column("subject", "Subject"),
-    Column("subject_kind", "Kind"),
-    Column("availability_low", "At least", "availability"),
-    Column("availability_high", "At most", "availability"),
-    Column("down_seconds", "Down", "seconds"),
-    Column("downtime_seconds", "Downtime", "seconds"),
-    Column("unobserved_seconds", "Unobserved", "seconds"),
-    Column("incidents", "Incidents", "count"),
-    Column("mttr_seconds", "MTTR", "seconds"),
-    Column("mtbf_seconds", "MTBF", "seconds", detail=True),
-    Column("up_seconds", "Up", "seconds", detail=True),
-    Column("soft_seconds", "Soft", "seconds", detail=True),
-    Column("absent_seconds", "Absent", "seconds", detail=True),
+    ReportColumn("subject", "Subject"),
+    ReportColumn("subject_kind", "Kind"),
+    ReportColumn("availability_low", "At least", "availability"),
+    ReportColumn("availability_high", "At most", "availability"),
+    ReportColumn("down_seconds", "Down", "seconds"),
+    ReportColumn("downtime_seconds", "Downtime", "seconds"),
+    ReportColumn("unobserved_seconds", "Unobserved", "seconds"),
+    ReportColumn("incidents", "Incidents", "count"),
+    ReportColumn("mttr_seconds", "MTTR", "seconds"),
+    ReportColumn("mtbf_seconds", "MTBF", "seconds", detail=True),
+    ReportColumn("up_seconds", "Up", "seconds", detail=True),
+    ReportColumn("soft_seconds", "Soft", "seconds", detail=True),
+    ReportColumn("absent_seconds", "Absent", "seconds", detail=True),
 )
 
 
@@ -70,7 +70,7 @@ class Sums(NamedTuple):
         return (self.up + self.unobserved) / whole if whole else None
 
 
-def sums_of(desk: Desk) -> list[Sums]:
+def sums_of(desk: ReportReader) -> list[Sums]:
     """Every subject that is meant."""
     meant, names = subjects.condition(desk.filters)
     rows = desk.covered(
@@ -102,7 +102,7 @@ def worst_first(sums: list[Sums]) -> list[Sums]:
     return sorted(sums, key=key)
 
 
-def cells_of(desk: Desk, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]]:
+def cells_of(desk: ReportReader, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]]:
     """Step by step, of the subjects that are drawn."""
     sums = ", ".join(f"sum(round({name}_seconds * 1e6)::BIGINT)::BIGINT / 1e6" for name in CLASSES)
     rows = desk.covered(
@@ -118,7 +118,7 @@ def cells_of(desk: Desk, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]
     return found
 
 
-def report(desk: Desk) -> Report:
+def report(desk: ReportReader) -> ReportDocument:
     """All of it."""
     sums = worst_first(sums_of(desk))
     drawn = sums[:MAX_STRIPS]
@@ -133,16 +133,16 @@ def build(
     period: Period,
     sums: list[Sums],
     cells: dict[tuple[str, str], list[Cell]],
-    belief: Belief,
+    belief: DataQuality,
     intervals: list[Interval] | None,
     known: tuple[str, ...] = (),
-) -> Report:
+) -> ReportDocument:
     """The report from the answers."""
-    table = Table(
+    table = ReportTable(
         "availability", "Availability, the worst first", COLUMNS, tuple(map(_row, sums)), "no subject was there"
     )
     why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
-    return Report(
+    return ReportDocument(
         name="availability",
         title="Availability",
         period=period,

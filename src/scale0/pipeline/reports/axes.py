@@ -34,7 +34,7 @@ _TIME_STEPS: Final = (
 Scale = Callable[[float], float]
 
 
-class Frame(NamedTuple):
+class PlotFrame(NamedTuple):
     """Where a plot's area lies."""
 
     height: int
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
         return self.height - BOTTOM
 
 
-def figure(key: str, title: str, about: str, frame: Frame, body: Iterable[str], legend: str = "") -> str:
+def figure(key: str, title: str, about: str, frame: PlotFrame, body: Iterable[str], legend: str = "") -> str:
     """A whole plot, with its words."""
     inner = "".join(body)
     wide = ' class="wide"' if frame.width == WIDE else ""
@@ -145,7 +145,7 @@ def time_ticks(from_us: int, to_us: int, most: float) -> list[tuple[int, str]]:
     return found
 
 
-def x_axis(frame: Frame, from_us: int, to_us: int) -> list[str]:
+def x_axis(frame: PlotFrame, from_us: int, to_us: int) -> list[str]:
     """Times below the plot."""
     scale = linear(from_us, to_us, frame.left, frame.right)
     found = [line("axis", frame.left, frame.bottom, frame.right, frame.bottom)]
@@ -159,7 +159,7 @@ def x_axis(frame: Frame, from_us: int, to_us: int) -> list[str]:
     return found
 
 
-def y_axis(frame: Frame, scale: Scale, ticks: Iterable[float], name: Callable[[float], str]) -> list[str]:
+def y_axis(frame: PlotFrame, scale: Scale, ticks: Iterable[float], name: Callable[[float], str]) -> list[str]:
     """Values beside the plot, with lines across it."""
     found = []
     for tick in ticks:

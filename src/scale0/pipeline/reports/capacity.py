@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, moment
-from scale0.pipeline.reports.model import Column, Cone, Line, Lines, Plot, Report, Table
+from scale0.pipeline.reports.model import Cone, LinePlot, Plot, PlotLine, ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import Desk, Row
+from scale0.pipeline.reports.query import ReportReader, Row
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
 TABLES: Final = ("forecasts", "node_stats", "task_stats", "metric_trends")
@@ -30,31 +30,31 @@ _SUMS: Final = f"sum({_BUSY_US})::BIGINT / 1e6, sum({_ROOM_US})::BIGINT / 1e6"
 """Busy seconds, and those that there were: added up whole, since sums of doubles differ from run to run."""
 
 FORECASTS: Final = (
-    Column("subject", "Check"),
-    Column("metric", "Metric"),
-    Column("value", "Now", "number"),
-    Column("limit", "Limit", "number"),
-    Column("slope_per_day", "A day", "number"),
-    Column("exhausted_at", "Runs out", "time"),
-    Column("exhausted_low", "Earliest", "time"),
-    Column("exhausted_high", "Latest", "time"),
-    Column("r2", "R²", "number", detail=True),
-    Column("as_of", "As of", "time", detail=True),
+    ReportColumn("subject", "Check"),
+    ReportColumn("metric", "Metric"),
+    ReportColumn("value", "Now", "number"),
+    ReportColumn("limit", "Limit", "number"),
+    ReportColumn("slope_per_day", "A day", "number"),
+    ReportColumn("exhausted_at", "Runs out", "time"),
+    ReportColumn("exhausted_low", "Earliest", "time"),
+    ReportColumn("exhausted_high", "Latest", "time"),
+    ReportColumn("r2", "R²", "number", detail=True),
+    ReportColumn("as_of", "As of", "time", detail=True),
 )
 NODES: Final = (
-    Column("node", "Node"),
-    Column("load_share", "Load", "share"),
-    Column("busiest_share", "Busiest hour", "share"),
-    Column("busy_seconds", "Busy", "seconds"),
-    Column("slots", "Slots", "count"),
-    Column("attempts", "Attempts", "count"),
-    Column("lost", "Lost", "count"),
+    ReportColumn("node", "Node"),
+    ReportColumn("load_share", "Load", "share"),
+    ReportColumn("busiest_share", "Busiest hour", "share"),
+    ReportColumn("busy_seconds", "Busy", "seconds"),
+    ReportColumn("slots", "Slots", "count"),
+    ReportColumn("attempts", "Attempts", "count"),
+    ReportColumn("lost", "Lost", "count"),
 )
 GROWTH: Final = (
-    Column("method", "Method"),
-    Column("first_per_day", "A day, first half", "number"),
-    Column("second_per_day", "A day, second half", "number"),
-    Column("change", "Growth", "change"),
+    ReportColumn("method", "Method"),
+    ReportColumn("first_per_day", "A day, first half", "number"),
+    ReportColumn("second_per_day", "A day, second half", "number"),
+    ReportColumn("change", "Growth", "change"),
 )
 
 
@@ -81,7 +81,7 @@ class Loads(NamedTuple):
     steps: list[tuple[int, float | None]]
 
 
-def forecasts_of(desk: Desk) -> list[Forecast]:
+def forecasts_of(desk: ReportReader) -> list[Forecast]:
     """The newest of every metric; the soonest to run out first."""
     rows = desk.rows(
         'SELECT agent, "check", metric, value, "limit", slope, epoch_us(exhausted_at), epoch_us(exhausted_low),'
@@ -100,7 +100,7 @@ def forecasts_of(desk: Desk) -> list[Forecast]:
     return [Forecast(*row) for row in rows]
 
 
-def nodes_of(desk: Desk) -> list[Row]:
+def nodes_of(desk: ReportReader) -> list[Row]:
     """(node, busy, capacity, busiest, slots, attempts, lost), the busiest first."""
     rows = desk.rows(
         f"SELECT node, {_SUMS}, max(busy_seconds / nullif({_ROOM_US} / 1e6, 0)),"  # noqa: S608
@@ -115,7 +115,7 @@ def nodes_of(desk: Desk) -> list[Row]:
     return sorted(rows, key=lambda row: (-(row[1] / row[2] if row[2] else 0.0), row[0]))
 
 
-def loads_of(desk: Desk) -> Loads:
+def loads_of(desk: ReportReader) -> Loads:
     """Of all nodes that are meant."""
     rows = desk.rows(
         f'SELECT epoch_us("hour") // $unit * $unit AS step, {_SUMS}'  # noqa: S608
@@ -131,7 +131,7 @@ def loads_of(desk: Desk) -> Loads:
     return Loads([(step, known.get(step)) for step in desk.period.steps()])
 
 
-def growth_of(desk: Desk) -> list[tuple[str, float, float]]:
+def growth_of(desk: ReportReader) -> list[tuple[str, float, float]]:
     """(method, a day in the first half, a day in the second)."""
     period = desk.period
     rows = desk.covered(
@@ -149,7 +149,7 @@ def growth_of(desk: Desk) -> list[tuple[str, float, float]]:
     return sorted(pairs, key=lambda row: (row[1] - row[2], row[0]))
 
 
-def histories_of(desk: Desk, drawn: list[Forecast]) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
+def histories_of(desk: ReportReader, drawn: list[Forecast]) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
     """The hourly averages behind the forecasts that are drawn."""
     if not drawn:
         return {}
@@ -170,7 +170,7 @@ def histories_of(desk: Desk, drawn: list[Forecast]) -> dict[tuple[str, str, str]
     return found
 
 
-def report(desk: Desk) -> Report:
+def report(desk: ReportReader) -> ReportDocument:
     """All of it."""
     forecasts = forecasts_of(desk)
     drawn = [one for one in forecasts if one.exhausted_us is not None][:MAX_CONES]
@@ -183,7 +183,7 @@ def report(desk: Desk) -> Report:
     return build(desk.period, *answers, belief_of(desk, TABLES), desk.question.why, known)
 
 
-def _known(desk: Desk) -> tuple[str, ...]:
+def _known(desk: ReportReader) -> tuple[str, ...]:
     subjects = desk.rows("SELECT DISTINCT agent || '/' || \"check\" AS s FROM forecasts ORDER BY s", ("forecasts",))
     nodes = desk.rows("SELECT DISTINCT node FROM node_stats ORDER BY node", ("node_stats",))
     return tuple(name for (name,) in (*subjects, *nodes))
@@ -196,21 +196,23 @@ def build(
     nodes: list[Row],
     loads: Loads,
     growth: list[tuple[str, float, float]],
-    belief: Belief,
+    belief: DataQuality,
     why: bool = False,
     known: tuple[str, ...] = (),
-) -> Report:
+) -> ReportDocument:
     """The report from the answers."""
     ending = [one for one in forecasts if one.exhausted_us is not None]
     others = len(forecasts) - len(ending)
     note = (f"Of {counted(others, 'other metric')} with a limit no straight line says that it will be met.",)
     tables = (
-        Table("forecasts", "What runs out", FORECASTS, tuple(map(_forecast_row, ending)), "nothing that is measured"),
-        Table("nodes", "Nodes, the busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
-        Table("growth", "Tasks a day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
+        ReportTable(
+            "forecasts", "What runs out", FORECASTS, tuple(map(_forecast_row, ending)), "nothing that is measured"
+        ),
+        ReportTable("nodes", "Nodes, the busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
+        ReportTable("growth", "Tasks a day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
         *(why_tables(belief) if why else ()),
     )
-    return Report(
+    return ReportDocument(
         name="capacity",
         title="Capacity",
         period=period,
@@ -251,9 +253,9 @@ def _plots(
     )
     if not any(load for _, load in loads.steps):
         return cones
-    line = Line("load", tuple(loads.steps))
+    line = PlotLine("load", tuple(loads.steps))
     about = f"The share of all slots that was busy in each {period.unit}."
-    return (*cones, Lines(f"Load of all nodes by the {period.unit}", about, "share", (line,)))
+    return (*cones, LinePlot(f"Load of all nodes by the {period.unit}", about, "share", (line,)))
 
 
 def _cone(one: Forecast, history: list[tuple[int, float]]) -> Cone | None:

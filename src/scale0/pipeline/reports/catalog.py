@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from scale0.pipeline.reports import availability, capacity, checks, incidents, noise, requests, tasks
-from scale0.pipeline.reports.model import Report
-from scale0.pipeline.reports.query import Desk, Filters, Question, at_desk
+from scale0.pipeline.reports.model import ReportDocument
+from scale0.pipeline.reports.query import Filters, ReportQuery, ReportReader, at_desk
 
-MAKERS: Final[dict[str, Callable[[Desk], Report]]] = {
+MAKERS: Final[dict[str, Callable[[ReportReader], ReportDocument]]] = {
     "availability": availability.report,
     "tasks": tasks.report,
     "requests": requests.report,
@@ -60,10 +60,10 @@ READS: Final[dict[str, tuple[str, ...]]] = {
 """Tables that a report asks about its own period."""
 
 
-def make(names: Sequence[str], root: Path, question: Question) -> list[Report]:
+def make(names: Sequence[str], root: Path, question: ReportQuery) -> list[ReportDocument]:
     """These reports. NoTables, NothingThen or WarehouseError if they cannot be made."""
 
-    def work(desk: Desk) -> list[Report]:
+    def work(desk: ReportReader) -> list[ReportDocument]:
         found = []
         for name in names:
             ours = {each: getattr(question.filters, each) for each in TAKES[name]}

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import subjects
 from scale0.pipeline.reports.availability import Sums, sums_of
-from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted
 from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
-from scale0.pipeline.reports.model import Column, Report, Table
+from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.reports.period import Period, said
-from scale0.pipeline.reports.query import Desk, Filters, Row
+from scale0.pipeline.reports.query import Filters, ReportReader, Row
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
 TABLES: Final = ("check_states", "timeline", "availability")
@@ -27,30 +27,30 @@ ANSWERED: Final = "check.answered"
 STATES: Final = ("critical", "unknown", "warning", "ok")
 
 COLUMNS: Final = (
-    Column("subject", "Check"),
-    Column("state", "State"),
-    Column("problems", "Problems", "count"),
-    Column("changes", "Changes", "count"),
-    Column("down_seconds", "Down", "seconds"),
-    Column("soft_seconds", "Soft", "seconds", detail=True),
-    Column("unobserved_seconds", "Unobserved", "seconds"),
-    Column("availability_low", "At least", "availability"),
-    Column("availability_high", "At most", "availability", detail=True),
-    Column("incidents", "Incidents", "count"),
-    Column("flapped", "Flapped", "count"),
-    Column("flapping", "Flapping", "yes", detail=True),
-    Column("flapping_percent_max", "Flapping %", "number", detail=True),
+    ReportColumn("subject", "Check"),
+    ReportColumn("state", "State"),
+    ReportColumn("problems", "Problems", "count"),
+    ReportColumn("changes", "StateChanges", "count"),
+    ReportColumn("down_seconds", "Down", "seconds"),
+    ReportColumn("soft_seconds", "Soft", "seconds", detail=True),
+    ReportColumn("unobserved_seconds", "Unobserved", "seconds"),
+    ReportColumn("availability_low", "At least", "availability"),
+    ReportColumn("availability_high", "At most", "availability", detail=True),
+    ReportColumn("incidents", "Incidents", "count"),
+    ReportColumn("flapped", "Flapped", "count"),
+    ReportColumn("flapping", "Flapping", "yes", detail=True),
+    ReportColumn("flapping_percent_max", "Flapping %", "number", detail=True),
 )
 SLOW: Final = (
-    Column("subject", "Check"),
-    Column("results", "Results", "count"),
-    Column("p50_seconds", "p50", "seconds"),
-    Column("p95_seconds", "p95", "seconds"),
-    Column("max_seconds", "Max", "seconds"),
+    ReportColumn("subject", "Check"),
+    ReportColumn("results", "Results", "count"),
+    ReportColumn("p50_seconds", "p50", "seconds"),
+    ReportColumn("p95_seconds", "p95", "seconds"),
+    ReportColumn("max_seconds", "Max", "seconds"),
 )
 
 
-class Changes(NamedTuple):
+class StateChanges(NamedTuple):
     """What `check_states` says of one check in the period."""
 
     subject: str
@@ -62,7 +62,7 @@ class Changes(NamedTuple):
     flapping_percent: float | None
 
 
-class Now(NamedTuple):
+class CurrentStates(NamedTuple):
     """What it was at the end of the period."""
 
     state: str | None
@@ -76,7 +76,7 @@ class Slow(NamedTuple):
     since_us: int
 
 
-def changes_of(desk: Desk) -> dict[str, Changes]:
+def changes_of(desk: ReportReader) -> dict[str, StateChanges]:
     """By check."""
     meant, names = subjects.condition(only_checks(desk.filters))
     rows = desk.rows(
@@ -93,10 +93,10 @@ def changes_of(desk: Desk) -> dict[str, Changes]:
         **desk.period.bounds,
         **names,
     )
-    return {row[0]: Changes(*row) for row in rows}
+    return {row[0]: StateChanges(*row) for row in rows}
 
 
-def now_of(desk: Desk) -> dict[str, Now]:
+def now_of(desk: ReportReader) -> dict[str, CurrentStates]:
     """The last piece of every check's timeline."""
     meant, names = subjects.condition(only_checks(desk.filters))
     rows = desk.rows(
@@ -108,7 +108,8 @@ def now_of(desk: Desk) -> dict[str, Now]:
         **names,
     )
     return {
-        subject: Now(state if kind in ("up", "down") else kind, flapping) for subject, kind, state, flapping in rows
+        subject: CurrentStates(state if kind in ("up", "down") else kind, flapping)
+        for subject, kind, state, flapping in rows
     }
 
 
@@ -117,7 +118,7 @@ def only_checks(filters: Filters) -> Filters:
     return Filters(subject=filters.subject, agent=filters.agent, check=filters.check)
 
 
-def slow_of(desk: Desk) -> Slow:
+def slow_of(desk: ReportReader) -> Slow:
     """The slowest, of the newest results."""
     since_us = newest_hours(desk)
     meant, names = subjects.condition(only_checks(desk.filters))
@@ -136,7 +137,7 @@ def slow_of(desk: Desk) -> Slow:
     return Slow(rows, since_us)
 
 
-def newest_hours(desk: Desk) -> int:
+def newest_hours(desk: ReportReader) -> int:
     """From when on there are at most MAX_RESULTS, by what the manifest counts: no file of events is opened."""
     period, total = desk.period, 0
     earliest = (period.to_us - 1) // HOUR_US * HOUR_US
@@ -156,7 +157,7 @@ def newest_hours(desk: Desk) -> int:
     return period.from_us
 
 
-def report(desk: Desk) -> Report:
+def report(desk: ReportReader) -> ReportDocument:
     """All of it."""
     sums = [one for one in sums_of(desk) if one.subject_kind == "check"]
     known = subjects.known(desk, ("check",)) if not sums and desk.filters.any else ()
@@ -168,13 +169,13 @@ def report(desk: Desk) -> Report:
 def build(
     period: Period,
     sums: list[Sums],
-    changes: dict[str, Changes],
-    now: dict[str, Now],
+    changes: dict[str, StateChanges],
+    now: dict[str, CurrentStates],
     slow: Slow,
-    belief: Belief,
+    belief: DataQuality,
     intervals: list[Interval] | None = None,
     known: tuple[str, ...] = (),
-) -> Report:
+) -> ReportDocument:
     """The report from the answers."""
     rows = [_row(one, changes.get(one.subject), now.get(one.subject)) for one in sums]
     rows.sort(key=lambda row: (-float(row[4]), -row[2], -row[3], str(row[0])))
@@ -183,22 +184,22 @@ def build(
     part = slow.since_us > period.from_us
     note = (f"Run times are of results since {said(slow.since_us)}: there are too many in the period.",) if part else ()
     flap_columns = tuple(COLUMNS[at] for at in (0, 1, 10, 3, 12))
-    return Report(
+    return ReportDocument(
         name="checks",
         title="Checks",
         period=period,
         summary=_summary(sums, now, len(flapping)),
         tables=(
             _states(sums, now),
-            Table("checks", "Checks, most problems first", COLUMNS, tuple(rows), "no check was there"),
-            Table(
+            ReportTable("checks", "Checks, most problems first", COLUMNS, tuple(rows), "no check was there"),
+            ReportTable(
                 "flapping",
                 "Checks that flapped",
-                tuple(Column(c.name, c.head, c.unit) for c in flap_columns),
+                tuple(ReportColumn(c.name, c.head, c.unit) for c in flap_columns),
                 tuple(tuple(row[at] for at in (0, 1, 10, 3, 12)) for row in flapping),
                 "none flapped",
             ),
-            Table("slowest", "The slowest checks", SLOW, tuple(slow.rows), "no check was answered"),
+            ReportTable("slowest", "The slowest checks", SLOW, tuple(slow.rows), "no check was answered"),
             *why,
         ),
         notes=(*notes_of(belief, period), *note),
@@ -207,31 +208,31 @@ def build(
     )
 
 
-def _row(one: Sums, changes: Changes | None, now: Now | None) -> Row:
-    made = changes or Changes(one.subject, 0, 0, 0, None)
+def _row(one: Sums, changes: StateChanges | None, now: CurrentStates | None) -> Row:
+    made = changes or StateChanges(one.subject, 0, 0, 0, None)
     return (
         *(one.subject, _state(now), made.problems, made.changes, one.down / 1e6, one.soft / 1e6, one.unobserved / 1e6),
         *(one.low, one.high, one.incidents, made.flapped, bool(now and now.flapping), made.flapping_percent),
     )
 
 
-def _state(now: Now | None) -> str:
+def _state(now: CurrentStates | None) -> str:
     """In a word; a check that is not there any more is absent."""
     return "absent" if now is None else now.state or "unobserved"
 
 
-def _states(sums: list[Sums], now: dict[str, Now]) -> Table:
+def _states(sums: list[Sums], now: dict[str, CurrentStates]) -> ReportTable:
     counts: dict[str, int] = {}
     for one in sums:
         state = _state(now.get(one.subject))
         counts[state] = counts.get(state, 0) + 1
     order = (*STATES, *sorted(set(counts) - set(STATES)))
     rows = tuple((state, counts[state]) for state in order if state in counts)
-    columns = (Column("state", "State"), Column("checks", "Checks", "count"))
-    return Table("states", "How they were at the end", columns, rows, "no check was there")
+    columns = (ReportColumn("state", "State"), ReportColumn("checks", "Checks", "count"))
+    return ReportTable("states", "How they were at the end", columns, rows, "no check was there")
 
 
-def _summary(sums: list[Sums], now: dict[str, Now], flapping: int) -> str:
+def _summary(sums: list[Sums], now: dict[str, CurrentStates], flapping: int) -> str:
     if not sums:
         return "No check was there."
     bad = sum(_state(now.get(one.subject)) in ("critical", "unknown") for one in sums)

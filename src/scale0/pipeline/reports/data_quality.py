@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports.formatting import counted, share
-from scale0.pipeline.reports.model import Column, Table
+from scale0.pipeline.reports.model import ReportColumn, ReportTable
 from scale0.pipeline.reports.period import Period, said
-from scale0.pipeline.reports.query import Desk
+from scale0.pipeline.reports.query import ReportReader
 from scale0.pipeline.time_ranges import DAY_US
 from scale0.pipeline.warehouse.records import LEDGER
 
@@ -19,7 +19,7 @@ MAX_RESTATEMENTS: Final = 200
 """Rows that `--why` lists; the note has their number."""
 
 
-class Hole(NamedTuple):
+class CoverageGap(NamedTuple):
     """A day of a source of which events are missing, were found twice, or were refused."""
 
     source: str
@@ -41,16 +41,16 @@ class Restatement(NamedTuple):
     cause: str
 
 
-class Belief(NamedTuple):
+class DataQuality(NamedTuple):
     """What limits the belief in a report."""
 
     unobserved: float | None
     """The share of the period in which no broker was watched; None without a broker."""
-    holes: tuple[Hole, ...]
+    holes: tuple[CoverageGap, ...]
     restatements: tuple[Restatement, ...]
 
 
-def belief_of(desk: Desk, tables: tuple[str, ...]) -> Belief:
+def belief_of(desk: ReportReader, tables: tuple[str, ...]) -> DataQuality:
     """Of a report that is made of these tables."""
     seen = desk.covered(
         # Whole microseconds: sums of doubles differ from run to run.
@@ -60,10 +60,10 @@ def belief_of(desk: Desk, tables: tuple[str, ...]) -> Belief:
         "availability",
     )
     unobserved, whole = seen[0] if seen else (None, None)
-    return Belief(unobserved / whole if whole else None, holes_of(desk), restatements_of(desk, tables))
+    return DataQuality(unobserved / whole if whole else None, holes_of(desk), restatements_of(desk, tables))
 
 
-def holes_of(desk: Desk) -> tuple[Hole, ...]:
+def holes_of(desk: ReportReader) -> tuple[CoverageGap, ...]:
     """What the audit found in the days of the period."""
     rows = desk.rows(
         "SELECT source, epoch_us(day::TIMESTAMP), holes, rewinds, duplicates, rejected FROM audit"
@@ -71,10 +71,10 @@ def holes_of(desk: Desk) -> tuple[Hole, ...]:
         ("audit",),
     )
     first, last = desk.period.from_us // DAY_US * DAY_US, desk.period.to_us
-    return tuple(Hole(*row[:2], *(count or 0 for count in row[2:])) for row in rows if first <= row[1] < last)
+    return tuple(CoverageGap(*row[:2], *(count or 0 for count in row[2:])) for row in rows if first <= row[1] < last)
 
 
-def restatements_of(desk: Desk, tables: tuple[str, ...]) -> tuple[Restatement, ...]:
+def restatements_of(desk: ReportReader, tables: tuple[str, ...]) -> tuple[Restatement, ...]:
     """What was changed afterwards in parts of these tables that the period has."""
     if not desk.has(LEDGER):
         return ()
@@ -95,7 +95,7 @@ def restatements_of(desk: Desk, tables: tuple[str, ...]) -> tuple[Restatement, .
     return tuple(Restatement(*row) for row in rows)
 
 
-def notes_of(belief: Belief, period: Period) -> tuple[str, ...]:
+def notes_of(belief: DataQuality, period: Period) -> tuple[str, ...]:
     """In words."""
     found = [f"The tables go up to {said(period.horizon_us)}."]
     if period.clipped:
@@ -117,7 +117,7 @@ def notes_of(belief: Belief, period: Period) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _of_holes(holes: tuple[Hole, ...]) -> str:
+def _of_holes(holes: tuple[CoverageGap, ...]) -> str:
     sources = sorted({one.source for one in holes})
     names = ", ".join(sources[:3]) + (f" and {len(sources) - 3} more" if len(sources) > 3 else "")
     totals = (
@@ -129,32 +129,32 @@ def _of_holes(holes: tuple[Hole, ...]) -> str:
     return f"The history of {names} has {what}: --why lists them."
 
 
-def why_tables(belief: Belief) -> tuple[Table, ...]:
+def why_tables(belief: DataQuality) -> tuple[ReportTable, ...]:
     """Holes and restatements, as `--why` lists them."""
-    holes = Table(
+    holes = ReportTable(
         "holes",
         "Holes in what was recorded",
         (
-            Column("source", "Source"),
-            Column("day", "Day", "time"),
-            Column("holes", "Holes", "count"),
-            Column("rewinds", "Rewinds", "count"),
-            Column("duplicates", "Duplicates", "count"),
-            Column("rejected", "Refused", "count"),
+            ReportColumn("source", "Source"),
+            ReportColumn("day", "Day", "time"),
+            ReportColumn("holes", "Holes", "count"),
+            ReportColumn("rewinds", "Rewinds", "count"),
+            ReportColumn("duplicates", "Duplicates", "count"),
+            ReportColumn("rejected", "Refused", "count"),
         ),
         tuple(belief.holes),
         "every event of every source is there",
     )
-    restatements = Table(
+    restatements = ReportTable(
         "restatements",
         "What was said differently before",
         (
-            Column("run", "Run", "count"),
-            Column("table", "Table"),
-            Column("part", "Part", "time"),
-            Column("rows_before", "Rows before", "count"),
-            Column("rows_after", "Rows after", "count"),
-            Column("cause", "Cause"),
+            ReportColumn("run", "Run", "count"),
+            ReportColumn("table", "ReportTable"),
+            ReportColumn("part", "Part", "time"),
+            ReportColumn("rows_before", "Rows before", "count"),
+            ReportColumn("rows_after", "Rows after", "count"),
+            ReportColumn("cause", "Cause"),
         ),
         tuple(belief.restatements[:MAX_RESTATEMENTS]),
         "no run has changed these tables afterwards",

@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, Final
 
 from scale0.pipeline.reports.formatting import NUMERIC, text
-from scale0.pipeline.reports.model import Column, Report, Table, shared_notes
+from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable, shared_notes
 from scale0.pipeline.reports.period import said
 from scale0.pipeline.reports.plots import draw
 from scale0.pipeline.reports.style import STYLE
@@ -30,9 +30,9 @@ HATCH: Final = (
 )
 
 
-def page(reports: Sequence[Report], limit: int | None) -> str:
+def page(reports: Sequence[ReportDocument], limit: int | None) -> str:
     """The whole page; of each table at most `limit` rows."""
-    title = reports[0].title if len(reports) == 1 else "Report"
+    title = reports[0].title if len(reports) == 1 else "ReportDocument"
     period = reports[0].period
     heading = f"{title}, {said(period.from_us)} to {said(period.to_us)}"
     links = "".join(f'<li><a href="#{one.name}">{escape(one.title)}</a></li>' for one in reports)
@@ -44,7 +44,7 @@ def page(reports: Sequence[Report], limit: int | None) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(heading)}</title><style>{STYLE}</style></head>\n<body>{HATCH}"
-        f"<header><h1>Scale0 {escape(title.lower() if title == 'Report' else title)}</h1>"
+        f"<header><h1>Scale0 {escape(title.lower() if title == 'ReportDocument' else title)}</h1>"
         f'<p class="period">{said(period.from_us)} to {said(period.to_us)}</p>{_notes(shared)}{nav}</header>\n'
         f"<main>{sections}</main></body></html>\n"
     )
@@ -55,7 +55,7 @@ def _notes(notes: Sequence[str]) -> str:
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
-def _section(report: Report, limit: int | None, shared: Sequence[str]) -> str:
+def _section(report: ReportDocument, limit: int | None, shared: Sequence[str]) -> str:
     notes = _notes([note for note in report.notes if note not in shared])
     plots = "".join(draw(plot, f"{report.name}-{at}") for at, plot in enumerate(report.plots))
     tables = "\n".join(_table(table, f"{report.name}-{table.name}", limit) for table in report.tables)
@@ -67,7 +67,7 @@ def _section(report: Report, limit: int | None, shared: Sequence[str]) -> str:
     )
 
 
-def _table(table: Table, key: str, limit: int | None) -> str:
+def _table(table: ReportTable, key: str, limit: int | None) -> str:
     title = f'<h3 id="{key}">{escape(table.title)}</h3>'
     if not table.rows:
         return f"{title}<p>{escape(table.empty.capitalize())}.</p>"
@@ -88,18 +88,18 @@ def _table(table: Table, key: str, limit: int | None) -> str:
     )
 
 
-def _is_told(column: Column, at: int, table: Table) -> bool:
+def _is_told(column: ReportColumn, at: int, table: ReportTable) -> bool:
     """A column in which nothing is known takes room for nothing."""
     return not column.detail or any(row[at] not in (None, "", False) for row in table.rows)
 
 
-def _kind(column: Column) -> str:
+def _kind(column: ReportColumn) -> str:
     if column.unit in NUMERIC:
         return ' class="number"'
     return ' class="time"' if column.unit == "time" else ""
 
 
-def _cell(column: Column, value: Any, first: bool) -> str:
+def _cell(column: ReportColumn, value: Any, first: bool) -> str:
     words = escape(text(value, column.unit))
     if column.unit in NUMERIC:
         words = _UNIT.sub("\u00a0", words)

@@ -9,32 +9,32 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, duration
 from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
-from scale0.pipeline.reports.model import Column, Report, Stacks, Table
+from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable, Stacks
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import Desk, Row
+from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("incidents", "timeline")
 MAX_NAMED: Final = 3
 """Others that failed at the same time and are named in a cell."""
 
 COLUMNS: Final = (
-    Column("subject", "Subject"),
-    Column("subject_kind", "Kind"),
-    Column("opened", "Opened", "time"),
-    Column("closed", "Closed", "time"),
-    Column("seconds", "For", "seconds"),
-    Column("down_seconds", "Down", "seconds"),
-    Column("worst_state", "Worst", detail=True),
-    Column("flapping", "Flapping", "yes", detail=True),
-    Column("also_failing", "Also failing", "count"),
-    Column("also_failing_first", "Which", detail=True),
+    ReportColumn("subject", "Subject"),
+    ReportColumn("subject_kind", "Kind"),
+    ReportColumn("opened", "Opened", "time"),
+    ReportColumn("closed", "Closed", "time"),
+    ReportColumn("seconds", "For", "seconds"),
+    ReportColumn("down_seconds", "Down", "seconds"),
+    ReportColumn("worst_state", "Worst", detail=True),
+    ReportColumn("flapping", "Flapping", "yes", detail=True),
+    ReportColumn("also_failing", "Also failing", "count"),
+    ReportColumn("also_failing_first", "Which", detail=True),
 )
 
 
-class Incident(NamedTuple):
+class IncidentLine(NamedTuple):
     """One, as the table has it."""
 
     subject_kind: str
@@ -48,7 +48,7 @@ class Incident(NamedTuple):
     also_failing_first: list[Any]
 
 
-def incidents_of(desk: Desk) -> list[Incident]:
+def incidents_of(desk: ReportReader) -> list[IncidentLine]:
     """All that touch the period, the newest first."""
     meant, names = subjects.condition(desk.filters)
     rows = desk.rows(
@@ -62,10 +62,10 @@ def incidents_of(desk: Desk) -> list[Incident]:
         **desk.period.bounds,
         **names,
     )
-    return [Incident(*row) for row in rows]
+    return [IncidentLine(*row) for row in rows]
 
 
-def report(desk: Desk) -> Report:
+def report(desk: ReportReader) -> ReportDocument:
     """All of it."""
     found = incidents_of(desk)
     intervals = intervals_of(desk) if desk.question.why else None
@@ -83,16 +83,16 @@ def report(desk: Desk) -> Report:
 
 def build(
     period: Period,
-    incidents: list[Incident],
-    belief: Belief,
+    incidents: list[IncidentLine],
+    belief: DataQuality,
     intervals: list[Interval] | None = None,
     known: tuple[str, ...] = (),
-) -> Report:
+) -> ReportDocument:
     """The report from the answers."""
     rows = tuple(_row(one, period) for one in incidents)
-    table = Table("incidents", "Incidents, the newest first", COLUMNS, rows, "nothing went down")
+    table = ReportTable("incidents", "Incidents, the newest first", COLUMNS, rows, "nothing went down")
     why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
-    return Report(
+    return ReportDocument(
         name="incidents",
         title="Incidents",
         period=period,
@@ -105,12 +105,12 @@ def build(
     )
 
 
-def lasted(one: Incident, period: Period) -> float:
+def lasted(one: IncidentLine, period: Period) -> float:
     """From its opening to its end, or to the horizon."""
     return ((period.horizon_us if one.closed_us is None else one.closed_us) - one.opened_us) / 1e6
 
 
-def _row(one: Incident, period: Period) -> Row:
+def _row(one: IncidentLine, period: Period) -> Row:
     names = [_name(other) for other in one.also_failing_first or ()]
     shown = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
     return (
@@ -123,7 +123,7 @@ def _name(other: Any) -> str:
     return str(other["subject"]) if isinstance(other, dict) and "subject" in other else str(other)
 
 
-def _stacks(period: Period, incidents: list[Incident]) -> Stacks:
+def _stacks(period: Period, incidents: list[IncidentLine]) -> Stacks:
     kinds = tuple(sorted({one.subject_kind for one in incidents}))
     counts = {step: [0] * len(kinds) for step in period.steps()}
     for one in incidents:
@@ -139,7 +139,7 @@ def _stacks(period: Period, incidents: list[Incident]) -> Stacks:
     )
 
 
-def _summary(incidents: list[Incident], period: Period) -> str:
+def _summary(incidents: list[IncidentLine], period: Period) -> str:
     if not incidents:
         return "Nothing went down."
     still = sum(one.closed_us is None for one in incidents)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.model import Column, Table
-from scale0.pipeline.reports.query import Desk
+from scale0.pipeline.reports.model import ReportColumn, ReportTable
+from scale0.pipeline.reports.query import ReportReader
 
 MAX_INTERVALS: Final = 10_000
 """More than that nobody reads: choose a subject, or a shorter period."""
@@ -31,7 +31,7 @@ class Interval(NamedTuple):
     """The event by which it began; results that say the same again, and an hour's border, begin nothing."""
 
 
-def intervals_of(desk: Desk) -> list[Interval]:
+def intervals_of(desk: ReportReader) -> list[Interval]:
     """Everything that was not up in the period, by subject and time."""
     meant, names = subjects.condition(desk.filters)
     rows = desk.rows(
@@ -67,24 +67,24 @@ def _touches(one: Interval, next_one: Interval) -> bool:
     )
 
 
-def interval_table(intervals: list[Interval]) -> Table:
+def interval_table(intervals: list[Interval]) -> ReportTable:
     """As `--why` lists them."""
     rows = tuple(
         (one.subject, one.subject_kind, one.from_us, one.to_us, (one.to_us - one.from_us) / 1e6, *one[4:])
         for one in intervals[:MAX_INTERVALS]
     )
-    return Table(
+    return ReportTable(
         "intervals",
         "When they were not up",
         (
-            Column("subject", "Subject"),
-            Column("subject_kind", "Kind"),
-            Column("from", "From", "time"),
-            Column("to", "To", "time"),
-            Column("seconds", "For", "seconds"),
-            Column("class", "Was"),
-            Column("reason", "Because"),
-            Column("evidence", "Evidence"),
+            ReportColumn("subject", "Subject"),
+            ReportColumn("subject_kind", "Kind"),
+            ReportColumn("from", "From", "time"),
+            ReportColumn("to", "To", "time"),
+            ReportColumn("seconds", "For", "seconds"),
+            ReportColumn("class", "Was"),
+            ReportColumn("reason", "Because"),
+            ReportColumn("evidence", "Evidence"),
         ),
         rows,
         "every subject was up all the time",

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from scale0.pipeline.reports.model import Column, Plot, Report, Table
+from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.time_ranges import to_time
 
 
-def as_data(report: Report, limit: int | None = None) -> dict[str, Any]:
+def as_data(report: ReportDocument, limit: int | None = None) -> dict[str, Any]:
     """All of it, with at most so many rows of each table."""
     period = report.period
     return {
@@ -31,7 +31,7 @@ def as_data(report: Report, limit: int | None = None) -> dict[str, Any]:
     }
 
 
-def value_of(value: Any, column: Column) -> Any:
+def value_of(value: Any, column: ReportColumn) -> Any:
     """A cell."""
     return time_of(value) if column.unit == "time" and value is not None else value
 
@@ -41,7 +41,7 @@ def time_of(us: int) -> str:
     return to_time(us).isoformat().replace("+00:00", "Z")
 
 
-def _table(table: Table, limit: int | None) -> dict[str, Any]:
+def _table(table: ReportTable, limit: int | None) -> dict[str, Any]:
     return {
         "name": table.name,
         "title": table.title,

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from scale0.history.events.histogram import GAMMA, ZERO_BUCKET, Histogram, from_counts, merge, quantile
-from scale0.pipeline.reports.model import Bars, Line, Lines
+from scale0.pipeline.reports.model import Bars, LinePlot, PlotLine
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import Desk
+from scale0.pipeline.reports.query import ReportReader
 
 RANKS: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 MAX_BARS: Final = 48
@@ -39,7 +39,7 @@ class Durations(NamedTuple):
         return merge(self.steps.values())
 
 
-def durations_of(desk: Desk, table: str, column: str, name: str, pattern: str) -> Durations:
+def durations_of(desk: ReportReader, table: str, column: str, name: str, pattern: str) -> Durations:
     """Of a column of histograms, by the names that match; an empty pattern takes all."""
     rows = desk.covered(
         f"SELECT {name}, late, step, list(bucket), list(n) FROM (SELECT {name}, late, step, h.bucket AS bucket,"  # noqa: S608
@@ -78,14 +78,14 @@ def p99_change(durations: Durations, name: str) -> float | None:
     return change(quantile(first, 0.99), quantile(second, 0.99))
 
 
-def lines(title: str, about: str, steps: Mapping[int, Histogram], period: Period) -> Lines:
+def lines(title: str, about: str, steps: Mapping[int, Histogram], period: Period) -> LinePlot:
     """The ranks of every step."""
-    return Lines(
+    return LinePlot(
         title,
         about,
         "seconds",
         tuple(
-            Line(rank, tuple((step, quantile(steps.get(step, []), share)) for step in period.steps()))
+            PlotLine(rank, tuple((step, quantile(steps.get(step, []), share)) for step in period.steps()))
             for rank, share in RANKS
         ),
     )

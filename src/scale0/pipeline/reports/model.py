@@ -19,7 +19,7 @@ Unit = Literal[
 """`change` is a ratio less one, `points` a difference of two shares. Availability is rounded down, never up."""
 
 
-class Column(msgspec.Struct, frozen=True):
+class ReportColumn(msgspec.Struct, frozen=True):
     """One column of a table."""
 
     name: str
@@ -31,32 +31,32 @@ class Column(msgspec.Struct, frozen=True):
     """Left out where there is little room: on a terminal."""
 
 
-class Table(msgspec.Struct, frozen=True):
+class ReportTable(msgspec.Struct, frozen=True):
     """Rows under columns, the most important one first."""
 
     name: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[ReportColumn, ...]
     rows: tuple[tuple[Any, ...], ...]
     empty: str = "nothing"
     """What it means that there are no rows."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class PlotLine(msgspec.Struct, frozen=True):
     """A value over time; None where it is not known."""
 
     name: str
     points: tuple[tuple[int, float | None], ...]
 
 
-class Lines(msgspec.Struct, frozen=True, tag_field="plot", tag="lines"):
+class LinePlot(msgspec.Struct, frozen=True, tag_field="plot", tag="lines"):
     """Values over time, such as percentiles."""
 
     title: str
     about: str
     """In words, for who does not see it."""
     unit: Unit
-    lines: tuple[Line, ...]
+    lines: tuple[PlotLine, ...]
 
 
 class Stacks(msgspec.Struct, frozen=True, tag_field="plot", tag="stacks"):
@@ -123,10 +123,10 @@ class Cone(msgspec.Struct, frozen=True, tag_field="plot", tag="cone"):
     """None: not within ten years."""
 
 
-Plot = Lines | Stacks | Strips | Bars | Cone
+Plot = LinePlot | Stacks | Strips | Bars | Cone
 
 
-class Report(msgspec.Struct, frozen=True):
+class ReportDocument(msgspec.Struct, frozen=True):
     """The whole of it."""
 
     name: str
@@ -134,7 +134,7 @@ class Report(msgspec.Struct, frozen=True):
     period: Period
     summary: str
     """One sentence."""
-    tables: tuple[Table, ...]
+    tables: tuple[ReportTable, ...]
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
     """What one must know to believe the numbers, and what to type next."""
@@ -144,7 +144,7 @@ class Report(msgspec.Struct, frozen=True):
     """If nothing matched: what there is."""
 
 
-def shared_notes(reports: Sequence[Report]) -> tuple[str, ...]:
+def shared_notes(reports: Sequence[ReportDocument]) -> tuple[str, ...]:
     """What is to be said of all of them, if there are several: it is said once."""
     if len(reports) < 2:
         return ()

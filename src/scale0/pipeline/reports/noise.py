@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, share
-from scale0.pipeline.reports.model import Column, Report, Table
+from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import Desk, Row
+from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("noise",)
 
 COLUMNS: Final = (
-    Column("month", "Month", "time"),
-    Column("rank", "Rank", "count"),
-    Column("check", "Check"),
-    Column("alerts", "Alerts", "count"),
-    Column("closed_quickly_share", "Over within 5 min", "share"),
-    Column("flapping_seconds", "Flapping", "seconds"),
+    ReportColumn("month", "Month", "time"),
+    ReportColumn("rank", "Rank", "count"),
+    ReportColumn("check", "Check"),
+    ReportColumn("alerts", "Alerts", "count"),
+    ReportColumn("closed_quickly_share", "Over within 5 min", "share"),
+    ReportColumn("flapping_seconds", "Flapping", "seconds"),
 )
 
 
-def report(desk: Desk) -> Report:
+def report(desk: ReportReader) -> ReportDocument:
     """All of it."""
     rows = desk.rows(
         'SELECT epoch_us("month"), rank, "check", alerts, closed_quickly_share, flapping_seconds FROM noise'
@@ -40,10 +40,14 @@ def report(desk: Desk) -> Report:
     return build(desk.period, rows, belief_of(desk, TABLES), desk.question.why, known)
 
 
-def build(period: Period, rows: list[Row], belief: Belief, why: bool = False, known: tuple[str, ...] = ()) -> Report:
+def build(
+    period: Period, rows: list[Row], belief: DataQuality, why: bool = False, known: tuple[str, ...] = ()
+) -> ReportDocument:
     """The report from the answer."""
-    table = Table("noise", "Checks by noise, the noisiest first", COLUMNS, tuple(rows), "no check alerted or flapped")
-    return Report(
+    table = ReportTable(
+        "noise", "Checks by noise, the noisiest first", COLUMNS, tuple(rows), "no check alerted or flapped"
+    )
+    return ReportDocument(
         name="noise",
         title="Noise",
         period=period,

@@ -12,7 +12,7 @@ import msgspec
 
 from scale0.kernel.errors import Scale0Error
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, to_time
-from scale0.pipeline.warehouse.selection import Cover, Span, span_of
+from scale0.pipeline.warehouse.selection import Cover, TimeSpan, span_of
 
 FINE_HOURS: Final = 72
 """A period up to so long is shown by the hour, a longer one by the day."""
@@ -64,8 +64,8 @@ class Period(msgspec.Struct, frozen=True):
         end = _up(hours.end, DAY_HOURS) if self.to_us == self.horizon_us else hours.end // DAY_HOURS * DAY_HOURS
         end = max(first, end)
         return {
-            "hour": (Span(hours.first, min(first, hours.end)), Span(end, max(end, hours.end))),
-            "day": (Span(first, end),),
+            "hour": (TimeSpan(hours.first, min(first, hours.end)), TimeSpan(end, max(end, hours.end))),
+            "day": (TimeSpan(first, end),),
         }
 
     def steps(self) -> list[int]:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from scale0.pipeline.reports import axes
-from scale0.pipeline.reports.axes import WIDE, Frame, figure, legend, rect
+from scale0.pipeline.reports.axes import WIDE, PlotFrame, figure, legend, rect
 from scale0.pipeline.reports.formatting import availability, duration, moment, number, share
-from scale0.pipeline.reports.model import Bars, Cone, Lines, Plot, Stacks, Strip, Strips
+from scale0.pipeline.reports.model import Bars, Cone, LinePlot, Plot, Stacks, Strip, Strips
 
 HEIGHT: Final = 200
 STRIP_HEIGHT: Final = 18
@@ -40,7 +40,7 @@ STRIP_KINDS: Final = (
 def draw(plot: Plot, key: str) -> str:
     """Any plot, as a figure; `key` makes its ids."""
     match plot:
-        case Lines():
+        case LinePlot():
             return draw_lines(plot, key)
         case Stacks():
             return draw_stacks(plot, key)
@@ -52,9 +52,9 @@ def draw(plot: Plot, key: str) -> str:
             return draw_cone(plot, key)
 
 
-def draw_lines(plot: Lines, key: str) -> str:
+def draw_lines(plot: LinePlot, key: str) -> str:
     """Values over time."""
-    frame = Frame(HEIGHT)
+    frame = PlotFrame(HEIGHT)
     times = [us for line in plot.lines for us, _ in line.points]
     values = [value for line in plot.lines for _, value in line.points if value is not None]
     if not values:
@@ -84,7 +84,7 @@ def draw_lines(plot: Lines, key: str) -> str:
 
 def draw_stacks(plot: Stacks, key: str) -> str:
     """Counts, one upon the other."""
-    frame = Frame(HEIGHT)
+    frame = PlotFrame(HEIGHT)
     top = max((sum(counts) for _, counts in plot.stacks), default=0)
     if not top:
         return _nothing(plot.title, plot.about, key)
@@ -119,7 +119,7 @@ def _stack_kind(plot: Stacks, at: int) -> str:
 def draw_strips(plot: Strips, key: str) -> str:
     """What every subject was, step by step."""
     height = axes.TOP + len(plot.strips) * (STRIP_HEIGHT + STRIP_GAP) + axes.BOTTOM
-    frame = Frame(height, WIDE, NAME_WIDTH, WIDE - NUMBER_WIDTH)
+    frame = PlotFrame(height, WIDE, NAME_WIDTH, WIDE - NUMBER_WIDTH)
     starts = [cell.start_us for strip in plot.strips for cell in strip.cells]
     from_us, to_us = min(starts), max(starts) + plot.unit_us
     x = axes.linear(from_us, to_us, frame.left, frame.right)
@@ -163,7 +163,7 @@ def heights(shares: list[tuple[str, float]]) -> list[tuple[str, float]]:
 
 def draw_bars(plot: Bars, key: str) -> str:
     """How durations are distributed."""
-    frame = Frame(HEIGHT)
+    frame = PlotFrame(HEIGHT)
     top = max((count for _, _, count in plot.bars), default=0)
     if not top:
         return _nothing(plot.title, plot.about, key)
@@ -196,7 +196,7 @@ def draw_bars(plot: Bars, key: str) -> str:
 
 def draw_cone(plot: Cone, key: str) -> str:
     """Where a metric comes from, and where it goes."""
-    frame = Frame(HEIGHT)
+    frame = PlotFrame(HEIGHT)
     history_from = plot.history[0][0] if plot.history else plot.at_us
     # A late end far away would press everything else together.
     end_us = min(plot.high_us or plot.meets_us, plot.meets_us + 2 * (plot.meets_us - history_from))
@@ -233,5 +233,5 @@ def _namer(unit: str) -> Callable[[float], str]:
 
 def _nothing(title: str, about: str, key: str) -> str:
     return figure(
-        key, title, f"{about} There is nothing to show.", Frame(40), [axes.text("tick", 0, 24, "nothing to show")]
+        key, title, f"{about} There is nothing to show.", PlotFrame(40), [axes.text("tick", 0, 24, "nothing to show")]
     )

@@ -1,7 +1,7 @@
 """The desk at which reports ask: one manifest, one period, answers as plain rows.
 
-Lives here: `Question`, `Desk`. Never here: what is asked for. Invariants: all answers are of one manifest; foreign text
-is always a parameter, never a part of a query; a table that a warehouse has not got has no rows.
+Lives here: `ReportQuery`, `ReportReader`. Never here: what is asked for. Invariants: all answers are of one manifest;
+foreign text is always a parameter, never a part of a query; a table that a warehouse has not got has no rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from scale0.pipeline import reading
 from scale0.pipeline.reports.period import Period, period_of
 from scale0.pipeline.time_ranges import DAY_US, to_time
-from scale0.pipeline.warehouse.errors import Broken, WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseDamaged, WarehouseError
 from scale0.pipeline.warehouse.records import LEDGER
 from scale0.pipeline.warehouse.selection import has_grains
 from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -56,7 +56,7 @@ class Filters(msgspec.Struct, frozen=True):
         return any(msgspec.structs.astuple(self))
 
 
-class Question(msgspec.Struct, frozen=True):
+class ReportQuery(msgspec.Struct, frozen=True):
     """What somebody wants to know."""
 
     from_us: int | None = None
@@ -77,11 +77,11 @@ class _Views(NamedTuple):
     """Of tables with grains, only what makes up the period."""
 
 
-class Desk:
+class ReportReader:
     """Answers questions about one period, from one manifest."""
 
     def __init__(
-        self, warehouse: Warehouse, manifest: Manifest, question: Question, tables: tuple[str, ...] = ()
+        self, warehouse: Warehouse, manifest: Manifest, question: ReportQuery, tables: tuple[str, ...] = ()
     ) -> None:
         self.question = question
         """What is asked now: of one period, with the filters of one report after the other."""
@@ -178,20 +178,22 @@ class NoTables(WarehouseError):
     """There is no warehouse, or nothing in it."""
 
 
-def at_desk(root: Path, question: Question, work: Callable[[Desk], Result], tables: tuple[str, ...] = ()) -> Result:
+def at_desk(
+    root: Path, question: ReportQuery, work: Callable[[ReportReader], Result], tables: tuple[str, ...] = ()
+) -> Result:
     """Do the work, which asks mostly these tables; anew if they changed under it, or if an old file was collected."""
     warehouse = Warehouse(root)
     for last_look in (*[False] * (MAX_LOOKS - 1), True):
         manifest = warehouse.latest()
         if manifest is None or not manifest.chapters:
             raise NoTables(f"there are no tables in {root} yet")
-        desk = Desk(warehouse, manifest, question, tables)
+        desk = ReportReader(warehouse, manifest, question, tables)
         try:
             return work(desk)
-        except (Overtaken, OSError, Broken) as error:
+        except (Overtaken, OSError, WarehouseDamaged) as error:
             newest = warehouse.latest()
             if last_look or newest is None or newest.number == manifest.number:
-                raise Broken(f"the tables of {root} cannot be read: {error}") from error
+                raise WarehouseDamaged(f"the tables of {root} cannot be read: {error}") from error
         finally:
             desk.close()
     raise AssertionError("the last look returns or raises")

@@ -9,30 +9,30 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.latency import Durations
-from scale0.pipeline.reports.model import Column, Plot, Report, Stacks, Table
+from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, Stacks
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import Desk, Row
+from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("request_stats",)
 MAX_CODES: Final = 3
 """Codes of a service that are named: the most frequent."""
 
 COLUMNS: Final = (
-    Column("service", "Service"),
-    Column("answered", "Answered", "count"),
-    Column("failed", "Failed", "count"),
-    Column("failed_share", "Failed share", "share"),
-    Column("codes", "Most by code"),
-    Column("p50_seconds", "p50", "seconds"),
-    Column("p90_seconds", "p90", "seconds", detail=True),
-    Column("p99_seconds", "p99", "seconds"),
-    Column("max_seconds", "Max", "seconds"),
-    Column("p99_change", "p99 trend", "change"),
-    Column("failed_points", "Failures trend", "points", detail=True),
-    Column("bytes", "Bytes", "bytes", detail=True),
+    ReportColumn("service", "Service"),
+    ReportColumn("answered", "Answered", "count"),
+    ReportColumn("failed", "Failed", "count"),
+    ReportColumn("failed_share", "Failed share", "share"),
+    ReportColumn("codes", "Most by code"),
+    ReportColumn("p50_seconds", "p50", "seconds"),
+    ReportColumn("p90_seconds", "p90", "seconds", detail=True),
+    ReportColumn("p99_seconds", "p99", "seconds"),
+    ReportColumn("max_seconds", "Max", "seconds"),
+    ReportColumn("p99_change", "p99 trend", "change"),
+    ReportColumn("failed_points", "Failures trend", "points", detail=True),
+    ReportColumn("bytes", "Bytes", "bytes", detail=True),
 )
 
 
@@ -47,7 +47,7 @@ class Count(NamedTuple):
     bytes: int
 
 
-def counts_of(desk: Desk) -> list[Count]:
+def counts_of(desk: ReportReader) -> list[Count]:
     """All services that are meant, step by step."""
     rows = desk.covered(
         "SELECT service, epoch_us(start) // $unit * $unit, sum(answered)::BIGINT,"
@@ -60,7 +60,7 @@ def counts_of(desk: Desk) -> list[Count]:
     return [Count(*row) for row in rows]
 
 
-def codes_of(desk: Desk) -> dict[str, list[tuple[int, int]]]:
+def codes_of(desk: ReportReader) -> dict[str, list[tuple[int, int]]]:
     """By service: (code, count), the most frequent first."""
     rows = desk.covered(
         "SELECT service, e.key, sum(e.value)::BIGINT AS n FROM (SELECT service, unnest(map_entries(failed)) AS e"
@@ -75,12 +75,12 @@ def codes_of(desk: Desk) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def durations_of(desk: Desk) -> Durations:
+def durations_of(desk: ReportReader) -> Durations:
     """The histograms."""
     return latency.durations_of(desk, "request_stats", "histogram", "service", desk.filters.service)
 
 
-def report(desk: Desk) -> Report:
+def report(desk: ReportReader) -> ReportDocument:
     """All of it."""
     counts = counts_of(desk)
     known: tuple[str, ...] = ()
@@ -96,14 +96,14 @@ def build(
     counts: list[Count],
     codes: dict[str, list[tuple[int, int]]],
     durations: Durations,
-    belief: Belief,
+    belief: DataQuality,
     why: bool = False,
     known: tuple[str, ...] = (),
-) -> Report:
+) -> ReportDocument:
     """The report from the answers."""
     rows = rows_of(period, counts, codes, durations)
-    table = Table("requests", "Requests by service", COLUMNS, rows, "nothing was asked for")
-    return Report(
+    table = ReportTable("requests", "Requests by service", COLUMNS, rows, "nothing was asked for")
+    return ReportDocument(
         name="requests",
         title="Requests",
         period=period,

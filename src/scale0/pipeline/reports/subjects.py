@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scale0.pipeline.reports.query import Desk, Filters
+from scale0.pipeline.reports.query import Filters, ReportReader
 
 CHECK_NAME: Final = "substr(subject, position('/' IN subject) + 1)"
 """Of a check's subject `agent/check`: an agent's name has no slash, a check's may."""
@@ -30,7 +30,7 @@ def condition(filters: Filters) -> tuple[str, dict[str, Any]]:
     return " AND ".join(f"({one})" for one in found), {name: getattr(filters, name) for name in names}
 
 
-def known(desk: Desk, kinds: tuple[str, ...] = ()) -> tuple[str, ...]:
+def known(desk: ReportReader, kinds: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Every subject that the period knows."""
     rows = desk.rows(
         "SELECT DISTINCT subject FROM availability WHERE (len($kinds) = 0 OR subject_kind IN $kinds) ORDER BY subject",

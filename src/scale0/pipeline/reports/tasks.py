@@ -9,34 +9,34 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import Belief, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.latency import Durations
-from scale0.pipeline.reports.model import Column, Plot, Report, Stacks, Table
+from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, Stacks
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import Desk, Row
+from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("task_stats",)
 _COUNTS: Final = ("submitted", "finished", "failed", "cancelled", "retried")
 
 COLUMNS: Final = (
-    Column("method", "Method"),
-    Column("submitted", "Submitted", "count"),
-    Column("finished", "Finished", "count"),
-    Column("failed", "Failed", "count"),
-    Column("cancelled", "Cancelled", "count", detail=True),
-    Column("retried", "Retried", "count"),
-    Column("failed_share", "Failed share", "share", detail=True),
-    Column("wait_p50_seconds", "Wait p50", "seconds", detail=True),
-    Column("wait_p90_seconds", "Wait p90", "seconds", detail=True),
-    Column("wait_p99_seconds", "Wait p99", "seconds"),
-    Column("run_p50_seconds", "Run p50", "seconds"),
-    Column("run_p90_seconds", "Run p90", "seconds", detail=True),
-    Column("run_p99_seconds", "Run p99", "seconds"),
-    Column("run_max_seconds", "Run max", "seconds", detail=True),
-    Column("run_p99_change", "p99 trend", "change"),
-    Column("failed_points", "Failures trend", "points"),
-    Column("busy_seconds", "Busy", "seconds", detail=True),
+    ReportColumn("method", "Method"),
+    ReportColumn("submitted", "Submitted", "count"),
+    ReportColumn("finished", "Finished", "count"),
+    ReportColumn("failed", "Failed", "count"),
+    ReportColumn("cancelled", "Cancelled", "count", detail=True),
+    ReportColumn("retried", "Retried", "count"),
+    ReportColumn("failed_share", "Failed share", "share", detail=True),
+    ReportColumn("wait_p50_seconds", "Wait p50", "seconds", detail=True),
+    ReportColumn("wait_p90_seconds", "Wait p90", "seconds", detail=True),
+    ReportColumn("wait_p99_seconds", "Wait p99", "seconds"),
+    ReportColumn("run_p50_seconds", "Run p50", "seconds"),
+    ReportColumn("run_p90_seconds", "Run p90", "seconds", detail=True),
+    ReportColumn("run_p99_seconds", "Run p99", "seconds"),
+    ReportColumn("run_max_seconds", "Run max", "seconds", detail=True),
+    ReportColumn("run_p99_change", "p99 trend", "change"),
+    ReportColumn("failed_points", "Failures trend", "points"),
+    ReportColumn("busy_seconds", "Busy", "seconds", detail=True),
 )
 
 
@@ -54,7 +54,7 @@ class Count(NamedTuple):
     busy: float
 
 
-def counts_of(desk: Desk) -> list[Count]:
+def counts_of(desk: ReportReader) -> list[Count]:
     """All methods that are meant, step by step."""
     sums = ", ".join(f"sum({name})::BIGINT" for name in _COUNTS)
     rows = desk.covered(
@@ -68,12 +68,12 @@ def counts_of(desk: Desk) -> list[Count]:
     return [Count(*row) for row in rows]
 
 
-def durations_of(desk: Desk, measure: str) -> Durations:
+def durations_of(desk: ReportReader, measure: str) -> Durations:
     """The histograms of `wait` or `run`."""
     return latency.durations_of(desk, "task_stats", f"{measure}_histogram", "method", desk.filters.method)
 
 
-def report(desk: Desk) -> Report:
+def report(desk: ReportReader) -> ReportDocument:
     """All of it."""
     counts = counts_of(desk)
     known: tuple[str, ...] = ()
@@ -90,13 +90,15 @@ def build(
     counts: list[Count],
     waits: Durations,
     runs: Durations,
-    belief: Belief,
+    belief: DataQuality,
     why: bool = False,
     known: tuple[str, ...] = (),
-) -> Report:
+) -> ReportDocument:
     """The report from the answers."""
-    table = Table("tasks", "Tasks by method", COLUMNS, rows_of(period, counts, waits, runs), "no task came or ended")
-    return Report(
+    table = ReportTable(
+        "tasks", "Tasks by method", COLUMNS, rows_of(period, counts, waits, runs), "no task came or ended"
+    )
+    return ReportDocument(
         name="tasks",
         title="Tasks",
         period=period,

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from scale0.pipeline.warehouse import durable_files
-from scale0.pipeline.warehouse.errors import Fenced, WarehouseError
-from scale0.pipeline.warehouse.records import FORMAT, Chapter, ChapterRef, Manifest, Ref, Sealed, Seen
+from scale0.pipeline.warehouse.errors import WarehouseError, WarehouseFenced
+from scale0.pipeline.warehouse.records import FORMAT, DayManifest, DayManifestRef, Manifest, Ref, Sealed, SeenSegments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.staging import Attempt
+    from scale0.pipeline.warehouse.staging import StagingDirectory
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 _JSON = msgspec.json.Encoder()
@@ -30,11 +30,11 @@ _JSON = msgspec.json.Encoder()
 
 def publish(
     warehouse: Warehouse,
-    attempt: Attempt,
+    attempt: StagingDirectory,
     base: Manifest,
     content: Manifest,
-    chapters: Mapping[int, Chapter],
-    seen: Mapping[str, Seen],
+    chapters: Mapping[int, DayManifest],
+    seen: Mapping[str, SeenSegments],
 ) -> Manifest:
     """Write what is new, then create the manifest that names it."""
     refs = dict(content.chapters)
@@ -60,19 +60,19 @@ def publish(
     return manifest
 
 
-def _write(attempt: Attempt, slab: str, name: str, content: Chapter | Seen) -> Ref:
+def _write(attempt: StagingDirectory, slab: str, name: str, content: DayManifest | SeenSegments) -> Ref:
     path = attempt.place(slab) / name
     body = _JSON.encode(content)
     durable_files.write(path, body)
     return Ref(attempt.relative(path), len(body), hashlib.sha256(body).hexdigest())
 
 
-def _chapter_ref(ref: Ref, chapter: Chapter) -> ChapterRef:
+def _chapter_ref(ref: Ref, chapter: DayManifest) -> DayManifestRef:
     most = max((len(entries) for entries in chapter.slabs.values()), default=0)
-    return ChapterRef(ref.path, ref.bytes, ref.sha256, len(chapter.events), len(chapter.pulses), most)
+    return DayManifestRef(ref.path, ref.bytes, ref.sha256, len(chapter.events), len(chapter.pulses), most)
 
 
-def _create(warehouse: Warehouse, attempt: Attempt, base_number: int, manifest: Manifest) -> None:
+def _create(warehouse: Warehouse, attempt: StagingDirectory, base_number: int, manifest: Manifest) -> None:
     folder = warehouse.root / "manifest"
     body = _JSON.encode(manifest)
     partial = folder / f".{attempt.name}"
@@ -92,7 +92,7 @@ def _create(warehouse: Warehouse, attempt: Attempt, base_number: int, manifest: 
         partial.unlink(missing_ok=True)
 
 
-def _link(partial: Path, path: Path, attempt: Attempt) -> None:
+def _link(partial: Path, path: Path, attempt: StagingDirectory) -> None:
     try:
         os.link(partial, path)
     except FileExistsError as error:
@@ -108,8 +108,8 @@ def _link(partial: Path, path: Path, attempt: Attempt) -> None:
         raise
 
 
-def _fenced(attempt: Attempt, newest: int) -> Fenced:
-    return Fenced(
+def _fenced(attempt: StagingDirectory, newest: int) -> WarehouseFenced:
+    return WarehouseFenced(
         f"another driver made manifest {newest} of {attempt.warehouse.root} while this one worked on"
         f" {attempt.number}: nothing of this run counts; run it again"
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.transaction import Transaction
 
 COMPACT_FILES: Final = 8
 """More event or pulse files of one day are worth the work."""
@@ -50,7 +50,7 @@ _ORDER: Final = [(name, "ascending") for name in ("at", "source", "boot", "seq")
 Counts = dict[int, dict[str, int]]
 
 
-def compact(draft: Draft, horizon_us: int, *, days: int = 4) -> list[int]:
+def compact(draft: Transaction, horizon_us: int, *, days: int = 4) -> list[int]:
     """Compact at most so many closed days that have many files, the oldest first; says which."""
     closed = horizon_us // DAY_US - CLOSED_DAYS
     done: list[int] = []
@@ -65,7 +65,7 @@ def compact(draft: Draft, horizon_us: int, *, days: int = 4) -> list[int]:
     return done
 
 
-def _is_crowded(draft: Draft, day: int) -> bool:
+def _is_crowded(draft: Transaction, day: int) -> bool:
     """True if a day may have too many files, by what the manifest says of its chapter."""
     ref = draft.base.chapters.get(day)
     return (
@@ -76,7 +76,7 @@ def _is_crowded(draft: Draft, day: int) -> bool:
     )
 
 
-def _compact_day(draft: Draft, day: int) -> bool:
+def _compact_day(draft: Transaction, day: int) -> bool:
     chapter = draft.chapter(day)
     changed = [slab for slab, entries in chapter.slabs.items() if len(entries) > COMPACT_SLAB_FILES]
     for slab in changed:
@@ -86,7 +86,7 @@ def _compact_day(draft: Draft, day: int) -> bool:
     return bool(changed) or pulses or events
 
 
-def compact_events(draft: Draft, day: int) -> bool:
+def compact_events(draft: Transaction, day: int) -> bool:
     """Few sorted files instead of all those that a day's chapter lists; False if there is nothing to gain."""
     chapter = draft.chapter(day)
     old = {file.path for file in chapter.events}
@@ -101,7 +101,7 @@ def compact_events(draft: Draft, day: int) -> bool:
     return True
 
 
-def _write_sorted(draft: Draft, day: int, events: Sequence[EventsFile]) -> list[EventsFile]:
+def _write_sorted(draft: Transaction, day: int, events: Sequence[EventsFile]) -> list[EventsFile]:
     files: list[EventsFile] = []
     with ExitStack() as stack:
         output: _Output | None = None
@@ -116,7 +116,7 @@ def _write_sorted(draft: Draft, day: int, events: Sequence[EventsFile]) -> list[
     return files
 
 
-def _sorted_tables(draft: Draft, events: Sequence[EventsFile]) -> Iterator[pa.Table]:
+def _sorted_tables(draft: Transaction, events: Sequence[EventsFile]) -> Iterator[pa.Table]:
     """All rows in order, hour by hour, and in smaller steps where an hour has very many."""
     by_hour: dict[int, list[str]] = defaultdict(list)
     counts: dict[int, int] = defaultdict(int)
@@ -145,7 +145,7 @@ def _between(first_us: int, end_us: int) -> pc.Expression:
     return (pc.field("at") >= pa.scalar(first_us, kind)) & (pc.field("at") < pa.scalar(end_us, kind))
 
 
-def _move_rest(draft: Draft, day: int, events: Sequence[EventsFile]) -> None:
+def _move_rest(draft: Transaction, day: int, events: Sequence[EventsFile]) -> None:
     """Rows of other days in these files go into a file for each of those days: theirs would list them twice."""
     others: dict[int, set[str]] = defaultdict(set)
     for file in events:
@@ -179,7 +179,7 @@ def _counts(events: Sequence[EventsFile]) -> Counts:
 class _Output:
     """One file of events while it is written."""
 
-    def __init__(self, draft: Draft, stem: str) -> None:
+    def __init__(self, draft: Transaction, stem: str) -> None:
         self.rows = 0
         self._draft = draft
         self._path: Path = draft.attempt.new_file("compacted", stem)

@@ -20,7 +20,7 @@ class WarehouseError(Scale0Error):
     """The warehouse cannot do this; what it says is for the operator."""
 
 
-class Busy(WarehouseError):
+class WarehouseBusy(WarehouseError):
     """Another process holds the lock; `purpose` is what it said that it does, or empty."""
 
     def __init__(self, message: str, purpose: str = "") -> None:
@@ -28,9 +28,9 @@ class Busy(WarehouseError):
         self.purpose = purpose
 
 
-class Fenced(WarehouseError):
+class WarehouseFenced(WarehouseError):
     """Another driver committed first: nothing of this attempt is visible."""
 
 
-class Broken(WarehouseError):
+class WarehouseDamaged(WarehouseError):
     """A manifest or a chapter is not as it was written."""

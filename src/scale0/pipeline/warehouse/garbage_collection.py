@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from scale0.pipeline.time_ranges import DAY_US
-from scale0.pipeline.warehouse.errors import RESTORE, Broken
+from scale0.pipeline.warehouse.errors import RESTORE, WarehouseDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from scale0.pipeline.warehouse.records import ChapterRef, Manifest
+    from scale0.pipeline.warehouse.records import DayManifestRef, Manifest
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 KEPT_US: Final = DAY_US
@@ -78,7 +78,7 @@ def collect(warehouse: Warehouse, now_us: int) -> Collected:
 def _named(warehouse: Warehouse, manifests: Iterable[Manifest]) -> set[str]:
     """Relative paths of everything that these manifests list."""
     named: set[str] = set()
-    chapters: dict[str, ChapterRef] = {}
+    chapters: dict[str, DayManifestRef] = {}
     for manifest in manifests:
         groups = [*manifest.open.values(), *manifest.months.values(), manifest.ledger]
         named.update(entry.path for group in groups for entry in group)
@@ -88,7 +88,7 @@ def _named(warehouse: Warehouse, manifests: Iterable[Manifest]) -> set[str]:
         try:
             names = warehouse.read(ref, _Names)
         except FileNotFoundError as error:
-            raise Broken(f"{warehouse.path(ref.path)} is gone, so nothing is removed: {RESTORE}") from error
+            raise WarehouseDamaged(f"{warehouse.path(ref.path)} is gone, so nothing is removed: {RESTORE}") from error
         named.update(entry.path for group in (names.events, names.pulses, *names.slabs.values()) for entry in group)
     return named | chapters.keys()
 

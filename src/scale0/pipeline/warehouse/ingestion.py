@@ -22,22 +22,22 @@ from scale0.pipeline.warehouse import durable_files
 from scale0.pipeline.warehouse.coverage import Coverage
 from scale0.pipeline.warehouse.entries import keep
 from scale0.pipeline.warehouse.inspection import Inspected, inspect_segments
-from scale0.pipeline.warehouse.listing import Look, list_segments
+from scale0.pipeline.warehouse.listing import SegmentListing, list_segments
 from scale0.pipeline.warehouse.liveness import DUPLICATE, REJECTED, TAKEN, hour_kinds, pulses_of
 from scale0.pipeline.warehouse.overlap import fates, of_segment, read_events
-from scale0.pipeline.warehouse.records import PART, PULSES, EventsFile, FileEntry, Problem
+from scale0.pipeline.warehouse.records import PART, PULSES, EventsFile, FileEntry, SegmentProblem
 from scale0.pipeline.warehouse.segment_sources import known_as, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.transaction import Transaction
 
 MAX_PROBLEMS: Final = 1_000
 """Problems that a manifest remembers; the oldest go first."""
 
 
-class Taken(msgspec.Struct):
+class IngestedSegments(msgspec.Struct):
     """What a run took in, and what it could not."""
 
     segments: int = 0
@@ -49,7 +49,7 @@ class Taken(msgspec.Struct):
     """New events by hour of `at` and kind."""
     pulse_hours: set[int] = set()
     """Hours of `time` that have new pulses."""
-    problems: list[Problem] = []
+    problems: list[SegmentProblem] = []
     """To be told now: damaged ones in every run until they are replaced, the others once."""
     stopped: dict[str, str] = {}
     """Sources that could not go on, with the damaged segment that stops each."""
@@ -62,9 +62,9 @@ class Taken(msgspec.Struct):
         return any(problem.kind != "foreign" for problem in self.problems)
 
 
-def take_in(draft: Draft, urls: str | Sequence[str], now_us: int, *, rescan: bool = False) -> Taken:
+def take_in(draft: Transaction, urls: str | Sequence[str], now_us: int, *, rescan: bool = False) -> IngestedSegments:
     """Take what is new at these URLs or paths into the draft."""
-    looks: list[Look] = []
+    looks: list[SegmentListing] = []
     inspected: list[Inspected] = []
     for url in dict.fromkeys([urls] if isinstance(urls, str) else urls):
         place = place_of(url, now_us)
@@ -79,7 +79,7 @@ def take_in(draft: Draft, urls: str | Sequence[str], now_us: int, *, rescan: boo
     return taken
 
 
-def adopt(draft: Draft, inspected: Sequence[Inspected]) -> Taken:
+def adopt(draft: Transaction, inspected: Sequence[Inspected]) -> IngestedSegments:
     """Take the good ones of these, source by source."""
     adoption = _Adoption(draft)
     by_source: dict[str, list[Inspected]] = defaultdict(list)
@@ -91,18 +91,18 @@ def adopt(draft: Draft, inspected: Sequence[Inspected]) -> Taken:
     return adoption.taken
 
 
-def _settle(draft: Draft, look: Look) -> None:
+def _settle(draft: Transaction, look: SegmentListing) -> None:
     """Remember the folders of which all is done: they are passed over while they stay as they are."""
     undone = {one.folder for one in look.new if (one.segment.source, one.range) not in draft.seen_in(one.folder)}
     draft.listings[look.place] = {folder: 0 if folder in undone else stamp for folder, stamp in look.stamps.items()}
 
 
-def _remember(draft: Draft, looks: Sequence[Look], taken: Taken) -> None:
+def _remember(draft: Transaction, looks: Sequence[SegmentListing], taken: IngestedSegments) -> None:
     """Keep the problems: what is damaged is said until it is replaced, what is rejected or foreign was said once."""
     foreign = {path for look in looks for path in look.foreign}
     passed = {path for look in looks for path in look.passed}
     for path in sorted(foreign - draft.problems.keys()):
-        taken.problems.append(Problem(path, "foreign", "it is no segment: ignored; remove it, or let it be"))
+        taken.problems.append(SegmentProblem(path, "foreign", "it is no segment: ignored; remove it, or let it be"))
     known = [
         problem
         for problem in draft.problems.values()
@@ -115,8 +115,8 @@ def _remember(draft: Draft, looks: Sequence[Look], taken: Taken) -> None:
 class _Adoption:
     """The work of one run."""
 
-    def __init__(self, draft: Draft) -> None:
-        self.taken = Taken()
+    def __init__(self, draft: Transaction) -> None:
+        self.taken = IngestedSegments()
         self._draft = draft
         self._files: dict[int, list[EventsFile]] = defaultdict(list)
         self._pulses: list[pa.Table] = []
@@ -151,7 +151,7 @@ class _Adoption:
         else:
             self.taken.stopped.setdefault(segment.source, one.found.path)
             what = f"{segment.source} stops before event {segment.first_seq}; put a good copy there, and run again"
-        self.taken.problems.append(Problem(one.found.path, "damaged", f"{one.fault}; {what}"))
+        self.taken.problems.append(SegmentProblem(one.found.path, "damaged", f"{one.fault}; {what}"))
 
     def _done(self, one: Inspected) -> None:
         self._draft.seen_in(one.found.folder).add((one.found.segment.source, one.found.range))
@@ -187,7 +187,7 @@ class _Adoption:
                 f"{len(rejected)} events, the first is {int(seq[rejected[0]])}, have keys of events that are known and"
                 f" say something else: rejected, the ones that came first count"
             )
-            self.taken.problems.append(Problem(one.found.path, "rejected", why))
+            self.taken.problems.append(SegmentProblem(one.found.path, "rejected", why))
         new = np.flatnonzero(fate == TAKEN)
         for run in np.split(new, np.flatnonzero(np.diff(new) > 1) + 1) if len(new) else ():
             self._take_copy(segment, rows.slice(int(run[0]), len(run)))
@@ -245,7 +245,7 @@ class _Adoption:
             self._draft.add_events(day, self._files.get(day, ()), pulses.get(day, ()))
 
 
-def write_pulses(draft: Draft, pulses: pa.Table) -> FileEntry:
+def write_pulses(draft: Transaction, pulses: pa.Table) -> FileEntry:
     """One file, sorted, of a row group for each day; its parts have no hash: nothing is compared by it."""
     path = draft.attempt.new_file(PULSES, PULSES)
     table = pulses.sort_by([(name, "ascending") for name in (PART, "source", "boot", "first_seq")])

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from scale0.history.events.columns import COLUMNS
 from scale0.history.segments.arrow import NotASegment, open_segment
 from scale0.pipeline.warehouse.errors import WarehouseError
-from scale0.pipeline.warehouse.listing import Found
+from scale0.pipeline.warehouse.listing import ListedSegment
 from scale0.pipeline.warehouse.liveness import hour_kinds, pulses_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from scale0.history.segments.names import Segment
-    from scale0.pipeline.warehouse.segment_sources import Place
-    from scale0.pipeline.warehouse.staging import Attempt
+    from scale0.pipeline.warehouse.segment_sources import SegmentSource
+    from scale0.pipeline.warehouse.staging import StagingDirectory
 
 WORKERS: Final = 2
 """Segments that are read at the same time."""
@@ -47,7 +47,7 @@ _NUMBERS: Final = ("boot", "seq", "time", "at")
 class Inspected(msgspec.Struct, frozen=True):
     """A segment that lies in the attempt's folder, and what is known of it."""
 
-    found: Found
+    found: ListedSegment
     path: Path
     fault: str
     """Why it is bad; empty for a good one."""
@@ -62,7 +62,9 @@ class _Bad(Exception):
     """What is wrong with a segment."""
 
 
-def inspect_segments(place: Place, found: Sequence[Found], attempt: Attempt) -> list[Inspected]:
+def inspect_segments(
+    place: SegmentSource, found: Sequence[ListedSegment], attempt: StagingDirectory
+) -> list[Inspected]:
     """Fetch and read them, in the order given. One that is gone meanwhile is left out: it may come back."""
     names = sorted({one.folder for one in found})
     folders = {name: attempt.new_place("events", name.partition("=")[2]) for name in names}
@@ -71,7 +73,9 @@ def inspect_segments(place: Place, found: Sequence[Found], attempt: Attempt) -> 
         return [one for one in done if one is not None]
 
 
-def fetch_and_inspect(place: Place, found: Found, folder: Path, reach: Callable[[str], None]) -> Inspected | None:
+def fetch_and_inspect(
+    place: SegmentSource, found: ListedSegment, folder: Path, reach: Callable[[str], None]
+) -> Inspected | None:
     """What is inspected is our own link or copy, so that nobody can put another file in between."""
     path = folder / found.name
     try:
@@ -86,7 +90,7 @@ def fetch_and_inspect(place: Place, found: Found, folder: Path, reach: Callable[
     return inspect(path, found)
 
 
-def inspect(path: Path, found: Found) -> Inspected:
+def inspect(path: Path, found: ListedSegment) -> Inspected:
     """Read all of a segment."""
     try:
         return _inspect(path, found)
@@ -96,7 +100,7 @@ def inspect(path: Path, found: Found) -> Inspected:
         return Inspected(found, path, f"it cannot be read: {' '.join(str(error).split())}")
 
 
-def _inspect(path: Path, found: Found) -> Inspected:
+def _inspect(path: Path, found: ListedSegment) -> Inspected:
     segment = found.segment
     if path.stat().st_size == 0:
         raise _Bad("it is empty")

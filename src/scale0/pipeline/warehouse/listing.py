@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 from scale0.history.segments.names import Segment, day_of, parse
 from scale0.history.segments.settings import shown
 from scale0.pipeline.warehouse.records import Range
-from scale0.pipeline.warehouse.segment_sources import Place, known_as
+from scale0.pipeline.warehouse.segment_sources import SegmentSource, known_as
 
 TRUTHS: Final = "truths.json"
 """What `python -m simulator.history` puts beside the segments that it made up."""
 
 
-class Found(NamedTuple):
+class ListedSegment(NamedTuple):
     """A segment that is not done with."""
 
     place: str
@@ -39,12 +39,12 @@ class Found(NamedTuple):
         return self.segment.boot, self.segment.first_seq, self.segment.last_seq
 
 
-class Look(NamedTuple):
+class SegmentListing(NamedTuple):
     """What one look at a place saw."""
 
     place: str
     """As manifests know it."""
-    new: list[Found]
+    new: list[ListedSegment]
     foreign: list[str]
     """Paths that are not segments."""
     stamps: dict[str, int]
@@ -55,12 +55,12 @@ class Look(NamedTuple):
 
 def list_segments(
     url: str,
-    place: Place,
+    place: SegmentSource,
     settled: Mapping[str, int],
     seen_in: Callable[[str], set[tuple[str, Range]]],
     *,
     rescan: bool = False,
-) -> Look:
+) -> SegmentListing:
     """Everything that is not done with. `settled` are the folders that were done with, and their stamps then.
 
     `rescan` opens all folders, whatever their stamps say. `url` may hold a key; what is found does not.
@@ -68,7 +68,7 @@ def list_segments(
     base = shown(url).rstrip("/")
     stamps: dict[str, int] = {}
     passed: set[str] = set()
-    new: list[Found] = []
+    new: list[ListedSegment] = []
     foreign: list[str] = []
     for folder, stamp in sorted(place.folders().items()):
         if day_of(folder) is None:
@@ -85,8 +85,8 @@ def list_segments(
             if segment is None:
                 foreign += [] if _is_private(name) else [f"{base}/{folder}/{name}"]
             elif (segment.source, (segment.boot, segment.first_seq, segment.last_seq)) not in seen:
-                new.append(Found(base, folder, name, segment))
-    return Look(known_as(url), new, foreign, stamps, frozenset(passed))
+                new.append(ListedSegment(base, folder, name, segment))
+    return SegmentListing(known_as(url), new, foreign, stamps, frozenset(passed))
 
 
 def _is_private(name: str) -> bool:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from scale0.pipeline.warehouse import durable_files
-from scale0.pipeline.warehouse.errors import Busy, WarehouseError
+from scale0.pipeline.warehouse.errors import WarehouseBusy, WarehouseError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def take(root: Path, purpose: str) -> int:
         os.close(descriptor)
         who = f"process {pid}" if pid else "another process"
         doing = f" ({said})" if said else ""
-        raise Busy(f"the warehouse {root} is in use by {who}{doing}; wait for it, or stop it", said) from error
+        raise WarehouseBusy(f"the warehouse {root} is in use by {who}{doing}; wait for it, or stop it", said) from error
     except OSError as error:
         os.close(descriptor)
         raise WarehouseError(f"cannot lock {path}: {error.strerror}; choose another --warehouse") from error

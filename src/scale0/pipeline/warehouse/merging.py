@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.transaction import Transaction
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 MAX_SORTED_ROWS: Final = 1_000_000
 """More are merged file by file instead of part by part: they would not fit in memory together."""
 
 
-def compact_slabs(draft: Draft, slab: str, day: int) -> bool:
+def compact_slabs(draft: Transaction, slab: str, day: int) -> bool:
     """One file instead of all those that a day's chapter lists for a slab; False if it has no two of one shape."""
     chapter = draft.chapter(day)
     before = listed(chapter, slab)
@@ -47,7 +47,7 @@ def compact_slabs(draft: Draft, slab: str, day: int) -> bool:
     return True
 
 
-def compact_pulses(draft: Draft, day: int) -> bool:
+def compact_pulses(draft: Transaction, day: int) -> bool:
     """The same for the pulses of a day."""
     chapter = draft.chapter(day)
     if len(chapter.pulses) < 2:
@@ -58,7 +58,7 @@ def compact_pulses(draft: Draft, day: int) -> bool:
     return True
 
 
-def compact_ledger(draft: Draft) -> bool:
+def compact_ledger(draft: Transaction) -> bool:
     """The same for all restatements; their `part` is a column like others, so it is not looked at."""
     before = draft.entries(LEDGER)
     if len(before) < 2:

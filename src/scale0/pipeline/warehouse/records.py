@@ -61,7 +61,7 @@ class EventsFile(msgspec.Struct, frozen=True):
     """How many of COLUMNS it has: an older segment has fewer, and the rest reads as null."""
 
 
-class Chapter(msgspec.Struct, frozen=True):
+class DayManifest(msgspec.Struct, frozen=True):
     """Everything of one day."""
 
     day: int
@@ -78,7 +78,7 @@ class Ref(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class ChapterRef(msgspec.Struct, frozen=True):
+class DayManifestRef(msgspec.Struct, frozen=True):
     """A chapter's file, and how many files it lists: what compaction asks without opening it."""
 
     path: str
@@ -90,7 +90,7 @@ class ChapterRef(msgspec.Struct, frozen=True):
     """Of the slab that has most."""
 
 
-class SlabInfo(msgspec.Struct, frozen=True):
+class DataSetInfo(msgspec.Struct, frozen=True):
     """One slab of a table."""
 
     period: Period
@@ -102,10 +102,10 @@ class TableInfo(msgspec.Struct, frozen=True):
 
     columns: dict[str, str]
     """Names in order, with their types in Spark's words (`bigint`, `array<struct<bucket:int,count:bigint>>`)."""
-    slabs: dict[str, SlabInfo]
+    slabs: dict[str, DataSetInfo]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class SegmentProblem(msgspec.Struct, frozen=True):
     """A file of the segments' folder with which something is wrong."""
 
     name: str
@@ -114,7 +114,7 @@ class Problem(msgspec.Struct, frozen=True):
     """What it is, and what to do."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenSegments(msgspec.Struct, frozen=True):
     """The segments of one `written=` folder that are done with: they are not read again."""
 
     names: dict[str, tuple[Range, ...]]
@@ -137,14 +137,14 @@ class Manifest(msgspec.Struct, frozen=True):
     floor_day: int = 0
     """Days before it were dropped by retention."""
     covered: dict[str, tuple[Range, ...]] = {}
-    chapters: dict[int, ChapterRef] = {}
+    chapters: dict[int, DayManifestRef] = {}
     open: dict[str, tuple[FileEntry, ...]] = {}
     months: dict[str, tuple[FileEntry, ...]] = {}
     ledger: tuple[FileEntry, ...] = ()
     periods: dict[str, Period] = {}
     """By slab, also of those that no table shows."""
     tables: dict[str, TableInfo] = {}
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SegmentProblem, ...] = ()
     listings: dict[str, dict[str, int]] = {}
     """By URL of segments: its folders, with the stamp at which everything in them had been seen; 0: not yet."""
     seen: dict[str, Ref] = {}

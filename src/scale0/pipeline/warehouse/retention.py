@@ -15,7 +15,7 @@ from scale0.pipeline.warehouse.errors import WarehouseError
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from scale0.pipeline.warehouse.transaction import Draft
+    from scale0.pipeline.warehouse.transaction import Transaction
 
 
 LEAST_KEEP_DAYS: Final = 62
@@ -36,13 +36,13 @@ def enough(keep_days: int | None) -> int | None:
     return keep_days
 
 
-def retention(draft: Draft, keep_days: int) -> list[int]:
+def retention(draft: Transaction, keep_days: int) -> list[int]:
     """Drop the chapters of days more than `keep_days` before the base's horizon; says which."""
     enough(keep_days)
     return drop_before(draft, draft.base.horizon_us // DAY_US - keep_days)
 
 
-def drop_before(draft: Draft, floor: int) -> list[int]:
+def drop_before(draft: Transaction, floor: int) -> list[int]:
     """Drop the chapters of days before this one; says which."""
     if floor <= draft.floor_day:
         return []
@@ -57,7 +57,7 @@ def drop_before(draft: Draft, floor: int) -> list[int]:
     return gone
 
 
-def whole_parts(draft: Draft, period: Period, parts: Set[int]) -> Set[int]:
+def whole_parts(draft: Transaction, period: Period, parts: Set[int]) -> Set[int]:
     """Those of these parts that can be computed: not the months of which retention has dropped a day."""
     if period != "month":
         return parts

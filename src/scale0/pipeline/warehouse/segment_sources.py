@@ -41,7 +41,7 @@ TELLING: Final = frozenset({"endpoint_override", "region", "scheme"})
 _KEY: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/]*@", re.IGNORECASE | re.ASCII)
 
 
-class Place(Protocol):
+class SegmentSource(Protocol):
     """A folder of `written=` folders."""
 
     def folders(self) -> Mapping[str, int]:
@@ -70,13 +70,13 @@ def without_key(path: str) -> str:
     return _KEY.sub(r"\1", path)
 
 
-def place_of(url: str, now_us: int) -> Place:
+def place_of(url: str, now_us: int) -> SegmentSource:
     """What a URL or a plain path means. WarehouseError if nothing does."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return LocalPlace(Path(unquote(parts.path)), now_us)
+        return LocalSegmentSource(Path(unquote(parts.path)), now_us)
     if not parts.scheme or "://" not in url:
-        return LocalPlace(Path(url), now_us)
+        return LocalSegmentSource(Path(url), now_us)
     try:
         system, base = pyarrow.fs.FileSystem.from_uri(url)
     except (pa.ArrowException, ValueError, OSError) as error:
@@ -88,10 +88,10 @@ def place_of(url: str, now_us: int) -> Place:
                 " in a key, / is written %2F, and + is %2B"
             ) from None
         raise WarehouseError(f"cannot open the segments at {known_as(url)}: {error}; check the URL") from error
-    return RemotePlace(system, base)
+    return RemoteSegmentSource(system, base)
 
 
-class LocalPlace:
+class LocalSegmentSource:
     """A folder: its stamps are the times at which it changed."""
 
     def __init__(self, base: Path, now_us: int) -> None:
@@ -145,7 +145,7 @@ class LocalPlace:
                 os.close(descriptor)
 
 
-class RemotePlace:
+class RemoteSegmentSource:
     """Any file system of pyarrow's; where folders have no times, those of the last days are looked at again."""
 
     def __init__(self, system: pyarrow.fs.FileSystem, base: str) -> None:

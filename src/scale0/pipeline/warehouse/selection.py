@@ -24,7 +24,7 @@ MAX_DAY: Final = 2_932_896
 """The last day of the year 9999."""
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """Whole hours [first, end): the parts that touch what was asked for."""
 
     first: int = 0
@@ -44,11 +44,11 @@ class Span(NamedTuple):
                 return range(1)
 
 
-Cover = Mapping[str, Sequence[Span]]
+Cover = Mapping[str, Sequence[TimeSpan]]
 """Of a table with grains: which hours of which grain. One that is not named is left out."""
 
 
-class Files(NamedTuple):
+class SelectedFiles(NamedTuple):
     """Files that are read alike."""
 
     paths: list[str]
@@ -63,20 +63,22 @@ class Selection(NamedTuple):
 
     columns: dict[str, str]
     """Names and types, in order."""
-    files: list[Files]
+    files: list[SelectedFiles]
     at: tuple[int, int] | None = None
     """Of events: only those from the first to the last of these microseconds; None: all."""
 
 
-def span_of(since_us: int | None, until_us: int | None) -> Span:
+def span_of(since_us: int | None, until_us: int | None) -> TimeSpan:
     """The hours that [since, until) touches; None: no bound."""
-    every = Span()
+    every = TimeSpan()
     first = every.first if since_us is None else min(max(since_us // HOUR_US, every.first), every.end)
     end = every.end if until_us is None else min(max(-(-until_us // HOUR_US), first), every.end)
-    return Span(first, end)
+    return TimeSpan(first, end)
 
 
-def select(warehouse: Warehouse, manifest: Manifest, table: str, span: Span, cover: Cover | None = None) -> Selection:
+def select(
+    warehouse: Warehouse, manifest: Manifest, table: str, span: TimeSpan, cover: Cover | None = None
+) -> Selection:
     """The files of a table; if it has grains and a cover is said, those of the cover. WarehouseError if it is unknown.
 
     Grains lie in slabs of their own, so that a file of one that is not wanted is not even opened.
@@ -106,7 +108,9 @@ def has_grains(info: TableInfo) -> bool:
     return GRAIN in info.columns
 
 
-def _entries(warehouse: Warehouse, manifest: Manifest, slab: str, period: Period, span: Span) -> Iterable[FileEntry]:
+def _entries(
+    warehouse: Warehouse, manifest: Manifest, slab: str, period: Period, span: TimeSpan
+) -> Iterable[FileEntry]:
     match period:
         case "open":
             return manifest.open.get(slab, ())
@@ -118,29 +122,29 @@ def _entries(warehouse: Warehouse, manifest: Manifest, slab: str, period: Period
     return joined(entry for group in groups for entry in kept(group, wanted.__contains__))
 
 
-def _days(manifest: Manifest, span: Span) -> list[int]:
+def _days(manifest: Manifest, span: TimeSpan) -> list[int]:
     days = span.parts("day")
     return [day for day in manifest.chapters if day in days]
 
 
-def _grouped(warehouse: Warehouse, entries: Iterable[FileEntry], *, carve: bool) -> list[Files]:
+def _grouped(warehouse: Warehouse, entries: Iterable[FileEntry], *, carve: bool) -> list[SelectedFiles]:
     groups: dict[frozenset[int] | None, list[str]] = defaultdict(list)
     for entry in entries:
         groups[frozenset(entry.parts) if carve and entry.carved else None].append(str(warehouse.path(entry.path)))
-    return [Files(paths, parts) for parts, paths in groups.items()]
+    return [SelectedFiles(paths, parts) for parts, paths in groups.items()]
 
 
-def _select_events(warehouse: Warehouse, manifest: Manifest, span: Span) -> Selection:
+def _select_events(warehouse: Warehouse, manifest: Manifest, span: TimeSpan) -> Selection:
     hours = span.parts("hour")
     groups: dict[int, dict[str, None]] = defaultdict(dict)
     for day in _days(manifest, span):
         for file in warehouse.events_files(manifest, day):
             if any(hour in hours for hour in file.hours):
                 groups[file.columns][str(warehouse.path(file.path))] = None
-    files = [Files(list(paths), None, columns) for columns, paths in groups.items()]
+    files = [SelectedFiles(list(paths), None, columns) for columns, paths in groups.items()]
     # A file may still hold rows of a day that was dropped, or of hours that were not asked for.
     first_us = max(hours.start * HOUR_US, manifest.floor_day * DAY_US)
-    bounded = first_us > 0 or hours.stop < Span().end
+    bounded = first_us > 0 or hours.stop < TimeSpan().end
     return Selection(EVENT_COLUMNS, files, (first_us, hours.stop * HOUR_US - 1) if bounded else None)
 
 

@@ -31,7 +31,7 @@ WORKERS: Final = 4
 """Threads that sync and look at files: mostly they wait for the disk."""
 
 
-class Attempt:
+class StagingDirectory:
     """One try to make manifest `number`. As a context it removes its folder unless it was committed."""
 
     def __init__(self, warehouse: Warehouse, number: int, name: str, folder: Path) -> None:

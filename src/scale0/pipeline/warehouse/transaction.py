@@ -21,30 +21,30 @@ from scale0.pipeline.warehouse.entries import Listed, joined, keep, kept, sums
 from scale0.pipeline.warehouse.records import (
     LEDGER,
     PULSES,
-    Chapter,
+    DayManifest,
     EventsFile,
     FileEntry,
     Manifest,
-    Problem,
     Range,
-    Seen,
+    SeenSegments,
+    SegmentProblem,
     Sum,
     TableInfo,
 )
 from scale0.pipeline.warehouse.segment_sources import known_as, without_key
 
 if TYPE_CHECKING:
-    from scale0.pipeline.warehouse.staging import Attempt
+    from scale0.pipeline.warehouse.staging import StagingDirectory
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 MAX_HOUR: Final = 2**31 - 1
 """The largest part that an int holds."""
 
 
-class Draft:
+class Transaction:
     """An edit of `manifest` (None: of nothing) by `attempt`."""
 
-    def __init__(self, manifest: Manifest | None, warehouse: Warehouse, attempt: Attempt) -> None:
+    def __init__(self, manifest: Manifest | None, warehouse: Warehouse, attempt: StagingDirectory) -> None:
         base = manifest or Manifest(0, 0, "", 0, 0, {}, "")
         self.base = base
         self.warehouse = warehouse
@@ -53,9 +53,11 @@ class Draft:
         self.newest_us = base.newest_us
         self.floor_day = base.floor_day
         self.listings: dict[str, dict[str, int]] = {known_as(url): dict(of) for url, of in base.listings.items()}
-        self.problems: dict[str, Problem] = {problem.name: problem for problem in map(_kept_problem, base.problems)}
+        self.problems: dict[str, SegmentProblem] = {
+            problem.name: problem for problem in map(_kept_problem, base.problems)
+        }
         self.tables: dict[str, TableInfo] = dict(base.tables)
-        self.chapters: dict[int, Chapter] = {}
+        self.chapters: dict[int, DayManifest] = {}
         """Those that differ from the base."""
         self.dropped: set[int] = set()
         """Days whose chapters are gone."""
@@ -75,11 +77,11 @@ class Draft:
         """All days with a chapter, ascending."""
         return sorted(({*self.base.chapters} | {*self.chapters}) - self.dropped)
 
-    def chapter(self, day: int) -> Chapter:
+    def chapter(self, day: int) -> DayManifest:
         """The chapter of a day, with the edits so far; an empty one where there is none."""
         if day in self.chapters:
             return self.chapters[day]
-        return Chapter(day) if day in self.dropped else self.warehouse.chapter(self.base, day)
+        return DayManifest(day) if day in self.dropped else self.warehouse.chapter(self.base, day)
 
     def covered(self) -> dict[str, tuple[Range, ...]]:
         """The events that are covered, by source."""
@@ -151,7 +153,7 @@ class Draft:
 
     # What is changed.
 
-    def put(self, chapter: Chapter) -> None:
+    def put(self, chapter: DayManifest) -> None:
         """The chapter of its day, from now on."""
         if chapter != self.chapter(chapter.day):
             self.chapters[chapter.day] = chapter
@@ -265,12 +267,12 @@ class Draft:
         return (listed(self.chapter(day), slab) for day in days)
 
 
-def listed(chapter: Chapter, slab: str) -> tuple[FileEntry, ...]:
+def listed(chapter: DayManifest, slab: str) -> tuple[FileEntry, ...]:
     """A chapter's files of a slab, or of the pulses."""
     return chapter.pulses if slab == PULSES else chapter.slabs.get(slab, ())
 
 
-def with_entries(chapter: Chapter, slab: str, entries: tuple[FileEntry, ...]) -> Chapter:
+def with_entries(chapter: DayManifest, slab: str, entries: tuple[FileEntry, ...]) -> DayManifest:
     """The chapter with these files of a slab, or of the pulses."""
     if slab == PULSES:
         return msgspec.structs.replace(chapter, pulses=entries)
@@ -280,7 +282,7 @@ def with_entries(chapter: Chapter, slab: str, entries: tuple[FileEntry, ...]) ->
     return msgspec.structs.replace(chapter, slabs=slabs)
 
 
-def _kept_problem(problem: Problem) -> Problem:
+def _kept_problem(problem: SegmentProblem) -> SegmentProblem:
     """The same; older manifests had keys of URLs in names."""
     return msgspec.structs.replace(problem, name=without_key(problem.name))
 
@@ -289,8 +291,8 @@ def _itself(part: int) -> int:
     return part
 
 
-def _as_seen(ranges: set[tuple[str, Range]]) -> Seen:
+def _as_seen(ranges: set[tuple[str, Range]]) -> SeenSegments:
     names: dict[str, list[Range]] = defaultdict(list)
     for source, one in sorted(ranges):
         names[source].append(one)
-    return Seen({source: tuple(ranges) for source, ranges in names.items()})
+    return SeenSegments({source: tuple(ranges) for source, ranges in names.items()})

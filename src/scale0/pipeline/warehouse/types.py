@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scale0.pipeline.warehouse.errors import Broken
+from scale0.pipeline.warehouse.errors import WarehouseDamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,9 @@ def _kind(word: str, depth: int = 0) -> _Kind:
                 pairs = [field.partition(":") for field in inner]
                 if all(_FIELD_NAME.fullmatch(name.strip()) for name, _, _ in pairs):
                     return _Kind(outer, tuple((name.strip(), _kind(kind, depth + 1)) for name, _, kind in pairs))
-    raise Broken(f"a manifest names the type {word!r}, which this program does not know: use the newer program")
+    raise WarehouseDamaged(
+        f"a manifest names the type {word!r}, which this program does not know: use the newer program"
+    )
 
 
 def _arrow(kind: _Kind) -> pa.DataType:

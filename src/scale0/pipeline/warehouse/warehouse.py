@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from scale0.pipeline.warehouse import durable_files, errors, garbage_collection, lock
-from scale0.pipeline.warehouse.errors import Broken
+from scale0.pipeline.warehouse.errors import WarehouseDamaged
 from scale0.pipeline.warehouse.records import (
     FORMAT,
-    Chapter,
-    ChapterRef,
+    DayManifest,
+    DayManifestRef,
     EventsFile,
     FileEntry,
     Manifest,
     Ref,
     Sealed,
-    Seen,
+    SeenSegments,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from scale0.pipeline.warehouse.staging import Attempt
+    from scale0.pipeline.warehouse.staging import StagingDirectory
 
 MANIFESTS: Final = "manifest"
 DATA: Final = "data"
@@ -95,7 +95,9 @@ class Warehouse:
     def path(self, relative: str) -> Path:
         """Where a listed file lies. Broken for a path that leads elsewhere."""
         if relative.startswith("/") or ".." in relative.split("/"):
-            raise Broken(f"a manifest of {self.root} lists {relative!r}, which is no file of it: restore a backup")
+            raise WarehouseDamaged(
+                f"a manifest of {self.root} lists {relative!r}, which is no file of it: restore a backup"
+            )
         return self.root / relative
 
     def numbers(self) -> list[int]:
@@ -107,7 +109,7 @@ class Warehouse:
         found = sorted(int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name)))
         if found and found[-1] - found[0] + 1 != len(found):
             missing = sorted({*range(found[0], found[-1])} - {*found}) if len(found) < MAX_CACHED else [found[0] + 1]
-            raise Broken(
+            raise WarehouseDamaged(
                 f"{self.root / MANIFESTS} has manifest {found[-1]} but not {missing[0]}: somebody removed it;"
                 f" put it back, or remove those below it as well"
             )
@@ -137,21 +139,21 @@ class Warehouse:
                 raise msgspec.ValidationError("its checksum is another")
             form = msgspec.json.decode(body, type=_Form).format
             if form > FORMAT:
-                raise Broken(f"{path} has format {form}, this program knows {FORMAT}: use the newer program")
+                raise WarehouseDamaged(f"{path} has format {form}, this program knows {FORMAT}: use the newer program")
             manifest = msgspec.json.decode(body, type=Manifest)
             if manifest.number != number:
                 raise msgspec.ValidationError(f"it says that it is {manifest.number}")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Broken(
+            raise WarehouseDamaged(
                 f"{path} is damaged ({error}). Restore it from a backup; or move it away: then manifest {number - 1}"
                 f" counts again, if it is there, and the next run makes anew what came after it"
             ) from error
         return manifest
 
-    def chapter(self, manifest: Manifest, day: int) -> Chapter:
+    def chapter(self, manifest: Manifest, day: int) -> DayManifest:
         """The chapter of a day; an empty one where there is none."""
         ref = manifest.chapters.get(day)
-        return Chapter(day) if ref is None else self.read(ref, Chapter)
+        return DayManifest(day) if ref is None else self.read(ref, DayManifest)
 
     def slab_files(self, manifest: Manifest, day: int, slab: str) -> tuple[FileEntry, ...]:
         """What a day's chapter lists for one slab; the rest of it is not decoded, which is most of the work."""
@@ -164,12 +166,12 @@ class Warehouse:
         ref = manifest.chapters.get(day)
         return () if ref is None else _EVENTS.decode(self.read(ref, _Loose).events)
 
-    def seen(self, manifest: Manifest, folder: str) -> Seen:
+    def seen(self, manifest: Manifest, folder: str) -> SeenSegments:
         """The segments of a `written=` folder that are done with."""
         ref = manifest.seen.get(folder)
-        return Seen({}) if ref is None else self.read(ref, Seen)
+        return SeenSegments({}) if ref is None else self.read(ref, SeenSegments)
 
-    def read(self, ref: Ref | ChapterRef, shape: type[Shape]) -> Shape:
+    def read(self, ref: Ref | DayManifestRef, shape: type[Shape]) -> Shape:
         """A JSON file of the warehouse, checked, and kept decoded. FileNotFoundError if it was collected."""
         key = ref.path, shape
         if key in self._cache:
@@ -177,16 +179,16 @@ class Warehouse:
             return found
         body = self.path(ref.path).read_bytes()
         if hashlib.sha256(body).hexdigest() != ref.sha256:
-            raise Broken(f"{self.root / ref.path} is damaged: {errors.RESTORE}")
+            raise WarehouseDamaged(f"{self.root / ref.path} is damaged: {errors.RESTORE}")
         found = msgspec.json.decode(body, type=shape)
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()
         self._cache[key] = found
         return found
 
-    def begin(self) -> Attempt:
+    def begin(self) -> StagingDirectory:
         """A fresh attempt to make the next manifest."""
-        from scale0.pipeline.warehouse.staging import Attempt  # noqa: PLC0415  # it needs pyarrow, and readers do not
+        from scale0.pipeline.warehouse.staging import StagingDirectory  # noqa: PLC0415  # it needs pyarrow, and readers do not
 
         numbers = self.numbers()
         number = numbers[-1] + 1 if numbers else 1
@@ -197,7 +199,7 @@ class Warehouse:
         folder.mkdir()
         self.live.add(name)
         self.reach("attempt.begun")
-        return Attempt(self, number, name, folder)
+        return StagingDirectory(self, number, name, folder)
 
     def collect(self, now_us: int) -> garbage_collection.Collected:
         """Remove what no manifest of the last 24 hours names. Takes the lock where this object has not got it."""

@@ -16,7 +16,7 @@ from scale0.storage.interface import (
     CHECK_WRITES,
     FIRST_SEQ,
     TASK_WRITES,
-    Opened,
+    OpenedStore,
     StoreFailed,
     StoreRefused,
     check_writes,
@@ -27,7 +27,7 @@ from scale0.storage.memory.tasks import MemoryTasks, TasksSnapshot
 from scale0.storage.rows import (
     Answer,
     Ask,
-    Document,
+    DocumentRow,
     DropSetting,
     DropToken,
     PutDocument,
@@ -36,7 +36,7 @@ from scale0.storage.rows import (
     ReadDocument,
     ReadDocuments,
     ReadJournal,
-    Token,
+    TokenRow,
     Write,
     bounded,
 )
@@ -48,12 +48,12 @@ PLENTY_BYTES: Final = 1 << 40
 """Room on the disk that this store does not have, unless a test says less."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class MemorySnapshot(msgspec.Struct, frozen=True):
     """Everything that is committed, at one moment."""
 
     settings: dict[str, bytes] = {}
-    documents: dict[tuple[int, str], Document] = {}
-    tokens: dict[str, Token] = {}
+    documents: dict[tuple[int, str], DocumentRow] = {}
+    tokens: dict[str, TokenRow] = {}
     journal: tuple[JournalRow, ...] = ()
     next_seq: int = FIRST_SEQ
     last_time_us: int = 0
@@ -68,11 +68,11 @@ class MemoryStore:
 
     def __init__(
         self,
-        snapshot: Snapshot | None = None,
+        snapshot: MemorySnapshot | None = None,
         failpoint: Callable[[str], None] | None = None,
         free_bytes: int = PLENTY_BYTES,
     ) -> None:
-        start = snapshot or Snapshot()
+        start = snapshot or MemorySnapshot()
         self._settings = dict(start.settings)
         self._documents = dict(start.documents)
         self._tokens = dict(start.tokens)
@@ -87,12 +87,12 @@ class MemoryStore:
         self._free_bytes = free_bytes
         self._state = "new"
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedStore:
         if self._state != "new":
             raise StoreRefused("this store was opened before: make another from its snapshot")
         self._state = "open"
         self._boots += 1
-        return Opened(
+        return OpenedStore(
             settings=dict(self._settings),
             document=next((each for each in self._documents.values() if each.current), None),
             tokens=tuple(self._tokens[digest] for digest in sorted(self._tokens)),
@@ -141,7 +141,7 @@ class MemoryStore:
             case DropSetting(key):
                 self._settings.pop(key, None)
             case PutToken():
-                self._tokens[write.digest] = Token(*msgspec.structs.astuple(write))
+                self._tokens[write.digest] = TokenRow(*msgspec.structs.astuple(write))
             case DropToken(digest):
                 self._tokens.pop(digest, None)
             case PutDocument():
@@ -157,7 +157,7 @@ class MemoryStore:
         key = (write.version, write.hash)
         known = self._documents.get(key)
         if known is None:
-            self._documents[key] = Document(*msgspec.structs.astuple(write))
+            self._documents[key] = DocumentRow(*msgspec.structs.astuple(write))
         elif write.current:
             self._documents[key] = msgspec.structs.replace(known, current=True)
 
@@ -204,9 +204,9 @@ class MemoryStore:
     def close(self) -> None:
         self._state = "closed"
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MemorySnapshot:
         """All that is committed now; later commits do not change it."""
-        return Snapshot(
+        return MemorySnapshot(
             settings=dict(self._settings),
             documents=dict(self._documents),
             tokens=dict(self._tokens),
@@ -219,7 +219,7 @@ class MemoryStore:
             checks=self._checks.snapshot(),
         )
 
-    def restore(self, snapshot: Snapshot) -> MemoryStore:
+    def restore(self, snapshot: MemorySnapshot) -> MemoryStore:
         """A new store as it was at the snapshot: an old disk comes back. This one ends."""
         self.close()
         return MemoryStore(snapshot, free_bytes=self._free_bytes)

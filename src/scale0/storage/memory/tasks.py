@@ -21,7 +21,7 @@ from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
-    Found,
+    FoundTasks,
     ListTasks,
     ReadExpiry,
     ReadFollowers,
@@ -328,7 +328,7 @@ class MemoryTasks:
             case FindNew(client, ids, key, series):
                 keyed = None if key is None else self._by_seq(self._keys.get((client, key)))
                 last = "" if series is None else max(filter(_starts(f"{series}."), self._ids), default="")
-                return Found(self._clients.get(client), tuple(map(self.by_id, ids)), keyed, last)
+                return FoundTasks(self._clients.get(client), tuple(map(self.by_id, ids)), keyed, last)
             case ReadQueue():
                 return tuple(self._queue(ask))
             case ReadPriorities(method):

@@ -14,7 +14,7 @@ from scale0.history.events.journal import JournalRow
 from scale0.storage.rows import (
     MAX_INTEGER,
     Answer,
-    Document,
+    DocumentRow,
     DropSetting,
     DropToken,
     PutDocument,
@@ -23,7 +23,7 @@ from scale0.storage.rows import (
     ReadDocument,
     ReadDocuments,
     ReadJournal,
-    Token,
+    TokenRow,
     bounded,
 )
 
@@ -83,8 +83,8 @@ def read_own(connection: psycopg.Connection[Any], slot: int) -> dict[str, Any]:
     )
     return {
         "settings": dict(settings.fetchall()),
-        "document": None if document is None else Document(*document),
-        "tokens": tuple(Token(*row) for row in tokens),
+        "document": None if document is None else DocumentRow(*document),
+        "tokens": tuple(TokenRow(*row) for row in tokens),
     }
 
 
@@ -96,12 +96,12 @@ def answer_own(connection: psycopg.Connection[Any], slot: int, ask: Any) -> Answ
                 rows = connection.execute(_NEWEST, (slot, bounded(limit)), binary=True)
             else:
                 rows = connection.execute(_OLDER, (slot, max(before, 0), name, bounded(limit)), binary=True)
-            return tuple(Document(*row) for row in rows)
+            return tuple(DocumentRow(*row) for row in rows)
         case ReadDocument(version, exact):
             if not 0 <= version <= MAX_INTEGER:
                 return None
             found = connection.execute(_ONE, (slot, version, exact, exact), binary=True).fetchone()
-            return None if found is None else Document(*found)
+            return None if found is None else DocumentRow(*found)
         case ReadJournal(after_seq, limit):
             place = {"broker": slot, "after": max(0, min(after_seq, MAX_INTEGER)), "limit": bounded(limit)}
             return tuple(JournalRow(*row) for row in connection.execute(_JOURNAL, place, binary=True))

@@ -57,7 +57,7 @@ _ALIVE: Final = "SELECT identity FROM brokers WHERE alive_until_us IS NOT NULL A
 _OPEN_TASKS: Final = "SELECT coalesce(sum(opened - ended), 0)::bigint FROM brokers"
 
 
-class Life(msgspec.Struct, frozen=True):
+class BrokerEpoch(msgspec.Struct, frozen=True):
     """A broker in one of its epochs."""
 
     slot: int
@@ -85,7 +85,7 @@ class Predecessor(msgspec.Struct, frozen=True):
     left_us: int
 
 
-def join(connection: psycopg.Connection[Any], identity: str) -> tuple[Life, Tail] | Predecessor:
+def join(connection: psycopg.Connection[Any], identity: str) -> tuple[BrokerEpoch, Tail] | Predecessor:
     """Begin a life, and a new epoch; or say who is in the way."""
     with connection.transaction():
         # Slots are given one after the other.
@@ -102,17 +102,19 @@ def join(connection: psycopg.Connection[Any], identity: str) -> tuple[Life, Tail
         if row is None:
             raise AssertionError("its row is locked")
         tail = Tail(*row)
-        return Life(slot, tail.epoch), tail
+        return BrokerEpoch(slot, tail.epoch), tail
 
 
-def give_up(connection: psycopg.Connection[Any], life: Life) -> None:
+def give_up(connection: psycopg.Connection[Any], life: BrokerEpoch) -> None:
     """End one's own epoch: a successor need not wait, and others may take what was held."""
     with connection.transaction():
         if connection.execute(_GIVE_UP, (life.slot, life.epoch)).rowcount:
             connection.execute(_LET_GO, ([life.slot],))
 
 
-def is_done(connection: psycopg.Connection[Any], life: Life, commit: int | None = None, ask: int | None = None) -> bool:
+def is_done(
+    connection: psycopg.Connection[Any], life: BrokerEpoch, commit: int | None = None, ask: int | None = None
+) -> bool:
     """Whether what has this number was committed; StoreFenced if it does not matter any more."""
     row = connection.execute(_STATE, (life.slot,)).fetchone()
     if row is None:
@@ -133,7 +135,7 @@ def count_open(connection: psycopg.Connection[Any]) -> int:
 
 
 def beat(
-    connection: psycopg.Connection[Any], fence: psycopg.Cursor[Any], life: Life, number: int, ask: Beat
+    connection: psycopg.Connection[Any], fence: psycopg.Cursor[Any], life: BrokerEpoch, number: int, ask: Beat
 ) -> Beaten | None:
     """Within a transaction: who is alive; None if this epoch is over, and `fence` changed no row."""
     place = {"slot": life.slot, "epoch": life.epoch, "number": number, "lease": ask.lease_us}

@@ -1,8 +1,8 @@
 """A connection to PostgreSQL that comes back: what is lost is connected again, for as long as it takes.
 
-Lives here: `Line`, and which errors mean what. Never here: a statement about what is stored. Invariants: nothing that a
-user may read holds the URL; work that is done again after a loss was not committed, or knows how to find out; a wait
-ends when the store is closed.
+Lives here: `PostgresConnection`, and which errors mean what. Never here: a statement about what is stored. Invariants:
+nothing that a user may read holds the URL; work that is done again after a loss was not committed, or knows how to find
+out; a wait ends when the store is closed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _AGAIN_LATER: Final = ("55P03", "25006", "25P03")
 """A lock that was not to be had; a standby that is not promoted yet; a transaction that was idle too long."""
 
 
-class Line:
+class PostgresConnection:
     """One connection, used by one thread at a time."""
 
     def __init__(self, url: str, closing: threading.Event, own_plans: bool) -> None:

@@ -19,8 +19,8 @@ from scale0.storage.data_dir import make_folder, take_lock
 from scale0.storage.interface import (
     CHECK_WRITES,
     SLOT_BITS,
-    Opened,
-    Shared,
+    OpenedStore,
+    SharedStoreInfo,
     StoreFailed,
     StoreFenced,
     StoreRefused,
@@ -28,15 +28,25 @@ from scale0.storage.interface import (
     reach,
 )
 from scale0.storage.postgres.broker_rows import TRIM, answer_own, read_own
-from scale0.storage.postgres.brokers import FENCED, Life, Predecessor, Tail, beat, count_open, give_up, is_done, join
-from scale0.storage.postgres.connection import Line, check_url, why
+from scale0.storage.postgres.brokers import (
+    FENCED,
+    BrokerEpoch,
+    Predecessor,
+    Tail,
+    beat,
+    count_open,
+    give_up,
+    is_done,
+    join,
+)
+from scale0.storage.postgres.connection import PostgresConnection, check_url, why
 from scale0.storage.postgres.schema import migrate
 from scale0.storage.postgres.task_lookup import find_new
 from scale0.storage.postgres.task_queries import ClaimAll, answer_tasks, take_tasks
-from scale0.storage.postgres.tasks import Commit
+from scale0.storage.postgres.tasks import TaskCommit
 from scale0.storage.rows import Answer, Ask, ReadDocument, ReadDocuments, ReadJournal, Write, takes
 from scale0.storage.shared_rows import Beat, ClaimTasks
-from scale0.storage.task_queries import FindNew, Found, ListTasks
+from scale0.storage.task_queries import FindNew, FoundTasks, ListTasks
 from scale0.storage.task_rows import EndTask, PutTask
 
 if TYPE_CHECKING:
@@ -73,17 +83,17 @@ class PostgresStore:
         self._failpoint = failpoint
         self._lock: int | None = None
         self._closing = threading.Event()
-        self._writer = Line(url, self._closing, own_plans=True)
-        self._reader = Line(url, self._closing, own_plans=True)
-        self._looker = Line(url, self._closing, own_plans=False)
+        self._writer = PostgresConnection(url, self._closing, own_plans=True)
+        self._reader = PostgresConnection(url, self._closing, own_plans=True)
+        self._looker = PostgresConnection(url, self._closing, own_plans=False)
         self._taking = threading.Lock()
-        self._life = Life(0, 0)
+        self._life = BrokerEpoch(0, 0)
         self._commits = self._asks = self._next_seq = 0
         self._state = "new"
 
     # ---- open and close
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedStore:
         if self._state != "new":
             raise StoreRefused("this store was opened before")
         check_url(self._url)
@@ -107,7 +117,7 @@ class PostgresStore:
         self._state = "open"
         return opened
 
-    def _join(self, connection: Connection) -> tuple[Life, Tail]:
+    def _join(self, connection: Connection) -> tuple[BrokerEpoch, Tail]:
         """Begin; a predecessor that was killed is waited for, one that lives is not."""
         first: Predecessor | None = None
         while True:
@@ -121,8 +131,8 @@ class PostgresStore:
                 )
             time.sleep(min(POLL_SECONDS, max(found.left_us, 1_000) / 1e6))
 
-    def _opened(self, connection: Connection, tail: Tail) -> Opened:
-        return Opened(
+    def _opened(self, connection: Connection, tail: Tail) -> OpenedStore:
+        return OpenedStore(
             **read_own(connection, self._life.slot),
             next_seq=tail.next_seq,
             last_time_us=tail.last_time_us,
@@ -130,7 +140,7 @@ class PostgresStore:
             boots=tail.boots,
             next_task_seq=tail.counter + 1,
             open_tasks=count_open(connection),
-            shared=Shared(self._life.slot, self._life.epoch),
+            shared=SharedStoreInfo(self._life.slot, self._life.epoch),
         )
 
     def close(self) -> None:
@@ -202,7 +212,7 @@ class PostgresStore:
     def _try_commit(self, connection: Connection, writes: Sequence[Write], place: dict[str, Any]) -> None:
         """One try, which finds out whether an earlier one was done."""
         reach(self._failpoint, "before_begin")
-        commit = Commit(connection, self._life)
+        commit = TaskCommit(connection, self._life)
         fence = connection.cursor()
         try:
             with connection.pipeline():
@@ -224,7 +234,7 @@ class PostgresStore:
         reach(self._failpoint, "before_commit")
         connection.execute("COMMIT")
 
-    def _work(self, line: Line, work: Callable[[Connection], T]) -> T:
+    def _work(self, line: PostgresConnection, work: Callable[[Connection], T]) -> T:
         """Work that changes something: what goes wrong in it is the end of this store."""
         try:
             return line.run(work)
@@ -280,7 +290,7 @@ class PostgresStore:
         answers: Any = self._take(ClaimAll(tuple(claims.values())))
         return dict(zip(claims, answers, strict=True))
 
-    def _answer(self, line: Line, ask: Ask) -> Answer:
+    def _answer(self, line: PostgresConnection, ask: Ask) -> Answer:
         if self._state not in ("open", "failed", "fenced"):
             raise StoreRefused(_NOT_OPEN)
         if isinstance(ask, FindNew):
@@ -290,7 +300,7 @@ class PostgresStore:
             return self._take(ask)
         return self._only_read(line, lambda connection: self._try_read(connection, ask))
 
-    def _only_read(self, line: Line, work: Callable[[Connection], T]) -> T:
+    def _only_read(self, line: PostgresConnection, work: Callable[[Connection], T]) -> T:
         try:
             return line.run(work)
         except psycopg.Error as error:
@@ -308,13 +318,13 @@ class PostgresStore:
             case _:
                 return answer_tasks(connection, ask)
 
-    def _find_new(self, asks: list[FindNew], line: Line) -> list[Found]:
+    def _find_new(self, asks: list[FindNew], line: PostgresConnection) -> list[FoundTasks]:
         if self._state not in ("open", "failed", "fenced"):
             raise StoreRefused(_NOT_OPEN)
         if all(ask.reserve is None for ask in asks):
             return self._only_read(line, lambda connection: find_new(connection, self._life, asks))
 
-        def work(connection: Connection) -> list[Found]:
+        def work(connection: Connection) -> list[FoundTasks]:
             # To reserve again what was reserved by a try whose answer got lost changes nothing.
             found = find_new(connection, self._life, asks, begin=True)
             connection.execute("COMMIT")

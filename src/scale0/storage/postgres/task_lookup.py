@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.storage.interface import StoreFenced
-from scale0.storage.postgres.brokers import FENCED, Life
-from scale0.storage.postgres.task_rows import JOINED, NAMED, Named, named
+from scale0.storage.postgres.brokers import FENCED, BrokerEpoch
+from scale0.storage.postgres.task_rows import JOINED, NAMED, NamedTask, named
 from scale0.storage.postgres.values import clean
-from scale0.storage.task_queries import FindNew, Found
+from scale0.storage.task_queries import FindNew, FoundTasks
 from scale0.storage.task_rows import TaskClient
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ Name = tuple[str] | tuple[str, str]
 
 
 def find_new(
-    connection: psycopg.Connection[Any], life: Life, asks: Sequence[FindNew], begin: bool = False
-) -> list[Found]:
+    connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[FindNew], begin: bool = False
+) -> list[FoundTasks]:
     """The answers, in their order; to reserve, `begin` a transaction, which is left open."""
     look = _Look(connection, life, asks, begin)
     wanted = {place: names for place, ask in enumerate(asks) if (names := look.wanted(ask, life.slot))}
@@ -63,7 +63,9 @@ def find_new(
 class _Look:
     """What is there, all of it asked for without waiting in between."""
 
-    def __init__(self, connection: psycopg.Connection[Any], life: Life, asks: Sequence[FindNew], begin: bool) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[FindNew], begin: bool
+    ) -> None:
         ids = {clean(name) for ask in asks for name in (*ask.ids, ask.reserve or "")} - {""}
         keys = sorted({(clean(ask.client), clean(ask.key)) for ask in asks if ask.key is not None})
         series = sorted({clean(ask.series) for ask in asks if ask.series is not None})
@@ -81,7 +83,7 @@ class _Look:
         if fence is not None and fence.fetchone() is None:
             raise StoreFenced(FENCED)
         self.clients = {row[0]: TaskClient(*row) for row in clients}
-        self.names: dict[Name, Named] = {(row[0],): named(row[1:]) for row in by_id or ()}
+        self.names: dict[Name, NamedTask] = {(row[0],): named(row[1:]) for row in by_id or ()}
         self.names.update({(row[0], row[1]): named(row[2:]) for row in by_key or ()})
         self.lasts: dict[str, str | None] = dict(lasts.fetchall()) if lasts is not None else {}
 
@@ -104,10 +106,10 @@ class _Look:
             return []
         return names
 
-    def found(self, ask: FindNew, slot: int, busy: bool) -> Found:
+    def found(self, ask: FindNew, slot: int, busy: bool) -> FoundTasks:
         names = _names(ask)
         free = all(self.task(name) is None for name in names)
-        return Found(
+        return FoundTasks(
             client=self.clients.get(clean(ask.client)),
             tasks=tuple(self.task((clean(name),)) for name in ask.ids),
             keyed=None if ask.key is None else self.task((clean(ask.client), clean(ask.key))),
@@ -125,7 +127,9 @@ def _names(ask: FindNew) -> list[Name]:
     return names
 
 
-def _reserve(connection: psycopg.Connection[Any], life: Life, look: _Look, wanted: dict[int, list[Name]]) -> set[int]:
+def _reserve(
+    connection: psycopg.Connection[Any], life: BrokerEpoch, look: _Look, wanted: dict[int, list[Name]]
+) -> set[int]:
     """Reserve what looked free; the asks for which another broker was faster, and nothing is reserved."""
     every: set[Name] = {name for names in wanted.values() for name in names}
     ids = sorted(name[0] for name in every if len(name) == 1)
@@ -144,7 +148,7 @@ def _reserve(connection: psycopg.Connection[Any], life: Life, look: _Look, wante
     return lost
 
 
-def _free(connection: psycopg.Connection[Any], life: Life, names: Iterable[Name]) -> None:
+def _free(connection: psycopg.Connection[Any], life: BrokerEpoch, names: Iterable[Name]) -> None:
     for name in names:
         if len(name) == 1:
             connection.execute(_FREE_IDS, ([name[0]], life.slot))

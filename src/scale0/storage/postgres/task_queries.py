@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.storage.postgres.task_pages import list_tasks
-from scale0.storage.postgres.task_rows import ENDED, JOINED, NAMED, OPEN, Named, ended_task, named, open_task
+from scale0.storage.postgres.task_rows import ENDED, JOINED, NAMED, OPEN, NamedTask, ended_task, named, open_task
 from scale0.storage.postgres.values import clean
 from scale0.storage.rows import TaskAnswer, bounded, fit
 from scale0.storage.shared_rows import (
@@ -156,7 +156,7 @@ def answer_tasks(connection: Connection, ask: TaskAsk) -> TaskAnswer:
             raise TypeError(type(ask).__name__)
 
 
-def find(connection: Connection, ids: tuple[str, ...]) -> dict[str, Named]:
+def find(connection: Connection, ids: tuple[str, ...]) -> dict[str, NamedTask]:
     """What ids lead to, all from one moment."""
     if not ids:
         return {}
@@ -224,7 +224,7 @@ def _claim(
     )
 
 
-def _claimed(each: Named | None, identity: str) -> Claimed:
+def _claimed(each: NamedTask | None, identity: str) -> Claimed:
     if each is None:
         return Claimed(None)
     return Claimed(each.task, "" if each.holder == identity else each.holder)

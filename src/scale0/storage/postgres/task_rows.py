@@ -34,7 +34,7 @@ JOINED: Final = """
     LEFT JOIN brokers h ON h.slot = o.holder LEFT JOIN brokers r ON r.slot = n.broker"""
 
 
-class Named(msgspec.Struct, frozen=True):
+class NamedTask(msgspec.Struct, frozen=True):
     """What an id or a key leads to."""
 
     task: OpenTask | EndedTask | None
@@ -64,7 +64,7 @@ def ended_task(row: tuple[Any, ...]) -> EndedTask:
     return EndedTask(*values)
 
 
-def named(row: tuple[Any, ...]) -> Named:
+def named(row: tuple[Any, ...]) -> NamedTask:
     """A row of NAMED."""
     holder, reserver, is_live, *columns = row
     opened, ended = tuple(columns[: len(_OPEN_FIELDS)]), tuple(columns[len(_OPEN_FIELDS) :])
@@ -73,4 +73,4 @@ def named(row: tuple[Any, ...]) -> Named:
         task = open_task(opened)
     elif ended[0] is not None:
         task = ended_task(ended)
-    return Named(task, holder, reserver, is_live)
+    return NamedTask(task, holder, reserver, is_live)

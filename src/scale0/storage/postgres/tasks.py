@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from scale0.storage.postgres.brokers import Life
+    from scale0.storage.postgres.brokers import BrokerEpoch
 
 # A task belongs to its writer while it is leased, or queued and not on the shelf.
 _HOLDER: Final = "CASE WHEN {status} IN (3000, 5000) OR ({status} = 1000 AND NOT {shelved}) THEN %(slot)s::smallint END"
@@ -147,10 +147,10 @@ _BYTES: Final = frozenset(("params", "options", "info", "history", "result"))
 _TRUTHS: Final = frozenset(("shelved", "followed"))
 
 
-class Commit:
+class TaskCommit:
     """One commit on its way to the database."""
 
-    def __init__(self, connection: psycopg.Connection[Any], life: Life) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], life: BrokerEpoch) -> None:
         self._connection = connection
         self._life = life
         self._ours: set[int] = set()

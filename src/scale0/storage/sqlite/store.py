@@ -17,12 +17,12 @@ import msgspec
 from scale0.history.events.journal import JournalRow
 from scale0.storage.check_rows import CheckAsk
 from scale0.storage.data_dir import FILE_MODE, make_folder, sync_folder, take_lock
-from scale0.storage.interface import CHECK_WRITES, Opened, StoreFailed, StoreRefused, check_writes, reach
+from scale0.storage.interface import CHECK_WRITES, OpenedStore, StoreFailed, StoreRefused, check_writes, reach
 from scale0.storage.rows import (
     MAX_INTEGER,
     Answer,
     Ask,
-    Document,
+    DocumentRow,
     DropSetting,
     DropToken,
     PutDocument,
@@ -31,7 +31,7 @@ from scale0.storage.rows import (
     ReadDocument,
     ReadDocuments,
     ReadJournal,
-    Token,
+    TokenRow,
     Write,
     bounded,
 )
@@ -107,7 +107,7 @@ class SqliteStore:
         self._next_seq = 0
         self._failed = False
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedStore:
         if self._lock is not None:
             raise StoreRefused("this store is open already")
         if sqlite3.sqlite_version_info < MIN_SQLITE:
@@ -255,7 +255,7 @@ class SqliteStore:
             self._lock = None
 
 
-def _open_tail(writer: sqlite3.Connection) -> Opened:
+def _open_tail(writer: sqlite3.Connection) -> OpenedStore:
     """Count this opening, put on the shelf what nobody holds any more, and read what a broker starts from."""
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("UPDATE tail SET boots = boots + 1")
@@ -268,10 +268,10 @@ def _open_tail(writer: sqlite3.Connection) -> Opened:
     if last is not None:
         next_seq, last_time_us, last_boot_us = last
     document = writer.execute(_CURRENT_DOCUMENT).fetchone()
-    return Opened(
+    return OpenedStore(
         settings=dict(writer.execute("SELECT key, value FROM settings")),
         document=None if document is None else _document(document),
-        tokens=tuple(Token(*row) for row in writer.execute("SELECT * FROM tokens ORDER BY digest")),
+        tokens=tuple(TokenRow(*row) for row in writer.execute("SELECT * FROM tokens ORDER BY digest")),
         next_seq=next_seq,
         last_time_us=last_time_us,
         last_boot_us=last_boot_us,
@@ -301,9 +301,9 @@ def _apply(writer: sqlite3.Connection, kind: type, group: Any) -> None:
         writer.executemany(_STATEMENTS[kind], map(msgspec.structs.astuple, group))
 
 
-def _document(row: tuple[Any, ...]) -> Document:
+def _document(row: tuple[Any, ...]) -> DocumentRow:
     version, name, parent, body, time_us, current, author = row
-    return Document(version, name, parent, body, time_us, bool(current), author)
+    return DocumentRow(version, name, parent, body, time_us, bool(current), author)
 
 
 def _answer(reader: sqlite3.Connection, ask: Ask) -> Answer:

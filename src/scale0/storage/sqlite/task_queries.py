@@ -15,7 +15,7 @@ from scale0.storage.task_queries import (
     CountTasks,
     FindNew,
     FindTasks,
-    Found,
+    FoundTasks,
     ListTasks,
     ReadExpiry,
     ReadFollowers,
@@ -117,13 +117,13 @@ def _by_name(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> Op
     return open_task(reader.execute(_ONE_OPEN, seq).fetchone())
 
 
-def _find_new(reader: sqlite3.Connection, ask: FindNew) -> Found:
+def _find_new(reader: sqlite3.Connection, ask: FindNew) -> FoundTasks:
     client = reader.execute(_FIND_CLIENT, (ask.client,)).fetchone()
     last = None
     if ask.series is not None:
         # "/" is the letter behind ".".
         last = reader.execute(_FIND_LAST, (f"{ask.series}.", f"{ask.series}/")).fetchone()[0]
-    return Found(
+    return FoundTasks(
         client=None if client is None else TaskClient(*client),
         tasks=tuple(_by_name(reader, _FIND, (name,)) for name in ask.ids),
         keyed=None if ask.key is None else _by_name(reader, _FIND_KEY, (ask.client, ask.key)),

@@ -35,7 +35,7 @@ OWN_QUESTIONS: Final = frozenset({HELLO, WAIT, LOOK})
 """Made anew for each connection, in place of being sent again."""
 
 
-class Trouble(msgspec.Struct, frozen=True, gc=False):
+class TaskFault(msgspec.Struct, frozen=True, gc=False):
     """Why something did not come about: a JSON-RPC error, or our own code of PROTOCOL 5 (a positive one)."""
 
     code: int
@@ -44,13 +44,13 @@ class Trouble(msgspec.Struct, frozen=True, gc=False):
     """JSON; empty: none."""
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class FutureChanged(msgspec.Struct, frozen=True, gc=False):
     """News: look again at what you wait for."""
 
     tag: Any
 
 
-class Order:
+class SubmissionTemplate:
     """What all tickets of one service and one set of options have in common, ready for the wire."""
 
     __slots__ = ("head", "keyed", "notify", "service", "tail")
@@ -63,7 +63,7 @@ class Order:
         self.keyed = keyed
 
 
-class Ticket:
+class TaskFuture:
     """One task, as its client knows it."""
 
     __slots__ = (
@@ -71,7 +71,9 @@ class Ticket:
         *("told_by", "tries", "trouble", "twin", "value", "watches"),
     )
 
-    def __init__(self, id_: str, order: Order | None, receipt: Receipt | None, part: bytes) -> None:
+    def __init__(
+        self, id_: str, order: SubmissionTemplate | None, receipt: SubmissionReceipt | None, part: bytes
+    ) -> None:
         self.id = id_
         self.order = order
         """None: it was submitted elsewhere, or at another time."""
@@ -84,9 +86,9 @@ class Ticket:
         self.ended = False
         self.value = b""
         """JSON: what it returned."""
-        self.trouble: Trouble | None = None
-        self.watches: list[Watch] | None = None
-        self.twin: Ticket | None = None
+        self.trouble: TaskFault | None = None
+        self.watches: list[FutureWait] | None = None
+        self.twin: TaskFuture | None = None
         """Its key was used before: the task that it stands for."""
         self.at = ""
         """The broker that has it, or may have it; empty: nobody knows."""
@@ -103,7 +105,7 @@ class Ticket:
         return self.order.service if self.order is not None else ""
 
 
-class Receipt:
+class SubmissionReceipt:
     """Tickets that were submitted together, and wait to be acknowledged together."""
 
     __slots__ = ("bucket", "deadline", "ended", "left", "tag")
@@ -117,16 +119,16 @@ class Receipt:
         """How many are not answered yet."""
 
 
-class Watch:
+class FutureWait:
     """Somebody who waits for tickets to end."""
 
     __slots__ = ("came", "tag", "trouble")
 
     def __init__(self, tag: Any) -> None:
         self.tag = tag
-        self.came: deque[Ticket] = deque()
+        self.came: deque[TaskFuture] = deque()
         """Those that ended, in that order, until the owner takes them."""
-        self.trouble: Trouble | None = None
+        self.trouble: TaskFault | None = None
         """Why nothing more will come to this watch."""
 
     @property
@@ -135,7 +137,7 @@ class Watch:
         return bool(self.came) or self.trouble is not None
 
 
-class Question:
+class TaskQuery:
     """One call about tasks that are there already."""
 
     __slots__ = (
@@ -144,7 +146,7 @@ class Question:
     )
 
     def __init__(
-        self, kind: str, number: int, part: bytes, deadline: float, tag: Any, tickets: Sequence[Ticket] = ()
+        self, kind: str, number: int, part: bytes, deadline: float, tag: Any, tickets: Sequence[TaskFuture] = ()
     ) -> None:
         self.kind = kind
         self.number = number
@@ -160,4 +162,4 @@ class Question:
         self.tries = 0
         self.sent = 0
         self.answer = b""
-        self.trouble: Trouble | None = None
+        self.trouble: TaskFault | None = None

@@ -1,6 +1,6 @@
 """The calls of a task client that have no answer yet: what goes out next, and what is said again.
 
-Lives here: `OpenCalls`. Never here: what an answer means (`asker`), or which tasks are watched (`watching`).
+Lives here: `PendingCalls`. Never here: what an answer means (`asker`), or which tasks are watched (`watching`).
 Invariants: whatever was not answered goes out again on the next connection, except our own questions, which are asked
 anew; a try counts only if it may have left.
 """
@@ -12,13 +12,13 @@ from typing import Any
 
 from scale0.kernel.clock import Now
 from scale0.kernel.limits import Limits
-from scale0.kernel.timers import LazyWheel
+from scale0.kernel.timers import LazyTimerWheel
 from scale0.tasks.client import responses
-from scale0.tasks.client.futures import OWN_QUESTIONS, Question, Receipt, Ticket
-from scale0.tasks.client.subscriptions import Call, Out
+from scale0.tasks.client.futures import OWN_QUESTIONS, SubmissionReceipt, TaskFuture, TaskQuery
+from scale0.tasks.client.subscriptions import Call, OutgoingCalls
 
 
-class OpenCalls:
+class PendingCalls:
     """The submissions and questions of one client that are under way."""
 
     __slots__ = ("_limits", "again", "again_at", "by_number", "connection", "last", "queue", "timers")
@@ -33,7 +33,7 @@ class OpenCalls:
         self.again: list[Call] = []
         """What the broker could not take just now."""
         self.again_at = 0.0
-        self.timers: LazyWheel[Receipt | Question] = LazyWheel()
+        self.timers: LazyTimerWheel[SubmissionReceipt | TaskQuery] = LazyTimerWheel()
         self.connection = 0
 
     def ask(
@@ -44,18 +44,18 @@ class OpenCalls:
         seconds: float,
         now: Now,
         tag: Any = None,
-        about: Sequence[Ticket] = (),
-    ) -> Question:
+        about: Sequence[TaskFuture] = (),
+    ) -> TaskQuery:
         """A new question, with a deadline."""
         self.last += 1
         part = responses.call(method, params, self.last)
-        question = Question(kind, self.last, part, now.mono + seconds, tag, about)
+        question = TaskQuery(kind, self.last, part, now.mono + seconds, tag, about)
         self.by_number[self.last] = question
         self.timers.add(question, now.mono)
         self.queue.append(question)
         return question
 
-    def close(self, question: Question) -> None:
+    def close(self, question: TaskQuery) -> None:
         """It has its answer, or needs none any more."""
         question.ended = True
         self.timers.remove(question)
@@ -72,7 +72,7 @@ class OpenCalls:
         """A new connection: all that was not answered goes out again."""
         self.connection += 1
         for number, one in list(self.by_number.items()):
-            if isinstance(one, Question) and one.kind in OWN_QUESTIONS:
+            if isinstance(one, TaskQuery) and one.kind in OWN_QUESTIONS:
                 del self.by_number[number]
                 self.close(one)
         self.again = []
@@ -102,7 +102,7 @@ class OpenCalls:
         queue, self.queue = self.queue, []
         return queue
 
-    def send(self, queue: Sequence[Call], waits: Sequence[Call], broker: str, out: Out) -> None:
+    def send(self, queue: Sequence[Call], waits: Sequence[Call], broker: str, out: OutgoingCalls) -> None:
         """These go to this broker now."""
         limits = self._limits
         if queue:

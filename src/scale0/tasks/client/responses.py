@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from scale0.tasks.client.futures import Order, Trouble
+from scale0.tasks.client.futures import SubmissionTemplate, TaskFault
 
 PREFIX: Final = "zerotask.broker."
 COMPLETE: Final = "zerotask.client.task_complete"
@@ -19,16 +19,16 @@ COMPLETE: Final = "zerotask.client.task_complete"
 _to_json: Final = msgspec.json.Encoder().encode
 
 
-class Error(msgspec.Struct, gc=False):
+class RpcErrorBody(msgspec.Struct, gc=False):
     """A JSON-RPC error."""
 
     code: int
     message: str = ""
     data: msgspec.Raw = msgspec.Raw()
 
-    def trouble(self) -> Trouble:
+    def trouble(self) -> TaskFault:
         """As it is kept: without the frame that it came in."""
-        return Trouble(self.code, self.message, bytes(self.data))
+        return TaskFault(self.code, self.message, bytes(self.data))
 
 
 class Completed(msgspec.Struct, gc=False):
@@ -37,15 +37,15 @@ class Completed(msgspec.Struct, gc=False):
     task_id: str
     status: str
     result: msgspec.Raw = msgspec.Raw()
-    error: Error | None = None
+    error: RpcErrorBody | None = None
 
 
-class Said(msgspec.Struct, gc=False):
+class RpcResponse(msgspec.Struct, gc=False):
     """An answer, or a notification (with `method`)."""
 
     id: int | None = None
     result: msgspec.Raw = msgspec.Raw()
-    error: Error | None = None
+    error: RpcErrorBody | None = None
     method: str = ""
     params: Completed | None = None
 
@@ -54,8 +54,8 @@ class _Id(msgspec.Struct, gc=False):
     id: int
 
 
-_many: Final = msgspec.json.Decoder(list[Said])
-_one: Final = msgspec.json.Decoder(Said)
+_many: Final = msgspec.json.Decoder(list[RpcResponse])
+_one: Final = msgspec.json.Decoder(RpcResponse)
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ids: Final = msgspec.json.Decoder(list[_Id])
 _id: Final = msgspec.json.Decoder(_Id)
@@ -63,7 +63,7 @@ _rows: Final = msgspec.json.Decoder(list[Completed])
 _text: Final = msgspec.json.Decoder(str)
 
 
-def read_answers(frame: bytes) -> Sequence[Said]:
+def read_answers(frame: bytes) -> Sequence[RpcResponse]:
     """What the broker said, as far as it can be understood."""
     try:
         if frame[:1] == b"[":
@@ -73,7 +73,7 @@ def read_answers(frame: bytes) -> Sequence[Said]:
         return tuple(_walk(frame))
 
 
-def _walk(frame: bytes) -> Iterator[Said]:
+def _walk(frame: bytes) -> Iterator[RpcResponse]:
     if frame[:1] != b"[":
         return
     try:
@@ -116,7 +116,7 @@ def call(method: str, params: Sequence[Any], number: int) -> bytes:
     return _to_json(said)
 
 
-def order_of(client_id: str, service: str, options: Mapping[str, Any]) -> Order:
+def order_of(client_id: str, service: str, options: Mapping[str, Any]) -> SubmissionTemplate:
     """The two ends of the calls that submit tasks: between them stand the params and the id."""
     head = b'{"jsonrpc":"2.0","method":"%bclient_new_task","params":[%b,%b,' % (
         PREFIX.encode(),
@@ -124,16 +124,16 @@ def order_of(client_id: str, service: str, options: Mapping[str, Any]) -> Order:
         _to_json(service),
     )
     tail = b'",%b],"id":' % _to_json(options)
-    return Order(service, head, tail, bool(options.get("notify")), options.get("key") is not None)
+    return SubmissionTemplate(service, head, tail, bool(options.get("notify")), options.get("key") is not None)
 
 
-class Part(Protocol):
+class CallSize(Protocol):
     """What a call weighs."""
 
     part: bytes
 
 
-def frames_of(calls: Sequence[Part], most_calls: int, most_bytes: int) -> Iterator[bytes]:
+def frames_of(calls: Sequence[CallSize], most_calls: int, most_bytes: int) -> Iterator[bytes]:
     """Calls as few arrays, each within the limits; one call alone may weigh more, and is then alone."""
     parts = [call.part for call in calls]
     if len(parts) <= most_calls and sum(map(len, parts)) + len(parts) < most_bytes:

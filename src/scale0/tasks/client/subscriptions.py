@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from scale0.kernel.effects import Message
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
-from scale0.tasks.client.futures import ACCEPTED, UNKNOWN, Question, Ticket, Told, Trouble, Watch
+from scale0.tasks.client.futures import ACCEPTED, UNKNOWN, FutureChanged, FutureWait, TaskFault, TaskFuture, TaskQuery
 from scale0.tasks.client.responses import Completed
 
 MAX_WAIT_IDS: Final = 1_000
@@ -26,31 +26,31 @@ SWEEP_TICKETS: Final = 1_000
 ENDS: Final = {"finished": FINISHED, "failed": FAILED, "cancelled": CANCELLED}
 
 
-Call = Ticket | Question
+Call = TaskFuture | TaskQuery
 Why = Callable[[], tuple[int, str]]
 """A code, and a message."""
 
 
-class News(Protocol):
+class FutureUpdates(Protocol):
     """What a turn tells its owner."""
 
     news: list[Any]
 
 
-class Out(News, Protocol):
+class OutgoingCalls(FutureUpdates, Protocol):
     """What a turn of the line leaves behind, as far as tasks add to it."""
 
     sends: list[Message]
 
 
-class Watching:
+class FutureSubscriptions:
     """The tickets of one client."""
 
     def __init__(self) -> None:
-        self.known: dict[str, weakref.ref[Ticket]] = {}
+        self.known: dict[str, weakref.ref[TaskFuture]] = {}
         """Tickets that have not ended, by id."""
-        self.watched: dict[str, Ticket] = {}
-        self.to_ask: dict[str, Ticket] = {}
+        self.watched: dict[str, TaskFuture] = {}
+        self.to_ask: dict[str, TaskFuture] = {}
         """Watched and accepted, and nobody will tell us."""
         self.ask_at = 0.0
         self.look_at = 0.0
@@ -63,7 +63,7 @@ class Watching:
         """There may be something that is another broker's."""
         self._watched_at_last_look: frozenset[str] = frozenset()
         self._sweep_at = SWEEP_TICKETS
-        self._touched: dict[Watch, None] = {}
+        self._touched: dict[FutureWait, None] = {}
 
     def is_here(self, one: Call) -> bool:
         """True unless only another broker can tell anything about it."""
@@ -95,7 +95,7 @@ class Watching:
         self.put_back(unasked, self.ask_at)
         return [one for one in away if self.is_here(one)]
 
-    def _held(self) -> Iterator[Ticket]:
+    def _held(self) -> Iterator[TaskFuture]:
         return (ticket for found in self.known.values() if (ticket := found()) is not None and not ticket.ended)
 
     def is_bound(self, calls: Iterable[Call]) -> bool:
@@ -104,13 +104,13 @@ class Watching:
             one.tries > 0 and self.is_here(one) for one in itertools.chain(calls, self._held())
         )
 
-    def find(self, id_: str) -> Ticket | None:
+    def find(self, id_: str) -> TaskFuture | None:
         """The ticket of this id, if somebody holds it and it has not ended."""
         found = self.known.get(id_)
         ticket = found() if found is not None else None
         return None if ticket is None or ticket.ended else ticket
 
-    def enter(self, ticket: Ticket) -> None:
+    def enter(self, ticket: TaskFuture) -> None:
         """Know a ticket by its id; the first one of an id stays."""
         if self.find(ticket.id) is None:
             self.known[ticket.id] = weakref.ref(ticket)
@@ -121,7 +121,7 @@ class Watching:
             self.known = {id_: ref for id_, ref in self.known.items() if ref() is not None}
             self._sweep_at = 2 * len(self.known) + SWEEP_TICKETS
 
-    def watch(self, watch: Watch, tickets: Iterable[Ticket], now: float) -> None:
+    def watch(self, watch: FutureWait, tickets: Iterable[TaskFuture], now: float) -> None:
         """Let `watch` be told when these end; those that have ended are there at once."""
         watched, connection = self.watched, self.connection
         if not watched:
@@ -141,7 +141,7 @@ class Watching:
             if ticket.status == ACCEPTED and ticket.told_by != connection:
                 self.put_back((ticket,), now)
 
-    def unwatch(self, watch: Watch, tickets: Iterable[Ticket]) -> None:
+    def unwatch(self, watch: FutureWait, tickets: Iterable[TaskFuture]) -> None:
         """It waits for these no more."""
         for ticket in tickets:
             ticket = ticket.twin or ticket
@@ -150,13 +150,13 @@ class Watching:
                 if not ticket.watches:
                     self._neglect(ticket)
 
-    def accept(self, ticket: Ticket, when: float) -> None:
+    def accept(self, ticket: TaskFuture, when: float) -> None:
         """The broker has it; if nobody will tell us of its end, ask at `when`."""
         ticket.status = ACCEPTED
         if ticket.watches is not None and ticket.told_by != self.connection:
             self.put_back((ticket,), when)
 
-    def put_back(self, tickets: Iterable[Ticket], when: float) -> None:
+    def put_back(self, tickets: Iterable[TaskFuture], when: float) -> None:
         """Ask for those of these that are still watched, at `when` or with those who are asked for before."""
         for ticket in tickets:
             if ticket.watches is not None and not ticket.ended and self.is_here(ticket):
@@ -172,7 +172,7 @@ class Watching:
         self.to_ask = {id_: ticket for id_, ticket in self.to_ask.items() if self.is_here(ticket)}
         self.ask_at = now
 
-    def take_waits(self, now: float) -> Iterator[Sequence[Ticket]]:
+    def take_waits(self, now: float) -> Iterator[Sequence[TaskFuture]]:
         """The tickets to be asked for now, in handfuls."""
         if self.to_ask and now >= self.ask_at:
             tickets = list(self.to_ask.values())
@@ -181,7 +181,7 @@ class Watching:
                 ticket.at = ticket.at or self.broker
             yield from handfuls(tickets)
 
-    def take_looks(self, now: float) -> Iterator[Sequence[Ticket]]:
+    def take_looks(self, now: float) -> Iterator[Sequence[TaskFuture]]:
         """Tickets that should have been told by now, if at all; in handfuls."""
         if not self.watched or now < self.look_at:
             return
@@ -210,7 +210,7 @@ class Watching:
         else:
             self.end(ticket, status, b"", said.error.trouble())
 
-    def end(self, ticket: Ticket, status: int, value: bytes, trouble: Trouble | None) -> None:
+    def end(self, ticket: TaskFuture, status: int, value: bytes, trouble: TaskFault | None) -> None:
         """It has ended, one way or another: tell whoever watches."""
         ticket.status = status
         ticket.ended = True
@@ -226,7 +226,7 @@ class Watching:
                 self._touched[watch] = None
             self._neglect(ticket)
 
-    def rename(self, ticket: Ticket, id_: str, now: float) -> None:
+    def rename(self, ticket: TaskFuture, id_: str, now: float) -> None:
         """Its key was used before: it stands for the task that came first."""
         if id_ == ticket.id:
             return
@@ -243,7 +243,7 @@ class Watching:
         for watch in watches:
             self.watch(watch, (ticket,), now)
 
-    def fail(self, trouble: Trouble) -> None:
+    def fail(self, trouble: TaskFault) -> None:
         """Nothing will be told for now: whoever watches is told that. The tickets stay what they are."""
         for ticket in tuple(self.watched.values()):
             for watch in ticket.watches or ():
@@ -251,19 +251,19 @@ class Watching:
                 self._touched[watch] = None
             self._neglect(ticket)
 
-    def tell(self, out: News) -> None:
+    def tell(self, out: FutureUpdates) -> None:
         """News for each watch to which something came."""
         if self._touched:
-            out.news.extend([Told(watch.tag) for watch in self._touched])
+            out.news.extend([FutureChanged(watch.tag) for watch in self._touched])
             self._touched = {}
 
-    def _neglect(self, ticket: Ticket) -> None:
+    def _neglect(self, ticket: TaskFuture) -> None:
         ticket.watches = None
         self.watched.pop(ticket.id, None)
         self.to_ask.pop(ticket.id, None)
 
 
-def handfuls(tickets: Sequence[Ticket]) -> Iterator[Sequence[Ticket]]:
+def handfuls(tickets: Sequence[TaskFuture]) -> Iterator[Sequence[TaskFuture]]:
     """As many as one wait takes."""
     for first in range(0, len(tickets), MAX_WAIT_IDS):
         yield tickets[first : first + MAX_WAIT_IDS]

@@ -17,10 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.kernel.clock import Now
 from scale0.kernel.limits import Limits
 from scale0.tasks.client import futures, responses
-from scale0.tasks.client.futures import OWN_QUESTIONS, Order, Question, Receipt, Ticket, Told, Trouble, Watch
-from scale0.tasks.client.pending_calls import OpenCalls
-from scale0.tasks.client.responses import COMPLETE, Error, Said
-from scale0.tasks.client.subscriptions import Call, Out, Watching, Why
+from scale0.tasks.client.futures import (
+    OWN_QUESTIONS,
+    FutureChanged,
+    FutureWait,
+    SubmissionReceipt,
+    SubmissionTemplate,
+    TaskFault,
+    TaskFuture,
+    TaskQuery,
+)
+from scale0.tasks.client.pending_calls import PendingCalls
+from scale0.tasks.client.responses import COMPLETE, RpcErrorBody, RpcResponse
+from scale0.tasks.client.subscriptions import Call, FutureSubscriptions, OutgoingCalls, Why
 from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NOT_SERVING
 
 if TYPE_CHECKING:
@@ -40,7 +49,7 @@ NOT_NOW: Final = frozenset({BAD_CLIENT, NOT_SERVING})
 """Errors that may be over in a moment: our id still counts as taken, or the broker does not serve yet."""
 
 
-class TaskAsker:
+class TaskClientSession:
     """One client id, its open calls and its tickets."""
 
     def __init__(self, client_id: str, chance: random.Random, limits: Limits | None = None) -> None:
@@ -48,37 +57,37 @@ class TaskAsker:
         self.complaint = ""
         """What the broker last said about a frame that it could not read."""
         self._series = f"{chance.getrandbits(SERIES_BITS):0{SERIES_BITS // 4}x}"
-        self._open = OpenCalls(limits or Limits())
-        self._watching = Watching()
+        self._open = PendingCalls(limits or Limits())
+        self._watching = FutureSubscriptions()
         self._hello_at: float | None = 0.0
         """When to say who we are; None: it was said."""
 
     # What the owner asks for.
 
-    def order(self, service: str, options: Mapping[str, Any]) -> Order:
+    def order(self, service: str, options: Mapping[str, Any]) -> SubmissionTemplate:
         """What tasks of this service and these options have in common."""
         return responses.order_of(self.client_id, service, options)
 
     def submit(
         self,
-        order: Order,
+        order: SubmissionTemplate,
         bodies: Iterable[bytes],
         timeout: float,
         tag: Any,
         now: Now,
-        watch: Watch | None = None,
+        watch: FutureWait | None = None,
         id_: str | None = None,
-    ) -> tuple[Receipt, list[Ticket]]:
+    ) -> tuple[SubmissionReceipt, list[TaskFuture]]:
         """One ticket for each of `bodies` (params as JSON); the receipt is told when all are answered."""
-        receipt = Receipt(tag, now.mono + timeout)
-        made: list[Ticket] = []
+        receipt = SubmissionReceipt(tag, now.mono + timeout)
+        made: list[TaskFuture] = []
         opened, known = self._open, self._watching.known
         calls, number = opened.by_number, opened.last
         head, tail, series = order.head, order.tail, self._series
         for params in bodies:
             number += 1
             name = id_ or f"{series}.{number:012x}"
-            ticket = Ticket(name, order, receipt, b'%b%b,"%b%b%d}' % (head, params, name.encode(), tail, number))
+            ticket = TaskFuture(name, order, receipt, b'%b%b,"%b%b%d}' % (head, params, name.encode(), tail, number))
             calls[number] = ticket
             if id_ is None:
                 known[name] = weakref.ref(ticket)
@@ -94,15 +103,15 @@ class TaskAsker:
         self._watching.sweep()
         return receipt, made
 
-    def adopt(self, id_: str) -> Ticket:
+    def adopt(self, id_: str) -> TaskFuture:
         """The ticket of a task that was submitted before, here or elsewhere."""
         ticket = self._watching.find(id_)
         if ticket is None:
-            ticket = Ticket(id_, None, None, b"")
+            ticket = TaskFuture(id_, None, None, b"")
             self._watching.enter(ticket)
         return ticket
 
-    def ask(self, kind: str, id_: str, timeout: float, tag: Any, now: Now) -> Question:
+    def ask(self, kind: str, id_: str, timeout: float, tag: Any, now: Now) -> TaskQuery:
         """STATUS or CANCEL; the question is told when it has its answer, or trouble."""
         if kind not in (futures.STATUS, futures.CANCEL):
             raise ValueError(f"nobody asks {kind!r}")
@@ -110,15 +119,15 @@ class TaskAsker:
         question.at = self._watching.place_of(id_)
         return question
 
-    def watch(self, watch: Watch, of: Iterable[Ticket], now: Now) -> None:
+    def watch(self, watch: FutureWait, of: Iterable[TaskFuture], now: Now) -> None:
         """Let `watch` be told when these end; those that have ended are there at once."""
         self._watching.watch(watch, of, now.mono)
 
-    def unwatch(self, watch: Watch, of: Iterable[Ticket] | None = None) -> None:
+    def unwatch(self, watch: FutureWait, of: Iterable[TaskFuture] | None = None) -> None:
         """It waits for these no more; None: for nothing any more."""
         self._watching.unwatch(watch, tuple(self._watching.watched.values()) if of is None else of)
 
-    def tells(self, ticket: Ticket) -> bool:
+    def tells(self, ticket: TaskFuture) -> bool:
         """True if its end will be told, or its acknowledgement, without asking."""
         return ticket.status == futures.NEW or ticket.told_by == self._open.connection
 
@@ -159,7 +168,7 @@ class TaskAsker:
                 times.append(self._hello_at)
         return min(times, default=None)
 
-    def resume(self, broker: str, now: Now, out: Out) -> None:
+    def resume(self, broker: str, now: Now, out: OutgoingCalls) -> None:
         """A new connection: say who we are, and again all that was not answered, except what is another broker's."""
         self._hello_at = now.mono
         self._open.resume()
@@ -174,7 +183,7 @@ class TaskAsker:
         """The last connection never came to be: nothing has left on it."""
         self._open.never_connected()
 
-    def flush(self, now: Now, out: Out) -> None:
+    def flush(self, now: Now, out: OutgoingCalls) -> None:
         """Send what is to be sent; only while there is a connection."""
         opened, watching = self._open, self._watching
         queue = watching.here(opened.take(now))
@@ -187,33 +196,33 @@ class TaskAsker:
             queue = [*opened.take(now), *queue]
         opened.send(queue, waits, watching.broker, out)
 
-    def tick(self, why: Why, now: Now, out: Out) -> None:
+    def tick(self, why: Why, now: Now, out: OutgoingCalls) -> None:
         """Give up what is over, and look for ends that nobody told."""
         late = self._open.timers.expire(now.mono)
-        receipts = {one for one in late if isinstance(one, Receipt) and not one.ended}
+        receipts = {one for one in late if isinstance(one, SubmissionReceipt) and not one.ended}
         if receipts:
             code, message = why()
-            self._lose(receipts, Trouble(code, f"{message}; {self.complaint}" if self.complaint else message), out)
+            self._lose(receipts, TaskFault(code, f"{message}; {self.complaint}" if self.complaint else message), out)
         for one in late:
-            if isinstance(one, Question) and not one.ended:
+            if isinstance(one, TaskQuery) and not one.ended:
                 self._give_up(one, why, now, out)
         for some in self._watching.take_looks(now.mono):
             self._wait_for(futures.LOOK, some, 0, now)
         self._watching.tell(out)
 
-    def fail(self, code: int, message: str, out: Out) -> None:
+    def fail(self, code: int, message: str, out: OutgoingCalls) -> None:
         """There will be no answers for now: whoever waits is told why."""
-        trouble = Trouble(code, message)
+        trouble = TaskFault(code, message)
         self._lose(None, trouble, out)
         for one in self._open.by_number.values():
-            if isinstance(one, Question):
+            if isinstance(one, TaskQuery):
                 one.trouble = trouble
                 self._answered(one, out)
         self._open.clear()
         self._watching.fail(trouble)
         self._watching.tell(out)
 
-    def receive(self, frame: bytes, now: Now, out: Out) -> None:
+    def receive(self, frame: bytes, now: Now, out: OutgoingCalls) -> None:
         """One frame from the broker: answers and notifications."""
         calls, watching = self._open.by_number, self._watching
         for said in responses.read_answers(frame):
@@ -228,7 +237,7 @@ class TaskAsker:
             one = calls.pop(said.id, None)
             if one is None:
                 continue
-            if isinstance(one, Question):
+            if isinstance(one, TaskQuery):
                 self._heed(one, said, now, out)
             elif said.error is not None:
                 self._decline(one, said.id, said.error, now, out)
@@ -238,7 +247,7 @@ class TaskAsker:
 
     # Submissions.
 
-    def _accept(self, ticket: Ticket, said: Said, now: Now, out: Out) -> None:
+    def _accept(self, ticket: TaskFuture, said: RpcResponse, now: Now, out: OutgoingCalls) -> None:
         order = ticket.order
         if order is not None and order.notify:
             ticket.told_by = self._open.connection
@@ -248,7 +257,7 @@ class TaskAsker:
             self._watching.accept(ticket, now.mono)
         self._settle(ticket, out)
 
-    def _decline(self, ticket: Ticket, number: int, error: Error, now: Now, out: Out) -> None:
+    def _decline(self, ticket: TaskFuture, number: int, error: RpcErrorBody, now: Now, out: OutgoingCalls) -> None:
         trouble = error.trouble()
         if ticket.ended:
             # Its end was told already, so it was taken: this is about a second try.
@@ -264,10 +273,10 @@ class TaskAsker:
             self._watching.end(ticket, futures.REFUSED, b"", trouble)
             self._settle(ticket, out)
 
-    def _lose(self, receipts: set[Receipt] | None, trouble: Trouble, out: Out) -> None:
+    def _lose(self, receipts: set[SubmissionReceipt] | None, trouble: TaskFault, out: OutgoingCalls) -> None:
         """Their time is over (None: everybody's)."""
         for number, one in tuple(self._open.by_number.items()):
-            if not isinstance(one, Question):
+            if not isinstance(one, TaskQuery):
                 ticket = one
             elif one.kind == futures.CHECK:
                 ticket = one.tickets[0]
@@ -276,7 +285,7 @@ class TaskAsker:
             if ticket.receipt is None or (receipts is not None and ticket.receipt not in receipts):
                 continue
             del self._open.by_number[number]
-            if isinstance(one, Question):
+            if isinstance(one, TaskQuery):
                 self._open.close(one)
             if ticket.tries:
                 self._watching.end(ticket, futures.UNKNOWN, b"", trouble)
@@ -285,7 +294,7 @@ class TaskAsker:
             self._settle(ticket, out)
         self._open.drop_ended()
 
-    def _settle(self, ticket: Ticket, out: Out) -> None:
+    def _settle(self, ticket: TaskFuture, out: OutgoingCalls) -> None:
         receipt, ticket.receipt = ticket.receipt, None
         ticket.part = b""
         if receipt is not None:
@@ -294,7 +303,7 @@ class TaskAsker:
                 receipt.ended = True
                 self._open.timers.remove(receipt)
                 if receipt.tag is not None:
-                    out.news.append(Told(receipt.tag))
+                    out.news.append(FutureChanged(receipt.tag))
 
     def _hold(self, number: int, one: Call, code: int, now: Now) -> None:
         """The broker did not take it just now: say it again in a moment."""
@@ -304,17 +313,17 @@ class TaskAsker:
 
     # Questions.
 
-    def _wait_for(self, kind: str, some: Sequence[Ticket], seconds: float, now: Now) -> None:
+    def _wait_for(self, kind: str, some: Sequence[TaskFuture], seconds: float, now: Now) -> None:
         params = [self.client_id, [ticket.id for ticket in some], seconds]
         self._open.ask(kind, futures.WAIT, params, seconds + GRACE_SECONDS, now, None, some)
 
-    def _check(self, ticket: Ticket, now: Now) -> None:
+    def _check(self, ticket: TaskFuture, now: Now) -> None:
         """Is it there at all?"""
         receipt = ticket.receipt
         seconds = GRACE_SECONDS if receipt is None else max(0.0, receipt.deadline - now.mono) + GRACE_SECONDS
         self._open.ask(futures.CHECK, futures.STATUS, [self.client_id, ticket.id], seconds, now, None, (ticket,))
 
-    def _heed(self, question: Question, said: Said, now: Now, out: Out) -> None:
+    def _heed(self, question: TaskQuery, said: RpcResponse, now: Now, out: OutgoingCalls) -> None:
         """A question has its answer."""
         error = said.error
         if error is not None and error.code in NOT_NOW and question.kind not in OWN_QUESTIONS:
@@ -335,7 +344,7 @@ class TaskAsker:
                 question.answer = bytes(said.result)
         self._answered(question, out)
 
-    def _waited(self, question: Question, said: Said, now: Now) -> None:
+    def _waited(self, question: TaskQuery, said: RpcResponse, now: Now) -> None:
         if said.error is None:
             for row in responses.read_rows(said.result):
                 self._watching.complete(row)
@@ -351,7 +360,7 @@ class TaskAsker:
                 self._hello_at = now.mono + AGAIN_SECONDS
             self._watching.put_back(question.tickets, now.mono + AGAIN_SECONDS)
 
-    def _checked(self, ticket: Ticket, error: Error | None, now: Now, out: Out) -> None:
+    def _checked(self, ticket: TaskFuture, error: RpcErrorBody | None, now: Now, out: OutgoingCalls) -> None:
         """Is it there at all? Asked after a submission that was sent twice, or a wait of which one was unknown."""
         ours = ticket.receipt is not None
         if ticket.ended:
@@ -368,7 +377,7 @@ class TaskAsker:
         if ours:
             self._settle(ticket, out)
 
-    def _give_up(self, question: Question, why: Why, now: Now, out: Out) -> None:
+    def _give_up(self, question: TaskQuery, why: Why, now: Now, out: OutgoingCalls) -> None:
         """No answer came in time."""
         self._open.by_number.pop(question.number, None)
         match question.kind:
@@ -379,10 +388,10 @@ class TaskAsker:
             case futures.LOOK:
                 pass  # the next one is due soon
             case _:
-                question.trouble = question.trouble or Trouble(*why())
+                question.trouble = question.trouble or TaskFault(*why())
         self._answered(question, out)
 
-    def _answered(self, question: Question, out: Out) -> None:
+    def _answered(self, question: TaskQuery, out: OutgoingCalls) -> None:
         self._open.close(question)
         if question.tag is not None:
-            out.news.append(Told(question.tag))
+            out.news.append(FutureChanged(question.tag))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.tasks.core.broker_interface import House, Slots
+from scale0.kernel.effects import Effects
+from scale0.tasks.core.broker_interface import BrokerInfo, Slots
 
 HORIZON_SECONDS: Final = 0.1
 """How much work a backend is given in advance: enough for a commit and a round trip, little enough to share."""
@@ -22,16 +22,16 @@ PACE_WEIGHT: Final = 0.3
 """Of the newest measurement."""
 
 
-class Pacing:
+class AdaptivePrefetch:
     """The pace of all backends of one broker. What is known of each stands in its own record."""
 
     __slots__ = ("_ahead", "_house", "_recall", "_slots", "_time", "_watching")
 
     def __init__(
         self,
-        house: House,
+        house: BrokerInfo,
         slots: Slots,
-        recall: Callable[[Any, Now, Step], None],
+        recall: Callable[[Any, Now, Effects], None],
         time: Callable[[Any, Now], None],
     ) -> None:
         """`recall` takes back what was not begun; `time` begins to count the time of what holds a slot."""
@@ -65,7 +65,7 @@ class Pacing:
             self._watching = True
             self._house.timers.add((self._look, None), now.mono + RECALL_SECONDS)
 
-    def _look(self, _: None, now: Now, step: Step) -> None:
+    def _look(self, _: None, now: Now, step: Effects) -> None:
         """Nobody hoards while others are idle."""
         self._watching = False
         ahead, self._ahead = self._ahead, {}

@@ -12,24 +12,24 @@ from typing import Any, Final
 import msgspec
 
 from scale0.broker.admin.access import OPERATOR, VIEWER
-from scale0.broker.admin.commands import Call, Done, Management, Outcome
+from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult, Outcome
 from scale0.broker.admin.views import MAX_PAGE_ROWS
 from scale0.history.events.tasks import TaskReopened
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
 from scale0.storage.rows import MAX_INTEGER
 from scale0.storage.task_queries import ListTasks, TaskPage
 from scale0.storage.task_rows import FINISHED, STATUS_CODES, STATUS_NAMES, EndedTask, OpenTask, ReopenTask, reopened
-from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds, read_kept
-from scale0.tasks.core.tasks import Tasks
+from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds, read_kept
+from scale0.tasks.core.tasks import BrokerTasks
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
 
 MAX_SEQ_DIGITS: Final = 19
 """Of a place in the list, as text."""
 
-Row = Task | OpenTask | EndedTask
+Row = QueuedTask | OpenTask | EndedTask
 
 
 class TaskCommands:
@@ -37,7 +37,7 @@ class TaskCommands:
 
     __slots__ = ("_management", "_tasks")
 
-    def __init__(self, management: Management, tasks: Tasks) -> None:
+    def __init__(self, management: AdminCommands, tasks: BrokerTasks) -> None:
         self._management = management
         self._tasks = tasks
         management.table.update(
@@ -50,7 +50,7 @@ class TaskCommands:
             }
         )
 
-    def _list(self, call: Call) -> Outcome:
+    def _list(self, call: AdminCall) -> Outcome:
         said = call.said
         if said.status is not None and said.status not in STATUS_CODES:
             raise Refusal(codes.MALFORMED, f"status is one of {', '.join(STATUS_CODES)}")
@@ -67,38 +67,38 @@ class TaskCommands:
             client=said.client,
         )
 
-        def found(page: TaskPage, now: Now, step: Step) -> None:
+        def found(page: TaskPage, now: Now, step: Effects) -> None:
             tasks = self._tasks.shelf.tasks
             items = [task_row(tasks.get(row.id) or row) for row in page.tasks]
             after = None if page.next_seq is None else str(page.next_seq)
-            self._management.finish(call._replace(now=now, step=step), Done({"items": items, "next": after}))
+            self._management.finish(call._replace(now=now, step=step), AdminResult({"items": items, "next": after}))
 
-        call.step.ask(Question(ask, found, aside=True))
+        call.step.ask(StoreQuery(ask, found, aside=True))
         return None
 
-    def _show(self, call: Call) -> Outcome:
-        return self._with_task(call, lambda _, row: Done(task_page(row)))
+    def _show(self, call: AdminCall) -> Outcome:
+        return self._with_task(call, lambda _, row: AdminResult(task_page(row)))
 
-    def _retry(self, call: Call) -> Outcome:
+    def _retry(self, call: AdminCall) -> Outcome:
         return self._with_task(call, self._reopen)
 
-    def _cancel(self, call: Call) -> Outcome:
+    def _cancel(self, call: AdminCall) -> Outcome:
         return self._with_task(call, self._end)
 
-    def _ask_nodes(self, call: Call) -> Outcome:
+    def _ask_nodes(self, call: AdminCall) -> Outcome:
         self._tasks.announcer.ask_nodes(call.step)
-        return Done({})
+        return AdminResult({})
 
-    def _with_task(self, call: Call, act: Callable[[Call, Row], Outcome]) -> Outcome:
+    def _with_task(self, call: AdminCall, act: Callable[[AdminCall, Row], Outcome]) -> Outcome:
         id_ = call.said.task_id
         if not id_:
             raise Refusal(codes.MALFORMED, "task_id is missing")
 
-        def found(rows: tuple[Row | None, ...], now: Now, step: Step) -> None:
+        def found(rows: tuple[Row | None, ...], now: Now, step: Effects) -> None:
             later = call._replace(now=now, step=step)
             row = rows[0]
 
-            def do(at: Call) -> Outcome:
+            def do(at: AdminCall) -> Outcome:
                 if row is None:
                     raise Refusal(codes.NO_SUCH_SERVICE, f"unknown task {id_[:128]}")
                 return act(at, row)
@@ -108,24 +108,24 @@ class TaskCommands:
         self._tasks.shelf.find((id_,), found, call.step)
         return None
 
-    def _end(self, call: Call, row: Row) -> Outcome:
+    def _end(self, call: AdminCall, row: Row) -> Outcome:
         before = STATUS_NAMES[row.status]
         if isinstance(row, EndedTask):
-            return Done({"task_id": row.id, "cancelled": False}, before, before)
+            return AdminResult({"task_id": row.id, "cancelled": False}, before, before)
 
-        def ended(known: bool, now: Now, step: Step) -> None:
+        def ended(known: bool, now: Now, step: Effects) -> None:
             self._management.later(call._replace(now=now, step=step), lambda _: outcome(known))
 
         def outcome(known: bool) -> Outcome:
             if not known:
                 raise Refusal(codes.NO_ANSWER, f"the broker that holds {row.id} has not answered: ask again")
-            return Done({"task_id": row.id, "cancelled": True}, before, "cancelled", True)
+            return AdminResult({"task_id": row.id, "cancelled": True}, before, "cancelled", True)
 
         error = error_object(CANCELLED_ERROR, f"cancelled by {call.admin.name}")
         self._tasks.client_methods.cancel_row(row, error, ended, call.now, call.step)
         return None
 
-    def _reopen(self, call: Call, row: Row) -> Outcome:
+    def _reopen(self, call: AdminCall, row: Row) -> Outcome:
         if not isinstance(row, EndedTask):
             raise Refusal(codes.IN_USE, f"the task {row.id} has not ended: it is {STATUS_NAMES[row.status]}")
         if row.expires_us <= of_seconds(call.now.wall):
@@ -136,7 +136,7 @@ class TaskCommands:
         call.step.write(ReopenTask(row.seq, runnable_us))
         call.step.record(TaskReopened(row.id, row.method, row.client))
         self._tasks.queue.reopened(from_store(reopened(row, runnable_us, followed=False)), call.now, call.step)
-        return Done({"task_id": row.id, "status": "queued"}, STATUS_NAMES[row.status], "queued", True)
+        return AdminResult({"task_id": row.id, "status": "queued"}, STATUS_NAMES[row.status], "queued", True)
 
 
 def task_row(row: Row) -> dict[str, Any]:

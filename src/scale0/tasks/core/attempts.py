@@ -13,7 +13,7 @@ import msgspec
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskAttemptEnded
 from scale0.kernel.clock import Now
-from scale0.tasks.core.task import MICRO, Task
+from scale0.tasks.core.task import MICRO, QueuedTask
 
 MAX_BACKOFF_SECONDS: Final = 86_400.0
 """However often it is doubled."""
@@ -24,7 +24,7 @@ MAX_HISTORY_ERROR_BYTES: Final = 4_096
 """A longer error is not kept with its attempt."""
 
 
-def pause_before_next(task: Task, chance: Any) -> float:
+def pause_before_next(task: QueuedTask, chance: Any) -> float:
     """Doubled each time, with jitter: between once and one and a half times that."""
     if not task.kept.backoff:
         return 0.0
@@ -34,7 +34,7 @@ def pause_before_next(task: Task, chance: Any) -> float:
     return whole * (1.0 + 0.5 * jitter)
 
 
-def remembered(task: Task, state: str, error: bytes, now_us: int) -> bytes:
+def remembered(task: QueuedTask, state: str, error: bytes, now_us: int) -> bytes:
     """Its history with the attempt that has just ended."""
     entry: dict[str, Any] = {"attempt": task.attempt, "node": task.node, "state": state, "ended": now_us / MICRO}
     if task.started_us:
@@ -49,7 +49,7 @@ def remembered(task: Task, state: str, error: bytes, now_us: int) -> bytes:
     return history
 
 
-def attempt_ended(task: Task, state: str, code: int | None, now: Now) -> TaskAttemptEnded:
+def attempt_ended(task: QueuedTask, state: str, code: int | None, now: Now) -> TaskAttemptEnded:
     """The event of it."""
     begun = task.started or task.handed
     return TaskAttemptEnded(

@@ -7,30 +7,30 @@ are on the store's shelf.
 
 from __future__ import annotations
 
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ReadPriorities, ReadQueue
 from scale0.storage.task_rows import OpenTask
 from scale0.tasks.core import method_queues
-from scale0.tasks.core.method_queues import Lane, Level
-from scale0.tasks.core.stored_backlog import Shelf
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.method_queues import MethodQueue, PriorityQueue
+from scale0.tasks.core.stored_backlog import StoredBacklog
+from scale0.tasks.core.task import QueuedTask
 
 
-class OwnSupply:
+class OwnBacklogWindow:
     """The way from the shelf to the lanes."""
 
     __slots__ = ("_ready", "_shelf")
 
-    def __init__(self, shelf: Shelf, ready: dict[str, Lane]) -> None:
+    def __init__(self, shelf: StoredBacklog, ready: dict[str, MethodQueue]) -> None:
         self._shelf = shelf
         self._ready = ready
 
-    def begin(self, lane: Lane, step: Step) -> None:
+    def begin(self, lane: MethodQueue, step: Effects) -> None:
         """A lane is new: learn what the shelf holds."""
         ask = ReadPriorities(lane.method)
         self._shelf.ask(ask, lambda found, _mark, _now, out: self._learn(lane, found, out), step)
 
-    def place(self, lane: Lane, level: Level, task: Task) -> str:
+    def place(self, lane: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
         """Where a task waits."""
         if task.seq <= level.position or (level.loading and task.seq <= level.newest):
             # It is older than what is here, or than what is just being read: the shelf would not give it any more.
@@ -45,7 +45,7 @@ class OwnSupply:
             level.append(task)
         return "here"
 
-    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+    def refill(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
         """Have the window filled again, if it is half empty and there is more."""
         most_tasks, most_bytes = method_queues.WINDOW_TASKS, method_queues.WINDOW_BYTES
         if level.loading or not level.more or 2 * len(level.fresh) > most_tasks or 2 * level.bytes > most_bytes:
@@ -63,10 +63,10 @@ class OwnSupply:
             ask, lambda rows, mark, _now, out: self._load(lane, priority, level, newest, rows, mark, out), step
         )
 
-    def hunger(self, services: frozenset[str], step: Step) -> None:
+    def hunger(self, services: frozenset[str], step: Effects) -> None:
         """Whatever is on the shelf is read before it is needed."""
 
-    def _learn(self, lane: Lane, found: tuple[tuple[int, int], ...], step: Step) -> None:
+    def _learn(self, lane: MethodQueue, found: tuple[tuple[int, int], ...], step: Effects) -> None:
         """What the shelf holds of a method."""
         lane.known = True
         for priority, newest in found:
@@ -76,7 +76,14 @@ class OwnSupply:
             self.refill(lane, priority, level, step)
 
     def _load(
-        self, lane: Lane, priority: int, level: Level, newest: int, rows: tuple[OpenTask, ...], mark: int, step: Step
+        self,
+        lane: MethodQueue,
+        priority: int,
+        level: PriorityQueue,
+        newest: int,
+        rows: tuple[OpenTask, ...],
+        mark: int,
+        step: Effects,
     ) -> None:
         """What came from the shelf goes behind what is there."""
         level.loading = False

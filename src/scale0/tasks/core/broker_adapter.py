@@ -18,16 +18,16 @@ from scale0.broker.core.members import ZEROTASK, Members
 from scale0.broker.core.scheduler import Backend
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved, is_service_name
-from scale0.tasks.core.tasks import Tasks
+from scale0.tasks.core.tasks import BrokerTasks
 from scale0.transport.core import messages
 from scale0.transport.core.codec import depth_within
 from scale0.transport.core.sockets import BACKEND
 
 
-class TaskDesk:
+class TaskBrokerAdapter:
     """What the broker does for task clients and nodes."""
 
     __slots__ = ("_broker",)
@@ -39,18 +39,18 @@ class TaskDesk:
     def _members(self) -> Members:
         return self._broker.members
 
-    def blame(self, line: Connection, code: int, message: str, now: Now, step: Step) -> None:
+    def blame(self, line: Connection, code: int, message: str, now: Now, step: Effects) -> None:
         """Count bad input."""
         self._broker.blame(line, code, message, now, step)
 
-    def force(self, line: Connection, now: Now, step: Step) -> None:
+    def force(self, line: Connection, now: Now, step: Effects) -> None:
         """It must negotiate before it goes on. It may have many results to tell, so this is not held against it."""
         self._broker.state.count("results_unknown")
         if line.takes_pushes:
             said = messages.ForceNegotiate(reason="I do not know your state: start again with CHECKCONFIG")
             step.send(line, ("FORCENEGOTIATE", said))
 
-    def renegotiate(self, line: Connection, now: Now, step: Step) -> None:
+    def renegotiate(self, line: Connection, now: Now, step: Effects) -> None:
         """It must negotiate anew, for no fault of its own."""
         if line.member is not None:
             said = messages.ForceNegotiate(reason="there is room on the disk again: say READY and your results")
@@ -67,7 +67,7 @@ class TaskDesk:
             return None
         return member.backend, member.connection
 
-    def enlist(self, line: Connection, node_id: str, methods: Sequence[str], now: Now, step: Step) -> Backend:
+    def enlist(self, line: Connection, node_id: str, methods: Sequence[str], now: Now, step: Effects) -> Backend:
         """A node joins: a backend without slots, because it asks for its work itself."""
         own = self._broker.state.config.services
         if own != "all" and not set(methods) <= set(own):
@@ -89,7 +89,7 @@ class TaskDesk:
         self._members.judge(member, interval, interval * self._broker.state.liveness, now)
         return backend
 
-    def rebind(self, line: Connection, node_id: str, now: Now, step: Step) -> None:
+    def rebind(self, line: Connection, node_id: str, now: Now, step: Effects) -> None:
         """A known node speaks from a new connection: its work and its methods stay."""
         member = self._members.by_name[BACKEND, node_id]
         services, slots = member.services, member.slots
@@ -97,7 +97,7 @@ class TaskDesk:
         member.suspended, member.protocol = False, ZEROTASK
         self._members.join(member, list(services), slots, now, step)
 
-    def strike(self, line: Connection, now: Now, step: Step) -> None:
+    def strike(self, line: Connection, now: Now, step: Effects) -> None:
         """It leaves in order."""
         if line.member is not None:
             self._members.leave(line.member, now, step)
@@ -107,7 +107,7 @@ class TaskDesk:
         known = self._broker.connections.find(line.door, line.routing_id)
         return line.heard if known is line else float("-inf")
 
-    def serve(self, holder: Backend, now: Now, step: Step) -> None:
+    def serve(self, holder: Backend, now: Now, step: Effects) -> None:
         """Requests that wait come before tasks."""
         self._broker.requests.serve(holder, now, step)
 
@@ -135,28 +135,28 @@ class TaskWork:
 
     __slots__ = ("_tasks",)
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: BrokerTasks) -> None:
         self._tasks = tasks
 
-    def offer(self, backend: Backend, now: Now, step: Step) -> None:
+    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
         """It offers its services from now on."""
         self._tasks.leases.offer(backend, now, step)
 
-    def feed(self, backend: Backend, now: Now, step: Step) -> None:
+    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
         """It has room, perhaps."""
         self._tasks.leases.feed(backend, now, step)
 
-    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Step) -> None:
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
         """It says which attempts it has in hand."""
         self._tasks.leases.claim(backend, holds, now, step)
 
-    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Step) -> None:
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
         """It no longer has what it held, except `keep`."""
         self._tasks.leases.lose(backend, keep, now, step)
 
-    def unsent(self, backend: Backend, body: bytes, now: Now, step: Step) -> None:
+    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
         """A TASKS message never left for it."""
-        leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[Lease])}
+        leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[LeaseId])}
         self._tasks.leases.unsent(backend, leases, now, step)
 
     def waits(self, service: str) -> bool:
@@ -167,7 +167,7 @@ class TaskWork:
         """A connection is gone."""
         self._tasks.forget(line)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Do what its time has come for."""
         self._tasks.tick(now, step)
 
@@ -175,12 +175,12 @@ class TaskWork:
         """When `tick` has something to do."""
         return self._tasks.deadline()
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends."""
         self._tasks.settle(now, step)
 
 
-class Lease(msgspec.Struct):
+class LeaseId(msgspec.Struct):
     """Of a TASKS body, what names a lease."""
 
     id: str

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Peer, Step
+from scale0.kernel.effects import Effects, Message, PeerAddress
 from scale0.kernel.limits import Limits
-from scale0.kernel.timers import Wheel
+from scale0.kernel.timers import TimerWheel
 
 
-class Line(Peer, Protocol):
+class TaskConnection(PeerAddress, Protocol):
     """A connection, as tasks need to see it."""
 
     delimiter: bool
@@ -89,14 +89,14 @@ class Slots(Protocol):
         ...
 
 
-class Others(Protocol):
+class OtherBrokers(Protocol):
     """The other brokers of a shared store, as leases need them (`sharing`)."""
 
-    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects) -> None:
         """A node says what it has in hand (None: it cannot say): it is found out what becomes of that."""
         ...
 
-    def fetch(self, holder: Any, id_: str, attempt: int, now: Now, step: Step) -> None:
+    def fetch(self, holder: Any, id_: str, attempt: int, now: Now, step: Effects) -> None:
         """A node has a result of a lease that is not ours: it shall come to us."""
         ...
 
@@ -116,7 +116,7 @@ class Policy(Protocol):
     def concurrency(self) -> int | None: ...
 
 
-class House(Protocol):
+class BrokerInfo(Protocol):
     """The broker's shared state."""
 
     identity: str
@@ -131,7 +131,7 @@ class House(Protocol):
     boot: int
 
     @property
-    def timers(self) -> Wheel[Any]: ...
+    def timers(self) -> TimerWheel[Any]: ...
     @property
     def policies(self) -> Mapping[str, Policy]: ...
     @property
@@ -141,10 +141,10 @@ class House(Protocol):
     def count(self, what: str) -> None: ...
 
 
-class Desk(Protocol):
+class TaskBroker(Protocol):
     """What the broker does for task clients and nodes."""
 
-    def blame(self, line: Any, code: int, message: str, now: Now, step: Step) -> None:
+    def blame(self, line: Any, code: int, message: str, now: Now, step: Effects) -> None:
         """Count bad input."""
         ...
 
@@ -156,23 +156,23 @@ class Desk(Protocol):
         """A live node or backend by name, and its connection."""
         ...
 
-    def enlist(self, line: Any, node_id: str, methods: Sequence[str], now: Now, step: Step) -> Holder:
+    def enlist(self, line: Any, node_id: str, methods: Sequence[str], now: Now, step: Effects) -> Holder:
         """A node joins, or joins again; Refusal if it cannot. What an older connection of it held is queued again."""
         ...
 
-    def rebind(self, line: Any, node_id: str, now: Now, step: Step) -> None:
+    def rebind(self, line: Any, node_id: str, now: Now, step: Effects) -> None:
         """A known node speaks from a new connection and goes on with its work."""
         ...
 
-    def strike(self, line: Any, now: Now, step: Step) -> None:
+    def strike(self, line: Any, now: Now, step: Effects) -> None:
         """It leaves in order."""
         ...
 
-    def force(self, line: Any, now: Now, step: Step) -> None:
+    def force(self, line: Any, now: Now, step: Effects) -> None:
         """It must negotiate before it goes on."""
         ...
 
-    def renegotiate(self, line: Any, now: Now, step: Step) -> None:
+    def renegotiate(self, line: Any, now: Now, step: Effects) -> None:
         """It must negotiate anew, for no fault of its own."""
         ...
 
@@ -180,7 +180,7 @@ class Desk(Protocol):
         """When it last spoke; monotonic."""
         ...
 
-    def serve(self, holder: Any, now: Now, step: Step) -> None:
+    def serve(self, holder: Any, now: Now, step: Effects) -> None:
         """Requests that wait come before tasks: give it these."""
         ...
 

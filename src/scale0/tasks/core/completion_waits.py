@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import FINISHED, STATUS_NAMES, EndedTask
-from scale0.tasks.core.broker_interface import House
-from scale0.tasks.core.publisher import Announcer
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.broker_interface import BrokerInfo
+from scale0.tasks.core.publisher import TaskPublisher
+from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import QUEUE_FULL, RpcError, notification
 
 TASK_COMPLETE: Final = b"zerotask.client.task_complete"
@@ -29,10 +29,10 @@ MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
 LINE_BITS: Final = 62
 """Of the number from which connections are counted: by chance, because a clock that is set back repeats itself."""
 
-Resolve = Callable[[bytes, Now, Step], None]
+Resolve = Callable[[bytes, Now, Effects], None]
 
 
-class Wait:
+class CompletionWait:
     """One client_task_wait."""
 
     __slots__ = ("bucket", "complete", "ended", "ids", "line", "ready", "resolve")
@@ -48,18 +48,18 @@ class Wait:
         self.bucket = 0
 
 
-class Watchers:
+class CompletionWaits:
     """All that is waited for at one broker."""
 
     __slots__ = ("_announcer", "_away", "_house", "_lines", "_next_line", "_notes", "_per_line", "_waits", "waiting")
 
-    def __init__(self, house: House, announcer: Announcer) -> None:
+    def __init__(self, house: BrokerInfo, announcer: TaskPublisher) -> None:
         self._house = house
         self._announcer = announcer
         self._lines: dict[int, Any] = {}
         self._next_line: int = house.chance.getrandbits(LINE_BITS)
         self._notes: dict[Any, list[bytes]] = {}
-        self._waits: dict[str, dict[Wait, None]] = {}
+        self._waits: dict[str, dict[CompletionWait, None]] = {}
         self._per_line: dict[Any, int] = {}
         self._away: dict[str, int] = {}
         """Tasks that are not in memory, by id: the number of the connection that is told of their end."""
@@ -80,13 +80,13 @@ class Watchers:
         self._notes.pop(line, None)
         line.number = 0
 
-    def ended(self, task: Task, status: int, body: bytes, now: Now, step: Step) -> None:
+    def ended(self, task: QueuedTask, status: int, body: bytes, now: Now, step: Effects) -> None:
         """A task has ended: tell whoever wants to know, once it is stored."""
         if self._away:
             self._away.pop(task.id, None)
         self._tell(task, task.kept.notify, status, body, now, step)
 
-    def leaves(self, task: Task) -> None:
+    def leaves(self, task: QueuedTask) -> None:
         """A task of a shared store leaves memory: another broker may end it."""
         number = task.kept.notify
         if number in self._lines and len(self._away) < MAX_AWAY:
@@ -98,11 +98,13 @@ class Watchers:
             del self._away[id_]
         return (*self._waits, *self._away)
 
-    def told(self, row: EndedTask, now: Now, step: Step) -> None:
+    def told(self, row: EndedTask, now: Now, step: Effects) -> None:
         """A task has ended at another broker that shares the store."""
         self._tell(row, self._away.pop(row.id, 0), row.status, row.result, now, step)
 
-    def _tell(self, task: Task | EndedTask, number: int, status: int, body: bytes, now: Now, step: Step) -> None:
+    def _tell(
+        self, task: QueuedTask | EndedTask, number: int, status: int, body: bytes, now: Now, step: Effects
+    ) -> None:
         if number:
             line = self._lines.get(number)
             if line is not None:
@@ -124,7 +126,7 @@ class Watchers:
                 if wait.ready:
                     self._resolve(wait, now, step)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: what one connection is told travels together, if it may."""
         if not self._notes:
             return
@@ -145,11 +147,11 @@ class Watchers:
             if part:
                 step.promise(line, [b"[%b]" % b",".join(part)])
 
-    def wait(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> Wait:
+    def wait(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> CompletionWait:
         """Begin to wait; `ready` says when all are known to be open."""
         if self._per_line.get(line, 0) >= MAX_LINE_WAITS:
             raise RpcError(QUEUE_FULL, f"a connection waits at most {MAX_LINE_WAITS} times at once")
-        wait = Wait(line, tuple(dict.fromkeys(ids)), resolve)
+        wait = CompletionWait(line, tuple(dict.fromkeys(ids)), resolve)
         for id_ in wait.ids:
             self._waits.setdefault(id_, {})[wait] = None
         self._per_line[line] = self._per_line.get(line, 0) + 1
@@ -157,7 +159,7 @@ class Watchers:
         self.waiting += 1
         return wait
 
-    def begin(self, wait: Wait, timeout: float, now: Now, step: Step) -> None:
+    def begin(self, wait: CompletionWait, timeout: float, now: Now, step: Effects) -> None:
         """All its tasks exist: answer if one is complete, else by the end of its time."""
         wait.ready = True
         if wait.complete or timeout <= 0.0:
@@ -165,7 +167,7 @@ class Watchers:
         else:
             wait.bucket = self._house.timers.add((self._over, wait), now.mono + timeout)
 
-    def drop(self, wait: Wait) -> None:
+    def drop(self, wait: CompletionWait) -> None:
         """It is waited for no longer."""
         if wait.ended:
             return
@@ -184,11 +186,11 @@ class Watchers:
                 if not waits:
                     del self._waits[id_]
 
-    def _over(self, wait: Wait, now: Now, step: Step) -> None:
+    def _over(self, wait: CompletionWait, now: Now, step: Effects) -> None:
         wait.bucket = 0
         self._resolve(wait, now, step)
 
-    def _resolve(self, wait: Wait, now: Now, step: Step) -> None:
+    def _resolve(self, wait: CompletionWait, now: Now, step: Effects) -> None:
         if wait.ended:
             return
         self.drop(wait)

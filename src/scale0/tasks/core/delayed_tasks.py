@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ReadSchedule
 from scale0.storage.task_rows import SCHEDULED, OpenTask
-from scale0.tasks.core.broker_interface import House
-from scale0.tasks.core.stored_backlog import Shelf
-from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds
+from scale0.tasks.core.broker_interface import BrokerInfo
+from scale0.tasks.core.stored_backlog import StoredBacklog
+from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
 
 SCHEDULE_TASKS: Final = 2_000
 """Scheduled tasks that are loaded at once; at most twice as many are in memory."""
@@ -33,7 +33,7 @@ BEGINNING: Final = (-1, 0)
 END: Final = (2**63 - 1, 0)
 
 
-class Schedule:
+class DelayedTasks:
     """All scheduled tasks of one broker."""
 
     __slots__ = (
@@ -41,28 +41,30 @@ class Schedule:
         "_shortened",
     )
 
-    def __init__(self, house: House, shelf: Shelf, release: Callable[[Task, Now, Step], bool]) -> None:
+    def __init__(
+        self, house: BrokerInfo, shelf: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
+    ) -> None:
         self._house = house
         self._shelf = shelf
         self._release = release
         """Makes a task runnable; False: there is no room for it now."""
-        self._heap: list[tuple[int, int, Task]] = []
+        self._heap: list[tuple[int, int, QueuedTask]] = []
         self._horizon: Place = BEGINNING
         self._beyond = True
         """The store may hold tasks behind the horizon."""
-        self._crowded: list[Task] = []
+        self._crowded: list[QueuedTask] = []
         """Their time has come, and there is no room for them."""
         self._loading = False
         self._shortened: Place | None = None
         """Tasks behind this place were dropped from memory while the store was being read."""
         self._armed = math.inf
 
-    def start(self, now: Now, step: Step) -> None:
+    def start(self, now: Now, step: Effects) -> None:
         """Learn what comes first."""
         self._load(step)
         self._arm(now)
 
-    def add(self, task: Task, now: Now) -> None:
+    def add(self, task: QueuedTask, now: Now) -> None:
         """It becomes runnable at its `runnable_us`."""
         place = (task.runnable_us, task.seq)
         if self._beyond and place > self._horizon and not self._loading:
@@ -73,7 +75,7 @@ class Schedule:
         self._push(task)
         self._arm(now)
 
-    def _push(self, task: Task) -> None:
+    def _push(self, task: QueuedTask) -> None:
         self._shelf.tasks[task.id] = task
         heapq.heappush(self._heap, (task.runnable_us, task.seq, task))
         if len(self._heap) > 2 * SCHEDULE_TASKS:
@@ -91,13 +93,13 @@ class Schedule:
             if self._loading:
                 self._shortened = last
 
-    def _load(self, step: Step) -> None:
+    def _load(self, step: Effects) -> None:
         if self._loading or not self._beyond or 2 * len(self._heap) > SCHEDULE_TASKS:
             return
         self._loading, self._shortened = True, None
         self._shelf.ask(ReadSchedule(*self._horizon, SCHEDULE_TASKS), self._loaded, step)
 
-    def _loaded(self, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Step) -> None:
+    def _loaded(self, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Effects) -> None:
         again = [row.id for row in rows if row.id not in self._shelf.tasks and self._shelf.is_stale(row.seq, mark)]
         if again:
             # They changed while they were being read: whether they still belong here must be read anew.
@@ -114,7 +116,7 @@ class Schedule:
         self._loading = False
         self._arm(now)
 
-    def _look_again(self, rows: tuple[Any, ...], now: Now, step: Step) -> None:
+    def _look_again(self, rows: tuple[Any, ...], now: Now, step: Effects) -> None:
         for row in rows:
             if isinstance(row, OpenTask) and row.status == SCHEDULED and not row.waits:
                 self._push(from_store(row))
@@ -132,7 +134,7 @@ class Schedule:
             self._armed = when
             self._house.timers.add((self._ring, when), when)
 
-    def _ring(self, when: float, now: Now, step: Step) -> None:
+    def _ring(self, when: float, now: Now, step: Effects) -> None:
         if when != self._armed:
             return
         self._armed = math.inf

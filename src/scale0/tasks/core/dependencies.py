@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ReadFollowers, ReadSettled
 from scale0.storage.task_rows import FAILED, FINISHED, SCHEDULED, STATUS_NAMES, DropFollow, EndedTask, OpenTask
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import AFTER_FAILED, error_object
 
 ROUND_TASKS: Final = 200
@@ -25,7 +25,7 @@ PAGE_TASKS: Final = 1_000
 """Followers in one answer."""
 
 
-class Telling:
+class EndedDependency:
     """One ended task, while its followers are told."""
 
     __slots__ = ("id", "open", "seq", "status")
@@ -38,37 +38,37 @@ class Telling:
         """Answers that are still to come."""
 
 
-class Followers:
+class Dependencies:
     """All waiting for tasks of one broker."""
 
     __slots__ = ("_ended", "_open", "_queue", "_touched")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: TaskQueue) -> None:
         self._queue = queue
-        self._ended: list[Telling | None] = []
+        self._ended: list[EndedDependency | None] = []
         """Tasks whose followers have not been told; None: the store knows of more."""
         self._open = 0
         """Of these, how many this round is about."""
-        self._touched: dict[str, Task] = {}
+        self._touched: dict[str, QueuedTask] = {}
         """Followers that this round has in memory."""
 
-    def start(self, step: Step) -> None:
+    def start(self, step: Effects) -> None:
         """Finish what a predecessor left, or another broker that shares the store."""
         if self._open or self._ended:
             return
         self._queue.shelf.ask(ReadSettled(PAGE_TASKS), self._settled, step)
 
-    def _settled(self, rows: tuple[EndedTask, ...], _mark: int, _now: Now, step: Step) -> None:
-        self._ended.extend(Telling(row.seq, row.id, row.status) for row in rows)
+    def _settled(self, rows: tuple[EndedTask, ...], _mark: int, _now: Now, step: Effects) -> None:
+        self._ended.extend(EndedDependency(row.seq, row.id, row.status) for row in rows)
         if len(rows) == PAGE_TASKS:
             self._ended.append(None)
         self.settle(step)
 
-    def ended(self, task: Task, status: int) -> None:
+    def ended(self, task: QueuedTask, status: int) -> None:
         """A task that others wait for has ended."""
-        self._ended.append(Telling(task.seq, task.id, status))
+        self._ended.append(EndedDependency(task.seq, task.id, status))
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: begin a round, if none is under way."""
         if self._touched and self._queue.shared is not None:
             self._let_go()  # others may take them once this turn is stored
@@ -82,14 +82,14 @@ class Followers:
             self._open += 1
             self._ask(telling, 0, step)
 
-    def _ask(self, telling: Telling, after: int, step: Step) -> None:
+    def _ask(self, telling: EndedDependency, after: int, step: Effects) -> None:
         self._queue.shelf.ask(
             ReadFollowers(telling.seq, after, PAGE_TASKS),
             lambda rows, mark, now, out: self._tell(telling, rows, mark, now, out),
             step,
         )
 
-    def _tell(self, telling: Telling, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Step) -> None:
+    def _tell(self, telling: EndedDependency, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Effects) -> None:
         shelf = self._queue.shelf
         again: list[str] = []
         told: list[int] = []
@@ -113,15 +113,15 @@ class Followers:
         else:
             self._done(telling, step)
 
-    def _tell_again(self, telling: Telling, found: tuple[Any, ...], now: Now, step: Step) -> None:
+    def _tell_again(self, telling: EndedDependency, found: tuple[Any, ...], now: Now, step: Effects) -> None:
         """Those that changed while they were being read."""
         for row in found:
-            if isinstance(row, Task | OpenTask):
+            if isinstance(row, QueuedTask | OpenTask):
                 self._step_on(telling, row, now, step)
                 step.write(DropFollow(telling.seq, (row.seq,)))
         self._done(telling, step)
 
-    def _done(self, telling: Telling, step: Step) -> None:
+    def _done(self, telling: EndedDependency, step: Effects) -> None:
         telling.open -= 1
         if telling.open:
             return
@@ -137,7 +137,7 @@ class Followers:
             if task.status == SCHEDULED and task.waits > 0:
                 self._queue.shelf.let_go(task)
 
-    def _step_on(self, telling: Telling, row: Task | OpenTask, now: Now, step: Step) -> None:
+    def _step_on(self, telling: EndedDependency, row: QueuedTask | OpenTask, now: Now, step: Effects) -> None:
         shelf = self._queue.shelf
         now_in_memory = shelf.tasks.get(row.id)
         if (now_in_memory or row).waits <= 0:

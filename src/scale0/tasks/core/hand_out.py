@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.task import QueuedTask
 
 MAX_PUSH_BYTES: Final = 4 * 1024 * 1024
 """Params in one TASKS message, unless a single task is larger."""
 
 
-def bodies_of(tasks: Iterable[Task], quoted: Callable[[str], bytes], owner: bytes) -> Iterator[bytes]:
+def bodies_of(tasks: Iterable[QueuedTask], quoted: Callable[[str], bytes], owner: bytes) -> Iterator[bytes]:
     """The bodies that hold these tasks, in their order. `owner`: to whom a result is told, quoted."""
     parts: list[bytes] = []
     size = 0

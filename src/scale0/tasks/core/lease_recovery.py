@@ -11,29 +11,29 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import RUNNING, OpenTask
-from scale0.tasks.core.broker_interface import House
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.task import Task, from_store
+from scale0.tasks.core.broker_interface import BrokerInfo
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.task import QueuedTask, from_store
 
 if TYPE_CHECKING:
     from scale0.tasks.core.leases import Leases
 
 
-class Returning:
+class LeaseRecovery:
     """The leases of this broker's predecessor."""
 
     __slots__ = ("_house", "_leases", "_queue", "awaited")
 
-    def __init__(self, house: House, leases: Leases, queue: Queue) -> None:
+    def __init__(self, house: BrokerInfo, leases: Leases, queue: TaskQueue) -> None:
         self._house = house
         self._leases = leases
         self._queue = queue
-        self.awaited: dict[str, dict[str, Task]] = {}
+        self.awaited: dict[str, dict[str, QueuedTask]] = {}
         """By node: what it had when this broker's predecessor ended."""
 
-    def start(self, rows: tuple[OpenTask, ...], now: Now, step: Step) -> None:
+    def start(self, rows: tuple[OpenTask, ...], now: Now, step: Effects) -> None:
         """A broker starts, and the store has these leases."""
         for row in rows:
             self._queue.lanes.need(row.method, now, step).leased += 1
@@ -47,7 +47,7 @@ class Returning:
             patience = 2 * self._house.liveness * self._house.interval
             self._house.timers.add((self._give_up, None), now.mono + patience)
 
-    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects) -> None:
         """A node is back, and says what it has in hand (None: it cannot say)."""
         for id_, task in self.awaited.pop(holder.identity, {}).items():
             self._await_no_more(task, now, step)
@@ -56,7 +56,7 @@ class Returning:
             else:
                 self._leases.lost(task, now, step)
 
-    def cancel(self, task: Task) -> None:
+    def cancel(self, task: QueuedTask) -> None:
         """Nobody wants it any more, whoever comes back with it."""
         awaited = self.awaited.get(task.node)
         lane = self._queue.lanes.find(task.method)
@@ -64,7 +64,7 @@ class Returning:
             lane.leased -= 1
             self._queue.dirty[task.method] = None
 
-    def _give_up(self, _: None, now: Now, step: Step) -> None:
+    def _give_up(self, _: None, now: Now, step: Effects) -> None:
         """Whoever has not come back by now is lost."""
         awaited, self.awaited = self.awaited, {}
         for tasks in awaited.values():
@@ -72,6 +72,6 @@ class Returning:
                 self._await_no_more(task, now, step)
                 self._leases.lost(task, now, step)
 
-    def _await_no_more(self, task: Task, now: Now, step: Step) -> None:
+    def _await_no_more(self, task: QueuedTask, now: Now, step: Effects) -> None:
         self._queue.lanes.need(task.method, now, step).leased -= 1
         self._queue.dirty[task.method] = None

@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import ASSIGNED, FINISHED, RUNNING, OpenTask
-from scale0.tasks.core.adaptive_prefetch import Pacing
-from scale0.tasks.core.broker_interface import Desk, Holder, House, Others, Slots
+from scale0.tasks.core.adaptive_prefetch import AdaptivePrefetch
+from scale0.tasks.core.broker_interface import BrokerInfo, Holder, OtherBrokers, Slots, TaskBroker
 from scale0.tasks.core.hand_out import bodies_of
-from scale0.tasks.core.lease_recovery import Returning
-from scale0.tasks.core.method_queues import Lane
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.reclaim import Recalls
-from scale0.tasks.core.task import MICRO, Task, of_seconds
+from scale0.tasks.core.lease_recovery import LeaseRecovery
+from scale0.tasks.core.method_queues import MethodQueue
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.reclaim import Reclaim
+from scale0.tasks.core.task import MICRO, QueuedTask, of_seconds
 from scale0.tasks.jsonrpc.messages import quoted
 
 SAVE_SECONDS: Final = 1.0
@@ -38,35 +38,35 @@ class Leases:
         *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "recalls", "returning"),
     )
 
-    def __init__(self, house: House, desk: Desk, slots: Slots, queue: Queue) -> None:
+    def __init__(self, house: BrokerInfo, desk: TaskBroker, slots: Slots, queue: TaskQueue) -> None:
         self._house = house
         self._desk = desk
         self._slots = slots
         self._queue = queue
         self._owner = quoted(house.owner)
-        self.others: Others | None = None
+        self.others: OtherBrokers | None = None
         """The other brokers of a shared store."""
-        self.on_taken_up: Callable[[Task, Now, Step], None] = lambda *_: None
+        self.on_taken_up: Callable[[QueuedTask, Now, Effects], None] = lambda *_: None
         self.on_refused: Callable[[str, int], None] = lambda *_: None
-        self._out: dict[Any, list[Task]] = {}
+        self._out: dict[Any, list[QueuedTask]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
-        self._hungry: dict[Any, Lane | None] = {}
-        self.recalls = Recalls(self, queue)
-        self.returning = Returning(house, self, queue)
-        self._pacing = Pacing(house, slots, self.recalls.ask, self._time_slotted)
+        self._hungry: dict[Any, MethodQueue | None] = {}
+        self.recalls = Reclaim(self, queue)
+        self.returning = LeaseRecovery(house, self, queue)
+        self._pacing = AdaptivePrefetch(house, slots, self.recalls.ask, self._time_slotted)
         self.measured = self._pacing.measured
-        self._unsaved: dict[Task, None] = {}
+        self._unsaved: dict[QueuedTask, None] = {}
         """Tasks that run, which the store does not know yet."""
         self.leased = 0
 
     # What backends do.
 
-    def feed(self, holder: Any, now: Now, step: Step) -> None:
+    def feed(self, holder: Any, now: Now, step: Effects) -> None:
         """It has room, perhaps: it is given work at the end of this turn."""
         if holder.pushes:
             self._hungry.setdefault(holder, None)
 
-    def offer(self, holder: Any, now: Now, step: Step) -> None:
+    def offer(self, holder: Any, now: Now, step: Effects) -> None:
         """It offers these services from now on."""
         for method in sorted(holder.services):
             self._queue.lanes.need(method, now, step)
@@ -75,7 +75,7 @@ class Leases:
             self.recalls.ask(holder, now, step)
         self.feed(holder, now, step)
 
-    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects) -> None:
         """It says what it has in hand (None: it cannot say), on a new connection or to a new broker."""
         if self.others is not None:
             self.others.claim(holder, holds, now, step)
@@ -90,7 +90,7 @@ class Leases:
                     self.refuse(holder, id_, attempt)
         self.feed(holder, now, step)
 
-    def fetch(self, row: Any, holder: Any, attempt: int | None, now: Now, step: Step) -> bool:
+    def fetch(self, row: Any, holder: Any, attempt: int | None, now: Now, step: Effects) -> bool:
         """True if a node's lease is nobody's, or another broker's of a shared store: then it is on its way to us."""
         if self.others is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
             return False
@@ -99,7 +99,7 @@ class Leases:
         self.others.fetch(holder, row.id, row.attempt, now, step)
         return True
 
-    def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Step) -> None:
+    def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Effects) -> None:
         """It no longer has what it held, except `keep`."""
         if self.others is not None:
             self.others.restate(holder.identity, keep)
@@ -107,7 +107,7 @@ class Leases:
             self.release(task)
             self.lost(task, now, step)
 
-    def unsent(self, holder: Any, leases: Mapping[str, int], now: Now, step: Step) -> None:
+    def unsent(self, holder: Any, leases: Mapping[str, int], now: Now, step: Effects) -> None:
         """These never left for it: they are done elsewhere."""
         for id_, attempt in leases.items():
             task = holder.tasks.get(id_)
@@ -115,12 +115,12 @@ class Leases:
                 self.release(task)
                 self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, step=step)
 
-    def lost(self, task: Task, now: Now, step: Step) -> None:
+    def lost(self, task: QueuedTask, now: Now, step: Effects) -> None:
         """Whoever had it is lost. The lease is given back already."""
         counted = task.status == RUNNING or not task.native
         self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, step=step)
 
-    def take_up(self, task: Task, holder: Any, now: Now, step: Step) -> None:
+    def take_up(self, task: QueuedTask, holder: Any, now: Now, step: Effects) -> None:
         """A lease from before this broker's start, or of another broker, goes on."""
         self._bind(task, holder, now, step)
         task.restored = True
@@ -135,7 +135,7 @@ class Leases:
 
     # Hand-outs.
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends: hand out what can be, and say it."""
         queue = self._queue
         while queue.dirty or self._hungry:
@@ -154,7 +154,7 @@ class Leases:
                 step.promise(peer, ("TASKSCANCEL", {}, b"[%b]" % b",".join(entries)))
         self.recalls.settle(step)
 
-    def _dispatch(self, method: str, now: Now, step: Step) -> None:
+    def _dispatch(self, method: str, now: Now, step: Effects) -> None:
         """Tasks of a method to whoever has a free slot, then to the one that has room in advance."""
         lanes = self._queue.lanes
         lane = lanes.find(method)
@@ -179,7 +179,7 @@ class Leases:
         while holder.slotted < len(holder.tasks) and self._slots.take_from(holder):
             holder.slotted += 1
 
-    def _feed(self, holder: Any, lane: Lane | None, now: Now, step: Step) -> None:
+    def _feed(self, holder: Any, lane: MethodQueue | None, now: Now, step: Effects) -> None:
         """One backend gets what it has room for: its free slots, and some more if it is quick.
 
         `lane`: of the task that it ended last; when nothing waits, the next one there comes to it at once.
@@ -211,7 +211,7 @@ class Leases:
         if room > 0 or holder.busy < holder.slots:
             lanes.supply.hunger(holder.services, step)
 
-    def _hand(self, tasks: list[Task], lane: Lane, holder: Any, now: Now, step: Step) -> None:
+    def _hand(self, tasks: list[QueuedTask], lane: MethodQueue, holder: Any, now: Now, step: Effects) -> None:
         """Push some tasks of one lane."""
         node, mono, wall = holder.identity, now.mono, now.wall
         held, writes, touch = holder.tasks, step.writes, self._queue.shelf.touch
@@ -242,7 +242,7 @@ class Leases:
             for task in tasks:
                 self._time(task, now)
 
-    def pull(self, task: Task, holder: Holder, now: Now, step: Step) -> None:
+    def pull(self, task: QueuedTask, holder: Holder, now: Now, step: Effects) -> None:
         """A node asked for a task by JSON-RPC: that counts as its start. The task is out of its lane."""
         task.attempt += 1
         task.starts += 1
@@ -257,7 +257,7 @@ class Leases:
         task.started = now.mono
         self._time(task, now)
 
-    def _bind(self, task: Task, holder: Any, now: Now, step: Step) -> None:
+    def _bind(self, task: QueuedTask, holder: Any, now: Now, step: Effects) -> None:
         if not holder.tasks:
             holder.paced = now.mono
         holder.tasks[task.id] = task
@@ -267,7 +267,7 @@ class Leases:
         self._queue.lanes.need(task.method, now, step).leased += 1
         self.leased += 1
 
-    def release(self, task: Task) -> None:
+    def release(self, task: QueuedTask) -> None:
         """The lease ends; its slot is free for the next one in hand, or for whatever waits."""
         holder = task.holder
         if holder is None:
@@ -289,14 +289,14 @@ class Leases:
             if self._queue.is_limited(task.method):
                 self._queue.dirty[task.method] = None
 
-    def _push(self, step: Step) -> None:
+    def _push(self, step: Effects) -> None:
         out, self._out = self._out, {}
         for holder, tasks in out.items():
             still = [task for task in tasks if task.holder is holder]
             for body in bodies_of(still, self._queue.lanes.quoted, self._owner):
                 step.promise(holder.peer, ("TASKS", {}, body))
 
-    def begun(self, task: Task, info: bytes, now: Now, step: Step) -> None:
+    def begun(self, task: QueuedTask, info: bytes, now: Now, step: Effects) -> None:
         """Its holder says that it runs."""
         if info:
             task.info = info
@@ -312,14 +312,14 @@ class Leases:
             self._house.timers.add((self._save, None), now.mono + SAVE_SECONDS)
         self._unsaved[task] = None
 
-    def save(self, task: Task, step: Step) -> None:
+    def save(self, task: QueuedTask, step: Effects) -> None:
         """Somebody is told of its status: it must survive."""
         if task in self._unsaved:
             del self._unsaved[task]
             self._queue.changed(task, step)
 
-    def _save(self, _: None, now: Now, step: Step) -> None:
-        late: dict[Task, None] = {}
+    def _save(self, _: None, now: Now, step: Effects) -> None:
+        late: dict[QueuedTask, None] = {}
         for task in self._unsaved:
             if now.mono - task.started < SAVE_SECONDS / 2:
                 late[task] = None
@@ -329,14 +329,16 @@ class Leases:
         if late:
             self._house.timers.add((self._save, None), now.mono + SAVE_SECONDS)
 
-    def finish(self, task: Task, result: bytes, now: Now, step: Step) -> None:
+    def finish(self, task: QueuedTask, result: bytes, now: Now, step: Effects) -> None:
         """Its result came."""
         if not task.said and task.native:
             task.starts += 1
         self.release(task)
         self._queue.end(task, FINISHED, result, None, now, step)
 
-    def fail(self, task: Task, code: int, error: bytes, retry: bool, now: Now, step: Step, after: float = 0.0) -> None:
+    def fail(
+        self, task: QueuedTask, code: int, error: bytes, retry: bool, now: Now, step: Effects, after: float = 0.0
+    ) -> None:
         """Its holder says that it failed."""
         self._count_start(task)
         self.release(task)
@@ -345,12 +347,12 @@ class Leases:
         else:
             self._queue.fail(task, code, error, now, step)
 
-    def _count_start(self, task: Task) -> None:
+    def _count_start(self, task: QueuedTask) -> None:
         """An attempt that ended has started, said or not."""
         if task.native and not task.said:
             task.starts += 1
 
-    def cancel(self, task: Task) -> None:
+    def cancel(self, task: QueuedTask) -> None:
         """Whoever has it must stop."""
         holder = task.holder
         if holder is not None:
@@ -366,7 +368,7 @@ class Leases:
         if holder.pushes:
             self._cancels.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
 
-    def _time(self, task: Task, now: Now) -> None:
+    def _time(self, task: QueuedTask, now: Now) -> None:
         if task.bucket:
             self._queue.timers.remove(task)
         task.timed = task.attempt
@@ -379,7 +381,7 @@ class Leases:
             if task.timed != task.attempt:
                 self._time(task, now)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Attempts that have lasted too long."""
         for task in self._queue.timers.expire(now.mono):
             task.bucket = 0

@@ -1,9 +1,9 @@
 """Lanes: the queue of each method, of which only a window is in memory.
 
 Lives here: the order of tasks that wait to be handed out. Never here: who gets one, or which part of the queue is
-loaded (see `Supply`). Invariants: within a method and priority tasks come out in the order of acceptance; a task that
-waits is in memory or on the store's shelf, never both; a method that nobody offers has no lane, so that its tasks cost
-no memory at all.
+loaded (see `BacklogWindow`). Invariants: within a method and priority tasks come out in the order of acceptance; a task
+that waits is in memory or on the store's shelf, never both; a method that nobody offers has no lane, so that its tasks
+cost no memory at all.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.tasks.core.task import Task
+from scale0.kernel.effects import Effects
+from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import quoted
 
 WINDOW_TASKS: Final = 4_000
@@ -27,14 +27,14 @@ UNOFFERED_SECONDS: Final = 60.0
 """How long a lane that nobody needs stays in memory."""
 
 
-class Level:
+class PriorityQueue:
     """One method and priority."""
 
     __slots__ = ("back", "bytes", "fresh", "loading", "newest", "position", "pushed")
 
     def __init__(self) -> None:
-        self.fresh: deque[Task] = deque()
-        self.back: list[tuple[int, int, Task]] = []
+        self.fresh: deque[QueuedTask] = deque()
+        self.back: list[tuple[int, int, QueuedTask]] = []
         """Tasks that were handed out before, or had to wait: they are older than those behind them."""
         self.position = 0
         self.newest = 0
@@ -56,17 +56,17 @@ class Level:
         """True if one more task may be held in memory."""
         return len(self.fresh) < WINDOW_TASKS and self.bytes < WINDOW_BYTES
 
-    def push(self, task: Task) -> None:
+    def push(self, task: QueuedTask) -> None:
         """Put a task at its place among those that are older than others."""
         self.pushed += 1
         heapq.heappush(self.back, (task.seq, self.pushed, task))
 
-    def append(self, task: Task) -> None:
+    def append(self, task: QueuedTask) -> None:
         """Put a task behind all others."""
         self.fresh.append(task)
         self.bytes += len(task.params)
 
-    def head(self) -> Task | None:
+    def head(self) -> QueuedTask | None:
         """The next task; cancelled ones are dropped on the way."""
         while self.back and self.back[0][2].ended:
             heapq.heappop(self.back)
@@ -76,7 +76,7 @@ class Level:
             return self.back[0][2]
         return self.fresh[0] if self.fresh else None
 
-    def pop(self, task: Task) -> None:
+    def pop(self, task: QueuedTask) -> None:
         """Take out what `head` gave."""
         if self.fresh and self.fresh[0] is task:
             self.fresh.popleft()
@@ -85,14 +85,14 @@ class Level:
             heapq.heappop(self.back)
 
 
-class Lane:
+class MethodQueue:
     """One method."""
 
     __slots__ = ("flow", "hungry", "known", "leased", "levels", "method", "needed", "quoted", "window")
 
     def __init__(self, method: str, mono: float) -> None:
         self.method = method
-        self.levels: dict[int, Level] = {}
+        self.levels: dict[int, PriorityQueue] = {}
         self.known = False
         """What the shelf holds has been asked, and answered."""
         self.leased = 0
@@ -106,11 +106,11 @@ class Lane:
         self.flow = 0
         """Of a shared store's supply: how many tasks are held at the most, and how many were taken in this second."""
 
-    def level(self, priority: int) -> Level:
+    def level(self, priority: int) -> PriorityQueue:
         """The level of a priority, made if it is new."""
         found = self.levels.get(priority)
         if found is None:
-            found = Level()
+            found = PriorityQueue()
             self.levels[priority] = found
             self.levels = dict(sorted(self.levels.items(), reverse=True))
         return found
@@ -120,7 +120,7 @@ class Lane:
         """True while its first tasks are being read."""
         return any(level.loading and level.head() is None for level in self.levels.values())
 
-    def head(self) -> Task | None:
+    def head(self) -> QueuedTask | None:
         """The next task of the method."""
         for level in self.levels.values():
             task = level.head()
@@ -131,58 +131,58 @@ class Lane:
         return None
 
 
-class Supply(Protocol):
+class BacklogWindow(Protocol):
     """Where the tasks of a lane come from: a shelf of this broker's own (`supply`), or a shared one (`sharing`)."""
 
-    def begin(self, lane: Lane, step: Step) -> None:
+    def begin(self, lane: MethodQueue, step: Effects) -> None:
         """A lane is new: learn what the shelf holds."""
         ...
 
-    def place(self, lane: Lane, level: Level, task: Task) -> str:
+    def place(self, lane: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
         """Where a task waits: `here` (and it is put there), `shelf` or `later`."""
         ...
 
-    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+    def refill(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
         """Have the window filled again, if it is half empty and there is more."""
         ...
 
-    def hunger(self, services: frozenset[str], step: Step) -> None:
+    def hunger(self, services: frozenset[str], step: Effects) -> None:
         """Somebody who offers these has room, and there is nothing in memory for it."""
         ...
 
 
-class Lanes:
+class MethodQueues:
     """All lanes of one broker."""
 
     __slots__ = ("_lanes", "_limit", "ready", "supply")
 
     def __init__(self, limit: Callable[[str], int]) -> None:
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, MethodQueue] = {}
         self._limit = limit
         """How many tasks of a method may be handed out at once."""
-        self.ready: dict[str, Lane] = {}
+        self.ready: dict[str, MethodQueue] = {}
         """Lanes with tasks in memory, perhaps."""
-        self.supply: Supply
+        self.supply: BacklogWindow
 
     def quoted(self, method: str) -> bytes:
         """Its name as JSON."""
         lane = self.find(method)
         return lane.quoted if lane is not None else quoted(method)
 
-    def find(self, method: str) -> Lane | None:
+    def find(self, method: str) -> MethodQueue | None:
         """The lane of a method, if it has one."""
         return self._lanes.get(method)
 
-    def need(self, method: str, now: Now, step: Step) -> Lane:
+    def need(self, method: str, now: Now, step: Effects) -> MethodQueue:
         """The lane of a method that somebody offers or asks for; a new one learns what the shelf holds."""
         lane = self._lanes.get(method)
         if lane is None:
-            self._lanes[method] = lane = Lane(method, now.mono)
+            self._lanes[method] = lane = MethodQueue(method, now.mono)
             self.supply.begin(lane, step)
         lane.needed = now.mono
         return lane
 
-    def add(self, task: Task) -> str:
+    def add(self, task: QueuedTask) -> str:
         """A task waits from now on: `here` in memory, on the `shelf`, or it must come `later`."""
         lane = self._lanes.get(task.method)
         if lane is None:
@@ -192,31 +192,31 @@ class Lanes:
             self.ready[task.method] = lane
         return where
 
-    def put_back(self, task: Task, now: Now, step: Step) -> None:
+    def put_back(self, task: QueuedTask, now: Now, step: Effects) -> None:
         """A task that was handed out waits again, where it was."""
         lane = self.need(task.method, now, step)
         lane.level(task.priority).push(task)
         self.ready[task.method] = lane
 
-    def top_up(self, lane: Lane, step: Step) -> None:
+    def top_up(self, lane: MethodQueue, step: Effects) -> None:
         """Have the shelf read where a window ran empty by other ways than being handed out."""
         for priority, level in list(lane.levels.items()):
             if level.newest > level.position and level.head() is None:
                 self.supply.refill(lane, priority, level, step)
 
-    def top_up_all(self, step: Step) -> None:
+    def top_up_all(self, step: Effects) -> None:
         """The same for every lane: a safeguard."""
         for lane in self.all():
             self.top_up(lane, step)
 
-    def best(self, services: Any) -> Lane | None:
+    def best(self, services: Any) -> MethodQueue | None:
         """The lane with the next task for somebody who offers these."""
         ready = self.ready
         if len(ready) <= len(services):
             lanes = [lane for name, lane in ready.items() if name in services]
         else:
             lanes = [ready[name] for name in services if name in ready]
-        best: Lane | None = None
+        best: MethodQueue | None = None
         first = (0, 0)
         for lane in lanes:
             task = self.head(lane)
@@ -224,7 +224,7 @@ class Lanes:
                 best, first = lane, (-task.priority, task.seq)
         return best
 
-    def head(self, lane: Lane) -> Task | None:
+    def head(self, lane: MethodQueue) -> QueuedTask | None:
         """The next task of a lane that may be handed out now."""
         if lane.leased >= self._limit(lane.method):
             return None
@@ -233,9 +233,9 @@ class Lanes:
             self.ready.pop(lane.method, None)
         return task
 
-    def take(self, lane: Lane, most: int, step: Step) -> list[Task]:
+    def take(self, lane: MethodQueue, most: int, step: Effects) -> list[QueuedTask]:
         """The next tasks of a lane, taken out, as far as they may be handed out now."""
-        taken: list[Task] = []
+        taken: list[QueuedTask] = []
         most = min(most, self._limit(lane.method) - lane.leased)
         for priority, level in lane.levels.items():
             fresh, back = level.fresh, level.back
@@ -259,7 +259,7 @@ class Lanes:
         lane.flow += len(taken)
         return taken
 
-    def withdraw(self, task: Task) -> None:
+    def withdraw(self, task: QueuedTask) -> None:
         """A task in the middle is taken by name: rare, so it may cost a walk."""
         lane = self._lanes.get(task.method)
         if lane is None:
@@ -272,9 +272,9 @@ class Lanes:
             level.back = [entry for entry in level.back if entry[2] is not task]
             heapq.heapify(level.back)
 
-    def drop_unneeded(self, offered: Callable[[str], bool], now: Now) -> Iterable[Task]:
+    def drop_unneeded(self, offered: Callable[[str], bool], now: Now) -> Iterable[QueuedTask]:
         """Forget lanes that nobody has needed for a while; their tasks must go on the shelf."""
-        dropped: list[Task] = []
+        dropped: list[QueuedTask] = []
         for lane in list(self._lanes.values()):
             if offered(lane.method):
                 lane.needed = now.mono
@@ -294,7 +294,7 @@ class Lanes:
         waiting = [(-task.priority, task.seq, method) for task, method in heads if task is not None]
         return [method for _, _, method in sorted(waiting)]
 
-    def all(self) -> list[Lane]:
+    def all(self) -> list[MethodQueue]:
         """Every lane."""
         return list(self._lanes.values())
 
@@ -302,7 +302,7 @@ class Lanes:
         """The methods that have a lane."""
         return list(self._lanes)
 
-    def visible(self, lane: Lane) -> int:
+    def visible(self, lane: MethodQueue) -> int:
         """How many tasks of a lane are in memory; more than that if the shelf has some."""
         return sum(len(level) + (WINDOW_TASKS if level.more else 0) for level in lane.levels.values())
 
@@ -314,10 +314,10 @@ class Lanes:
             if any(len(level) or level.more for level in lane.levels.values())
         }
 
-    def waiting(self, method: str, most: int) -> list[Task]:
+    def waiting(self, method: str, most: int) -> list[QueuedTask]:
         """The first tasks in memory that wait."""
         lane = self._lanes.get(method)
-        found: list[Task] = []
+        found: list[QueuedTask] = []
         for level in lane.levels.values() if lane is not None else ():
             for task in (*(entry[2] for entry in sorted(level.back)[:most]), *itertools.islice(level.fresh, most)):
                 if len(found) >= most:

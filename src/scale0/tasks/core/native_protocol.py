@@ -15,13 +15,13 @@ from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskRefused
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
-from scale0.tasks.core.broker_interface import Desk, House
+from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
 from scale0.tasks.core.leases import Leases
-from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, Reported, late, read_error
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, RpcError, error_object, quoted
 from scale0.tasks.node.messages import RETURNED
 
@@ -36,7 +36,7 @@ BARE_KEYS: Final = 3
 """Of an entry of TASKSTATUS that says nothing but id, attempt and status: so there is no need to look for the rest."""
 
 
-class Done(msgspec.Struct, gc=False):
+class DoneEntry(msgspec.Struct, gc=False):
     """One entry of TASKSDONE."""
 
     id: str
@@ -45,7 +45,7 @@ class Done(msgspec.Struct, gc=False):
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Status(msgspec.Struct, gc=False):
+class StatusEntry(msgspec.Struct, gc=False):
     """One entry of TASKSTATUS, without the rest of what it says."""
 
     id: str
@@ -53,30 +53,30 @@ class Status(msgspec.Struct, gc=False):
     status: str
 
 
-_dones: Final = msgspec.json.Decoder(list[Done])
-_statuses: Final = msgspec.json.Decoder(list[Status])
+_dones: Final = msgspec.json.Decoder(list[DoneEntry])
+_statuses: Final = msgspec.json.Decoder(list[StatusEntry])
 _wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
 
 
-class Native:
+class NativeProtocol:
     """What backends that speak TASKS say."""
 
     __slots__ = ("_desk", "_early", "_early_bytes", "_house", "_leases", "_oks", "_queue", "_unheard")
 
-    def __init__(self, house: House, desk: Desk, queue: Queue, leases: Leases) -> None:
+    def __init__(self, house: BrokerInfo, desk: TaskBroker, queue: TaskQueue, leases: Leases) -> None:
         self._house = house
         self._desk = desk
         self._queue = queue
         self._leases = leases
         self._oks: dict[Any, list[bytes]] = {}
-        self._early: dict[tuple[str, int], tuple[Any, Done]] = {}
+        self._early: dict[tuple[str, int], tuple[Any, DoneEntry]] = {}
         self._early_bytes = 0
         """Results that came before their lease did, from another broker of a shared store."""
         leases.on_taken_up, leases.on_refused = self._arrived, self._turned_away
         self._unheard: dict[Any, None] = {}
         """Those whose results could not be stored: they are asked for them again."""
 
-    def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """TASKSTATUS: what is going on."""
         body = one_body(bodies)
         entries: list[Any] = read(_statuses, body)
@@ -100,7 +100,7 @@ class Native:
                 info = msgspec.json.encode({"status": entry.status})
             begun(task, info, now, step)
 
-    def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Step) -> None:
+    def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
         """TASKSDONE: results and errors."""
         body = one_body(bodies)
         entries: list[Any] = read(_dones, body)
@@ -119,7 +119,7 @@ class Native:
         tasks = holder.tasks
         before, ended = len(tasks), 0
         oks = self._oks.setdefault(line, [])
-        strangers: list[Done] = []
+        strangers: list[DoneEntry] = []
         for entry in entries:
             task = tasks.get(entry.id)
             if task is not None and task.attempt == entry.attempt:
@@ -133,12 +133,12 @@ class Native:
         if ended:
             self._leases.measured(holder, ended, before, now)
 
-    def _end(self, task: Any, entry: Done, now: Now, step: Step) -> None:
+    def _end(self, task: Any, entry: DoneEntry, now: Now, step: Effects) -> None:
         if entry.error is not msgspec.UNSET and bytes(entry.error) != b"null":
             try:
                 said = read_error(bytes(entry.error), self._desk)
             except RpcError as fault:
-                said = Reported(fault.code, error_object(fault.code, fault.message), False, 0.0)
+                said = NodeReport(fault.code, error_object(fault.code, fault.message), False, 0.0)
             self._leases.fail(task, said.code, said.error, said.retry, now, step, said.after)
             return
         result = b"null" if entry.result is msgspec.UNSET else bytes(entry.result)
@@ -148,11 +148,11 @@ class Native:
         else:
             self._leases.finish(task, result, now, step)
 
-    def _late(self, line: Any, holder: Any, entries: list[Done], step: Step) -> None:
+    def _late(self, line: Any, holder: Any, entries: list[DoneEntry], step: Effects) -> None:
         """No lease waits for these: they were stored before, or come too late, or nobody knows them."""
         name = holder.identity
 
-        def found(rows: tuple[Any, ...], now: Now, out: Step) -> None:
+        def found(rows: tuple[Any, ...], now: Now, out: Effects) -> None:
             oks = self._oks.setdefault(line, [])
             for entry, row in zip(entries, rows, strict=True):
                 held = holder.tasks.get(entry.id)
@@ -172,7 +172,7 @@ class Native:
 
         self._queue.shelf.find(tuple(entry.id for entry in entries), found, step)
 
-    def _keep(self, line: Any, entry: Done) -> None:
+    def _keep(self, line: Any, entry: DoneEntry) -> None:
         """If there are too many, the backend says them again, later."""
         size = size_of(entry)
         if len(self._early) < MAX_EARLY and self._early_bytes + size <= MAX_EARLY_BYTES:
@@ -181,7 +181,7 @@ class Native:
             raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
             self._early[entry.id, entry.attempt] = (line, msgspec.structs.replace(entry, **raw))
 
-    def _arrived(self, task: Task, now: Now, step: Step) -> None:
+    def _arrived(self, task: QueuedTask, now: Now, step: Effects) -> None:
         """A lease has come to us: perhaps its result was here before it."""
         early = self._let_go((task.id, task.attempt))
         if early is not None:
@@ -192,7 +192,7 @@ class Native:
     def _turned_away(self, id_: str, attempt: int) -> None:
         self._let_go((id_, attempt))
 
-    def _let_go(self, key: tuple[str, int]) -> tuple[Any, Done] | None:
+    def _let_go(self, key: tuple[str, int]) -> tuple[Any, DoneEntry] | None:
         early = self._early.pop(key, None)
         if early is not None:
             self._early_bytes -= size_of(early[1])
@@ -203,13 +203,13 @@ class Native:
         for key in [key for key, (whose, _) in self._early.items() if whose is line]:
             self._let_go(key)
 
-    def ask_again(self, now: Now, step: Step) -> None:
+    def ask_again(self, now: Now, step: Effects) -> None:
         """There is room again: results that were turned away are said again after a new READY."""
         unheard, self._unheard = self._unheard, {}
         for line in unheard:
             self._desk.renegotiate(line, now, step)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: say what was stored, once it is."""
         if self._oks:
             oks, self._oks = self._oks, {}
@@ -235,7 +235,7 @@ def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise Refusal(codes.MALFORMED, str(error)[:200]) from error
 
 
-def size_of(entry: Done) -> int:
+def size_of(entry: DoneEntry) -> int:
     """Of what a node gave back."""
     given = (getattr(entry, name) for name in RAW)
     return sum(memoryview(value).nbytes for value in given if isinstance(value, msgspec.Raw))

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from scale0.storage.task_rows import FAILED, FINISHED, EndedTask, OpenTask
-from scale0.tasks.core.broker_interface import Desk
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.broker_interface import TaskBroker
+from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.arguments import ErrorObject
 from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, error_object
 
@@ -24,7 +24,7 @@ FINAL: Final = frozenset({"finished", "failed", "cancelled"})
 _error: Final = msgspec.json.Decoder(ErrorObject)
 
 
-def late(row: Task | OpenTask | EndedTask | None, node: str, attempt: int | None) -> int:
+def late(row: QueuedTask | OpenTask | EndedTask | None, node: str, attempt: int | None) -> int:
     """What to say to a result that no lease waits for: 0 if it is the one that was stored."""
     if row is None:
         return BAD_TASK
@@ -36,7 +36,7 @@ def late(row: Task | OpenTask | EndedTask | None, node: str, attempt: int | None
     return 0 if attempt is None or attempt == row.attempt else NOT_YOURS
 
 
-class Reported(NamedTuple):
+class NodeReport(NamedTuple):
     """An error that a node reported."""
 
     code: int
@@ -46,7 +46,7 @@ class Reported(NamedTuple):
     after: float
 
 
-def read_error(data: bytes, desk: Desk) -> Reported:
+def read_error(data: bytes, desk: TaskBroker) -> NodeReport:
     """A reported error."""
     if not desk.is_shallow(data):
         raise RpcError(INVALID_PARAMS, "the error nests too deep")
@@ -55,7 +55,7 @@ def read_error(data: bytes, desk: Desk) -> Reported:
     except (msgspec.DecodeError, RecursionError, ValueError) as fault:
         raise RpcError(INVALID_PARAMS, f"an error has code and message: {fault}"[:500]) from fault
     whole = error_object(error.code, error.message, bytes(error.data))
-    return Reported(error.code, whole, error.retry, error.after)
+    return NodeReport(error.code, whole, error.retry, error.after)
 
 
 def read_status(params: msgspec.Raw) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_reserved
-from scale0.tasks.core.broker_interface import House
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.broker_interface import BrokerInfo
+from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import notification, quoted
 
 TASK_PUB: Final = "task_pub"
@@ -29,23 +29,23 @@ MAX_TOPICS: Final = 100_000
 """Subscriptions that are told apart; beyond them everything is published."""
 
 
-class Announcer:
+class TaskPublisher:
     """All subscriptions of one broker."""
 
     __slots__ = ("_everything", "_house", "_lengths", "look", "on_method", "on_prefix", "topics", "waiting")
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: BrokerInfo) -> None:
         self._house = house
         self.topics: set[bytes] = set()
         self._lengths: dict[int, int] = {}
         self._everything = False
-        self.on_method: Callable[[str, Now, Step], None] = lambda *_: None
+        self.on_method: Callable[[str, Now, Effects], None] = lambda *_: None
         """Told of a method that somebody listens for."""
-        self.on_prefix: Callable[[bytes, Now, Step], None] = lambda *_: None
+        self.on_prefix: Callable[[bytes, Now, Effects], None] = lambda *_: None
         """Told of a subscription to several methods."""
-        self.waiting: Callable[[int], Iterable[Task]] = lambda _: ()
+        self.waiting: Callable[[int], Iterable[QueuedTask]] = lambda _: ()
         """The first tasks of each method that nobody has."""
-        self.look: Callable[[Step], None] = lambda _: None
+        self.look: Callable[[Effects], None] = lambda _: None
         """Has those announced that are not in memory."""
 
     def start(self, now: Now) -> None:
@@ -54,7 +54,7 @@ class Announcer:
         timers.add((self._ask_nodes, None), now.mono + NODE_STATUS_SECONDS)
         timers.add((self._repeat, None), now.mono + self._house.interval)
 
-    def subscribe(self, frame: bytes, now: Now, step: Step) -> None:
+    def subscribe(self, frame: bytes, now: Now, step: Effects) -> None:
         """What an XPUB socket says: 1 or 0, and a topic."""
         topic = frame[1:]
         if frame[:1] == b"\x01":
@@ -71,7 +71,7 @@ class Announcer:
             if not self._lengths[len(topic)]:
                 del self._lengths[len(topic)]
 
-    def _meet(self, topic: bytes, now: Now, step: Step) -> None:
+    def _meet(self, topic: bytes, now: Now, step: Effects) -> None:
         """A newcomer hears what waits, in the next repetition; a method's queue must be in memory for that."""
         if topic.startswith(TASK_PREFIX):
             method = topic[len(TASK_PREFIX) :].decode("utf-8", "replace")
@@ -87,41 +87,41 @@ class Announcer:
         topics = self.topics
         return any(length <= len(topic) and topic[:length] in topics for length in self._lengths)
 
-    def taken(self, tasks: Iterable[Task], step: Step) -> None:
+    def taken(self, tasks: Iterable[QueuedTask], step: Effects) -> None:
         """New tasks that nobody has yet."""
         for task in tasks:
             self._announce(task.method, task.id, step)
 
-    def ended(self, client: str, id_: str, status: str, step: Step) -> None:
+    def ended(self, client: str, id_: str, status: str, step: Effects) -> None:
         """A task has ended."""
         topic = RESULT_PREFIX + client.encode()
         if self.is_wanted(topic):
             params = b'{"task_id":"%b","status":"%b"}' % (id_.encode(), status.encode())
             step.publish(TASK_PUB, [topic, notification(b"zerotask.client.task_complete", params)])
 
-    def ask_nodes(self, step: Step) -> None:
+    def ask_nodes(self, step: Effects) -> None:
         """Have every node that listens say how it is."""
         if self.is_wanted(NODE_TOPIC):
             params = b'{"heartbeat_interval":%a}' % self._house.interval
             step.publish(TASK_PUB, [NODE_TOPIC, notification(b"zerotask.node.broker_node_status", params)])
 
-    def repeat(self, method: str, ids: Iterable[str], step: Step) -> None:
+    def repeat(self, method: str, ids: Iterable[str], step: Effects) -> None:
         """These wait, wherever they are."""
         for id_ in ids:
             self._announce(method, id_, step)
 
-    def _announce(self, method: str, id_: str, step: Step) -> None:
+    def _announce(self, method: str, id_: str, step: Effects) -> None:
         topic = TASK_PREFIX + method.encode("utf-8", "surrogatepass")
         if self.is_wanted(topic) and not is_reserved(method):
             params = b'{"method":%b,"task_id":"%b"}' % (quoted(method), id_.encode())
             step.publish(TASK_PUB, [topic, notification(b"zerotask.node.broker_new_task", params)])
 
-    def _ask_nodes(self, _: None, now: Now, step: Step) -> None:
+    def _ask_nodes(self, _: None, now: Now, step: Effects) -> None:
         if self._house.serving:
             self.ask_nodes(step)
         self._house.timers.add((self._ask_nodes, None), now.mono + NODE_STATUS_SECONDS)
 
-    def _repeat(self, _: None, now: Now, step: Step) -> None:
+    def _repeat(self, _: None, now: Now, step: Effects) -> None:
         if (self.topics or self._everything) and self._house.serving and not self._house.draining:
             for task in self.waiting(REPEATED_TASKS):
                 self._announce(task.method, task.id, step)

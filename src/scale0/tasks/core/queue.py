@@ -12,9 +12,9 @@ from typing import Final
 
 from scale0.history.events.tasks import TaskCompleted, TaskSubmitted
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.kernel.timers import LazyWheel
-from scale0.storage.interface import SLOT_BITS, Shared
+from scale0.kernel.effects import Effects
+from scale0.kernel.timers import LazyTimerWheel
+from scale0.storage.interface import SLOT_BITS, SharedStoreInfo
 from scale0.storage.shared_rows import ReleaseTask
 from scale0.storage.task_rows import (
     ASSIGNED,
@@ -28,20 +28,20 @@ from scale0.storage.task_rows import (
     OpenTask,
 )
 from scale0.tasks.core.attempts import attempt_ended, pause_before_next, remembered
-from scale0.tasks.core.backlog_window import OwnSupply
-from scale0.tasks.core.broker_interface import House
-from scale0.tasks.core.delayed_tasks import Schedule
-from scale0.tasks.core.method_queues import Lanes
-from scale0.tasks.core.shared_backlog_window import SharedSupply
-from scale0.tasks.core.shared_delayed_tasks import SharedSchedule
-from scale0.tasks.core.stored_backlog import Shelf
-from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds, pack_kept
+from scale0.tasks.core.backlog_window import OwnBacklogWindow
+from scale0.tasks.core.broker_interface import BrokerInfo
+from scale0.tasks.core.delayed_tasks import DelayedTasks
+from scale0.tasks.core.method_queues import MethodQueues
+from scale0.tasks.core.shared_backlog_window import SharedBacklogWindow
+from scale0.tasks.core.shared_delayed_tasks import SharedDelayedTasks
+from scale0.tasks.core.stored_backlog import StoredBacklog
+from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds, pack_kept
 from scale0.tasks.jsonrpc.arguments import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_RESULT_SECONDS,
     DEFAULT_TIMEOUT_SECONDS,
-    Kept,
-    TaskOptions,
+    NewTaskOptions,
+    StoredOptions,
 )
 from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, error_object
 
@@ -51,10 +51,10 @@ MAX_USUAL: Final = 1_000
 """Connections whose usual options are remembered as they are stored."""
 UNLIMITED: Final = 2**62
 
-OnEnd = Callable[[Task, int, bytes, Now, Step], None]
+OnEnd = Callable[[QueuedTask, int, bytes, Now, Effects], None]
 
 
-class Queue:
+class TaskQueue:
     """All open tasks of one broker."""
 
     __slots__ = (
@@ -63,22 +63,27 @@ class Queue:
     )
 
     def __init__(
-        self, house: House, shelf: Shelf, next_seq: int, shared: Shared | None, has_room: Callable[[str], bool]
+        self,
+        house: BrokerInfo,
+        shelf: StoredBacklog,
+        next_seq: int,
+        shared: SharedStoreInfo | None,
+        has_room: Callable[[str], bool],
     ) -> None:
         self._house = house
         self.shelf = shelf
         self._next = next_seq
         self.shared = shared
-        self.lanes = Lanes(self._limit)
-        self.supply = SharedSupply(shelf, self.lanes.ready, has_room, self._is_closed) if shared else None
+        self.lanes = MethodQueues(self._limit)
+        self.supply = SharedBacklogWindow(shelf, self.lanes.ready, has_room, self._is_closed) if shared else None
         """Of a store that brokers share."""
-        self.lanes.supply = self.supply or OwnSupply(shelf, self.lanes.ready)
-        self.schedule = (SharedSchedule if shared else Schedule)(house, shelf, self._release)
-        self._changed: dict[Task, None] = {}
+        self.lanes.supply = self.supply or OwnBacklogWindow(shelf, self.lanes.ready)
+        self.schedule = (SharedDelayedTasks if shared else DelayedTasks)(house, shelf, self._release)
+        self._changed: dict[QueuedTask, None] = {}
         """In a shared store: what this turn changed. It is written once, as it is when the turn ends."""
-        self.timers: LazyWheel[Task] = LazyWheel()
+        self.timers: LazyTimerWheel[QueuedTask] = LazyTimerWheel()
         """When attempts have lasted too long."""
-        self.fresh: list[Task] = []
+        self.fresh: list[QueuedTask] = []
         """Taken in this turn."""
         self.dirty: dict[str, None] = {}
         """Methods that have something to hand out, perhaps."""
@@ -86,7 +91,7 @@ class Queue:
         self.open = 0
         """How many have not ended."""
         self.total_submitted = self.total_finished = self.total_failed = 0
-        self._usual: dict[int, tuple[Kept, bytes]] = {}
+        self._usual: dict[int, tuple[StoredOptions, bytes]] = {}
         shelf.on_loaded = self._dirty
 
     def _limit(self, method: str) -> int:
@@ -132,12 +137,12 @@ class Queue:
         client: str,
         method: str,
         params: bytes,
-        options: TaskOptions,
+        options: NewTaskOptions,
         notify: int,
         waits: int,
         now: Now,
-        step: Step,
-    ) -> Task:
+        step: Effects,
+    ) -> QueuedTask:
         """Take a task."""
         wall_us = int(now.wall * MICRO)
         runnable_us = wall_us if options.delay is None and options.at is None else due(options, wall_us)
@@ -149,7 +154,7 @@ class Queue:
             kept = self._kept(method, options, notify)
             packed = pack_kept(kept)
         # fmt: off
-        task = Task(
+        task = QueuedTask(
             self._number(wall_us), id_, client, method, params, options.priority, status,
             0, 0, "", wall_us, runnable_us, 0,  # no attempt, nobody has it, and it has not started
             waits, False, False, options.key, packed, b"", b"", kept, True,
@@ -167,14 +172,14 @@ class Queue:
             self.shelf.let_go(task)
         return task
 
-    def _kept(self, method: str, options: TaskOptions, notify: int) -> Kept:
+    def _kept(self, method: str, options: NewTaskOptions, notify: int) -> StoredOptions:
         timeout, attempts = options.timeout, options.max_attempts
         policies = self._house.policies
         if policies and method in policies:
             policy = policies[method]
             timeout = policy.timeout if timeout is None else timeout
             attempts = policy.max_attempts if attempts is None else attempts
-        return Kept(
+        return StoredOptions(
             DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
             DEFAULT_MAX_ATTEMPTS if attempts is None else attempts,
             options.backoff,
@@ -182,15 +187,15 @@ class Queue:
             notify,
         )
 
-    def _keep_usual(self, notify: int) -> tuple[Kept, bytes]:
+    def _keep_usual(self, notify: int) -> tuple[StoredOptions, bytes]:
         """What nearly all tasks of one connection have in common is made once."""
         if len(self._usual) >= MAX_USUAL:
             self._usual.clear()
-        kept = Kept(notify=notify)
+        kept = StoredOptions(notify=notify)
         self._usual[notify] = usual = (kept, pack_kept(kept))
         return usual
 
-    def _wait(self, task: Task, now: Now, step: Step) -> bool:
+    def _wait(self, task: QueuedTask, now: Now, step: Effects) -> bool:
         """A queued task takes its place; False: there is none in memory, and none on the shelf."""
         where = self.lanes.add(task)
         if where == "here":
@@ -204,7 +209,7 @@ class Queue:
             return False
         return True
 
-    def _release(self, task: Task, now: Now, step: Step) -> bool:
+    def _release(self, task: QueuedTask, now: Now, step: Effects) -> bool:
         """Its time has come."""
         task.status = QUEUED
         if not self._wait(task, now, step):
@@ -213,7 +218,7 @@ class Queue:
         self.changed(task, step)
         return True
 
-    def changed(self, task: Task, step: Step) -> None:
+    def changed(self, task: QueuedTask, step: Effects) -> None:
         """Store what has changed."""
         self.shelf.touch(task.seq)
         if self.shared is not None:
@@ -221,14 +226,14 @@ class Queue:
         elif not task.fresh:
             step.write(task.change_write())
 
-    def put_away(self, tasks: Iterable[Task], step: Step) -> None:
+    def put_away(self, tasks: Iterable[QueuedTask], step: Effects) -> None:
         """These go back to the shelf: nobody here takes them."""
         for task in tasks:
             task.shelved = True
             self.changed(task, step)
             self.shelf.let_go(task)
 
-    def hand_over(self, task: Task, step: Step) -> None:
+    def hand_over(self, task: QueuedTask, step: Effects) -> None:
         """A lease is nobody's from now on: its node is with another broker."""
         self.shelf.let_go(task)
         self.shelf.touch(task.seq)
@@ -236,7 +241,7 @@ class Queue:
         step.write(task.change_write())
         step.write(ReleaseTask(task.seq))
 
-    def put_down(self, row: OpenTask, now: Now, step: Step) -> None:
+    def put_down(self, row: OpenTask, now: Now, step: Effects) -> None:
         """A task that was taken from a shared store by its name goes on as it was."""
         if row.status in (ASSIGNED, RUNNING):
             self.shelf.touch(row.seq)  # another claim that is on its way does not know that it is nobody's again
@@ -247,14 +252,14 @@ class Queue:
             self._wait(task, now, step)
         self.changed(task, step)
 
-    def flush(self, step: Step) -> None:
+    def flush(self, step: Effects) -> None:
         """The turn ends: what changed in a shared store is written, each task once: then others may take it."""
         changed, self._changed = self._changed, {}
         for task in changed:
             if not task.fresh and not task.ended:
                 step.write(task.change_write())
 
-    def runnable(self, task: Task, now: Now, step: Step) -> None:
+    def runnable(self, task: QueuedTask, now: Now, step: Effects) -> None:
         """All that it waited for has finished."""
         wall_us = of_seconds(now.wall)
         task.runnable_us = max(task.runnable_us, wall_us)
@@ -267,7 +272,7 @@ class Queue:
         self.changed(task, step)
         self.schedule.add(task, now)
 
-    def reopened(self, task: Task, now: Now, step: Step) -> None:
+    def reopened(self, task: QueuedTask, now: Now, step: Effects) -> None:
         """An ended task waits again; the store has it on the shelf."""
         self.open += 1
         self.shelf.touch(task.seq)
@@ -279,7 +284,7 @@ class Queue:
             self.lanes.put_back(task, now, step)
             self.dirty[task.method] = None
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: what was taken is written as it is now, whatever happened to it meanwhile."""
         fresh, self.fresh = self.fresh, []
         for task in fresh:
@@ -290,13 +295,13 @@ class Queue:
 
     def attempt_over(
         self,
-        task: Task,
+        task: QueuedTask,
         state: str,
         code: int | None,
         error: bytes,
         counted: bool,
         now: Now,
-        step: Step,
+        step: Effects,
         after: float = 0.0,
     ) -> None:
         """An attempt ended without completing its task: try again, `after` seconds at the least, or give up.
@@ -328,12 +333,12 @@ class Queue:
             self.dirty[task.method] = None
             self.changed(task, step)
 
-    def fail(self, task: Task, code: int, error: bytes, now: Now, step: Step) -> None:
+    def fail(self, task: QueuedTask, code: int, error: bytes, now: Now, step: Effects) -> None:
         """A failure that is final."""
         task.history = remembered(task, "failed", error, of_seconds(now.wall))
         self.end(task, FAILED, error, code, now, step)
 
-    def end(self, task: Task, status: int, body: bytes, code: int | None, now: Now, step: Step) -> None:
+    def end(self, task: QueuedTask, status: int, body: bytes, code: int | None, now: Now, step: Effects) -> None:
         """For good. The lease is given back already."""
         task.ended = True
         if task.fresh:
@@ -374,7 +379,7 @@ class Queue:
         self.on_end(task, status, body, now, step)
 
 
-def due(options: TaskOptions, wall_us: int) -> int:
+def due(options: NewTaskOptions, wall_us: int) -> int:
     """When a task with a delay, or a time of its own, becomes runnable."""
     if options.delay is not None:
         return wall_us + of_seconds(options.delay)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.task import Task
+from scale0.kernel.effects import Effects
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import quoted
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ RECALL: Final = {"recall": True}
 """The options of TASKSCANCEL that asks."""
 
 
-class Recalls:
+class Reclaim:
     """The recalls of one broker."""
 
     __slots__ = ("_asks", "_leases", "_queue")
 
-    def __init__(self, leases: Leases, queue: Queue) -> None:
+    def __init__(self, leases: Leases, queue: TaskQueue) -> None:
         self._leases = leases
         self._queue = queue
         self._asks: dict[Any, list[bytes]] = {}
 
-    def ask(self, holder: Any, now: Now, step: Step) -> None:
+    def ask(self, holder: Any, now: Now, step: Effects) -> None:
         """What was pushed to it and it has not begun goes back to the queue."""
         if not holder.pushes:
             return
@@ -48,16 +48,16 @@ class Recalls:
                 task.recalled = task.attempt
                 self._asks.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(task.id), task.attempt))
 
-    def returned(self, task: Task, now: Now, step: Step) -> None:
+    def returned(self, task: QueuedTask, now: Now, step: Effects) -> None:
         """Its holder gives it back; what was not asked for stays where it is."""
         if task.recalled == task.attempt and not task.said:
             self._back(task, now, step)
 
-    def _back(self, task: Task, now: Now, step: Step) -> None:
+    def _back(self, task: QueuedTask, now: Now, step: Effects) -> None:
         self._leases.release(task)
         self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, step=step)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: say it."""
         if self._asks:
             asks, self._asks = self._asks, {}

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.shared_rows import PeekShelf
 from scale0.storage.task_queries import ReadQueue
 from scale0.storage.task_rows import OpenTask
 from scale0.tasks.core import method_queues
-from scale0.tasks.core.method_queues import Lane, Level
-from scale0.tasks.core.stored_backlog import Shelf
-from scale0.tasks.core.task import Task
+from scale0.tasks.core.method_queues import MethodQueue, PriorityQueue
+from scale0.tasks.core.stored_backlog import StoredBacklog
+from scale0.tasks.core.task import QueuedTask
 
 LEAST_WINDOW: Final = 4
 """Tasks of a slow method that are held in advance."""
@@ -33,15 +33,15 @@ NO_MORE: Final = 0
 """A level's `newest`; its `position` stays 0, so that these say whether the shelf has more."""
 
 
-class SharedSupply:
+class SharedBacklogWindow:
     """The way from the common shelf to the lanes, and back."""
 
     __slots__ = ("_has_room", "_is_closed", "_ready", "_shelf", "short")
 
     def __init__(
         self,
-        shelf: Shelf,
-        ready: dict[str, Lane],
+        shelf: StoredBacklog,
+        ready: dict[str, MethodQueue],
         has_room: Callable[[str], bool],
         is_closed: Callable[[str], bool],
     ) -> None:
@@ -51,15 +51,15 @@ class SharedSupply:
         """True if somebody here could begin with a task of this method now."""
         self._is_closed = is_closed
         """True while no task of this method is handed out here, whoever has room."""
-        self.short: dict[str, Lane] = {}
+        self.short: dict[str, MethodQueue] = {}
         """Lanes that could have more, once somebody has room."""
 
-    def begin(self, lane: Lane, step: Step) -> None:
+    def begin(self, lane: MethodQueue, step: Effects) -> None:
         """A lane is new: learn what the shelf holds."""
         lane.window = LEAST_WINDOW
         self._peek((lane,), False, step)
 
-    def look(self, wanted: Iterable[Lane], most: int, step: Step) -> None:
+    def look(self, wanted: Iterable[MethodQueue], most: int, step: Effects) -> None:
         """Somebody asks for so many tasks of these lanes: see what the shelf holds, and take it."""
         found = tuple(wanted)
         for lane in found:
@@ -67,17 +67,17 @@ class SharedSupply:
             lane.window = max(lane.window, min(most, method_queues.WINDOW_TASKS))
         self._peek(found, True, step)
 
-    def peek(self, every: Iterable[Lane], step: Step) -> None:
+    def peek(self, every: Iterable[MethodQueue], step: Effects) -> None:
         """Others may have put something on the shelf that somebody here has room for."""
         idle = [lane for lane in every if lane.known and lane.head() is None and self._is_wanted(lane)]
         idle = [lane for lane in idle if not any(level.loading for level in lane.levels.values())]
         if idle:
             self._peek(tuple(idle[:MAX_PEEK]), False, step)
 
-    def _peek(self, wanted: tuple[Lane, ...], take: bool, step: Step) -> None:
+    def _peek(self, wanted: tuple[MethodQueue, ...], take: bool, step: Effects) -> None:
         by_method = {lane.method: lane for lane in wanted}
 
-        def found(levels: tuple[tuple[str, int], ...], _mark: int, _now: object, out: Step) -> None:
+        def found(levels: tuple[tuple[str, int], ...], _mark: int, _now: object, out: Effects) -> None:
             for lane in wanted:
                 lane.known = True
             for method, priority in levels[:MAX_TAKES]:
@@ -89,7 +89,7 @@ class SharedSupply:
 
         self._shelf.ask(PeekShelf(tuple(by_method)), found, step)
 
-    def there_is(self, lane: Lane, priority: int, take: bool, step: Step) -> None:
+    def there_is(self, lane: MethodQueue, priority: int, take: bool, step: Effects) -> None:
         """The shelf has tasks of this method and priority."""
         level = lane.level(priority)
         level.newest = MORE
@@ -98,7 +98,7 @@ class SharedSupply:
         else:
             self.refill(lane, priority, level, step)
 
-    def place(self, lane: Lane, level: Level, task: Task) -> str:
+    def place(self, lane: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
         """Where a task waits: here only if somebody here takes tasks of it, and nothing waits before it."""
         full = len(level) >= lane.window or level.bytes >= method_queues.WINDOW_BYTES
         if level.more or not lane.known or full or not self._is_wanted(lane):
@@ -108,11 +108,11 @@ class SharedSupply:
         put(level, task)
         return "here"
 
-    def _is_wanted(self, lane: Lane) -> bool:
+    def _is_wanted(self, lane: MethodQueue) -> bool:
         wanted = bool(lane.flow) or lane.hungry is not None or self._has_room(lane.method)
         return wanted and not self._is_closed(lane.method)
 
-    def refill(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+    def refill(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
         """Take more, if the window is half empty, there is more, and somebody here wants it."""
         if level.loading or not level.more or 2 * len(level) > lane.window:
             return
@@ -121,7 +121,7 @@ class SharedSupply:
         else:
             self.short[lane.method] = lane
 
-    def hunger(self, services: frozenset[str], step: Step) -> None:
+    def hunger(self, services: frozenset[str], step: Effects) -> None:
         """Somebody who offers these has room, and there is nothing in memory for it."""
         if len(self.short) <= len(services):
             found = [lane for name, lane in self.short.items() if name in services]
@@ -133,7 +133,7 @@ class SharedSupply:
                 if level.more and not level.loading and not len(level):
                     self._take(lane, priority, level, step)
 
-    def _take(self, lane: Lane, priority: int, level: Level, step: Step) -> None:
+    def _take(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
         if level.loading or len(level) >= lane.window:
             return
         if self._is_closed(lane.method):
@@ -146,7 +146,9 @@ class SharedSupply:
         ask = ReadQueue(lane.method, priority, FROM_THE_FIRST, limit, most_bytes)
         self._shelf.ask(ask, lambda rows, _mark, _now, _out: self._load(lane, level, limit, most_bytes, rows), step)
 
-    def _load(self, lane: Lane, level: Level, limit: int, most_bytes: int, rows: tuple[OpenTask, ...]) -> None:
+    def _load(
+        self, lane: MethodQueue, level: PriorityQueue, limit: int, most_bytes: int, rows: tuple[OpenTask, ...]
+    ) -> None:
         """They are ours now."""
         level.loading = False
         for row in rows:
@@ -162,11 +164,11 @@ class SharedSupply:
             self.short[lane.method] = lane
         self._shelf.loaded(lane.method)
 
-    def spare(self, lane: Lane) -> list[Task]:
+    def spare(self, lane: MethodQueue) -> list[QueuedTask]:
         """Judged once a second: what is held for nothing, taken out of memory."""
         flow, lane.flow = lane.flow, 0
         lane.window = max(LEAST_WINDOW, min(lane.window, 2 * flow))
-        spare: list[Task] = []
+        spare: list[QueuedTask] = []
         for level in lane.levels.values():
             while len(level.fresh) > (lane.window if flow else 0):
                 task = level.fresh.pop()
@@ -181,7 +183,7 @@ class SharedSupply:
         return [task for task in spare if not task.ended]
 
 
-def put(level: Level, task: Task) -> None:
+def put(level: PriorityQueue, task: QueuedTask) -> None:
     """At its place in the order of acceptance."""
     if level.fresh and task.seq < level.fresh[-1].seq:
         level.push(task)

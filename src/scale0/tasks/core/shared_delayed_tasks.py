@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.shared_rows import TakeDue
 from scale0.storage.task_rows import OpenTask
-from scale0.tasks.core.broker_interface import House
-from scale0.tasks.core.stored_backlog import Shelf
-from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds
+from scale0.tasks.core.broker_interface import BrokerInfo
+from scale0.tasks.core.stored_backlog import StoredBacklog
+from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
 
 LOOK_SECONDS: Final = 1.0
 """How often the store is asked, at the least."""
@@ -28,12 +28,14 @@ DUE_TASKS: Final = 1_000
 """That are taken at once."""
 
 
-class SharedSchedule:
+class SharedDelayedTasks:
     """When to look."""
 
     __slots__ = ("_armed", "_asking", "_house", "_release", "_shelf", "_times")
 
-    def __init__(self, house: House, shelf: Shelf, release: Callable[[Task, Now, Step], bool]) -> None:
+    def __init__(
+        self, house: BrokerInfo, shelf: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
+    ) -> None:
         self._house = house
         self._shelf = shelf
         self._release = release
@@ -41,11 +43,11 @@ class SharedSchedule:
         self._asking = False
         self._armed = math.inf
 
-    def start(self, now: Now, step: Step) -> None:
+    def start(self, now: Now, step: Effects) -> None:
         """Begin to look."""
         self._arm(now)
 
-    def add(self, task: Task, now: Now) -> None:
+    def add(self, task: QueuedTask, now: Now) -> None:
         """It becomes runnable at its `runnable_us`; nobody holds it until then."""
         self._shelf.let_go(task)
         if len(self._times) < TIMES:
@@ -61,7 +63,7 @@ class SharedSchedule:
             self._armed = when
             self._house.timers.add((self._ring, when), when)
 
-    def _ring(self, when: float, now: Now, step: Step) -> None:
+    def _ring(self, when: float, now: Now, step: Effects) -> None:
         if when != self._armed:
             return
         self._armed = math.inf
@@ -72,11 +74,11 @@ class SharedSchedule:
             self._look(wall_us, step)
         self._arm(now)
 
-    def _look(self, wall_us: int, step: Step) -> None:
+    def _look(self, wall_us: int, step: Effects) -> None:
         self._asking = True
         self._shelf.ask(TakeDue(wall_us, DUE_TASKS), self._taken, step)
 
-    def _taken(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Step) -> None:
+    def _taken(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Effects) -> None:
         self._asking = False
         for row in rows:
             self._release(from_store(row), now, step)

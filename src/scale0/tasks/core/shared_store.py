@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.shared_rows import (
     CANCEL,
     RELEASE,
@@ -27,12 +27,12 @@ from scale0.storage.shared_rows import (
     TakeOrphans,
 )
 from scale0.storage.task_rows import ASSIGNED, CANCELLED, RUNNING, OpenTask
-from scale0.tasks.core.broker_interface import House, Slots
-from scale0.tasks.core.completion_waits import Watchers
-from scale0.tasks.core.dependencies import Followers
+from scale0.tasks.core.broker_interface import BrokerInfo, Slots
+from scale0.tasks.core.completion_waits import CompletionWaits
+from scale0.tasks.core.dependencies import Dependencies
 from scale0.tasks.core.leases import Leases
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.task import Task, from_store, of_seconds
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.task import QueuedTask, from_store, of_seconds
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR
 
 LOOK_SECONDS: Final = 0.25
@@ -51,10 +51,10 @@ CANCEL_SECONDS: Final = 5.0
 """How long another broker may take to cancel a task, before whoever wants it is told to ask again."""
 
 LEASED: Final = (ASSIGNED, RUNNING)
-Then = Callable[[bool, Now, Step], None]
+Then = Callable[[bool, Now, Effects], None]
 
 
-class Moving:
+class MovingLease:
     """A lease that another broker holds, and whose node is here."""
 
     __slots__ = ("again", "attempt", "holder")
@@ -66,7 +66,7 @@ class Moving:
         """When that broker is asked once more."""
 
 
-class Said:
+class NodeClaim:
     """What a node said that it has in hand, while the store is asked about it."""
 
     __slots__ = ("asked", "holds")
@@ -76,7 +76,7 @@ class Said:
         self.holds: Mapping[str, int] | None = None
 
 
-class Ending:
+class PendingEnd:
     """A task that another broker shall end."""
 
     __slots__ = ("error", "then", "until")
@@ -87,7 +87,7 @@ class Ending:
         self.until = until
 
 
-class Sharing:
+class SharedStore:
     """One broker's part in a shared store."""
 
     __slots__ = (
@@ -96,7 +96,13 @@ class Sharing:
     )
 
     def __init__(
-        self, house: House, slots: Slots, queue: Queue, leases: Leases, followers: Followers, watchers: Watchers
+        self,
+        house: BrokerInfo,
+        slots: Slots,
+        queue: TaskQueue,
+        leases: Leases,
+        followers: Dependencies,
+        watchers: CompletionWaits,
     ) -> None:
         self._house = house
         self._slots = slots
@@ -104,12 +110,12 @@ class Sharing:
         self._leases = leases
         self._followers = followers
         self._watchers = watchers
-        self._moving: dict[str, Moving] = {}
-        self._endings: dict[str, list[Ending]] = {}
+        self._moving: dict[str, MovingLease] = {}
+        self._endings: dict[str, list[PendingEnd]] = {}
         self._turn = 0
         self._heard = self._steady = -math.inf
         """When the store last answered a beat; and since when it has done so in time."""
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, NodeClaim] = {}
         """By node, until the store has answered."""
         self._silent: dict[str, Any] = {}
         """Nodes that cannot say what they have in hand, by name: whatever was theirs at a broker that dies is."""
@@ -118,23 +124,23 @@ class Sharing:
         leases.others = self
         queue.shelf.on_leaving = watchers.leaves
 
-    def start(self, now: Now, step: Step) -> None:
+    def start(self, now: Now, step: Effects) -> None:
         """The first turn."""
         self._beat(None, now, step)
         self._look(None, now, step)
         self._look_for_ends(None, now, step)
 
-    def _later(self, seconds: float, do: Callable[[None, Now, Step], None], now: Now) -> None:
+    def _later(self, seconds: float, do: Callable[[None, Now, Effects], None], now: Now) -> None:
         self._house.timers.add((do, None), now.mono + seconds)
 
     # We live; others may not.
 
-    def _beat(self, _: None, now: Now, step: Step) -> None:
+    def _beat(self, _: None, now: Now, step: Effects) -> None:
         lease = self._house.interval * self._house.liveness
         judges = now.mono - self._steady >= STEADY_LEASES * lease
         self._queue.shelf.ask(Beat(of_seconds(lease), judges), self._beaten, step)
 
-    def _beaten(self, told: Beaten, _mark: int, now: Now, step: Step) -> None:
+    def _beaten(self, told: Beaten, _mark: int, now: Now, step: Effects) -> None:
         self._later(self._house.interval, self._beat, now)
         last, self._heard = self._heard, now.mono
         if now.mono - last > self._house.interval * self._house.liveness:
@@ -150,12 +156,12 @@ class Sharing:
             for holder in tuple(self._silent.values()):
                 self.claim(holder, None, now, step)
 
-    def _orphans(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Step) -> None:
+    def _orphans(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Effects) -> None:
         """Nobody came back with these: whoever had them is lost."""
         for row in rows:
             self._lose(row, now, step)
 
-    def _lose(self, row: OpenTask, now: Now, step: Step) -> None:
+    def _lose(self, row: OpenTask, now: Now, step: Effects) -> None:
         """A lease that is ours now, and whose node does not have it any more."""
         task = as_leased(row)
         self._queue.shelf.tasks[task.id] = task
@@ -163,7 +169,7 @@ class Sharing:
 
     # What is for us.
 
-    def _look(self, _: None, now: Now, step: Step) -> None:
+    def _look(self, _: None, now: Now, step: Effects) -> None:
         supply = self._queue.supply
         if supply is not None and not self._leases.is_closed:
             supply.peek(self._queue.lanes.all(), step)
@@ -172,7 +178,7 @@ class Sharing:
             self._queue.shelf.claim(ids, lambda rows, later, out: self._moved(ids, rows, later, out), step)
         self._queue.shelf.ask(TakeErrands(MAX_ERRANDS), self._run_errands, step)
 
-    def _run_errands(self, errands: tuple[PutErrand, ...], _mark: int, now: Now, step: Step) -> None:
+    def _run_errands(self, errands: tuple[PutErrand, ...], _mark: int, now: Now, step: Effects) -> None:
         self._later(LOOK_SECONDS, self._look, now)
         for errand in errands:
             task = self._queue.shelf.tasks.get(errand.id)
@@ -186,12 +192,12 @@ class Sharing:
 
     # Leases that come with their node.
 
-    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step) -> None:
+    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects) -> None:
         """A node says what it has in hand (None: it cannot say): what is nobody's, or another broker's, comes to us."""
         name = holder.identity
         if holds is None:
             self._silent[name] = holder
-        said = self._said.setdefault(name, Said())
+        said = self._said.setdefault(name, NodeClaim())
         said.asked += 1
         self.restate(name, holds)
 
@@ -213,7 +219,7 @@ class Sharing:
             for id_ in gone:
                 del self._moving[id_]
 
-    def fetch(self, holder: Any, id_: str, attempt: int, now: Now, step: Step) -> None:
+    def fetch(self, holder: Any, id_: str, attempt: int, now: Now, step: Effects) -> None:
         """A node has a result of a lease that is not ours."""
         holds = {id_: attempt}
         self._take_over(holder, holds, lambda: holds, None, step)
@@ -224,14 +230,14 @@ class Sharing:
         holds: Mapping[str, int],
         said: Callable[[], Mapping[str, int] | None],
         node: str | None,
-        step: Step,
+        step: Effects,
     ) -> None:
         own = self._queue.shelf.tasks
         ids = tuple(id_ for id_ in holds if id_ not in own or own[id_].holder is not holder)
         # What it has in hand fills its slots: nobody may be given these before we know.
         reserved = sum(self._slots.take_from(holder) for _ in ids)
 
-        def found(rows: tuple[Claimed, ...], now: Now, out: Step) -> None:
+        def found(rows: tuple[Claimed, ...], now: Now, out: Effects) -> None:
             for _ in range(reserved):
                 self._slots.give_back(holder)
             last = said()
@@ -243,7 +249,7 @@ class Sharing:
         self._queue.shelf.claim(ids, found, step, node)
 
     def _settle_claim(
-        self, id_: str, row: Claimed, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Step
+        self, id_: str, row: Claimed, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects
     ) -> None:
         task = row.task
         attempt = None if holds is None else holds.get(id_)
@@ -264,7 +270,7 @@ class Sharing:
             if attempt is not None:
                 self._leases.refuse(holder, id_, attempt)
 
-    def _take_up(self, row: OpenTask, holder: Any, now: Now, step: Step) -> None:
+    def _take_up(self, row: OpenTask, holder: Any, now: Now, step: Effects) -> None:
         if not holder.alive:
             self._lose(row, now, step)
             return
@@ -272,19 +278,19 @@ class Sharing:
         self._queue.shelf.tasks[task.id] = task
         self._leases.take_up(task, holder, now, step)
 
-    def _put_down(self, row: OpenTask, holder: Any, now: Now, step: Step) -> None:
+    def _put_down(self, row: OpenTask, holder: Any, now: Now, step: Effects) -> None:
         """It was taken by its name, and is not what its node says."""
         if row.status in LEASED and row.node == holder.identity:
             self._lose(row, now, step)
         else:
             self._queue.put_down(row, now, step)
 
-    def _move(self, task: OpenTask, where: str, holder: Any, now: Now, step: Step) -> None:
+    def _move(self, task: OpenTask, where: str, holder: Any, now: Now, step: Effects) -> None:
         if task.id not in self._moving or self._moving[task.id].attempt != task.attempt:
-            self._moving[task.id] = Moving(holder, task.attempt, now.mono + ERRAND_SECONDS)
+            self._moving[task.id] = MovingLease(holder, task.attempt, now.mono + ERRAND_SECONDS)
             step.write(PutErrand(where, RELEASE, task.id, b""))
 
-    def _moved(self, ids: tuple[str, ...], rows: tuple[Claimed, ...], now: Now, step: Step) -> None:
+    def _moved(self, ids: tuple[str, ...], rows: tuple[Claimed, ...], now: Now, step: Effects) -> None:
         """Have these come, or where are they now?"""
         for id_, row in zip(ids, rows, strict=True):
             want, task = self._moving.get(id_), row.task
@@ -304,12 +310,12 @@ class Sharing:
 
     # Tasks that others end.
 
-    def end_elsewhere(self, id_: str, where: str, error: bytes, then: Then, now: Now, step: Step) -> None:
+    def end_elsewhere(self, id_: str, where: str, error: bytes, then: Then, now: Now, step: Effects) -> None:
         """Have the broker that holds a task cancel it; `then` hears whether it has ended."""
         step.write(PutErrand(where, CANCEL, id_, error))
-        self._endings.setdefault(id_, []).append(Ending(error, then, now.mono + CANCEL_SECONDS))
+        self._endings.setdefault(id_, []).append(PendingEnd(error, then, now.mono + CANCEL_SECONDS))
 
-    def _look_for_ends(self, _: None, now: Now, step: Step) -> None:
+    def _look_for_ends(self, _: None, now: Now, step: Effects) -> None:
         """Ask for the ends of some of those that are waited for, and of others the next time."""
         own = self._queue.shelf.tasks
         for id_ in [id_ for id_ in self._endings if id_ in own]:
@@ -323,18 +329,18 @@ class Sharing:
         else:
             self._later(ENDS_SECONDS, self._look_for_ends, now)
 
-    def _end_here(self, id_: str, now: Now, step: Step) -> None:
+    def _end_here(self, id_: str, now: Now, step: Effects) -> None:
         """It came to us before its holder heard that it shall end."""
         endings = self._endings.pop(id_)
         self._cancel(self._queue.shelf.tasks[id_], endings[0].error, now, step)
         for ending in endings:
             ending.then(True, now, step)
 
-    def _cancel(self, task: Task, error: bytes, now: Now, step: Step) -> None:
+    def _cancel(self, task: QueuedTask, error: bytes, now: Now, step: Effects) -> None:
         self._leases.cancel(task)
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, step)
 
-    def _ends(self, rows: tuple[Any, ...], _mark: int, now: Now, step: Step) -> None:
+    def _ends(self, rows: tuple[Any, ...], _mark: int, now: Now, step: Effects) -> None:
         self._later(ENDS_SECONDS, self._look_for_ends, now)
         for row in rows:
             self._watchers.told(row, now, step)
@@ -348,7 +354,7 @@ class Sharing:
                 del self._endings[id_]
 
 
-def as_leased(row: OpenTask) -> Task:
+def as_leased(row: OpenTask) -> QueuedTask:
     """A stored lease in memory: how far it is, only its node knows."""
     task = from_store(row)
     task.said = row.status == RUNNING

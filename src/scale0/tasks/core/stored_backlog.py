@@ -12,25 +12,25 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.storage.shared_rows import Claimed, ClaimTasks
 from scale0.storage.task_queries import FindTasks
 from scale0.storage.task_rows import EndedTask, OpenTask
-from scale0.tasks.core.task import Task, from_store
+from scale0.tasks.core.task import QueuedTask, from_store
 
 MAX_LOOKS: Final = 100
 """How often a row that keeps changing is read again."""
 
-Then = Callable[[Any, int, Now, Step], None]
+Then = Callable[[Any, int, Now, Effects], None]
 
 
-class Shelf:
+class StoredBacklog:
     """The way to the stored tasks of one broker."""
 
     __slots__ = ("_asked", "_marks", "_next", "on_leaving", "on_loaded", "tasks")
 
     def __init__(self) -> None:
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, QueuedTask] = {}
         """Every task that is in memory, by id."""
         self._asked = 0
         """Questions that are not answered yet."""
@@ -39,16 +39,16 @@ class Shelf:
         """When a task was last changed, while there are questions."""
         self.on_loaded: Callable[[str], None] = lambda _: None
         """Told of a method that has more tasks in memory now."""
-        self.on_leaving: Callable[[Task], None] = lambda _: None
+        self.on_leaving: Callable[[QueuedTask], None] = lambda _: None
         """Told of a task that leaves memory and has not ended."""
 
-    def ask(self, ask: Any, then: Then, step: Step) -> None:
+    def ask(self, ask: Any, then: Then, step: Effects) -> None:
         """Have the store asked; `then` gets the answer and the mark to judge it by."""
         mark = self._next
         self._next += 1
         self._asked += 1
 
-        def answered(value: Any, now: Now, out: Step) -> None:
+        def answered(value: Any, now: Now, out: Effects) -> None:
             self._asked -= 1
             try:
                 then(value, mark, now, out)
@@ -56,7 +56,7 @@ class Shelf:
                 if not self._asked:
                     self._marks.clear()
 
-        step.ask(Question(ask, answered))
+        step.ask(StoreQuery(ask, answered))
 
     def touch(self, seq: int) -> None:
         """A task has changed: answers that are on their way do not know it."""
@@ -68,7 +68,7 @@ class Shelf:
         """True if the task has changed since the question."""
         return self._marks.get(seq, 0) > mark
 
-    def load(self, row: OpenTask) -> Task | None:
+    def load(self, row: OpenTask) -> QueuedTask | None:
         """A stored task, taken into memory; None if it is there already."""
         if row.id in self.tasks:
             return None
@@ -76,7 +76,7 @@ class Shelf:
         self.tasks[row.id] = task
         return task
 
-    def let_go(self, task: Task) -> None:
+    def let_go(self, task: QueuedTask) -> None:
         """A task is in the store only, from now on."""
         self.tasks.pop(task.id, None)
         self.on_leaving(task)
@@ -84,8 +84,8 @@ class Shelf:
     def claim(
         self,
         ids: tuple[str, ...],
-        then: Callable[[tuple[Claimed, ...], Now, Step], None],
-        step: Step,
+        then: Callable[[tuple[Claimed, ...], Now, Effects], None],
+        step: Effects,
         node: str | None = None,
         looks: int = 0,
         behind: tuple[Claimed, ...] = (),
@@ -95,7 +95,7 @@ class Shelf:
         `behind`: orphans of the node that were taken when it was asked before: the next answer does not name them.
         """
 
-        def answered(found: tuple[Claimed, ...], mark: int, now: Now, out: Step) -> None:
+        def answered(found: tuple[Claimed, ...], mark: int, now: Now, out: Effects) -> None:
             rows = [row.task for row in found if row.task is not None]
             stale = any(row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)
             if stale and looks < MAX_LOOKS:
@@ -112,13 +112,13 @@ class Shelf:
     def find(
         self,
         ids: tuple[str, ...],
-        then: Callable[[tuple[Task | OpenTask | EndedTask | None, ...], Now, Step], None],
-        step: Step,
+        then: Callable[[tuple[QueuedTask | OpenTask | EndedTask | None, ...], Now, Effects], None],
+        step: Effects,
         looks: int = 0,
     ) -> None:
         """Tasks by id, as they are now: from memory where they are there, else from the store, read anew if stale."""
 
-        def answered(rows: tuple[OpenTask | EndedTask | None, ...], mark: int, now: Now, out: Step) -> None:
+        def answered(rows: tuple[OpenTask | EndedTask | None, ...], mark: int, now: Now, out: Effects) -> None:
             stale = any(row is not None and row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)
             if stale and looks < MAX_LOOKS:
                 self.find(ids, then, out, looks + 1)

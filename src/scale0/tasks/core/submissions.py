@@ -15,18 +15,18 @@ from typing import Any, Final
 import msgspec
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity, is_reserved
 from scale0.storage.shared_rows import FreeId
-from scale0.storage.task_queries import FindNew, Found
+from scale0.storage.task_queries import FindNew, FoundTasks
 from scale0.storage.task_rows import FAILED, FINISHED, STATUS_NAMES, EndedTask, OpenTask, PutFollow
-from scale0.tasks.core.broker_interface import Desk, House
-from scale0.tasks.core.completion_waits import Watchers
-from scale0.tasks.core.queue import OWN_IDS, Queue
-from scale0.tasks.core.task import Task, from_store
-from scale0.tasks.core.task_clients import Clients
-from scale0.tasks.jsonrpc.arguments import USUAL, Form, NewTask, TaskOptions
-from scale0.tasks.jsonrpc.endpoint import Asked
+from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
+from scale0.tasks.core.completion_waits import CompletionWaits
+from scale0.tasks.core.queue import OWN_IDS, TaskQueue
+from scale0.tasks.core.task import QueuedTask, from_store
+from scale0.tasks.core.task_clients import TaskClients
+from scale0.tasks.jsonrpc.arguments import USUAL, ArgumentForm, NewTask, NewTaskOptions
+from scale0.tasks.jsonrpc.endpoint import RpcCall
 from scale0.tasks.jsonrpc.messages import (
     AFTER_FAILED,
     BAD_INPUT,
@@ -52,7 +52,7 @@ BUSY_SECONDS: Final = 5.0
 ROOM_BYTES: Final = 4_096
 """What else travels in a message with a task's params."""
 
-_form: Final = Form(NewTask)
+_form: Final = ArgumentForm(NewTask)
 
 
 def is_plain(counter: str) -> bool:
@@ -60,12 +60,12 @@ def is_plain(counter: str) -> bool:
     return counter.isascii() and counter.isalnum()
 
 
-class New:
+class NewSubmission:
     """A submission that the store must be asked about."""
 
     __slots__ = ("after", "args", "asked", "options", "params", "until")
 
-    def __init__(self, asked: Asked, args: Any, params: bytes, options: TaskOptions) -> None:
+    def __init__(self, asked: RpcCall, args: Any, params: bytes, options: NewTaskOptions) -> None:
         self.asked = asked
         self.args = args
         self.params = params
@@ -80,7 +80,9 @@ class Submissions:
 
     __slots__ = ("_claimed", "_clients", "_desk", "_house", "_keys", "_queue", "_series", "_watchers")
 
-    def __init__(self, house: House, desk: Desk, queue: Queue, clients: Clients, watchers: Watchers) -> None:
+    def __init__(
+        self, house: BrokerInfo, desk: TaskBroker, queue: TaskQueue, clients: TaskClients, watchers: CompletionWaits
+    ) -> None:
         self._house = house
         self._desk = desk
         self._queue = queue
@@ -88,12 +90,12 @@ class Submissions:
         self._watchers = watchers
         self._series: OrderedDict[str, str] = OrderedDict()
         """The largest counter of each series."""
-        self._claimed: dict[str, list[New]] = {}
+        self._claimed: dict[str, list[NewSubmission]] = {}
         """Ids that are being looked up for a submission, and who else wants the same."""
-        self._keys: dict[tuple[str, str], list[New]] = {}
+        self._keys: dict[tuple[str, str], list[NewSubmission]] = {}
         """Keys that are being looked up, and who else waits for the outcome."""
 
-    def new_task(self, asked: Asked, now: Now, step: Step) -> None:
+    def new_task(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """`client_new_task`."""
         args = _form.read(asked.params)
         house, options = self._house, args.options or USUAL
@@ -109,7 +111,7 @@ class Submissions:
         if not known or options.key is not None or options.after or not (id_ is None or self._is_new(id_)):
             if id_ is not None and (not is_identity(id_) or id_.startswith(OWN_IDS)):
                 raise RpcError(BAD_TASK, f"a task id is 1 to 128 characters of A-Z a-z 0-9 . _ : -, not from {OWN_IDS}")
-            self._look(New(asked, args, params, options), step)
+            self._look(NewSubmission(asked, args, params, options), step)
             return
         task = self._accept(id_, args, params, options, 0, asked.line, now, step)
         asked.answer(b'"%b"' % task.id.encode(), step)
@@ -147,7 +149,7 @@ class Submissions:
         self._series[series] = counter
         return True
 
-    def _look(self, new: New, step: Step) -> None:
+    def _look(self, new: NewSubmission, step: Effects) -> None:
         id_, key = new.args.task_id, new.options.key
         if key is not None:
             waiting = self._keys.get((new.args.client_id, key))
@@ -165,7 +167,7 @@ class Submissions:
             self._keys[new.args.client_id, key] = []
         self._ask(new, step)
 
-    def _ask(self, new: New, step: Step) -> None:
+    def _ask(self, new: NewSubmission, step: Effects) -> None:
         id_ = new.args.task_id
         series = None
         shared = self._queue.shared is not None
@@ -176,7 +178,9 @@ class Submissions:
         ask = FindNew(new.args.client_id, ids, new.options.key, series, (id_ or "") if shared else None)
         self._queue.shelf.ask(ask, lambda found, mark, now, out: self._found(new, series, found, mark, now, out), step)
 
-    def _found(self, new: New, series: str | None, found: Found, mark: int, now: Now, step: Step) -> None:
+    def _found(
+        self, new: NewSubmission, series: str | None, found: FoundTasks, mark: int, now: Now, step: Effects
+    ) -> None:
         """The store has answered."""
         shelf = self._queue.shelf
         if any(row is not None and row.id not in shelf.tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
@@ -206,7 +210,7 @@ class Submissions:
             except RpcError as error:
                 other.asked.refuse(error.code, error.message, step)
 
-    def _wait_for(self, new: New, now: Now) -> bool:
+    def _wait_for(self, new: NewSubmission, now: Now) -> bool:
         """Another broker is just taking the same: ask again in a moment. False: it takes too long."""
         new.until = new.until or now.mono + BUSY_SECONDS
         if now.mono >= new.until:
@@ -214,10 +218,10 @@ class Submissions:
         self._house.timers.add((self._again, new), now.mono + AGAIN_SECONDS)
         return True
 
-    def _again(self, new: New, now: Now, step: Step) -> None:
+    def _again(self, new: NewSubmission, now: Now, step: Effects) -> None:
         self._ask(new, step)
 
-    def _free(self, new: New, found: Found, step: Step) -> None:
+    def _free(self, new: NewSubmission, found: FoundTasks, step: Effects) -> None:
         """What the store reserved for a submission that is refused."""
         id_, key = new.args.task_id, new.options.key
         taken = id_ is not None and found.tasks[0] is not None
@@ -235,7 +239,7 @@ class Submissions:
             if len(self._series) > MAX_SERIES:
                 self._series.popitem(last=False)
 
-    def _decide(self, new: New, found: Found, now: Now, step: Step) -> str:
+    def _decide(self, new: NewSubmission, found: FoundTasks, now: Now, step: Effects) -> str:
         """Take it, or say why not; the id of the task."""
         args, options = new.args, new.options
         line = new.asked.line
@@ -268,13 +272,13 @@ class Submissions:
                 self._follow(each, task, step)
         return task.id
 
-    def _before(self, client_id: str, id_: str, row: OpenTask | EndedTask | None) -> Task | OpenTask | EndedTask:
+    def _before(self, client_id: str, id_: str, row: OpenTask | EndedTask | None) -> QueuedTask | OpenTask | EndedTask:
         found = self._queue.shelf.tasks.get(id_) or row
         if found is None or found.client != client_id:
             raise RpcError(BAD_TASK, f"after: unknown task {id_}")
         return found
 
-    def _follow(self, before: Task | OpenTask, task: Task, step: Step) -> None:
+    def _follow(self, before: QueuedTask | OpenTask, task: QueuedTask, step: Effects) -> None:
         step.write(PutFollow(before.seq, task.seq))
         if before.followed or (isinstance(before, OpenTask) and self._queue.shared is not None):
             # Another broker may hold it, and end it: in a shared store those who wait are looked for every second.
@@ -289,12 +293,12 @@ class Submissions:
         id_: str | None,
         args: Any,
         params: bytes,
-        options: TaskOptions,
+        options: NewTaskOptions,
         waits: int,
         line: Any,
         now: Now,
-        step: Step,
-    ) -> Task:
+        step: Effects,
+    ) -> QueuedTask:
         notify = 0
         if options.notify and line.takes_pushes:
             notify = line.number or self._watchers.number(line)

@@ -12,26 +12,26 @@ from typing import Any, Final
 import msgspec
 
 from scale0.storage.task_rows import ChangeTask, LeaseTask, OpenTask, PutTask
-from scale0.tasks.jsonrpc.arguments import Kept
+from scale0.tasks.jsonrpc.arguments import StoredOptions
 
 MICRO: Final = 1_000_000
 
-_kept: Final = msgspec.msgpack.Decoder(Kept)
+_kept: Final = msgspec.msgpack.Decoder(StoredOptions)
 _pack: Final = msgspec.msgpack.Encoder().encode
-USUAL_KEPT: Final = Kept()
+USUAL_KEPT: Final = StoredOptions()
 
 
-def pack_kept(kept: Kept) -> bytes:
+def pack_kept(kept: StoredOptions) -> bytes:
     """Options as the store keeps them; the usual ones cost nothing."""
     return b"" if kept == USUAL_KEPT else _pack(kept)
 
 
-def read_kept(data: bytes) -> Kept:
+def read_kept(data: bytes) -> StoredOptions:
     """Options back from the store."""
     return _kept.decode(data) if data else USUAL_KEPT
 
 
-class Task(msgspec.Struct, eq=False, gc=False):
+class QueuedTask(msgspec.Struct, eq=False, gc=False):
     """One task that has not ended. The first fields are those of OpenTask, in its order."""
 
     seq: int
@@ -54,7 +54,7 @@ class Task(msgspec.Struct, eq=False, gc=False):
     options: bytes
     info: bytes
     history: bytes
-    kept: Kept
+    kept: StoredOptions
     fresh: bool = False
     """Taken in this turn: what opens it is not written yet."""
     holder: Any = None
@@ -125,10 +125,10 @@ class Task(msgspec.Struct, eq=False, gc=False):
         )
 
 
-def from_store(row: OpenTask) -> Task:
+def from_store(row: OpenTask) -> QueuedTask:
     """A stored task in memory."""
     fields: list[Any] = [*msgspec.structs.astuple(row), read_kept(row.options)]
-    return Task(*fields)
+    return QueuedTask(*fields)
 
 
 def of_seconds(wall: float) -> int:

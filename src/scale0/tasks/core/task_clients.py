@@ -11,10 +11,10 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity
 from scale0.storage.task_rows import DropTaskClient, PutTaskClient, TaskClient
-from scale0.tasks.core.broker_interface import Desk, House
+from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
 from scale0.tasks.core.task import of_seconds
 from scale0.tasks.jsonrpc.messages import BAD_CLIENT, RpcError
 
@@ -22,7 +22,7 @@ MAX_KNOWN: Final = 100_000
 """Client ids in memory; the store is asked about others."""
 
 
-class Known:
+class KnownClient:
     """One valid client id."""
 
     __slots__ = ("line", "owner")
@@ -33,17 +33,17 @@ class Known:
         """The key that it belongs to; empty without CURVE."""
 
 
-class Clients:
+class TaskClients:
     """The client ids of one broker."""
 
     __slots__ = ("_desk", "_house", "_known")
 
-    def __init__(self, house: House, desk: Desk) -> None:
+    def __init__(self, house: BrokerInfo, desk: TaskBroker) -> None:
         self._house = house
         self._desk = desk
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, KnownClient] = OrderedDict()
 
-    def connect(self, line: Any, client_id: str | None, now: Now, step: Step) -> str:
+    def connect(self, line: Any, client_id: str | None, now: Now, step: Effects) -> str:
         """An id is valid from now on; RpcError if somebody else uses it right now."""
         if client_id is None:
             client_id = f"client-{self._house.chance.getrandbits(64):016x}"
@@ -51,7 +51,7 @@ class Clients:
             raise RpcError(BAD_CLIENT, "a client id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         known = self._known.get(client_id)
         if known is None:
-            self._remember(client_id, Known(line, line.user_id))
+            self._remember(client_id, KnownClient(line, line.user_id))
         else:
             self._check_owner(known, line)
             if known.line is not line and self._is_used(known, now):
@@ -60,7 +60,7 @@ class Clients:
         step.write(PutTaskClient(client_id, line.user_id, of_seconds(now.wall)))
         return client_id
 
-    def disconnect(self, line: Any, client_id: str, step: Step) -> None:
+    def disconnect(self, line: Any, client_id: str, step: Effects) -> None:
         """An id is valid no longer; its tasks go on."""
         known = self._known.pop(client_id)
         self._check_owner(known, line)
@@ -85,18 +85,18 @@ class Clients:
             return
         if found is None:
             raise RpcError(BAD_CLIENT, f"unknown client id {client_id}: say client_connect first")
-        known = Known(line, found.owner)
+        known = KnownClient(line, found.owner)
         self._check_owner(known, line)
         self._remember(client_id, known)
 
-    def _remember(self, client_id: str, known: Known) -> None:
+    def _remember(self, client_id: str, known: KnownClient) -> None:
         self._known[client_id] = known
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
 
-    def _is_used(self, known: Known, now: Now) -> bool:
+    def _is_used(self, known: KnownClient, now: Now) -> bool:
         return known.line is not None and now.mono - self._desk.heard(known.line) <= self._house.interval
 
-    def _check_owner(self, known: Known, line: Any) -> None:
+    def _check_owner(self, known: KnownClient, line: Any) -> None:
         if known.owner and known.owner != line.user_id:
             raise RpcError(BAD_CLIENT, "this client id belongs to another key")

@@ -9,26 +9,26 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.names import is_reserved
-from scale0.storage.interface import Shared
+from scale0.storage.interface import SharedStoreInfo
 from scale0.storage.shared_rows import PeekQueue
 from scale0.storage.task_queries import ListTasks, ReadExpiry
 from scale0.storage.task_rows import QUEUED, OpenTask, SweepTasks
-from scale0.tasks.core.broker_interface import Desk, House, Slots
-from scale0.tasks.core.completion_waits import Watchers
-from scale0.tasks.core.dependencies import Followers
+from scale0.tasks.core.broker_interface import BrokerInfo, Slots, TaskBroker
+from scale0.tasks.core.completion_waits import CompletionWaits
+from scale0.tasks.core.dependencies import Dependencies
 from scale0.tasks.core.leases import Leases
-from scale0.tasks.core.native_protocol import Native
-from scale0.tasks.core.publisher import REPEATED_TASKS, Announcer
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.shared_store import Sharing
-from scale0.tasks.core.stored_backlog import Shelf
+from scale0.tasks.core.native_protocol import NativeProtocol
+from scale0.tasks.core.publisher import REPEATED_TASKS, TaskPublisher
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.shared_store import SharedStore
+from scale0.tasks.core.stored_backlog import StoredBacklog
 from scale0.tasks.core.submissions import Submissions
-from scale0.tasks.core.task import MICRO, Task, of_seconds
-from scale0.tasks.core.task_clients import Clients
+from scale0.tasks.core.task import MICRO, QueuedTask, of_seconds
+from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.client_methods import ClientMethods
-from scale0.tasks.jsonrpc.endpoint import Rpc
+from scale0.tasks.jsonrpc.endpoint import RpcEndpoint
 from scale0.tasks.jsonrpc.node_methods import NodeMethods
 
 FRONTEND: Final = "frontend"
@@ -47,7 +47,7 @@ SWEEP_LOOK_SECONDS: Final = 60.0
 """The longest time between two looks for tasks whose time is over."""
 
 
-class Tasks:
+class BrokerTasks:
     """The tasks of one broker."""
 
     __slots__ = (
@@ -66,29 +66,31 @@ class Tasks:
         *("own_room", "rpc", "sharing", "shelf", "watchers"),
     )
 
-    def __init__(self, house: House, desk: Desk, slots: Slots, next_seq: int, shared: Shared | None) -> None:
+    def __init__(
+        self, house: BrokerInfo, desk: TaskBroker, slots: Slots, next_seq: int, shared: SharedStoreInfo | None
+    ) -> None:
         self._house = house
         self._desk = desk
         self._slots = slots
-        self.shelf = Shelf()
+        self.shelf = StoredBacklog()
         self.own_room: Callable[[str], bool] = lambda _: True
         """Whether the broker itself could begin with a task of a method that is its own: a stored request."""
-        self.announcer = Announcer(house)
-        self.watchers = Watchers(house, self.announcer)
-        self.queue = Queue(house, self.shelf, next_seq, shared, self._has_room)
+        self.announcer = TaskPublisher(house)
+        self.watchers = CompletionWaits(house, self.announcer)
+        self.queue = TaskQueue(house, self.shelf, next_seq, shared, self._has_room)
         self.leases = Leases(house, desk, slots, self.queue)
-        self.clients = Clients(house, desk)
-        self.followers = Followers(self.queue)
-        self.sharing: Sharing | None = None
+        self.clients = TaskClients(house, desk)
+        self.followers = Dependencies(self.queue)
+        self.sharing: SharedStore | None = None
         if shared is not None:
-            self.sharing = Sharing(house, slots, self.queue, self.leases, self.followers, self.watchers)
-        self.native = Native(house, desk, self.queue, self.leases)
+            self.sharing = SharedStore(house, slots, self.queue, self.leases, self.followers, self.watchers)
+        self.native = NativeProtocol(house, desk, self.queue, self.leases)
         submissions = Submissions(house, desk, self.queue, self.clients, self.watchers)
         self.client_methods = ClientMethods(
             house, self.queue, self.leases, self.clients, self.watchers, submissions, self.sharing
         )
         nodes = NodeMethods(house, desk, self.queue, self.leases)
-        self.rpc = Rpc(house, desk, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
+        self.rpc = RpcEndpoint(house, desk, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
         self.queue.on_end = self._ended
         self.announcer.on_method = self._listen
         self.announcer.on_prefix = self._listen_wide
@@ -96,7 +98,7 @@ class Tasks:
         if self.sharing is not None:
             self.announcer.look = self._look_on_the_shelf
 
-    def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, step: Step) -> None:
+    def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, step: Effects) -> None:
         """The first turn: what a predecessor left is taken up."""
         self.queue.open = open_tasks
         self.leases.returning.start(leased, now, step)
@@ -109,7 +111,7 @@ class Tasks:
         self._house.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
         self._house.timers.add((self._look_for_old, None), now.mono + 1.0)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Attempts that have lasted too long."""
         self.leases.tick(now, step)
 
@@ -117,7 +119,7 @@ class Tasks:
         """When `tick` has something to do."""
         return self.queue.timers.deadline()
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends: hand out, announce, tell, and write what is new as it is now."""
         self.leases.settle(now, step)
         self.followers.settle(step)
@@ -157,49 +159,49 @@ class Tasks:
         """True if somebody here could begin with a task of this method now."""
         return self.own_room(method) if is_reserved(method) else self._slots.has_room(method)
 
-    def _ended(self, task: Task, status: int, body: bytes, now: Now, step: Step) -> None:
+    def _ended(self, task: QueuedTask, status: int, body: bytes, now: Now, step: Effects) -> None:
         self.watchers.ended(task, status, body, now, step)
         if task.followed:
             self.followers.ended(task, status)
 
-    def _announce(self, now: Now, step: Step) -> None:
+    def _announce(self, now: Now, step: Effects) -> None:
         unassigned = [task for task in self.queue.fresh if task.status == QUEUED]
         for task in unassigned:
             if self.announcer.is_wanted(b"task." + task.method.encode("utf-8", "surrogatepass")):
                 self.queue.lanes.need(task.method, now, step)
         self.announcer.taken(unassigned, step)
 
-    def _listen(self, method: str, now: Now, step: Step) -> None:
+    def _listen(self, method: str, now: Now, step: Effects) -> None:
         if self._desk.is_service(method):
             self.queue.lanes.need(method, now, step)
 
-    def _listen_wide(self, prefix: bytes, now: Now, step: Step) -> None:
+    def _listen_wide(self, prefix: bytes, now: Now, step: Effects) -> None:
         """Somebody listens for several methods: those of the newest queued tasks are repeated."""
 
-        def listed(page: Any, later: Now, out: Step) -> None:
+        def listed(page: Any, later: Now, out: Effects) -> None:
             for method in dict.fromkeys(row.method for row in page.tasks):
                 if (b"task." + method.encode("utf-8", "surrogatepass")).startswith(prefix):
                     self.queue.lanes.need(method, later, out)
 
-        step.ask(Question(ListTasks(limit=1_000, status=QUEUED), listed, aside=True))
+        step.ask(StoreQuery(ListTasks(limit=1_000, status=QUEUED), listed, aside=True))
 
-    def _look_on_the_shelf(self, step: Step) -> None:
+    def _look_on_the_shelf(self, step: Effects) -> None:
         """In a shared store, tasks that nobody takes are nobody's: those that somebody listens for are looked up."""
         for method in self.queue.lanes.methods():
             if self.announcer.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")):
                 self._repeat(method, step)
 
-    def _repeat(self, method: str, step: Step) -> None:
-        def found(ids: tuple[str, ...], _mark: int, _now: Now, out: Step) -> None:
+    def _repeat(self, method: str, step: Effects) -> None:
+        def found(ids: tuple[str, ...], _mark: int, _now: Now, out: Effects) -> None:
             self.announcer.repeat(method, ids, out)
 
         self.shelf.ask(PeekQueue(method, REPEATED_TASKS), found, step)
 
-    def _waiting(self, most: int) -> list[Task]:
+    def _waiting(self, most: int) -> list[QueuedTask]:
         lanes = self.queue.lanes
         return [task for method in lanes.methods() for task in lanes.waiting(method, most)]
 
-    def _nudge(self, _: None, now: Now, step: Step) -> None:
+    def _nudge(self, _: None, now: Now, step: Effects) -> None:
         self.queue.dirty.update(dict.fromkeys(self.queue.lanes.ready))
         if self.queue.supply is not None:
             for lane in self.queue.lanes.all():
@@ -209,7 +211,7 @@ class Tasks:
             self.native.ask_again(now, step)
         self._house.timers.add((self._nudge, None), now.mono + NUDGE_SECONDS)
 
-    def _tidy(self, _: None, now: Now, step: Step) -> None:
+    def _tidy(self, _: None, now: Now, step: Effects) -> None:
         wanted = self.announcer
         offered = self._slots.offered
         for task in self.queue.lanes.drop_unneeded(
@@ -218,10 +220,10 @@ class Tasks:
             self.queue.put_away((task,), step)
         self._house.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
 
-    def _look_for_old(self, _: None, now: Now, step: Step) -> None:
+    def _look_for_old(self, _: None, now: Now, step: Effects) -> None:
         self.shelf.ask(ReadExpiry(), self._sweep, step)
 
-    def _sweep(self, expires_us: int | None, _mark: int, now: Now, step: Step) -> None:
+    def _sweep(self, expires_us: int | None, _mark: int, now: Now, step: Effects) -> None:
         """Forget what nobody may read any more, a little at a time."""
         wall_us = of_seconds(now.wall)
         rest = SWEEP_LOOK_SECONDS

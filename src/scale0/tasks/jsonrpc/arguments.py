@@ -39,7 +39,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
-class TaskOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class NewTaskOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """`options` of client_new_task."""
 
     priority: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)] = DEFAULT_PRIORITY
@@ -54,7 +54,7 @@ class TaskOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fa
     notify: bool = False
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class StoredOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The options of a task that are needed after it was taken, as the store keeps them."""
 
     timeout: float = DEFAULT_TIMEOUT_SECONDS
@@ -65,7 +65,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The number of the connection that wants to be told; 0: none."""
 
 
-USUAL: Final = TaskOptions()
+USUAL: Final = NewTaskOptions()
 
 
 class ClientConnect(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,7 +87,7 @@ class NewTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     method: str
     params: msgspec.Raw
     task_id: str | None = None
-    options: TaskOptions | None = None
+    options: NewTaskOptions | None = None
 
 
 class OfTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -161,14 +161,14 @@ class TaskFinished(msgspec.Struct, forbid_unknown_fields=True):
     attempt: int | None = None
 
 
-class ShortTaskFailed(msgspec.Struct, forbid_unknown_fields=True):
+class ShortNodeTaskFailed(msgspec.Struct, forbid_unknown_fields=True):
     """node_task_failed, the node taken from the connection."""
 
     task_id: str
     error: msgspec.Raw
 
 
-class TaskFailed(msgspec.Struct, forbid_unknown_fields=True):
+class NodeTaskFailed(msgspec.Struct, forbid_unknown_fields=True):
     """node_task_failed."""
 
     node_id: str
@@ -188,7 +188,7 @@ class ErrorObject(msgspec.Struct):
     """The least that should pass before the next attempt."""
 
 
-class Form:
+class ArgumentForm:
     """The arguments of one method: decodes both ways of giving them."""
 
     __slots__ = ("_by_name", "_by_place")
@@ -215,14 +215,14 @@ class Form:
             raise RpcError(INVALID_PARAMS, str(error)[:500]) from error
 
 
-class EitherForm:
+class TwoArgumentForms:
     """Two forms of one method: the short one (without the node) has `short_count` places."""
 
     __slots__ = ("_long", "_short", "_short_count")
 
     def __init__(self, short: type[msgspec.Struct], long: type[msgspec.Struct]) -> None:
-        self._short = Form(short)
-        self._long = Form(long)
+        self._short = ArgumentForm(short)
+        self._long = ArgumentForm(long)
         self._short_count = len(msgspec.structs.fields(short))
 
     def read(self, params: msgspec.Raw) -> Any:

@@ -10,28 +10,28 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.storage.shared_rows import Claimed
-from scale0.storage.task_queries import FindNew, Found
+from scale0.storage.task_queries import FindNew, FoundTasks
 from scale0.storage.task_rows import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, OpenTask
-from scale0.tasks.core.broker_interface import House
-from scale0.tasks.core.completion_waits import Watchers, entry_of
+from scale0.tasks.core.broker_interface import BrokerInfo
+from scale0.tasks.core.completion_waits import CompletionWaits, entry_of
 from scale0.tasks.core.leases import Leases
-from scale0.tasks.core.queue import Queue
-from scale0.tasks.core.shared_store import Sharing, Then
+from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.shared_store import SharedStore, Then
 from scale0.tasks.core.submissions import Submissions
-from scale0.tasks.core.task import MICRO, Task, from_store, of_seconds
-from scale0.tasks.core.task_clients import Clients
+from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
+from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.arguments import (
     DEFAULT_WAIT_SECONDS,
     MAX_WAIT_SECONDS,
+    ArgumentForm,
     ClientConnect,
     ClientDisconnect,
-    Form,
     OfTask,
     TaskWait,
 )
-from scale0.tasks.jsonrpc.endpoint import Asked, Method
+from scale0.tasks.jsonrpc.endpoint import Method, RpcCall
 from scale0.tasks.jsonrpc.messages import (
     BAD_TASK,
     CANCELLED_ERROR,
@@ -43,12 +43,12 @@ from scale0.tasks.jsonrpc.messages import (
     quoted,
 )
 
-_connect: Final = Form(ClientConnect)
-_disconnect: Final = Form(ClientDisconnect)
-_of_task: Final = Form(OfTask)
-_wait: Final = Form(TaskWait)
+_connect: Final = ArgumentForm(ClientConnect)
+_disconnect: Final = ArgumentForm(ClientDisconnect)
+_of_task: Final = ArgumentForm(OfTask)
+_wait: Final = ArgumentForm(TaskWait)
 
-Row = Task | OpenTask | EndedTask
+Row = QueuedTask | OpenTask | EndedTask
 CANCEL_ERROR: Final = error_object(CANCELLED_ERROR, "cancelled by its client")
 
 
@@ -59,13 +59,13 @@ class ClientMethods:
 
     def __init__(
         self,
-        house: House,
-        queue: Queue,
+        house: BrokerInfo,
+        queue: TaskQueue,
         leases: Leases,
-        clients: Clients,
-        watchers: Watchers,
+        clients: TaskClients,
+        watchers: CompletionWaits,
         submissions: Submissions,
-        sharing: Sharing | None,
+        sharing: SharedStore | None,
     ) -> None:
         self._house = house
         self._queue = queue
@@ -88,7 +88,7 @@ class ClientMethods:
             "zerotask.broker.client_task_cancel": self.cancel,
         }
 
-    def connect(self, asked: Asked, now: Now, step: Step) -> None:
+    def connect(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """An id is valid from now on."""
         args = _connect.read(asked.params)
         self._check_room()
@@ -97,7 +97,7 @@ class ClientMethods:
             asked.answer(quoted(self._clients.connect(asked.line, client_id, now, step)), step)
             return
 
-        def answered(found: Found, _mark: int, later: Now, out: Step) -> None:
+        def answered(found: FoundTasks, _mark: int, later: Now, out: Effects) -> None:
             """With CURVE the store knows whose it is."""
             try:
                 if found.client is not None:
@@ -108,37 +108,37 @@ class ClientMethods:
 
         self._queue.shelf.ask(FindNew(client_id, (), None, None), answered, step)
 
-    def disconnect(self, asked: Asked, now: Now, step: Step) -> None:
+    def disconnect(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """An id is valid no longer."""
         args = _disconnect.read(asked.params)
         self._check_room()
 
-        def known(_: list[Row | None], _now: Now, out: Step) -> None:
+        def known(_: list[Row | None], _now: Now, out: Effects) -> None:
             self._clients.disconnect(asked.line, args.client_id, out)
             asked.answer(b"true", out)
 
         self._look(asked, args.client_id, (), known, now, step)
 
-    def status(self, asked: Asked, now: Now, step: Step) -> None:
+    def status(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """How a task is."""
         args = _of_task.read(asked.params)
 
-        def found(rows: list[Row | None], _now: Now, out: Step) -> None:
+        def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
             row = the_one(rows, args.task_id)
-            if isinstance(row, Task):
+            if isinstance(row, QueuedTask):
                 self._leases.save(row, out)
             asked.answer(status_of(row), out)
 
         self._look(asked, args.client_id, (args.task_id,), found, now, step)
 
-    def result(self, asked: Asked, now: Now, step: Step) -> None:
+    def result(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """What came of a task."""
         args = _of_task.read(asked.params)
 
-        def found(rows: list[Row | None], _now: Now, out: Step) -> None:
+        def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
             row = the_one(rows, args.task_id)
             if not isinstance(row, EndedTask):
-                if isinstance(row, Task):
+                if isinstance(row, QueuedTask):
                     self._leases.save(row, out)
                 name = STATUS_NAMES[row.status]
                 data = b'{"status":"%b"}' % name.encode()
@@ -150,23 +150,23 @@ class ClientMethods:
 
         self._look(asked, args.client_id, (args.task_id,), found, now, step)
 
-    def cancel(self, asked: Asked, now: Now, step: Step) -> None:
+    def cancel(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """A task will not run, or no longer."""
         args = _of_task.read(asked.params)
         self._check_room()
 
-        def ended(known: bool, _now: Now, out: Step) -> None:
+        def ended(known: bool, _now: Now, out: Effects) -> None:
             if known:
                 asked.answer(b"true", out)
             else:
                 asked.refuse(NOT_STORED, "the broker that holds the task has not answered: ask again", out)
 
-        def found(rows: list[Row | None], later: Now, out: Step) -> None:
+        def found(rows: list[Row | None], later: Now, out: Effects) -> None:
             self.cancel_row(the_one(rows, args.task_id), CANCEL_ERROR, ended, later, out)
 
         self._look(asked, args.client_id, (args.task_id,), found, now, step)
 
-    def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, step: Step) -> None:
+    def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, step: Effects) -> None:
         """End a task, unless it has ended; `then` hears whether it has."""
         if isinstance(row, OpenTask) and self._sharing is not None:
             self._take_and_cancel(self._sharing, row.id, error, then, step)
@@ -175,26 +175,26 @@ class ClientMethods:
             self._cancel(row, error, now, step)
         then(True, now, step)
 
-    def _take_and_cancel(self, sharing: Sharing, id_: str, error: bytes, then: Then, step: Step) -> None:
+    def _take_and_cancel(self, sharing: SharedStore, id_: str, error: bytes, then: Then, step: Effects) -> None:
         """It is in a store that brokers share: it is ours to end only once we hold it."""
 
-        def taken(found: tuple[Claimed, ...], now: Now, out: Step) -> None:
+        def taken(found: tuple[Claimed, ...], now: Now, out: Effects) -> None:
             row, where = self._queue.shelf.tasks.get(id_) or found[0].task, found[0].holder
             if isinstance(row, OpenTask) and where:
                 sharing.end_elsewhere(id_, where, error, then, now, out)
                 return
-            if isinstance(row, Task | OpenTask):
+            if isinstance(row, QueuedTask | OpenTask):
                 self._cancel(row, error, now, out)
             then(True, now, out)
 
         self._queue.shelf.claim((id_,), taken, step)
 
-    def _cancel(self, row: Task | OpenTask, error: bytes, now: Now, step: Step) -> None:
+    def _cancel(self, row: QueuedTask | OpenTask, error: bytes, now: Now, step: Effects) -> None:
         task = from_store(row) if isinstance(row, OpenTask) else row
         self._leases.cancel(task)
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, step)
 
-    def wait(self, asked: Asked, now: Now, step: Step) -> None:
+    def wait(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """Those of some tasks that are complete, as soon as one is."""
         args = _wait.read(asked.params)
         timeout = DEFAULT_WAIT_SECONDS if args.timeout is None else min(args.timeout, MAX_WAIT_SECONDS)
@@ -203,7 +203,7 @@ class ClientMethods:
         ids = tuple(args.task_ids)
         wait = self._watchers.wait(asked.line, ids, lambda told, _now, out: asked.answer(told, out))
 
-        def found(rows: list[Row | None], later: Now, out: Step) -> None:
+        def found(rows: list[Row | None], later: Now, out: Effects) -> None:
             for id_, row in zip(ids, rows, strict=True):
                 if row is None:
                     self._watchers.drop(wait)
@@ -224,12 +224,12 @@ class ClientMethods:
 
     def _look(
         self,
-        asked: Asked,
+        asked: RpcCall,
         client_id: str,
         ids: tuple[str, ...],
-        then: Callable[[list[Row | None], Now, Step], None],
+        then: Callable[[list[Row | None], Now, Effects], None],
         now: Now,
-        step: Step,
+        step: Effects,
         dropped: Callable[[], Any] = lambda: None,
     ) -> None:
         """A client's tasks by id: from memory if all are there, else from the store."""
@@ -239,7 +239,7 @@ class ClientMethods:
             then([own(tasks[id_], client_id, now) for id_ in ids], now, step)
             return
 
-        def answered(found: Found, mark: int, later: Now, out: Step) -> None:
+        def answered(found: FoundTasks, mark: int, later: Now, out: Effects) -> None:
             if any(row is not None and row.id not in tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
                 shelf.ask(FindNew(client_id, ids, None, None), answered, out)
                 return

@@ -15,8 +15,8 @@ import msgspec
 
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
-from scale0.tasks.core.broker_interface import Desk, House
+from scale0.kernel.effects import Effects, Message
+from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
 from scale0.tasks.jsonrpc.messages import (
     BAD_INPUT,
     INVALID_REQUEST,
@@ -25,7 +25,7 @@ from scale0.tasks.jsonrpc.messages import (
     NOT_STORED,
     NULL_ID,
     TOO_BIG,
-    Fault,
+    MalformedCall,
     RpcError,
     answer,
     error_answer,
@@ -39,7 +39,7 @@ MAX_SHOWN_CHARS: Final = 64
 """Of a foreign name in an error."""
 
 
-class Reply:
+class RpcReply:
     """The answers to one frame."""
 
     __slots__ = ("_answers", "_line", "_open", "_unstored", "batch")
@@ -51,7 +51,7 @@ class Reply:
         self._open = count
         self._unstored = True
 
-    def put(self, place: int, data: bytes | None, step: Step, unstored: bool = False) -> None:
+    def put(self, place: int, data: bytes | None, step: Effects, unstored: bool = False) -> None:
         """One answer, or none for a notification; the last one sends them all.
 
         `unstored`: it says that nothing can be stored now. Where all do, they do not wait for the store.
@@ -62,7 +62,7 @@ class Reply:
         if not self._open:
             self._send(step)
 
-    def _send(self, step: Step) -> None:
+    def _send(self, step: Effects) -> None:
         line = self._line
         say = step.send if self._unstored else step.promise
         said = [data for data in self._answers if data is not None]
@@ -75,13 +75,13 @@ class Reply:
             say(line, [said[0]])
 
 
-class Asked(msgspec.Struct, eq=False, gc=False):
+class RpcCall(msgspec.Struct, eq=False, gc=False):
     """One call being answered. It may be kept, and answered in a later turn."""
 
     line: Any
     params: msgspec.Raw
     _id: bytes | None
-    _reply: Reply
+    _reply: RpcReply
     _place: int
 
     @property
@@ -89,28 +89,28 @@ class Asked(msgspec.Struct, eq=False, gc=False):
         """True if other calls wait for this one's answer."""
         return self._reply.batch
 
-    def answer(self, result: bytes, step: Step) -> None:
+    def answer(self, result: bytes, step: Effects) -> None:
         """Its result, as JSON."""
         self._reply.put(self._place, None if self._id is None else answer(self._id, result), step)
 
-    def refuse(self, code: int, message: str, step: Step, data: bytes = b"") -> None:
+    def refuse(self, code: int, message: str, step: Effects, data: bytes = b"") -> None:
         """Its error."""
         self.fail(error_object(code, message, data), step, code == NOT_STORED)
 
-    def fail(self, error: bytes, step: Step, unstored: bool = False) -> None:
+    def fail(self, error: bytes, step: Effects, unstored: bool = False) -> None:
         """Its error, as an object."""
         self._reply.put(self._place, None if self._id is None else error_answer(self._id, error), step, unstored)
 
 
-Method = Callable[[Asked, Now, Step], None]
+Method = Callable[[RpcCall, Now, Effects], None]
 
 
-class Rpc:
+class RpcEndpoint:
     """The speaker of JSON-RPC."""
 
     __slots__ = ("_desk", "_house", "_methods", "_names")
 
-    def __init__(self, house: House, desk: Desk, methods: Mapping[str, Mapping[str, Method]]) -> None:
+    def __init__(self, house: BrokerInfo, desk: TaskBroker, methods: Mapping[str, Mapping[str, Method]]) -> None:
         """`methods`: by socket, by name."""
         self._house = house
         self._desk = desk
@@ -122,7 +122,7 @@ class Rpc:
         """What may be called where."""
         return self._methods
 
-    def receive(self, line: Any, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, line: Any, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message."""
         if len(frames) != 1:
             step.promise(line, [error_answer(NULL_ID, error_object(INVALID_REQUEST, "exactly one frame"))])
@@ -138,14 +138,14 @@ class Rpc:
             refusal = RpcError(TOO_BIG, f"a message is at most {limits.max_message_bytes} bytes")
         elif not self._house.serving:
             refusal = RpcError(NOT_SERVING, "this broker does not serve now: try another")
-        reply = Reply(line, len(calls), batch)
+        reply = RpcReply(line, len(calls), batch)
         methods = self._methods.get(line.door, {})
         for place, call in enumerate(calls):
-            if type(call) is Fault:
+            if type(call) is MalformedCall:
                 self._fault(line, reply, place, call, now, step)
                 continue
             id_ = None if call.id is msgspec.UNSET else bytes(call.id)
-            asked = Asked(line, call.params, id_, reply, place)
+            asked = RpcCall(line, call.params, id_, reply, place)
             method = methods.get(call.method)
             try:
                 if method is None:
@@ -153,7 +153,7 @@ class Rpc:
                 if refusal is not None:
                     raise refusal
                 if id_ is not None and id_[0] in NO_IDS:
-                    asked = Asked(line, call.params, NULL_ID, reply, place)
+                    asked = RpcCall(line, call.params, NULL_ID, reply, place)
                     raise RpcError(INVALID_REQUEST, "an id is a string, a number or null")
                 method(asked, now, step)
             except RpcError as error:
@@ -171,6 +171,6 @@ class Rpc:
             return RpcError(METHOD_NOT_FOUND, f"{shown} is for the other socket")
         return RpcError(METHOD_NOT_FOUND, f"no such method: {shown}")
 
-    def _fault(self, line: Any, reply: Reply, place: int, fault: Fault, now: Now, step: Step) -> None:
+    def _fault(self, line: Any, reply: RpcReply, place: int, fault: MalformedCall, now: Now, step: Effects) -> None:
         reply.put(place, error_answer(fault.id, error_object(fault.code, fault.message)), step)
         self._desk.blame(line, codes.MALFORMED, fault.message, now, step)

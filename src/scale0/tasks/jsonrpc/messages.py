@@ -69,7 +69,7 @@ class RpcError(Scale0Error):
         """JSON; empty: none."""
 
 
-class Call(msgspec.Struct, gc=False):
+class CallMessage(msgspec.Struct, gc=False):
     """One call. Without an id it is a notification."""
 
     jsonrpc: Literal["2.0"]
@@ -78,7 +78,7 @@ class Call(msgspec.Struct, gc=False):
     id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Fault(msgspec.Struct, frozen=True):
+class MalformedCall(msgspec.Struct, frozen=True):
     """One element that is no call, and what to answer."""
 
     code: int
@@ -92,12 +92,12 @@ class _Id(msgspec.Struct):
     id: str | int | float | None = None
 
 
-_one: Final = msgspec.json.Decoder(Call)
-_many: Final = msgspec.json.Decoder(list[Call])
+_one: Final = msgspec.json.Decoder(CallMessage)
+_many: Final = msgspec.json.Decoder(list[CallMessage])
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _id: Final = msgspec.json.Decoder(_Id)
 
-Heard = Call | Fault
+Heard = CallMessage | MalformedCall
 
 
 def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
@@ -106,14 +106,14 @@ def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
         try:
             frame.decode()
         except UnicodeDecodeError:
-            return False, [Fault(PARSE_ERROR, "not UTF-8")]
+            return False, [MalformedCall(PARSE_ERROR, "not UTF-8")]
     try:
         if frame[:1] == b"[":
             calls: list[Any] = _many.decode(frame)
             if not calls:
-                return False, [Fault(INVALID_REQUEST, "an empty batch")]
+                return False, [MalformedCall(INVALID_REQUEST, "an empty batch")]
             if len(calls) > most:
-                return False, [Fault(INVALID_REQUEST, f"a batch holds at most {most} calls")]
+                return False, [MalformedCall(INVALID_REQUEST, f"a batch holds at most {most} calls")]
             return True, calls
         return False, [_one.decode(frame)]
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -127,9 +127,9 @@ def _walk(frame: bytes, most: int) -> tuple[bool, list[Any]]:
     try:
         elements = _elements.decode(frame)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        return False, [Fault(PARSE_ERROR, str(error)[:200])]
+        return False, [MalformedCall(PARSE_ERROR, str(error)[:200])]
     if not 0 < len(elements) <= most:
-        return False, [Fault(INVALID_REQUEST, f"a batch holds 1 to {most} calls")]
+        return False, [MalformedCall(INVALID_REQUEST, f"a batch holds 1 to {most} calls")]
     return True, [_read_one(bytes(element)) for element in elements]
 
 
@@ -141,9 +141,9 @@ def _read_one(data: bytes) -> Heard:
             known = _to_json(_id.decode(data).id)
         except (msgspec.DecodeError, RecursionError, ValueError):
             known = NULL_ID
-        return Fault(INVALID_REQUEST, str(error)[:200], known)
+        return MalformedCall(INVALID_REQUEST, str(error)[:200], known)
     except (msgspec.DecodeError, ValueError) as error:
-        return Fault(PARSE_ERROR, str(error)[:200])
+        return MalformedCall(PARSE_ERROR, str(error)[:200])
 
 
 def answer(id_: bytes, result: bytes) -> bytes:

@@ -14,55 +14,55 @@ import msgspec
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskRefused
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity, is_reserved, made_for
 from scale0.storage.shared_rows import Claimed
 from scale0.storage.task_rows import QUEUED, EndedTask, OpenTask
-from scale0.tasks.core.broker_interface import Desk, Holder, House
+from scale0.tasks.core.broker_interface import BrokerInfo, Holder, TaskBroker
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, late, read_error, read_status
-from scale0.tasks.core.queue import Queue
+from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.stored_backlog import MAX_LOOKS
-from scale0.tasks.core.task import Task, from_store
+from scale0.tasks.core.task import QueuedTask, from_store
 from scale0.tasks.jsonrpc.arguments import (
     MAX_NODE_METHODS,
     MAX_PULL,
-    EitherForm,
-    Form,
+    ArgumentForm,
     NodeConnect,
     NodeStatus,
+    NodeTaskFailed,
     OfNode,
-    ShortTaskFailed,
+    ShortNodeTaskFailed,
     ShortTaskFinished,
     ShortTaskRequest,
-    TaskFailed,
     TaskFinished,
     TaskRequest,
     TasksRequest,
+    TwoArgumentForms,
 )
-from scale0.tasks.jsonrpc.endpoint import Asked, Method
+from scale0.tasks.jsonrpc.endpoint import Method, RpcCall
 from scale0.tasks.jsonrpc.messages import BAD_NODE, BAD_TASK, CANNOT_STORE, INVALID_PARAMS, NOT_STORED, RpcError, quoted
 
 FETCH_SECONDS: Final = 0.25
 MAX_FETCHES: Final = 60
 """How often, and how many times, a result waits for its lease to come from another broker of a shared store."""
 
-_connect: Final = Form(NodeConnect)
-_of_node: Final = Form(OfNode)
-_status: Final = Form(NodeStatus)
-_request: Final = EitherForm(ShortTaskRequest, TaskRequest)
-_requests: Final = Form(TasksRequest)
-_finished: Final = EitherForm(ShortTaskFinished, TaskFinished)
-_failed: Final = EitherForm(ShortTaskFailed, TaskFailed)
+_connect: Final = ArgumentForm(NodeConnect)
+_of_node: Final = ArgumentForm(OfNode)
+_status: Final = ArgumentForm(NodeStatus)
+_request: Final = TwoArgumentForms(ShortTaskRequest, TaskRequest)
+_requests: Final = ArgumentForm(TasksRequest)
+_finished: Final = TwoArgumentForms(ShortTaskFinished, TaskFinished)
+_failed: Final = TwoArgumentForms(ShortNodeTaskFailed, NodeTaskFailed)
 
 
-class Again:
+class WaitingResult:
     """A result that waits for its lease."""
 
     __slots__ = ("args", "asked", "do", "tries")
 
-    def __init__(self, asked: Asked, args: Any, do: Any, tries: int) -> None:
+    def __init__(self, asked: RpcCall, args: Any, do: Any, tries: int) -> None:
         self.asked = asked
         self.args = args
         self.do = do
@@ -74,7 +74,7 @@ class NodeMethods:
 
     __slots__ = ("_desk", "_house", "_leases", "_queue")
 
-    def __init__(self, house: House, desk: Desk, queue: Queue, leases: Leases) -> None:
+    def __init__(self, house: BrokerInfo, desk: TaskBroker, queue: TaskQueue, leases: Leases) -> None:
         self._house = house
         self._desk = desk
         self._queue = queue
@@ -95,7 +95,7 @@ class NodeMethods:
             "zerotask.broker.node_task_failed": self.failed,
         }
 
-    def connect(self, asked: Asked, now: Now, step: Step) -> None:
+    def connect(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """A node joins, or offers other methods."""
         args = _connect.read(asked.params)
         node_id = args.node_id
@@ -119,13 +119,13 @@ class NodeMethods:
         self._leases.offer(holder, now, step)
         asked.answer(quoted(node_id), step)
 
-    def heartbeat(self, asked: Asked, now: Now, step: Step) -> None:
+    def heartbeat(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """A sign of life."""
         self._node(asked, _of_node.read(asked.params).node_id, now, step)
         self._desk.heartbeat(asked.line, now)
         asked.answer(b"true", step)
 
-    def status(self, asked: Asked, now: Now, step: Step) -> None:
+    def status(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """What a node says of itself."""
         args = _status.read(asked.params)
         self._node(asked, args.node_id, now, step)
@@ -135,19 +135,19 @@ class NodeMethods:
         self._desk.say_status(asked.line, args.status)
         asked.answer(b"true", step)
 
-    def disconnect(self, asked: Asked, now: Now, step: Step) -> None:
+    def disconnect(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """It leaves; its tasks are queued again."""
         self._node(asked, _of_node.read(asked.params).node_id, now, step)
         self._desk.strike(asked.line, now, step)
         asked.answer(b"true", step)
 
-    def task_request(self, asked: Asked, now: Now, step: Step) -> None:
+    def task_request(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """A node wants this task."""
         args = _request.read(asked.params)
         self._check_room()
         self._node(asked, getattr(args, "node_id", None), now, step)
 
-        def found(rows: tuple[Any, ...], later: Now, out: Step) -> None:
+        def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             row = rows[0]
             holder = self._desk.holder_of(asked.line)
             if holder is None:
@@ -165,13 +165,13 @@ class NodeMethods:
 
         self._find(args.task_id, found, now, step)
 
-    def _take_and_pull(self, asked: Asked, id_: str, step: Step) -> None:
+    def _take_and_pull(self, asked: RpcCall, id_: str, step: Effects) -> None:
         """It is in a store that brokers share: it can be handed out only once we hold it."""
 
-        def taken(found: tuple[Claimed, ...], now: Now, out: Step) -> None:
+        def taken(found: tuple[Claimed, ...], now: Now, out: Effects) -> None:
             row, theirs = self._queue.shelf.tasks.get(id_) or found[0].task, bool(found[0].holder)
             holder = self._desk.holder_of(asked.line)
-            if not isinstance(row, Task) and (not isinstance(row, OpenTask) or theirs):
+            if not isinstance(row, QueuedTask) and (not isinstance(row, OpenTask) or theirs):
                 asked.answer(b"{}", out)
             elif row.status != QUEUED or holder is None or self._leases.is_closed:
                 if isinstance(row, OpenTask):
@@ -184,14 +184,14 @@ class NodeMethods:
 
         self._queue.shelf.claim((id_,), taken, step)
 
-    def _take_out(self, row: Task | OpenTask) -> Task:
+    def _take_out(self, row: QueuedTask | OpenTask) -> QueuedTask:
         """A queued task leaves its place: its lane finds it ended there, or the store knows."""
         if isinstance(row, OpenTask):
             return from_store(row)
         self._queue.lanes.withdraw(row)
         return row
 
-    def tasks_request(self, asked: Asked, now: Now, step: Step) -> None:
+    def tasks_request(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """A node wants tasks of its methods."""
         args = _requests.read(asked.params)
         self._check_room()
@@ -202,7 +202,7 @@ class NodeMethods:
             self._queue.supply.look([lane for lane in needed if lane.head() is None], limit, step)
         self._pull(asked, limit, MAX_LOOKS, now, step)
 
-    def _pull(self, asked: Asked, limit: int, looks: int, now: Now, step: Step) -> None:
+    def _pull(self, asked: RpcCall, limit: int, looks: int, now: Now, step: Effects) -> None:
         holder = self._desk.holder_of(asked.line)
         lanes = [lane for lane in map(self._queue.lanes.find, holder.services if holder else ()) if lane is not None]
         for lane in lanes:
@@ -223,7 +223,7 @@ class NodeMethods:
                 taken.append(task_json(task))
         asked.answer(b"[%b]" % b",".join(taken), step)
 
-    def task_status(self, asked: Asked, now: Now, step: Step) -> None:
+    def task_status(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """What a node says of a task that it runs."""
         said = read_status(asked.params)
         holder = self._node(asked, said.pop("node_id"), now, step)
@@ -240,7 +240,7 @@ class NodeMethods:
         self._leases.save(task, step)
         asked.answer(b"true", step)
 
-    def finished(self, asked: Asked, now: Now, step: Step) -> None:
+    def finished(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """A task's result."""
         args = _finished.read(asked.params)
         result = bytes(args.task_result)
@@ -248,17 +248,17 @@ class NodeMethods:
             raise RpcError(INVALID_PARAMS, f"a result nests at most {self._house.limits.max_json_depth} deep")
         self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, step)
 
-    def failed(self, asked: Asked, now: Now, step: Step) -> None:
+    def failed(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """A task's error."""
         args = _failed.read(asked.params)
         said = read_error(bytes(args.error), self._desk)
 
-        def fail(task: Task, at: Now, out: Step) -> None:
+        def fail(task: QueuedTask, at: Now, out: Effects) -> None:
             self._leases.fail(task, said.code, said.error, said.retry, at, out, said.after)
 
         self._end(asked, args, fail, 0, now, step)
 
-    def _end(self, asked: Asked, args: Any, do: Any, tries: int, now: Now, step: Step) -> None:
+    def _end(self, asked: RpcCall, args: Any, do: Any, tries: int, now: Now, step: Effects) -> None:
         self._check_room()
         holder = self._node(asked, getattr(args, "node_id", None), now, step)
         attempt = getattr(args, "attempt", None)
@@ -268,7 +268,7 @@ class NodeMethods:
             asked.answer(b"true", step)
             return
 
-        def found(rows: tuple[Any, ...], later: Now, out: Step) -> None:
+        def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             held = holder.tasks.get(args.task_id)
             if held is not None and (attempt is None or attempt == held.attempt):
                 # Its lease came to us meanwhile, from another broker that shares the store.
@@ -276,7 +276,7 @@ class NodeMethods:
                 asked.answer(b"true", out)
                 return
             if tries < MAX_FETCHES and self._leases.fetch(rows[0], holder, attempt, later, out):
-                again = Again(asked, args, do, tries + 1)
+                again = WaitingResult(asked, args, do, tries + 1)
                 self._house.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
                 return
             code = late(rows[0], holder.identity, attempt)
@@ -289,20 +289,20 @@ class NodeMethods:
 
         self._find(args.task_id, found, now, step)
 
-    def _end_again(self, again: Again, now: Now, step: Step) -> None:
+    def _end_again(self, again: WaitingResult, now: Now, step: Effects) -> None:
         try:
             self._end(again.asked, again.args, again.do, again.tries, now, step)
         except RpcError as error:
             again.asked.refuse(error.code, error.message, step)
 
-    def _find(self, id_: str, found: Any, now: Now, step: Step) -> None:
+    def _find(self, id_: str, found: Any, now: Now, step: Effects) -> None:
         task = self._queue.shelf.tasks.get(id_)
         if task is not None:
             found((task,), now, step)
         else:
             self._queue.shelf.find((id_,), found, step)
 
-    def _node(self, asked: Asked, node_id: str | None, now: Now, step: Step) -> Holder:
+    def _node(self, asked: RpcCall, node_id: str | None, now: Now, step: Effects) -> Holder:
         """The node that calls; RpcError if it is none."""
         own = self._desk.holder_of(asked.line)
         if own is not None and (node_id is None or own.identity == node_id):
@@ -330,7 +330,7 @@ class NodeMethods:
             raise RpcError(NOT_STORED, CANNOT_STORE)
 
 
-def task_json(task: Task) -> bytes:
+def task_json(task: QueuedTask) -> bytes:
     """A task as a node gets it."""
     return b'{"method":%b,"params":%b,"id":"%b","attempt":%d}' % (
         quoted(task.method),

@@ -19,11 +19,11 @@ import msgspec
 from scale0.kernel.clock import Now
 from scale0.tasks.node.messages import (
     RETURNED,
-    Failed,
-    Finished,
-    Handed,
-    Progressed,
-    Started,
+    AssignedEntry,
+    FailedEntry,
+    FinishedEntry,
+    ProgressEntry,
+    StartedEntry,
     TaskKey,
     decode_codes,
     decode_keys,
@@ -51,7 +51,7 @@ RUNNING: Final = 1
 ENDED: Final = 2
 
 
-class Job(msgspec.Struct, eq=False, gc=False):
+class AssignedTask(msgspec.Struct, eq=False, gc=False):
     """One attempt of a task, in hand. `state` is this file's; whoever runs it reads `stop` and sets `deadline`."""
 
     id: str
@@ -69,50 +69,50 @@ class Job(msgspec.Struct, eq=False, gc=False):
     """When its time is over, by the monotonic clock; infinite before it starts."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class TasksAssigned(msgspec.Struct, frozen=True):
     """News: tasks to be run, in this order."""
 
-    jobs: list[Job]
+    jobs: list[AssignedTask]
 
 
-class Stopped(msgspec.Struct, frozen=True):
+class TasksStopped(msgspec.Struct, frozen=True):
     """News: these had begun, and are to stop if they can."""
 
-    jobs: list[Job]
+    jobs: list[AssignedTask]
 
 
-class Room(msgspec.Struct, frozen=True):
+class CapacityAvailable(msgspec.Struct, frozen=True):
     """News: tasks may begin again."""
 
 
-class Kept(msgspec.Struct):
+class UnconfirmedResult(msgspec.Struct):
     """A result that waits for its TASKSOK."""
 
-    said: Finished | Failed
+    said: FinishedEntry | FailedEntry
     size: int
     owner: str
     round: int
     """The stretch of AGAIN_SECONDS in which it was last said, or to be said."""
 
 
-class TasksInHand:
+class AssignedTasks:
     """The tasks of one native backend."""
 
     def __init__(self, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_kept_bytes = max_kept_bytes
-        self._jobs: dict[TaskKey, Job] = {}
-        self._kept: dict[TaskKey, Kept] = {}
+        self._jobs: dict[TaskKey, AssignedTask] = {}
+        self._kept: dict[TaskKey, UnconfirmedResult] = {}
         self._kept_bytes = 0
         """Of those whose owner is here."""
         self._broker = ""
         """Whom the line leads to; empty: nobody knows, and it may be anybody's owner."""
         self._owners: set[str] = set()
         """Whose tasks came on this line: whatever the broker is called, their results go there."""
-        self._started: list[Started] = []
-        self._returned: list[Started] = []
-        self._progressed: dict[TaskKey, Progressed] = {}
+        self._started: list[StartedEntry] = []
+        self._returned: list[StartedEntry] = []
+        self._progressed: dict[TaskKey, ProgressEntry] = {}
         """The latest of each: it waits for a line."""
-        self._unsaid: list[Kept] = []
+        self._unsaid: list[UnconfirmedResult] = []
         self._round = 0
         self._again_at: float | None = None
 
@@ -141,7 +141,7 @@ class TasksInHand:
                 pass
 
     def _take(self, body: bytes, news: list[Any]) -> None:
-        given: list[Job] = []
+        given: list[AssignedTask] = []
         newest: dict[str, int] = {}
         for handed in read_tasks(body):
             key = handed.id, handed.attempt
@@ -157,7 +157,7 @@ class TasksInHand:
             # Only the newest attempt can finish a task: an older one that we still have is for nothing.
             self._cancel([key for key in self._jobs if key[1] < newest.get(key[0], 0)], news)
         if given:
-            news.append(Given(given))
+            news.append(TasksAssigned(given))
 
     def _forget(self, acknowledged: Sequence[tuple[str, int, int]], news: list[Any]) -> None:
         """200, 409, 404: in each case there is nothing more to say about it."""
@@ -172,7 +172,7 @@ class TasksInHand:
             elif (id_, attempt) in self._jobs:
                 self._cancel([(id_, attempt)], news)
         if was_full and not self.is_full:
-            news.append(Room())
+            news.append(CapacityAvailable())
 
     def give_back(self, body: bytes) -> None:
         """A recall: what has not begun never will, and the broker hears so; the rest goes on."""
@@ -181,10 +181,10 @@ class TasksInHand:
             if job is not None and job.state == WAITING:
                 del self._jobs[key]
                 job.state, job.stop = ENDED, True
-                self._returned.append(Started(job.id, job.attempt, RETURNED))
+                self._returned.append(StartedEntry(job.id, job.attempt, RETURNED))
 
     def _cancel(self, keys: Iterable[TaskKey], news: list[Any]) -> None:
-        stopped: list[Job] = []
+        stopped: list[AssignedTask] = []
         for key in keys:
             job = self._jobs.pop(key, None)
             if job is None:
@@ -195,35 +195,35 @@ class TasksInHand:
                 stopped.append(job)
             job.state = ENDED
         if stopped:
-            news.append(Stopped(stopped))
+            news.append(TasksStopped(stopped))
 
     # What is done about them.
 
-    def begin(self, jobs: Iterable[Job]) -> list[Job]:
+    def begin(self, jobs: Iterable[AssignedTask]) -> list[AssignedTask]:
         """These start now: those that are still wanted, and that `say` announces."""
         begun = [job for job in jobs if job.state == WAITING]
         for job in begun:
             job.state = RUNNING
             if self._is_here(job.owner):
-                self._started.append(Started(job.id, job.attempt))
+                self._started.append(StartedEntry(job.id, job.attempt))
         return begun
 
-    def progress(self, job: Job, done: float, note: str) -> None:
+    def progress(self, job: AssignedTask, done: float, note: str) -> None:
         """It gets on."""
         if job.state == RUNNING and self._is_here(job.owner):
-            self._progressed[job.id, job.attempt] = Progressed(job.id, job.attempt, "running", done, note)
+            self._progressed[job.id, job.attempt] = ProgressEntry(job.id, job.attempt, "running", done, note)
 
-    def finish(self, job: Job, result: bytes) -> None:
+    def finish(self, job: AssignedTask, result: bytes) -> None:
         """It is done; `result` is one JSON value."""
         if self._end(job):
-            self._keep(Finished(job.id, job.attempt, msgspec.Raw(result)), len(result), job.owner)
+            self._keep(FinishedEntry(job.id, job.attempt, msgspec.Raw(result)), len(result), job.owner)
 
-    def fail(self, job: Job, error: bytes) -> None:
+    def fail(self, job: AssignedTask, error: bytes) -> None:
         """It failed; `error` is an error object in JSON."""
         if self._end(job):
-            self._keep(Failed(job.id, job.attempt, msgspec.Raw(error)), len(error), job.owner)
+            self._keep(FailedEntry(job.id, job.attempt, msgspec.Raw(error)), len(error), job.owner)
 
-    def _end(self, job: Job) -> bool:
+    def _end(self, job: AssignedTask) -> bool:
         """False if nobody wants to hear of it."""
         if job.state == ENDED:
             return False
@@ -231,8 +231,8 @@ class TasksInHand:
         del self._jobs[job.id, job.attempt]
         return True
 
-    def _keep(self, said: Finished | Failed, size: int, owner: str) -> None:
-        entry = self._kept[said.id, said.attempt] = Kept(said, size, owner, self._round)
+    def _keep(self, said: FinishedEntry | FailedEntry, size: int, owner: str) -> None:
+        entry = self._kept[said.id, said.attempt] = UnconfirmedResult(said, size, owner, self._round)
         if self._is_here(owner):
             self._kept_bytes += size
             self._unsaid.append(entry)
@@ -300,7 +300,7 @@ class TasksInHand:
         for entry in self._unsaid:
             entry.round = self._round
         running = [job for job in self._jobs.values() if job.state == RUNNING and self._is_here(job.owner)]
-        self._started = [Started(job.id, job.attempt) for job in running]
+        self._started = [StartedEntry(job.id, job.attempt) for job in running]
 
     def holds(self, room: int) -> list[TaskKey]:
         """What READY names, in so many bytes: what runs first, then what is finished, then what waits.
@@ -340,13 +340,13 @@ class TasksInHand:
         return self._again_at
 
 
-def job_of(handed: Handed) -> Job:
+def job_of(handed: AssignedEntry) -> AssignedTask:
     """A task in hand. The params are copied: a job must not keep a whole message alive."""
     timeout = handed.timeout
     if timeout is None or not 0 < timeout < math.inf:
         timeout = USUAL_TIMEOUT_SECONDS
     params = bytes(handed.params)
-    return Job(
+    return AssignedTask(
         handed.id,
         handed.attempt,
         handed.method,

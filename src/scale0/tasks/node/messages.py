@@ -24,7 +24,7 @@ Attempt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 TaskId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
-class Handed(msgspec.Struct, gc=False):
+class AssignedEntry(msgspec.Struct, gc=False):
     """A task in TASKS."""
 
     id: TaskId
@@ -35,7 +35,7 @@ class Handed(msgspec.Struct, gc=False):
     owner: str | None = None
 
 
-class Started(msgspec.Struct, frozen=True, gc=False):
+class StartedEntry(msgspec.Struct, frozen=True, gc=False):
     """A task in TASKSTATUS that starts now, or is given back."""
 
     id: str
@@ -43,7 +43,7 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     status: str = "running"
 
 
-class Progressed(msgspec.Struct, frozen=True, gc=False):
+class ProgressEntry(msgspec.Struct, frozen=True, gc=False):
     """A task in TASKSTATUS that gets on."""
 
     id: str
@@ -53,7 +53,7 @@ class Progressed(msgspec.Struct, frozen=True, gc=False):
     note: str
 
 
-class Finished(msgspec.Struct, frozen=True, gc=False):
+class FinishedEntry(msgspec.Struct, frozen=True, gc=False):
     """A result in TASKSDONE."""
 
     id: str
@@ -61,7 +61,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     result: msgspec.Raw
 
 
-class Failed(msgspec.Struct, frozen=True, gc=False):
+class FailedEntry(msgspec.Struct, frozen=True, gc=False):
     """An error in TASKSDONE."""
 
     id: str
@@ -73,13 +73,13 @@ to_json: Final = msgspec.json.Encoder().encode
 decode_keys: Final = msgspec.json.Decoder(list[TaskKey]).decode
 decode_codes: Final = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 """Of TASKSOK: a task, its attempt, and what became of the result."""
-_hands: Final = msgspec.json.Decoder(list[Handed])
-_hand: Final = msgspec.json.Decoder(Handed)
+_hands: Final = msgspec.json.Decoder(list[AssignedEntry])
+_hand: Final = msgspec.json.Decoder(AssignedEntry)
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 Entry = TypeVar("Entry")
 
 
-def read_tasks(body: bytes) -> list[Handed]:
+def read_tasks(body: bytes) -> list[AssignedEntry]:
     """The tasks in a body; one that cannot be understood does not cost the others."""
     try:
         return _hands.decode(body)

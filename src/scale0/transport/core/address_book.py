@@ -51,7 +51,7 @@ class OwnPart(msgspec.Struct, frozen=True):
     group_config: list[KnownGroup] = []
 
 
-class Book:
+class AddressBook:
     """The addresses of one client."""
 
     __slots__ = ("_asker", "_chance", "_given", "_keys", "_learnt", "_names", "_owners", "_role", "_tried", "at")

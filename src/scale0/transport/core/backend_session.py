@@ -1,7 +1,7 @@
 """A backend's session: work over a line that may break.
 
 Lives here: requests in hand, answers that wait for the line, and changing what is offered. Never here: running the
-work, or the rules of tasks, which are joined to it as `Tasks`.
+work, or the rules of tasks, which are joined to it as `TaskProtocol`.
 Invariants: what is in hand is named in the READY of every new connection (`holds`), so that nobody else is given it
 while we live, and what finds no room there is in hand no longer; an answer waits, within a limit, until there is a line
 to say it on; an answer with a hole is never finished.
@@ -20,8 +20,8 @@ from scale0.kernel.limits import Limits
 from scale0.transport.core import codec
 from scale0.transport.core import messages as options
 from scale0.transport.core.command_table import told_codec
-from scale0.transport.core.session import DOWN, ENDED, READYING, UP, Line
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session import DOWN, ENDED, READYING, UP, Session
+from scale0.transport.core.session_effects import SessionEffects
 from scale0.transport.core.sockets import BACKEND
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ MAX_MESSAGE_CHARS: Final = 2_000
 _to_json: Final = msgspec.json.Encoder().encode
 
 
-class Tasks(Protocol):
+class TaskProtocol(Protocol):
     """The tasks in hand, as a session needs them: it has the line, they have what is said on it."""
 
     def hear(self, command: str, body: bytes, news: list[Any]) -> None:
@@ -79,7 +79,7 @@ class Tasks(Protocol):
         ...
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class RequestReceived(msgspec.Struct, frozen=True, gc=False):
     """News: a request to be done."""
 
     id: str
@@ -88,7 +88,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     timeout: float
 
 
-class Offered(msgspec.Struct, frozen=True):
+class OfferAccepted(msgspec.Struct, frozen=True):
     """News: the broker has taken in what we offer now; whatever came before it was given by the old offer."""
 
 
@@ -104,7 +104,7 @@ class BackendSession:
         chance: random.Random,
         heartbeat_interval: float | None = None,
         limits: Limits | None = None,
-        tasks: Tasks | None = None,
+        tasks: TaskProtocol | None = None,
         prefetch: int = 0,
     ) -> None:
         """`tasks`: it takes tasks as well, `prefetch` of them ahead of its slots."""
@@ -122,15 +122,15 @@ class BackendSession:
         """Answers with parts that ended in this very step: they have left `_begun`, but not yet the house."""
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._waiting_bytes = 0
-        self.line = Line(
+        self.line = Session(
             BACKEND, endpoints, identity, chance, lambda: self._services, self._ready, is_idle=lambda: self.is_idle
         )
 
-    def start(self, now: Now, out: LineStep) -> None:
+    def start(self, now: Now, out: SessionEffects) -> None:
         """Connect."""
         self.line.start(now, out)
 
-    def offer(self, services: Iterable[str], slots: int, now: Now, out: LineStep) -> None:
+    def offer(self, services: Iterable[str], slots: int, now: Now, out: SessionEffects) -> None:
         """Offer something else from now on; nothing: drain."""
         self._services = sorted(set(services))
         self._slots = slots
@@ -138,19 +138,19 @@ class BackendSession:
             # Also while a READY is unanswered: what it said is old now, and nothing else would say the new.
             self.line.say_ready(now, out)
 
-    def end(self, now: Now, out: LineStep) -> None:
+    def end(self, now: Now, out: SessionEffects) -> None:
         """Leave in order."""
         self.line.end(now, out)
 
-    def partial(self, id_: str, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+    def partial(self, id_: str, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
         """A part of an answer."""
         self._say(("PARTIAL", {"id": id_}, *bodies), now, out)
 
-    def reply(self, id_: str, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+    def reply(self, id_: str, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
         """The last of an answer."""
         self._say(("REPLY", {"id": id_}, *bodies), now, out)
 
-    def error(self, id_: str, code: int, message: str, now: Now, out: LineStep) -> None:
+    def error(self, id_: str, code: int, message: str, now: Now, out: SessionEffects) -> None:
         """It could not be done."""
         self._say(("ERROR", {"id": id_, "code": code, "message": fit_message(message)}), now, out)
 
@@ -164,7 +164,7 @@ class BackendSession:
         """True while what is said is heard."""
         return self.line.state == UP
 
-    def say_tasks(self, now: Now, out: LineStep) -> None:
+    def say_tasks(self, now: Now, out: SessionEffects) -> None:
         """Say what the tasks in hand have to say; while there is no line, they keep it."""
         if self._tasks is None or self.line.state != UP:
             return
@@ -172,7 +172,7 @@ class BackendSession:
             out.sends.append((command, {}, body))
             self.line.sent = now.mono
 
-    def closed(self, reason: str, now: Now, out: LineStep) -> None:
+    def closed(self, reason: str, now: Now, out: SessionEffects) -> None:
         """The socket says that the connection is gone."""
         self.line.closed(reason, now, out)
         self._let_go()
@@ -188,7 +188,7 @@ class BackendSession:
     def never_connected(self) -> None:
         """The last connection never came to be: nothing is said before READYOK, so nothing was lost."""
 
-    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
+    def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
         """One message from the broker."""
         line = self.line
         line.heard = now.mono
@@ -201,10 +201,10 @@ class BackendSession:
             self._catch_up(now, out)
         self._let_go()
 
-    def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+    def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
         if command == "REQUEST":
             self.in_hand.add(said.id)
-            out.news.append(Work(said.id, said.service, bodies, said.timeout or 0.0))
+            out.news.append(RequestReceived(said.id, said.service, bodies, said.timeout or 0.0))
         elif command in TASK_COMMANDS:
             if self._tasks is None or not bodies:
                 return
@@ -215,9 +215,9 @@ class BackendSession:
         else:
             self.line.receive(command, said, bodies, now, out)
             if command == "READYOK":
-                out.news.append(Offered())
+                out.news.append(OfferAccepted())
 
-    def tick(self, now: Now, out: LineStep) -> None:
+    def tick(self, now: Now, out: SessionEffects) -> None:
         """Look after the line."""
         self.line.tick(True, now, out)
         self._let_go()
@@ -278,7 +278,7 @@ class BackendSession:
             holds.extend(self._tasks.holds(room))
         return holds
 
-    def _say(self, message: tuple[Any, ...], now: Now, out: LineStep) -> None:
+    def _say(self, message: tuple[Any, ...], now: Now, out: SessionEffects) -> None:
         if self.line.state == UP:
             self._send(message, out)
             self.line.sent = now.mono
@@ -290,7 +290,7 @@ class BackendSession:
             self._waiting_bytes -= size_of(dropped)
             self.in_hand.discard(dropped[1]["id"])
 
-    def _catch_up(self, now: Now, out: LineStep) -> None:
+    def _catch_up(self, now: Now, out: SessionEffects) -> None:
         for message in self._waiting:
             self._send(message, out)
         self._waiting.clear()
@@ -300,7 +300,7 @@ class BackendSession:
             self._tasks.come_up()
             self.say_tasks(now, out)
 
-    def _send(self, message: tuple[Any, ...], out: LineStep) -> None:
+    def _send(self, message: tuple[Any, ...], out: SessionEffects) -> None:
         """It is in hand until its answer is on a line: a READY in between must still name it."""
         id_ = message[1]["id"]
         if not out.sends and self._streamed:

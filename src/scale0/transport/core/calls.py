@@ -23,7 +23,7 @@ HEAD_PARTS: Final = 3
 """Frames of a message before its bodies: SCALE0/1, command and options."""
 
 
-class Call:
+class PendingCall:
     """One outstanding request. `tag` is the owner's own."""
 
     __slots__ = ("bodies", "bucket", "deadline", "ended", "id", "retry", "said", "sent", "service", "spoke", "tag")
@@ -45,7 +45,7 @@ class Call:
         self.spoke = False
 
 
-class Pong(msgspec.Struct, frozen=True):
+class PingReply(msgspec.Struct, frozen=True):
     """What `scale0.ping` tells."""
 
     broker: str = ""
@@ -53,21 +53,21 @@ class Pong(msgspec.Struct, frozen=True):
     owner: str = ""
 
 
-class Partial(msgspec.Struct, frozen=True, gc=False):
+class PartialReply(msgspec.Struct, frozen=True, gc=False):
     """News: a part of an answer."""
 
     tag: Any
     bodies: Sequence[bytes]
 
 
-class Answered(msgspec.Struct, frozen=True, gc=False):
+class CallAnswered(msgspec.Struct, frozen=True, gc=False):
     """News: the answer."""
 
     tag: Any
     bodies: Sequence[bytes]
 
 
-class Failed(msgspec.Struct, frozen=True, gc=False):
+class CallFailed(msgspec.Struct, frozen=True, gc=False):
     """News: it will not be answered."""
 
     tag: Any
@@ -75,7 +75,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-class Managed(msgspec.Struct, frozen=True, gc=False):
+class ManagementAnswered(msgspec.Struct, frozen=True, gc=False):
     """News: what came of a management command."""
 
     tag: Any

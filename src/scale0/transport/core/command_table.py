@@ -19,7 +19,7 @@ AWAKE: Final = (JOINING, ACTIVE)
 ALWAYS: Final = (JOINING, ACTIVE, DISABLED)
 
 
-class Rule(NamedTuple):
+class CommandRule(NamedTuple):
     """One command that a broker takes in."""
 
     command: str
@@ -31,32 +31,32 @@ class Rule(NamedTuple):
 
 
 RULES: Final = (
-    Rule("CHECKCONFIG", BOTH, SERVING, messages.CheckConfig),
-    Rule("READY", (BACKEND,), SERVING, messages.Ready),
-    Rule("HEARTBEAT", BOTH, SERVING, messages.Heartbeat, hot=True),
-    Rule("NEEDBROKER", BOTH, SERVING, messages.NeedBroker),
-    Rule("DISCONNECT", BOTH, SERVING, messages.Disconnect),
-    Rule("REQUEST", (FRONTEND,), SERVING, messages.Request, hot=True),
-    Rule("PARTIAL", (BACKEND,), SERVING, messages.Answer, hot=True),
-    Rule("REPLY", (BACKEND,), SERVING, messages.Answer, hot=True),
-    Rule("ERROR", (BACKEND,), SERVING, messages.Error, hot=True),
-    Rule("TASKSTATUS", (BACKEND,), SERVING, messages.Tasks, hot=True),
-    Rule("TASKSDONE", (BACKEND,), SERVING, messages.Tasks, hot=True),
-    Rule("ENROL", (FRONTEND, BACKEND, PEER), AWAKE, messages.Enrol),
-    Rule("MANAGEMENTREQ", (FRONTEND, BACKEND, PEER), ALWAYS, messages.ManagementReq),
-    Rule("HELLO", PEER_SOCKETS, AWAKE, messages.Hello),
-    Rule("HEARTBEAT", PEER_SOCKETS, AWAKE, messages.PeerHeartbeat),
-    Rule("FORCENEGOTIATE", PEER_SOCKETS, AWAKE, messages.ForceNegotiate),
-    Rule("CHECKCONFIG", PEER_SOCKETS, AWAKE, messages.PeerCheckConfig),
-    Rule("CONFIG", PEER_SOCKETS, AWAKE, messages.PeerConfig),
-    Rule("CONFIGACK", PEER_SOCKETS, AWAKE, messages.ConfigAck),
-    Rule("DISCONNECTERROR", PEER_SOCKETS, AWAKE, messages.DisconnectError),
-    Rule("TABLE", PEER_SOCKETS, AWAKE, messages.Table),
-    Rule("TABLEREQ", PEER_SOCKETS, AWAKE, messages.TableReq),
-    Rule("FORWARD", PEER_SOCKETS, SERVING, messages.Forward, hot=True),
-    Rule("PARTIAL", PEER_SOCKETS, SERVING, messages.Answer, hot=True),
-    Rule("REPLY", PEER_SOCKETS, SERVING, messages.Answer, hot=True),
-    Rule("ERROR", PEER_SOCKETS, SERVING, messages.Error, hot=True),
+    CommandRule("CHECKCONFIG", BOTH, SERVING, messages.CheckConfig),
+    CommandRule("READY", (BACKEND,), SERVING, messages.Ready),
+    CommandRule("HEARTBEAT", BOTH, SERVING, messages.Heartbeat, hot=True),
+    CommandRule("NEEDBROKER", BOTH, SERVING, messages.NeedBroker),
+    CommandRule("DISCONNECT", BOTH, SERVING, messages.Disconnect),
+    CommandRule("REQUEST", (FRONTEND,), SERVING, messages.Request, hot=True),
+    CommandRule("PARTIAL", (BACKEND,), SERVING, messages.Answer, hot=True),
+    CommandRule("REPLY", (BACKEND,), SERVING, messages.Answer, hot=True),
+    CommandRule("ERROR", (BACKEND,), SERVING, messages.Error, hot=True),
+    CommandRule("TASKSTATUS", (BACKEND,), SERVING, messages.Tasks, hot=True),
+    CommandRule("TASKSDONE", (BACKEND,), SERVING, messages.Tasks, hot=True),
+    CommandRule("ENROL", (FRONTEND, BACKEND, PEER), AWAKE, messages.Enrol),
+    CommandRule("MANAGEMENTREQ", (FRONTEND, BACKEND, PEER), ALWAYS, messages.ManagementReq),
+    CommandRule("HELLO", PEER_SOCKETS, AWAKE, messages.Hello),
+    CommandRule("HEARTBEAT", PEER_SOCKETS, AWAKE, messages.PeerHeartbeat),
+    CommandRule("FORCENEGOTIATE", PEER_SOCKETS, AWAKE, messages.ForceNegotiate),
+    CommandRule("CHECKCONFIG", PEER_SOCKETS, AWAKE, messages.PeerCheckConfig),
+    CommandRule("CONFIG", PEER_SOCKETS, AWAKE, messages.PeerConfig),
+    CommandRule("CONFIGACK", PEER_SOCKETS, AWAKE, messages.ConfigAck),
+    CommandRule("DISCONNECTERROR", PEER_SOCKETS, AWAKE, messages.DisconnectError),
+    CommandRule("TABLE", PEER_SOCKETS, AWAKE, messages.Table),
+    CommandRule("TABLEREQ", PEER_SOCKETS, AWAKE, messages.TableReq),
+    CommandRule("FORWARD", PEER_SOCKETS, SERVING, messages.Forward, hot=True),
+    CommandRule("PARTIAL", PEER_SOCKETS, SERVING, messages.Answer, hot=True),
+    CommandRule("REPLY", PEER_SOCKETS, SERVING, messages.Answer, hot=True),
+    CommandRule("ERROR", PEER_SOCKETS, SERVING, messages.Error, hot=True),
 )
 
 TOLD: Final = {

@@ -1,8 +1,8 @@
 """A frontend's session: requests over a line that may break.
 
 Lives here: what is outstanding, what is sent again after a reconnect, and when an answer is given up. Never here: the
-socket, or how a caller waits. Invariant: every call ends in exactly one `Answered` or `Failed`, at the latest one grace
-after its timeout, whatever the broker does. A request that may not run twice is never sent twice; what was
+socket, or how a caller waits. Invariant: every call ends in exactly one `CallAnswered` or `CallFailed`, at the latest
+one grace after its timeout, whatever the broker does. A request that may not run twice is never sent twice; what was
 written to a connection that never came to be was not sent. Another protocol may ride on the same line: what starts with
 `{` or `[` is the rider's, and it is told of every connection.
 """
@@ -17,14 +17,23 @@ import msgspec
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.limits import Limits
-from scale0.kernel.timers import LazyWheel
+from scale0.kernel.timers import LazyTimerWheel
 from scale0.transport.core import codec
-from scale0.transport.core.calls import GRACE_SECONDS, Answered, Call, Failed, Managed, Partial, Pong, why_not
+from scale0.transport.core.calls import (
+    GRACE_SECONDS,
+    CallAnswered,
+    CallFailed,
+    ManagementAnswered,
+    PartialReply,
+    PendingCall,
+    PingReply,
+    why_not,
+)
 from scale0.transport.core.command_table import told_codec
-from scale0.transport.core.session import DOWN, ENDED, UP, Line
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session import DOWN, ENDED, UP, Session
+from scale0.transport.core.session_effects import SessionEffects
 from scale0.transport.core.sockets import FRONTEND
-from scale0.transport.core.sub_protocol import Rider
+from scale0.transport.core.sub_protocol import SubProtocol
 
 if TYPE_CHECKING:
     import random
@@ -48,21 +57,21 @@ class FrontendSession:
         chance: random.Random,
         patience: float | None = None,
         limits: Limits | None = None,
-        rider: Rider | None = None,
+        rider: SubProtocol | None = None,
     ) -> None:
         """With `patience`, calls fail once no broker could be reached for that long, whatever their timeout."""
         self._limits = limits or Limits()
         self._codec = told_codec(self._limits)
-        self.line = Line(
+        self.line = Session(
             FRONTEND, endpoints, identity, chance, lambda: None, None, is_idle=lambda: self.is_idle, stays=self._stays
         )
-        self._calls: dict[str, Call] = {}
-        self._commands: dict[str, Call] = {}
+        self._calls: dict[str, PendingCall] = {}
+        self._commands: dict[str, PendingCall] = {}
         self._rider = rider
-        self._timers: LazyWheel[Call] = LazyWheel()
+        self._timers: LazyTimerWheel[PendingCall] = LazyTimerWheel()
         self._prefix = f"{chance.getrandbits(32):x}."
         self._next = 0
-        self._boot: Pong | None = None
+        self._boot: PingReply | None = None
         self._connection = 0
         self._patience = patience
         self._down_since: float | None = None
@@ -99,34 +108,41 @@ class FrontendSession:
             self._bound_since = now.mono
         return now.mono < self._bound_since + BOUND_SECONDS
 
-    def start(self, now: Now, out: LineStep) -> None:
+    def start(self, now: Now, out: SessionEffects) -> None:
         """Connect."""
         self.line.start(now, out)
         self._resume(now, out)
 
-    def end(self, now: Now, out: LineStep) -> None:
+    def end(self, now: Now, out: SessionEffects) -> None:
         """Leave in order; whatever is outstanding fails."""
         self.line.end(now, out)
         self._fail_all(codes.NOT_SERVING, "the client was closed", now, out)
 
     def request(
-        self, service: str, bodies: Sequence[bytes], timeout: float, retry: bool, tag: Any, now: Now, out: LineStep
+        self,
+        service: str,
+        bodies: Sequence[bytes],
+        timeout: float,
+        retry: bool,
+        tag: Any,
+        now: Now,
+        out: SessionEffects,
     ) -> None:
         """Ask; the answer comes as news with this tag."""
         if self.line.state == ENDED:
-            out.news.append(Failed(tag, *self._why_ended()))
+            out.news.append(CallFailed(tag, *self._why_ended()))
             return
         refusal = why_not(service, bodies, self._limits)
         if refusal is not None:
-            out.news.append(Failed(tag, refusal.code, refusal.message))
+            out.news.append(CallFailed(tag, refusal.code, refusal.message))
             return
         self._next += 1
-        call = Call(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
+        call = PendingCall(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
         self._open(call, self._calls, now, out)
         if self._live:
             self._send(call, now, out)
 
-    def ride(self, do: Callable[[Now], None], now: Now, out: LineStep) -> None:
+    def ride(self, do: Callable[[Now], None], now: Now, out: SessionEffects) -> None:
         """Let the rider's owner ask it for something, and send what comes of it."""
         rider = self._rider
         if rider is None:
@@ -141,19 +157,21 @@ class FrontendSession:
         if self._live:
             rider.flush(now, out)
 
-    def manage(self, said: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, out: LineStep) -> None:
+    def manage(
+        self, said: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, out: SessionEffects
+    ) -> None:
         """A management command; it is sent once, and at once: a broker that serves nobody still takes it."""
         if self.line.state == ENDED:
-            out.news.append(Failed(tag, *self._why_ended()))
+            out.news.append(CallFailed(tag, *self._why_ended()))
             return
         self._next += 1
-        call = Call(f"{self._prefix}{self._next:x}", "", (body,) if body else (), timeout, False, tag)
+        call = PendingCall(f"{self._prefix}{self._next:x}", "", (body,) if body else (), timeout, False, tag)
         call.said = {**said, "id": call.id}
         self._open(call, self._commands, now, out)
         if self._live and self.line.book.was_given:
             self._send(call, now, out)
 
-    def closed(self, reason: str, now: Now, out: LineStep) -> None:
+    def closed(self, reason: str, now: Now, out: SessionEffects) -> None:
         """The socket says that the connection is gone."""
         self.line.closed(reason, now, out)
 
@@ -182,7 +200,7 @@ class FrontendSession:
         if self._rider is not None:
             self._rider.never_connected()
 
-    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None:
+    def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
         """One message from the broker."""
         line = self.line
         line.heard = now.mono
@@ -201,7 +219,7 @@ class FrontendSession:
             if command == "ERROR" and said.unrun and (call := self._calls.get(said.id)) and not call.spoke:
                 call.sent = 0
 
-    def _take(self, frames: list[bytes], now: Now, out: LineStep) -> None:
+    def _take(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
         if frames[0] != codec.MAGIC:
             if self._rider is not None and len(frames) == 1 and frames[0][:1] in (b"{", b"["):
                 self._rider.receive(frames[0], now, out)
@@ -210,29 +228,29 @@ class FrontendSession:
         for command, said, bodies in self._codec.messages(frames):
             self._heed(command, said, bodies, now, out)
 
-    def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+    def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
         if command == "REPLY":
             call = self._close(self._calls, said.id)
             if call is not None:
-                out.news.append(Answered(call.tag, bodies))
+                out.news.append(CallAnswered(call.tag, bodies))
             elif said.id == PING_ID:
                 self._met(bodies, now, out)
         elif command == "PARTIAL":
             call = self._calls.get(said.id)
             if call is not None:
                 call.spoke = True
-                out.news.append(Partial(call.tag, bodies))
+                out.news.append(PartialReply(call.tag, bodies))
         elif command == "ERROR":
             call = self._calls.get(said.id)
             if call is not None and said.unrun and not call.spoke and self.line.is_moving:
                 call.sent = 0  # it was not taken; we are about to go where it is
             elif call is not None:
                 self._close(self._calls, said.id)
-                out.news.append(Failed(call.tag, said.code, said.message))
+                out.news.append(CallFailed(call.tag, said.code, said.message))
         elif command == "MANAGEMENTREP":
             call = self._close(self._commands, said.id)
             if call is not None:
-                out.news.append(Managed(call.tag, said.code, said.message, bodies[0] if bodies else b""))
+                out.news.append(ManagementAnswered(call.tag, said.code, said.message, bodies[0] if bodies else b""))
         elif command == "DISCONNECTERROR" and said.code == codes.NOT_SERVING and self._commands:
             # It serves nobody, but answers its administrators: stay until it has.
             self.line.refusal = f"{said.code} {said.message}"
@@ -243,12 +261,12 @@ class FrontendSession:
             elif self.line.state == ENDED:
                 self._fail_all(*self._why_ended(), now, out)
 
-    def tick(self, now: Now, out: LineStep) -> None:
+    def tick(self, now: Now, out: SessionEffects) -> None:
         """Give up what is over; look after the line."""
         for call in self._timers.expire(now.mono):
             table = self._calls if call.said is None else self._commands
             if table.pop(call.id, None) is not None:
-                out.news.append(Failed(call.tag, *self._why_unanswered()))
+                out.news.append(CallFailed(call.tag, *self._why_unanswered()))
         if self._rider is not None:
             self._rider.tick(self._why_unanswered, now, out)
             if self._live:
@@ -281,7 +299,7 @@ class FrontendSession:
             times.append(self._down_since + self._patience)
         return min((when for when in times if when is not None), default=None)
 
-    def _lose_patience(self, now: Now, out: LineStep) -> None:
+    def _lose_patience(self, now: Now, out: SessionEffects) -> None:
         if self.line.state == UP or not self.waiting:
             self._down_since = None
         elif self._down_since is None:
@@ -292,7 +310,7 @@ class FrontendSession:
     def _probe_at(self) -> float:
         return max(self.line.heard, self._pinged) + self.line.interval
 
-    def _expect(self, now: Now, out: LineStep) -> None:
+    def _expect(self, now: Now, out: SessionEffects) -> None:
         """Silence counts from now: nothing was expected before."""
         line = self.line
         quiet = now.mono - line.heard
@@ -302,14 +320,14 @@ class FrontendSession:
             line.negotiate(now, out)
         self._down_since = None if line.state == UP else now.mono
 
-    def _open(self, call: Call, table: dict[str, Call], now: Now, out: LineStep) -> None:
+    def _open(self, call: PendingCall, table: dict[str, PendingCall], now: Now, out: SessionEffects) -> None:
         if not self.waiting:
             self._expect(now, out)
         call.deadline += now.mono
         self._timers.add(call, now.mono)
         table[call.id] = call
 
-    def _send(self, call: Call, now: Now, out: LineStep) -> None:
+    def _send(self, call: PendingCall, now: Now, out: SessionEffects) -> None:
         call.sent = self._connection
         if call.said is not None:
             out.sends.append(("MANAGEMENTREQ", call.said, *call.bodies))
@@ -324,22 +342,22 @@ class FrontendSession:
         out.sends.append(("REQUEST", said, *call.bodies))
         self.line.sent = now.mono
 
-    def _close(self, table: dict[str, Call], id_: Any) -> Call | None:
+    def _close(self, table: dict[str, PendingCall], id_: Any) -> PendingCall | None:
         call = table.pop(id_, None)
         if call is not None:
             call.ended = True
             self._timers.remove(call)
         return call
 
-    def _ping(self, now: Now, out: LineStep) -> None:
+    def _ping(self, now: Now, out: SessionEffects) -> None:
         """Is it alive, and is it the one that we asked?"""
         self._pinged = now.mono
         out.sends.append(("REQUEST", {"service": "scale0.ping", "id": PING_ID}))
 
-    def _met(self, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+    def _met(self, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
         """The broker told who it is, and since when: another than before has never heard of our requests."""
         try:
-            pong = msgspec.json.decode(bodies[0], type=Pong) if bodies else Pong()
+            pong = msgspec.json.decode(bodies[0], type=PingReply) if bodies else PingReply()
         except (msgspec.DecodeError, RecursionError, ValueError):
             return
         known, self._boot = self._boot, pong
@@ -355,14 +373,14 @@ class FrontendSession:
             for call in list(table.values()):
                 if 0 < call.sent < self._connection and (not call.retry or call.spoke):
                     self._close(table, call.id)
-                    out.news.append(Failed(call.tag, codes.BACKEND_DIED, message))
+                    out.news.append(CallFailed(call.tag, codes.BACKEND_DIED, message))
 
-    def _send_held(self, now: Now, out: LineStep) -> None:
+    def _send_held(self, now: Now, out: SessionEffects) -> None:
         for call in self._calls.values():
             if not call.sent:
                 self._send(call, now, out)
 
-    def _resume(self, now: Now, out: LineStep) -> None:
+    def _resume(self, now: Now, out: SessionEffects) -> None:
         """A new connection: ask who is there, send what never left, and again what may run twice."""
         self._connection += 1
         self._resumed = True
@@ -389,10 +407,10 @@ class FrontendSession:
             return "no answer in time"
         return f"{line.endpoint} cannot be reached{f' ({line.refusal})' if line.refusal else ''}"
 
-    def _fail_all(self, code: int, message: str, now: Now, out: LineStep) -> None:
+    def _fail_all(self, code: int, message: str, now: Now, out: SessionEffects) -> None:
         for table in (self._calls, self._commands):
             for call in list(table.values()):
                 self._close(table, call.id)
-                out.news.append(Failed(call.tag, code, message))
+                out.news.append(CallFailed(call.tag, code, message))
         if self._rider is not None:
             self._rider.fail(code, message, out)

@@ -17,8 +17,8 @@ import msgspec
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.transport.core import messages
-from scale0.transport.core.address_book import PLACE, SERVER_KEY, Book, OwnPart
-from scale0.transport.core.session_effects import Ended, LineStep, Lost, Up
+from scale0.transport.core.address_book import PLACE, SERVER_KEY, AddressBook, OwnPart
+from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEffects, SessionEnded
 
 if TYPE_CHECKING:
     import random
@@ -48,7 +48,7 @@ UP: Final = "up"
 ENDED: Final = "ended"
 
 
-class Line:
+class Session:
     """The life of a client's connection, over every reconnect."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Line:
     ) -> None:
         """`is_idle`: nothing would be lost with the connection. `stays`: no other broker will do for now."""
         self._role = role
-        self.book = Book(role, endpoints, chance)
+        self.book = AddressBook(role, endpoints, chance)
         self._chance = chance
         self._services = services
         self._ready = ready
@@ -83,7 +83,7 @@ class Line:
         """When we last sent a HEARTBEAT: it alone is always answered, so our talking must not replace it for long."""
         self.refusal = ""
         """What the broker said last when it let us go."""
-        self.ended: Ended | None = None
+        self.ended: SessionEnded | None = None
         """Why it will not come back, if the broker said so."""
         self._failures = 0
         self._retry_at: float | None = None
@@ -96,7 +96,7 @@ class Line:
         """On this connection, whom to use."""
         self._stay_at: float | None = None
         """When to negotiate, with the broker that we asked."""
-        self._move: Move | None = None
+        self._move: PendingMove | None = None
         self.leaving = False
         """We take nothing new, because we are about to move."""
         self._is_drained = False
@@ -117,11 +117,11 @@ class Line:
         """True while there is a connection to a broker that we use."""
         return self.state in (CHECKING, READYING, UP)
 
-    def start(self, now: Now, out: LineStep) -> None:
+    def start(self, now: Now, out: SessionEffects) -> None:
         """Connect at once: a program that starts is no herd."""
         self._connect(now, out)
 
-    def end(self, now: Now, out: LineStep) -> None:
+    def end(self, now: Now, out: SessionEffects) -> None:
         """Leave in order."""
         if self.state not in (DOWN, ENDED):
             # Also while the answer to CHECKCONFIG is on its way: the broker may know us before we know it.
@@ -129,7 +129,7 @@ class Line:
         self.state = ENDED
         self._retry_at = None
 
-    def closed(self, reason: str, now: Now, out: LineStep) -> None:
+    def closed(self, reason: str, now: Now, out: SessionEffects) -> None:
         """The connection is gone, or never came to be."""
         if self.state in (DOWN, ENDED):
             return
@@ -147,13 +147,13 @@ class Line:
         self._retry_at = now.mono + part * ceiling
         self._waited_at = now.mono + part * min(ceiling, WAITED_SECONDS)
 
-    def _drop(self, reason: str, out: LineStep) -> None:
+    def _drop(self, reason: str, out: SessionEffects) -> None:
         self.state = DOWN
         self._move, self._stay_at, self.leaving, self._is_drained = None, None, False, False
         out.close = True
-        out.news.append(Lost(reason))
+        out.news.append(ConnectionLost(reason))
 
-    def negotiate(self, now: Now, out: LineStep) -> None:
+    def negotiate(self, now: Now, out: SessionEffects) -> None:
         """CHECKCONFIG."""
         self._has_asked = self._has_asked and self.state != UP  # it may have forgotten whose we are
         self.state = CHECKING
@@ -169,7 +169,7 @@ class Line:
         out.sends.append(("CHECKCONFIG", said))
         self.sent = now.mono
 
-    def say_ready(self, now: Now, out: LineStep) -> None:
+    def say_ready(self, now: Now, out: SessionEffects) -> None:
         """READY, at the end of the negotiation or when what is offered changes."""
         if self._ready is None:
             self._come_up(now, out)
@@ -180,7 +180,7 @@ class Line:
         out.sends.append(("READY", self._ready(now)))
         self.sent = now.mono
 
-    def receive(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: LineStep) -> bool:
+    def receive(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> bool:
         """One message from the broker; False if it is not about the line."""
         match command:
             case "HEARTBEAT":
@@ -211,7 +211,7 @@ class Line:
                 return False
         return True
 
-    def tick(self, waiting: bool, now: Now, out: LineStep) -> None:
+    def tick(self, waiting: bool, now: Now, out: SessionEffects) -> None:
         """`waiting`: the owner expects something, so silence means something."""
         if self.state == DOWN:
             at = self._next_at(waiting)
@@ -230,7 +230,7 @@ class Line:
             if self.state == UP and (waiting or self._ready is not None):
                 self._look(now, out)
 
-    def _look(self, now: Now, out: LineStep) -> None:
+    def _look(self, now: Now, out: SessionEffects) -> None:
         """Is the broker alive, and does it know that we are?"""
         if now.mono >= self.heard + self.interval * self.liveness:
             self.closed("the broker's heartbeats stopped", now, out)
@@ -269,7 +269,7 @@ class Line:
     def _patience(self) -> float:
         return max(PATIENCE_SECONDS, self.interval * self.liveness)
 
-    def _connect(self, now: Now, out: LineStep) -> None:
+    def _connect(self, now: Now, out: SessionEffects) -> None:
         self._retry_at, self._waited_at = None, math.inf
         self.heard = now.mono
         self._has_asked = False
@@ -284,7 +284,7 @@ class Line:
     def _is_astray(self) -> bool:
         return self.book.home != "" and not self.book.is_home
 
-    def _ask(self, now: Now, out: LineStep) -> None:
+    def _ask(self, now: Now, out: SessionEffects) -> None:
         """NEEDBROKER: whom to use, since ours does not answer."""
         self._has_asked = True
         said: dict[str, Any] = {"preferred_broker": self.book.home, "services": self._services() or []}
@@ -293,18 +293,18 @@ class Line:
         out.sends.append(("NEEDBROKER", said))
         self.sent = now.mono
 
-    def _come_up(self, now: Now, out: LineStep) -> None:
+    def _come_up(self, now: Now, out: SessionEffects) -> None:
         self.state = UP
         self._failures = 0
         self.refusal = ""
         self._was_sent = False
         self.book.succeed()
-        out.news.append(Up(self.identity or ""))
+        out.news.append(Connected(self.identity or ""))
         if self._is_astray() and not self._has_asked:
             # So that it knows whose we are, and calls when that one is back.
             self._ask(now, out)
 
-    def _take_config(self, said: messages.Config, bodies: Sequence[bytes], now: Now, out: LineStep) -> None:
+    def _take_config(self, said: messages.Config, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
         """Never older: a CONFIG that is not newer by (version, hash) is ignored."""
         self.identity = said.identity
         self.book.told_owner(said.owner)
@@ -325,7 +325,7 @@ class Line:
             self.interval = document.heartbeat_interval
         self.book.learn(document.group_config, document.preferred_broker)
 
-    def _change_broker(self, said: messages.ChangeBroker, now: Now, out: LineStep) -> None:
+    def _change_broker(self, said: messages.ChangeBroker, now: Now, out: SessionEffects) -> None:
         place = said.endpoints.get(self._role, "")
         self.book.told_key(place, said.endpoints.get(SERVER_KEY, ""))
         # Whoever is served may be asked to wait longer.
@@ -336,18 +336,18 @@ class Line:
                 self._stay_at = now.mono + after
             self._stay(now, out)
         elif self.state in (CHECKING, UP):
-            self._move = Move(place, said.broker, now.mono + after) if PLACE.fullmatch(place) else self._move
+            self._move = PendingMove(place, said.broker, now.mono + after) if PLACE.fullmatch(place) else self._move
         elif self.book.go(place, said.broker):
             out.parts = self.state == READYING
             self._go(said.broker, now.mono + after, out)
 
-    def _go(self, broker: str, at: float, out: LineStep) -> None:
+    def _go(self, broker: str, at: float, out: SessionEffects) -> None:
         self._drop(f"told to use {broker}", out)
         self._was_sent = True
         self._failures = 0
         self._retry_at = at
 
-    def _leave(self, move: Move, now: Now, out: LineStep) -> None:
+    def _leave(self, move: PendingMove, now: Now, out: SessionEffects) -> None:
         """Take nothing new, let what is in hand end, and go; or stay, if that takes too long."""
         if self._may_go():
             self.book.go(move.place, move.broker)
@@ -359,7 +359,7 @@ class Line:
         elif now.mono >= move.at + MOVE_SECONDS:
             self._stay(now, out)
 
-    def _stay(self, now: Now, out: LineStep) -> None:
+    def _stay(self, now: Now, out: SessionEffects) -> None:
         was_leaving, self.leaving = self.leaving, False
         self._move, self._is_drained = None, False
         if was_leaving:
@@ -369,15 +369,15 @@ class Line:
         """Nothing is in hand, and nothing can be on its way to us."""
         return (self._is_drained or self._ready is None) and self._is_idle()
 
-    def _offer_again(self, now: Now, out: LineStep) -> None:
+    def _offer_again(self, now: Now, out: SessionEffects) -> None:
         if self._ready is not None:
             self.say_ready(now, out)
 
-    def _refused(self, said: messages.DisconnectError, now: Now, out: LineStep) -> None:
+    def _refused(self, said: messages.DisconnectError, now: Now, out: SessionEffects) -> None:
         self.refusal = f"{said.code} {said.message}"
         if said.code == codes.IN_USE:
             self.state = ENDED
-            self.ended = Ended(said.code, said.message)
+            self.ended = SessionEnded(said.code, said.message)
             out.close = True
             out.news.append(self.ended)
         elif self.state == ASKING and said.code != codes.NOT_SERVING:
@@ -389,7 +389,7 @@ class Line:
             self.closed(self.refusal, now, out)
 
 
-class Move(NamedTuple):
+class PendingMove(NamedTuple):
     """Where to go, and when."""
 
     place: str

@@ -13,7 +13,7 @@ import msgspec
 from scale0.kernel.effects import Message
 
 
-class LineStep:
+class SessionEffects:
     """What a session wants done, in this order: close, open, send; and what it tells its owner."""
 
     __slots__ = ("close", "news", "open", "parts", "sends")
@@ -27,19 +27,19 @@ class LineStep:
         self.news: list[Any] = []
 
 
-class Lost(msgspec.Struct, frozen=True):
+class ConnectionLost(msgspec.Struct, frozen=True):
     """News: the connection is gone; why."""
 
     reason: str
 
 
-class Up(msgspec.Struct, frozen=True):
+class Connected(msgspec.Struct, frozen=True):
     """News: the broker has taken us in."""
 
     identity: str
 
 
-class Ended(msgspec.Struct, frozen=True):
+class SessionEnded(msgspec.Struct, frozen=True):
     """News: the line will not come back by itself."""
 
     code: int

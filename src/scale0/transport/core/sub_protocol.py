@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from scale0.kernel.clock import Now
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 
 
-class Rider(Protocol):
+class SubProtocol(Protocol):
     """Another protocol on the same line: what it says is ready frames, each a message of its own."""
 
     @property
@@ -25,11 +25,11 @@ class Rider(Protocol):
         """True while it expects something that only the broker which it asked can tell."""
         ...
 
-    def receive(self, frame: bytes, now: Now, out: LineStep) -> None:
+    def receive(self, frame: bytes, now: Now, out: SessionEffects) -> None:
         """One frame for it."""
         ...
 
-    def resume(self, broker: str, now: Now, out: LineStep) -> None:
+    def resume(self, broker: str, now: Now, out: SessionEffects) -> None:
         """There is a new connection, to this broker, or one that shares a store with others; empty: nobody knows."""
         ...
 
@@ -37,7 +37,7 @@ class Rider(Protocol):
         """The broker says whose tasks it tells of: its own, or those of a group that shares a store."""
         ...
 
-    def flush(self, now: Now, out: LineStep) -> None:
+    def flush(self, now: Now, out: SessionEffects) -> None:
         """Send what is to be sent; only while there is a connection."""
         ...
 
@@ -49,7 +49,7 @@ class Rider(Protocol):
         """Nothing that was sent on the last connection has left."""
         ...
 
-    def tick(self, why: Callable[[], tuple[int, str]], now: Now, out: LineStep) -> None:
+    def tick(self, why: Callable[[], tuple[int, str]], now: Now, out: SessionEffects) -> None:
         """Give up what is over; `why` says why nothing came."""
         ...
 
@@ -57,6 +57,6 @@ class Rider(Protocol):
         """When `tick` or, with a connection (`live`), `flush` has something to do."""
         ...
 
-    def fail(self, code: int, message: str, out: LineStep) -> None:
+    def fail(self, code: int, message: str, out: SessionEffects) -> None:
         """There will be no answers for now: tell whoever waits."""
         ...

@@ -14,25 +14,25 @@ from typing import Any
 
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from scale0.transport.edge.client_keys import ClientKeys
-from scale0.transport.edge.client_socket import Link, LinkClosedError, Session
+from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError, SocketSession
 
-Say = Callable[[Now, LineStep], None]
+Say = Callable[[Now, SessionEffects], None]
 
 
-class Tether:
+class AsyncioSocket:
     """One session, its link, and the loop."""
 
     def __init__(
         self,
-        session: Session,
+        session: SocketSession,
         hear: Callable[[Any], None],
         looked: Callable[[], None] = lambda: None,
         keys: ClientKeys | None = None,
     ) -> None:
         """`hear` gets each piece of news, in order; `looked` is called after every look at the socket."""
-        self._link = Link(session, self._deliver, keys)
+        self._link = ClientSocket(session, self._deliver, keys)
         self._hear = hear
         self._looked = looked
         self._loop = asyncio.get_running_loop()
@@ -64,11 +64,11 @@ class Tether:
         if not says:
             return
 
-        def all_of_it(now: Now, out: LineStep) -> None:
+        def all_of_it(now: Now, out: SessionEffects) -> None:
             for do in says:
                 do(now, out)
 
-        with contextlib.suppress(LinkClosedError):
+        with contextlib.suppress(SocketClosedError):
             self._link.act(all_of_it)
             self._settle()
 

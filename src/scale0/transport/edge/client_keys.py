@@ -18,12 +18,12 @@ import zmq
 
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
-from scale0.transport.core.address_book import Book
+from scale0.transport.core.address_book import AddressBook
 from scale0.transport.edge.curve_certificates import (
     KEYS_FOLDER,
     LOCAL,
     SECRET_ENDING,
-    Certificate,
+    CurveCertificate,
     read_pair,
     read_public,
     set_client,
@@ -45,7 +45,7 @@ class ClientKeys:
 
     __slots__ = ("_given", "_server_key", "learned", "own")
 
-    def __init__(self, own: Certificate, server_key: str, given: Sequence[str]) -> None:
+    def __init__(self, own: CurveCertificate, server_key: str, given: Sequence[str]) -> None:
         self.own = own
         self._server_key = server_key
         self._given = frozenset(given)
@@ -80,7 +80,7 @@ def find_keys(
 
 
 def keys_for(
-    book: Book, endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
+    book: AddressBook, endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
 ) -> ClientKeys | None:
     """The same, for a client that learns of other brokers by its address book."""
     found = find_keys(endpoints, key, server_key)
@@ -109,7 +109,7 @@ def folders() -> list[Path]:
     return [config_folder(environment), data_dir / KEYS_FOLDER / LOCAL]
 
 
-def _stored(endpoints: Sequence[str]) -> Certificate | None:
+def _stored(endpoints: Sequence[str]) -> CurveCertificate | None:
     for folder in folders():
         try:
             paths = sorted(folder.glob(f"*{SECRET_ENDING}"))

@@ -26,7 +26,7 @@ from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
 from scale0.transport.core.codec import BATCH, batch_length, encode, encode_batch
 from scale0.transport.core.session import KEYS_REFUSED
-from scale0.transport.core.session_effects import LineStep
+from scale0.transport.core.session_effects import SessionEffects
 from scale0.transport.edge.frames import drain, readable, receive_event, send_frames
 from scale0.transport.edge.zmq_context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS, count_sockets, shared_context
 
@@ -64,18 +64,18 @@ def why_unshaken(event: int, has_keys: bool) -> str:
     )
 
 
-class Session(Protocol):
+class SocketSession(Protocol):
     """The pure end that a link serves."""
 
-    def receive(self, frames: list[bytes], now: Now, out: LineStep) -> None: ...
-    def closed(self, reason: str, now: Now, out: LineStep) -> None: ...
+    def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None: ...
+    def closed(self, reason: str, now: Now, out: SessionEffects) -> None: ...
     def unsent(self, messages: Sequence[Any]) -> None: ...
     def never_connected(self) -> None: ...
-    def tick(self, now: Now, out: LineStep) -> None: ...
+    def tick(self, now: Now, out: SessionEffects) -> None: ...
     def deadline(self) -> float | None: ...
 
 
-class LinkClosedError(RuntimeError):
+class SocketClosedError(RuntimeError):
     """It was closed before."""
 
 
@@ -92,10 +92,12 @@ def runs(messages: Sequence[Message]) -> Iterator[tuple[Message, ...] | list[byt
         yield tuple(messages[first:])
 
 
-class Link:
+class ClientSocket:
     """One session and its socket."""
 
-    def __init__(self, session: Session, deliver: Callable[[list[Any]], None], keys: ClientKeys | None = None) -> None:
+    def __init__(
+        self, session: SocketSession, deliver: Callable[[list[Any]], None], keys: ClientKeys | None = None
+    ) -> None:
         """`keys`: with what it connects; without, in the clear."""
         self._session = session
         self._keys = keys
@@ -120,12 +122,12 @@ class Link:
         self.generation = 0
         """Grows with every socket that comes or goes: descriptors may be used again under the same number."""
 
-    def act(self, do: Callable[[Now, LineStep], None]) -> None:
+    def act(self, do: Callable[[Now, SessionEffects], None]) -> None:
         """Let the session do something, and do what it says."""
-        out = LineStep()
+        out = SessionEffects()
         with self._lock:
             if self._closed:
-                raise LinkClosedError("this client is closed")
+                raise SocketClosedError("this client is closed")
             now = read_now()
             if now.mono - self._looked > IDLE_SECONDS:
                 # Nobody has looked for a while: the connection may be gone, and what is sent on it lost.
@@ -143,7 +145,7 @@ class Link:
 
     def pump(self, monitor: bool = False) -> None:
         """Take in what came, and do what its time has come for; `monitor`: also ask whether the connection broke."""
-        out = LineStep()
+        out = SessionEffects()
         if monitor:
             self._monitor_spoke = True
         with self._lock:
@@ -189,9 +191,9 @@ class Link:
         with self._lock:
             return self._session.deadline()
 
-    def close(self, do: Callable[[Now, LineStep], None]) -> None:
+    def close(self, do: Callable[[Now, SessionEffects], None]) -> None:
         """A last word, and the socket is closed."""
-        out = LineStep()
+        out = SessionEffects()
         with self._lock:
             if self._closed:
                 return
@@ -210,7 +212,7 @@ class Link:
         with contextlib.suppress(OSError, AttributeError):
             os.close(self._wake)
 
-    def _heed(self, out: LineStep) -> None:
+    def _heed(self, out: SessionEffects) -> None:
         """Do what the session says, and tell its news, which nobody would tell again."""
         try:
             self._perform(out)
@@ -218,7 +220,7 @@ class Link:
             if out.news:
                 self._deliver(out.news)
 
-    def _take_in(self, now: Now, out: LineStep) -> None:
+    def _take_in(self, now: Now, out: SessionEffects) -> None:
         self._looked = now.mono
         self._drain(now, out)
         if self._monitor_spoke:
@@ -228,12 +230,12 @@ class Link:
         if due is not None and due <= now.mono:
             self._session.tick(now, out)
 
-    def _drain(self, now: Now, out: LineStep) -> None:
+    def _drain(self, now: Now, out: SessionEffects) -> None:
         if self._socket is not None:
             for frames in drain(self._socket, DRAIN_MESSAGES):
                 self._session.receive(frames, now, out)
 
-    def _heed_monitor(self, now: Now, out: LineStep) -> None:
+    def _heed_monitor(self, now: Now, out: SessionEffects) -> None:
         if self._ask_monitor():
             # What came before the end may say why: a 409 that is missed would have us come back and take over.
             self._drain(now, out)
@@ -255,7 +257,7 @@ class Link:
             self._connected = self._connected or event == zmq.EVENT_CONNECTED
         return broken
 
-    def _perform(self, out: LineStep) -> None:
+    def _perform(self, out: SessionEffects) -> None:
         """Close, open, send; and take in what came meanwhile, until nothing more is to be done."""
         while out.close or out.open or out.sends:
             if out.close:
@@ -284,7 +286,7 @@ class Link:
                 return GOODBYE_MS
         return 0
 
-    def _send(self, messages: list[Message], out: LineStep) -> None:
+    def _send(self, messages: list[Message], out: SessionEffects) -> None:
         socket = self._socket
         if socket is None:
             self._session.unsent(messages)
@@ -311,7 +313,7 @@ class Link:
             self._drain(now, out)
             self._session.closed(self._refusal or BROKE, now, out)
 
-    def _try_open(self, endpoint: str, out: LineStep) -> None:
+    def _try_open(self, endpoint: str, out: SessionEffects) -> None:
         try:
             self._open_socket(endpoint)
         except zmq.ZMQError as error:

@@ -42,7 +42,7 @@ PUBLIC_ADVICE: Final = "It may be shown to anybody; whoever stores it lets its o
 SECRET_ADVICE: Final = "DO NOT PROVIDE THIS FILE TO OTHER USERS nor change its permissions."
 
 
-class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+class CurveCertificate(msgspec.Struct, frozen=True, kw_only=True):
     """A key, in Z85, and what is written beside it."""
 
     public: str
@@ -69,10 +69,10 @@ def is_key(text: str) -> bool:
     return True
 
 
-def new_certificate(**metadata: str) -> Certificate:
+def new_certificate(**metadata: str) -> CurveCertificate:
     """A pair that nobody else has."""
     public, secret = zmq.curve_keypair()
-    return Certificate(public=public.decode(), secret=secret.decode(), metadata=metadata)
+    return CurveCertificate(public=public.decode(), secret=secret.decode(), metadata=metadata)
 
 
 def public_of(secret: str) -> str:
@@ -80,7 +80,7 @@ def public_of(secret: str) -> str:
     return zmq.curve_public(secret.encode()).decode()
 
 
-def text_of(certificate: Certificate, *, with_secret: bool) -> str:
+def text_of(certificate: CurveCertificate, *, with_secret: bool) -> str:
     """As a file holds it."""
     kind, advice = ("Secret", SECRET_ADVICE) if with_secret else ("Public", PUBLIC_ADVICE)
     lines = [HEADER.format(kind=kind, advice=advice), "metadata"]
@@ -94,17 +94,17 @@ def text_of(certificate: Certificate, *, with_secret: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_public(path: Path, certificate: Certificate) -> None:
+def write_public(path: Path, certificate: CurveCertificate) -> None:
     """The public half. Only its owner may change it: whoever can lets somebody in."""
     write_secret(path, text_of(certificate, with_secret=False))
 
 
-def write_pair(path: Path, certificate: Certificate) -> None:
+def write_pair(path: Path, certificate: CurveCertificate) -> None:
     """Both halves in one file."""
     write_secret(path, text_of(certificate, with_secret=True))
 
 
-def read_certificate(path: Path) -> Certificate:
+def read_certificate(path: Path) -> CurveCertificate:
     """A certificate; ConfigError, which names the file and no secret, if it is none."""
     try:
         with path.open("rb") as file:
@@ -117,7 +117,7 @@ def read_certificate(path: Path) -> Certificate:
         raise ConfigError([f"{path}: {reason}"]) from None
 
 
-def parse_certificate(text: str) -> Certificate:
+def parse_certificate(text: str) -> CurveCertificate:
     """From a file's text; ValueError, without the text, if it is none."""
     if len(text) > MAX_FILE_BYTES:
         raise ValueError("it is too long for a certificate")
@@ -138,10 +138,10 @@ def parse_certificate(text: str) -> Certificate:
     if secret and (not is_key(secret) or public_of(secret) != public):
         raise ValueError("its two keys do not belong together")
     metadata = {key: value for (where, key), value in values.items() if where == "metadata"}
-    return Certificate(public=public, secret=secret, metadata=metadata)
+    return CurveCertificate(public=public, secret=secret, metadata=metadata)
 
 
-def read_pair(path: Path) -> Certificate:
+def read_pair(path: Path) -> CurveCertificate:
     """A certificate with its secret, from a file that nobody else can read."""
     check_private(path)
     certificate = read_certificate(path)
@@ -178,7 +178,7 @@ def private_faults(path: Path, forbidden: int = OTHERS) -> list[str]:
     return [f"{path}: others have access to it (mode {stat.S_IMODE(found.st_mode):o}): chmod {wanted} {path}"]
 
 
-def set_client(socket: zmq.Socket[bytes], own: Certificate, server_key: str) -> None:
+def set_client(socket: zmq.Socket[bytes], own: CurveCertificate, server_key: str) -> None:
     """This socket goes to whoever has this key, and to nobody else."""
     socket.set(zmq.CURVE_SECRETKEY, own.secret.encode())
     socket.set(zmq.CURVE_PUBLICKEY, own.public.encode())

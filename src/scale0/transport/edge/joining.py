@@ -27,7 +27,7 @@ from scale0.transport.core.sockets import ROLES
 from scale0.transport.edge.client_keys import config_folder
 from scale0.transport.edge.curve_certificates import (
     SECRET_ENDING,
-    Certificate,
+    CurveCertificate,
     new_certificate,
     public_of,
     read_pair,
@@ -136,7 +136,7 @@ def _enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messa
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.IPV6, 1)
         socket.set(zmq.RECONNECT_IVL, -1)
-        set_client(socket, Certificate(public=public_of(token.secret), secret=token.secret), token.server_key)
+        set_client(socket, CurveCertificate(public=public_of(token.secret), secret=token.secret), token.server_key)
         monitor = socket.get_monitor_socket(SHAKES)
         try:
             socket.connect(endpoint)

@@ -31,7 +31,7 @@ ROUNDING: Final = 1e-6
 NO_ARGS: Final = b"{}"
 
 
-class Due(msgspec.Struct, frozen=True, gc=False):
+class DueCheck(msgspec.Struct, frozen=True, gc=False):
     """A check to be run now: `name` is what it is reported as, `check` what is run; `args` is a JSON object."""
 
     name: str
@@ -62,7 +62,7 @@ class _Turn:
 
     __slots__ = ("due", "next_at", "phase")
 
-    def __init__(self, due: Due, phase: float) -> None:
+    def __init__(self, due: DueCheck, phase: float) -> None:
         self.due = due
         self.phase = phase
         self.next_at = 0.0
@@ -79,7 +79,7 @@ _read_schedule: Final = msgspec.json.Decoder(_Schedule).decode
 _read_entry: Final = msgspec.json.Decoder(_Entry).decode
 
 
-class Rota:
+class CheckSchedule:
     """The checks that one agent runs by itself, and whose turn it is."""
 
     def __init__(self, identity: str) -> None:
@@ -96,7 +96,7 @@ class Rota:
         """Runs left out because nobody asked in time whose turn it is: the agent slept, or was too busy."""
 
     @property
-    def checks(self) -> tuple[Due, ...]:
+    def checks(self) -> tuple[DueCheck, ...]:
         """All checks of the schedule."""
         return tuple(turn.due for turn in self._turns.values())
 
@@ -128,7 +128,7 @@ class Rota:
         self._look()
         return list(faults)
 
-    def due(self, now: Now) -> list[Due]:
+    def due(self, now: Now) -> list[DueCheck]:
         """Whose turn it is; each of them counts as running until it is `done`."""
         if self._next is None or self._next > now.mono:
             return []
@@ -158,7 +158,7 @@ class Rota:
         """When somebody's turn comes, by the monotonic clock."""
         return self._next
 
-    def _new_turn(self, due: Due, now: Now) -> _Turn:
+    def _new_turn(self, due: DueCheck, now: Now) -> _Turn:
         """At its place; where that is far away, once before it, spread in the same way."""
         share = place_of(self._identity, due.name)
         turn = _Turn(due, share * due.interval)
@@ -177,7 +177,7 @@ def place_of(identity: str, name: str) -> float:
     return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big") / 2**48
 
 
-def _read_due(text: msgspec.Raw) -> Due:
+def _read_due(text: msgspec.Raw) -> DueCheck:
     """One check of a schedule. ValueError: what is wrong with it."""
     try:
         entry = _read_entry(text)
@@ -194,4 +194,4 @@ def _read_due(text: msgspec.Raw) -> Due:
     args.decode()  # a raw value is passed on as it came, and nobody has looked at its characters yet
     if not args.lstrip().startswith(b"{"):
         raise ValueError("args that are no object")
-    return Due(entry.name, entry.check or entry.name, args, entry.interval, entry.timeout)
+    return DueCheck(entry.name, entry.check or entry.name, args, entry.interval, entry.timeout)

@@ -14,7 +14,7 @@ Place = tuple[str, int]
 """Host and port; an IPv6 address stands without its brackets."""
 
 
-class AgentStep:
+class AgentEffects:
     """What a session wants done, in this order: close, open, send; and what it tells its owner."""
 
     __slots__ = ("close", "news", "open", "sends")
@@ -44,13 +44,13 @@ class ReloadNow(msgspec.Struct, frozen=True, gc=False):
     """News: begin again, with nothing old."""
 
 
-class Accepted(msgspec.Struct, frozen=True, gc=False):
+class SessionAccepted(msgspec.Struct, frozen=True, gc=False):
     """News: version 2 is spoken from here; reports may be offered."""
 
     heartbeat_seconds: int
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False):
+class SessionRefused(msgspec.Struct, frozen=True, gc=False):
     """News: Helen said `error`; the connection is closed."""
 
     message: str
@@ -62,7 +62,7 @@ class Redirected(msgspec.Struct, frozen=True, gc=False):
     place: Place
 
 
-class Lost(msgspec.Struct, frozen=True, gc=False):
+class HelenLost(msgspec.Struct, frozen=True, gc=False):
     """News: the connection is gone, or did not come to be; why, and when the next attempt is made (monotonic)."""
 
     reason: str
@@ -87,4 +87,15 @@ class Undelivered(msgspec.Struct, frozen=True):
     tokens: tuple[Any, ...]
 
 
-News = RunCheck | TakeSchedule | ReloadNow | Accepted | Refused | Redirected | Lost | Logged | Delivered | Undelivered
+News = (
+    RunCheck
+    | TakeSchedule
+    | ReloadNow
+    | SessionAccepted
+    | SessionRefused
+    | Redirected
+    | HelenLost
+    | Logged
+    | Delivered
+    | Undelivered
+)

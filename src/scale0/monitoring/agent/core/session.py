@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scale0.kernel.clock import Now
 from scale0.monitoring.agent.core.effects import (
-    Accepted,
-    AgentStep,
+    AgentEffects,
     Delivered,
+    HelenLost,
     Logged,
-    Lost,
     Place,
     Redirected,
-    Refused,
     ReloadNow,
     RunCheck,
+    SessionAccepted,
+    SessionRefused,
     TakeSchedule,
     Undelivered,
 )
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, MAX_LINE_BYTES, VERSION_2, Word
-from scale0.monitoring.protocol.parser import Fault, Heard, Parser
-from scale0.monitoring.protocol.results import UNKNOWN, Finding, write_result
+from scale0.monitoring.protocol.parser import Heard, ParseFault, Parser
+from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding, write_result
 
 if TYPE_CHECKING:
     import random
@@ -110,12 +110,12 @@ class AgentSession:
             return 0
         return REPORT_WINDOW - len(self._unacked)
 
-    def start(self, now: Now, out: AgentStep) -> None:
+    def start(self, now: Now, out: AgentEffects) -> None:
         """Connect, after a random time: a whole fleet may be started at once."""
         if self.state == DOWN and self._retry_at is None:
             self._retry_at = now.mono + self._wait()
 
-    def end(self, now: Now, out: AgentStep) -> None:
+    def end(self, now: Now, out: AgentEffects) -> None:
         """Leave, and do not come back."""
         if self.state == ENDED:
             return
@@ -123,7 +123,7 @@ class AgentSession:
         self.state = ENDED
         self._retry_at = None
 
-    def opened(self, now: Now, out: AgentStep) -> None:
+    def opened(self, now: Now, out: AgentEffects) -> None:
         """TLS is up, and both certificates are good."""
         if self.state != OPENING:
             return
@@ -131,7 +131,7 @@ class AgentSession:
         self._up_at = self._heard_at = now.mono
         self._say_bytes(self._hello, now, out)
 
-    def received(self, data: bytes, now: Now, out: AgentStep) -> None:
+    def received(self, data: bytes, now: Now, out: AgentEffects) -> None:
         """Bytes from Helen."""
         if self.state not in _CONNECTED:
             return
@@ -141,14 +141,14 @@ class AgentSession:
             if self.state not in _CONNECTED:
                 return
 
-    def lost(self, reason: str, now: Now, out: AgentStep) -> None:
+    def lost(self, reason: str, now: Now, out: AgentEffects) -> None:
         """The connection is gone, or could not be made."""
         if self.state not in (DOWN, ENDED):
             steady = self.state in _CONNECTED and now.mono - self._up_at >= STEADY_SECONDS
             self._failures = 0 if steady else self._failures + 1
             self._leave(reason, now, out)
 
-    def tick(self, now: Now, out: AgentStep) -> None:
+    def tick(self, now: Now, out: AgentEffects) -> None:
         """Time has passed."""
         if self.state == DOWN:
             if self._retry_at is not None and self._retry_at <= now.mono:
@@ -172,7 +172,7 @@ class AgentSession:
             return min(self._said_at + self._heartbeat, self._heard_at + LOST_AFTER_HEARTBEATS * self._heartbeat)
         return None
 
-    def finished(self, ticket: int, body: bytes, now: Now, out: AgentStep) -> None:
+    def finished(self, ticket: int, body: bytes, now: Now, out: AgentEffects) -> None:
         """The result of a check that Helen asked for. If its connection is gone, nobody waits for it any more."""
         run = self._runs.pop(ticket, None)
         if run is None:
@@ -183,10 +183,10 @@ class AgentSession:
         if len(self._answered) > MAX_ANSWERED:
             del self._answered[next(iter(self._answered))]
         if len(body) > MAX_BLOB_BYTES:
-            body = write_result(Finding(UNKNOWN, f"the result has {len(body)} bytes, more than {MAX_BLOB_BYTES}"))
+            body = write_result(CheckFinding(UNKNOWN, f"the result has {len(body)} bytes, more than {MAX_BLOB_BYTES}"))
         self._say(messages.Result(message_id, name, body), now, out)
 
-    def offer(self, name: str, body: bytes, token: Any, now: Now, out: AgentStep) -> None:
+    def offer(self, name: str, body: bytes, token: Any, now: Now, out: AgentEffects) -> None:
         """Send a report. Its token comes back in the news, as delivered or undelivered: at once, if it cannot be sent.
 
         Who looks at `room` before each one keeps to the bytes as well; these alone turn no report away. ValueError: it
@@ -203,25 +203,25 @@ class AgentSession:
         self._unacked_bytes += len(data)
         self._say_bytes(data, now, out)
 
-    def _hear(self, word: Heard, now: Now, out: AgentStep) -> None:
+    def _hear(self, word: Heard, now: Now, out: AgentEffects) -> None:
         """One message of Helen's. Version 2 is not for before `accepted`; the two that may end a connection are."""
         match word:
-            case Fault(reason):
+            case ParseFault(reason):
                 self._give_up(f"Helen is not understood: {reason}", now, out)
             case messages.Check():
                 self._take_check(word, out)
             case messages.Reload():
                 out.news.append(ReloadNow())
             case messages.Error(message):
-                out.news.append(Refused(message))
+                out.news.append(SessionRefused(message))
                 self._give_up("Helen refused", now, out)
             case messages.Redirect(text):
                 self._go_there(text, now, out)
             case messages.Accepted(seconds):
                 self._heartbeat = float(max(seconds, 1))  # 0 would be a ping without end
                 self.state = ACCEPTED
-                out.news.append(Accepted(seconds))
-            case messages.Strange(line):
+                out.news.append(SessionAccepted(seconds))
+            case messages.UnknownMessage(line):
                 out.news.append(Logged(f"a command that is not known: {line[:MAX_LOGGED_CHARS]!r}"))
             case _ if self.state != ACCEPTED:
                 out.news.append(Logged(f"{type(word).__name__} before Accepted is ignored"))
@@ -236,7 +236,7 @@ class AgentSession:
             case _:
                 out.news.append(Logged(f"{type(word).__name__} is not done here, and ignored"))
 
-    def _take_check(self, check: messages.Check, out: AgentStep) -> None:
+    def _take_check(self, check: messages.Check, out: AgentEffects) -> None:
         """One run per message id, and one answer per run."""
         if check.message_id in self._open_ids or check.message_id in self._answered:
             out.news.append(Logged(f"check {check.message_id} came twice; it is run once"))
@@ -248,7 +248,7 @@ class AgentSession:
             self._open_ids.add(check.message_id)
             out.news.append(RunCheck(self._tickets, check.name, check.args))
 
-    def _take_ack(self, sequence: int, now: Now, out: AgentStep) -> None:
+    def _take_ack(self, sequence: int, now: Now, out: AgentEffects) -> None:
         """All up to it are stored."""
         if sequence > self._sequence:
             self._give_up(f"an ack for report {sequence}, of {self._sequence} that were sent", now, out)
@@ -261,7 +261,7 @@ class AgentSession:
         if tokens:
             out.news.append(Delivered(tuple(tokens)))
 
-    def _go_there(self, text: str, now: Now, out: AgentStep) -> None:
+    def _go_there(self, text: str, now: Now, out: AgentEffects) -> None:
         """Follow a redirect, unless one brought us here: two Helens could send us to and fro."""
         place = read_place(text)
         if place is None:
@@ -276,7 +276,7 @@ class AgentSession:
             # There is room, and that is known: what went wrong before is no reason to wait for long.
             self._retry_at = now.mono + self._chance.random() * FIRST_BACKOFF_SECONDS
 
-    def _beat(self, now: Now, out: AgentStep) -> None:
+    def _beat(self, now: Now, out: AgentEffects) -> None:
         """Be heard, and notice when Helen is not."""
         # The same sums as in `deadline`: compared otherwise, rounding could make a deadline that never comes.
         if self._heard_at + LOST_AFTER_HEARTBEATS * self._heartbeat <= now.mono:
@@ -289,30 +289,30 @@ class AgentSession:
             self._pings = self._pings % MAX_INT + 1
             self._say(messages.Ping(self._pings), now, out)
 
-    def _say(self, word: Word, now: Now, out: AgentStep) -> None:
+    def _say(self, word: Word, now: Now, out: AgentEffects) -> None:
         self._say_bytes(encode(word), now, out)
 
-    def _say_bytes(self, data: bytes, now: Now, out: AgentStep) -> None:
+    def _say_bytes(self, data: bytes, now: Now, out: AgentEffects) -> None:
         self._said_at = now.mono
         out.sends.append(data)
 
-    def _give_up(self, reason: str, now: Now, out: AgentStep) -> None:
+    def _give_up(self, reason: str, now: Now, out: AgentEffects) -> None:
         """End a connection by our own judgement: that is never a success, however long it was up."""
         if now.mono - self._up_at >= STEADY_SECONDS and self.state in _CONNECTED:
             self._failures = 0
         self._failures += 1
         self._leave(reason, now, out)
 
-    def _leave(self, reason: str, now: Now, out: AgentStep) -> None:
+    def _leave(self, reason: str, now: Now, out: AgentEffects) -> None:
         """Back off, and go on with the next place of the list."""
         self._let_go(out)
         self.state = DOWN
         self._turn += 1
         self._away = None
         self._retry_at = now.mono + self._wait()
-        out.news.append(Lost(reason, self._retry_at))
+        out.news.append(HelenLost(reason, self._retry_at))
 
-    def _let_go(self, out: AgentStep) -> None:
+    def _let_go(self, out: AgentEffects) -> None:
         """Forget all that belongs to this connection; what Helen has not acknowledged goes back to its owner."""
         if self.state in (OPENING, *_CONNECTED):
             out.close = True

@@ -18,30 +18,30 @@ import msgspec
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.log_context import about
-from scale0.monitoring.agent.core.check_schedule import Due, Rota
+from scale0.monitoring.agent.core.check_schedule import CheckSchedule, DueCheck
 from scale0.monitoring.agent.core.effects import (
-    Accepted,
-    AgentStep,
+    AgentEffects,
     Delivered,
+    HelenLost,
     Logged,
-    Lost,
     News,
     Redirected,
-    Refused,
     ReloadNow,
     RunCheck,
+    SessionAccepted,
+    SessionRefused,
     TakeSchedule,
     Undelivered,
 )
 from scale0.monitoring.agent.core.session import AgentSession
 from scale0.monitoring.agent.edge.clock import read_instant
-from scale0.monitoring.agent.edge.running_checks import Runs
-from scale0.monitoring.agent.edge.schedule_file import Plan
-from scale0.monitoring.agent.edge.spool import Place, Spool
-from scale0.monitoring.agent.edge.thread_pool import Threads
-from scale0.monitoring.agent.edge.tls_client import Link
+from scale0.monitoring.agent.edge.running_checks import RunningChecks
+from scale0.monitoring.agent.edge.schedule_file import ScheduleFile
+from scale0.monitoring.agent.edge.spool import Spool, SpoolPosition
+from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.monitoring.agent.edge.tls_client import TlsClient
 from scale0.monitoring.protocol.encoder import in_one_line
-from scale0.monitoring.protocol.results import AGENT_REPORT, UNKNOWN, Finding, write_result
+from scale0.monitoring.protocol.results import AGENT_REPORT, UNKNOWN, CheckFinding, write_result
 
 log = logging.getLogger("scale0.agent")
 
@@ -57,7 +57,7 @@ EXPIRE_SECONDS: Final = 60.0
 """How often old results are looked for."""
 
 
-class Facts(NamedTuple):
+class AgentFacts(NamedTuple):
     """What an agent says about itself when it is accepted, and what its file says about checks."""
 
     labels: Mapping[str, str]
@@ -66,18 +66,18 @@ class Facts(NamedTuple):
     software: str
 
 
-class Agent:
+class AgentRuntime:
     """One agent."""
 
     def __init__(
         self,
         session: AgentSession,
-        rota: Rota,
+        rota: CheckSchedule,
         spool: Spool,
-        plan: Plan,
-        runs: Runs,
-        facts: Facts,
-        disk: Threads,
+        plan: ScheduleFile,
+        runs: RunningChecks,
+        facts: AgentFacts,
+        disk: ThreadPool,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._session = session
@@ -88,7 +88,7 @@ class Agent:
         self._facts = facts
         self._disk = disk
         self._loop = loop
-        self._link: Link | None = None
+        self._link: TlsClient | None = None
         self._helen = ""
         """Where she is whom we speak with, or tried last."""
         self._timer: asyncio.TimerHandle | None = None
@@ -100,7 +100,7 @@ class Agent:
         self.ending: asyncio.Future[bool] = loop.create_future()
         """Done when the agent should end: True for a fresh process, or the error that ended it."""
 
-    def start(self, link: Link) -> None:
+    def start(self, link: TlsClient) -> None:
         """Begin: the schedule at once, Helen as soon as she is there."""
         self._link = link
         if self._plan.body is not None:
@@ -134,11 +134,11 @@ class Agent:
     def lost(self, reason: str) -> None:
         self._act(lambda now, out: self._session.lost(reason, now, out))
 
-    def _act(self, do: Callable[[Now, AgentStep], None]) -> None:
+    def _act(self, do: Callable[[Now, AgentEffects], None]) -> None:
         """Let the session decide, and do what it says."""
         if self._ended or self._link is None:
             return
-        out = AgentStep()
+        out = AgentEffects()
         do(read_now(), out)
         if out.close:
             self._link.close()
@@ -167,18 +167,18 @@ class Agent:
                 self._take_schedule(body)
                 if self._plan.keep(body):
                     self._disk.do(lambda: self._plan.write(body), self._plan_written)
-            case Accepted():
+            case SessionAccepted():
                 log.info("Helen accepted us", extra=about(helen=self._helen))
                 self._spool.connected()
                 self._introduce()
             case ReloadNow():
                 log.info("Helen wants a fresh agent", extra=about(helen=self._helen))
                 self.end(reload=True)
-            case Refused(message):
+            case SessionRefused(message):
                 log.error("Helen refuses us: %s", in_one_line(message), extra=about(helen=self._helen))
             case Redirected(place):
                 log.info("Helen sends us to %s port %d", *place, extra=about(helen="{}:{}".format(*place)))
-            case Lost(reason, retry_at):
+            case HelenLost(reason, retry_at):
                 log.warning(
                     "not connected: %s; again in %.1f s",
                     reason,
@@ -188,7 +188,7 @@ class Agent:
             case Logged(text):
                 log.warning("Helen: %s", text, extra=about(helen=self._helen))
 
-    def _answer(self, ticket: int, finding: Finding) -> None:
+    def _answer(self, ticket: int, finding: CheckFinding) -> None:
         body = written(finding)
         self._act(lambda now, out: self._session.finished(ticket, body, now, out))
 
@@ -219,10 +219,10 @@ class Agent:
         for fault in self._rota.take(body, read_now()):
             log.error("the schedule: %s", fault, extra=about())
 
-    def _run_due(self, due: Due) -> None:
+    def _run_due(self, due: DueCheck) -> None:
         self._runs.start(due.check, due.args, due.timeout, lambda found: self._record(due.name, found))
 
-    def _record(self, name: str, finding: Finding) -> None:
+    def _record(self, name: str, finding: CheckFinding) -> None:
         """A result of the schedule: first the spool, then whoever hears it."""
         self._rota.done(name)
         if self._ended:
@@ -249,7 +249,7 @@ class Agent:
             return
         instant = read_instant()
 
-        def offers(now: Now, out: AgentStep) -> None:
+        def offers(now: Now, out: AgentEffects) -> None:
             for _ in range(OFFERS_PER_TURN):
                 offer = self._spool.next(instant) if self._session.room > 0 else None
                 if offer is None:
@@ -262,7 +262,7 @@ class Agent:
 
         self._act(offers)
 
-    def _delivered(self, tokens: tuple[Place | None, ...]) -> None:
+    def _delivered(self, tokens: tuple[SpoolPosition | None, ...]) -> None:
         for place in tokens:
             if place is not None:
                 self._spool.delivered(place)
@@ -306,10 +306,10 @@ class Agent:
         self._act(self._session.tick)
 
 
-def written(finding: Finding, check: str = "") -> bytes:
+def written(finding: CheckFinding, check: str = "") -> bytes:
     """The JSON of a finding; one that cannot be written is a fault of its check, and no end of the agent."""
     try:
         return write_result(finding)
     except (ValueError, TypeError) as error:
         log.error("a result cannot be written: %s", error, extra=about(check=check))
-        return write_result(Finding(UNKNOWN, "the check's result cannot be written as JSON", (), finding.started))
+        return write_result(CheckFinding(UNKNOWN, "the check's result cannot be written as JSON", (), finding.started))

@@ -27,7 +27,7 @@ _TEXTS: Final = (0x0C, 0x13, 0x16)
 """UTF8String, PrintableString, IA5String."""
 
 
-class Certificate(NamedTuple):
+class AgentCertificate(NamedTuple):
     """Who we are, from when to when (wall time)."""
 
     identity: str
@@ -35,7 +35,7 @@ class Certificate(NamedTuple):
     not_after: float
 
 
-def read_certificate(path: Path) -> Certificate:
+def read_certificate(path: Path) -> AgentCertificate:
     """The first certificate of a PEM file; ConfigError if there is none that we can use."""
     try:
         with path.open("rb") as file:
@@ -54,7 +54,7 @@ def read_certificate(path: Path) -> Certificate:
     return found
 
 
-def parse(der: bytes) -> Certificate:
+def parse(der: bytes) -> AgentCertificate:
     """What we want of a certificate; ValueError if it is none."""
     whole = _take(der, _SEQUENCE)[0]
     body = _take(whole, _SEQUENCE)[0]
@@ -66,7 +66,7 @@ def parse(der: bytes) -> Certificate:
     validity, body = _take(body, _SEQUENCE)
     subject = _take(body, _SEQUENCE)[0]
     begins, validity = _time(validity)
-    return Certificate(_common_name(subject), begins, _time(validity)[0])
+    return AgentCertificate(_common_name(subject), begins, _time(validity)[0])
 
 
 def _take(data: bytes, tag: int) -> tuple[bytes, bytes]:

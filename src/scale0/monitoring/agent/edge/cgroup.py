@@ -42,7 +42,7 @@ def find_pids_folder(memberships: str, mounts: str) -> tuple[str, bool] | None:
     return None
 
 
-class PidsRooms:
+class PidsCgroups:
     """Rooms below our own cgroup, one for each keeper."""
 
     def __init__(self) -> None:

@@ -11,40 +11,40 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from scale0.kernel.errors import ConfigError
-from scale0.monitoring.agent.edge.running_checks import Elsewhere, Inline, InThread, Run
+from scale0.monitoring.agent.edge.running_checks import Inline, InProcess, InThread, Run
 from scale0.monitoring.checks.registry import BuiltIn
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.protocol.results import CheckFinding
 
 log = logging.getLogger("scale0.agent")
 
 
-class Children(Protocol):
+class CheckProcesses(Protocol):
     """Checks in processes of their own."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
     async def start(self) -> None: ...
-    async def run(self, name: str, args: bytes, timeout: float) -> Finding: ...
+    async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding: ...
     def close(self) -> None: ...
 
 
-class NoChildren:
+class NoCheckProcesses:
     """None: an agent without plugins pays nothing for them."""
 
     names: tuple[str, ...] = ()
 
     async def start(self) -> None: ...
 
-    async def run(self, name: str, args: bytes, timeout: float) -> Finding:
+    async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding:
         raise KeyError(name)
 
     def close(self) -> None: ...
 
 
-class Checks:
+class CheckRegistry:
     """Every check of this agent, by name."""
 
-    def __init__(self, plugins: Children, built_in: Mapping[str, BuiltIn], lua: Children) -> None:
+    def __init__(self, plugins: CheckProcesses, built_in: Mapping[str, BuiltIn], lua: CheckProcesses) -> None:
         self._plugins = plugins
         self._lua = lua
         self._table: dict[str, Run] = {
@@ -56,7 +56,7 @@ class Checks:
         if faults:
             raise ConfigError(faults)
         for name in plugins.names:
-            self._table[name] = Elsewhere(bound(plugins, name))
+            self._table[name] = InProcess(bound(plugins, name))
 
     @property
     def names(self) -> list[str]:
@@ -67,10 +67,10 @@ class Checks:
         """How to run it; None: there is no such check."""
         run = self._table.get(name)
         if run is None and name in self._lua.names:
-            run = Elsewhere(bound(self._lua, name))
+            run = InProcess(bound(self._lua, name))
         return run
 
 
-def bound(children: Children, name: str) -> Callable[[bytes, float], Awaitable[Finding]]:
+def bound(children: CheckProcesses, name: str) -> Callable[[bytes, float], Awaitable[CheckFinding]]:
     """Run the check of this name."""
     return lambda args, timeout: children.run(name, args, timeout)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from scale0.kernel.errors import ConfigError
 
 
-class User(NamedTuple):
+class CheckUser(NamedTuple):
     """Whom checks run as."""
 
     uid: int
@@ -20,11 +20,11 @@ class User(NamedTuple):
 
 
 DEFAULT_USER: Final = "nobody"
-NOBODY: Final = User(65_534, 65_534)
+NOBODY: Final = CheckUser(65_534, 65_534)
 """Where no user has that name."""
 
 
-def user_of(name: str) -> User | None:
+def user_of(name: str) -> CheckUser | None:
     """Whom checks run as: blank is nobody. None: as we are, because we are not root, or `root` was asked for."""
     if os.geteuid() != 0 or name == "root":
         return None
@@ -34,4 +34,4 @@ def user_of(name: str) -> User | None:
         if not name:
             return NOBODY
         raise ConfigError([f"plugin_user: there is no user {name}"]) from None
-    return User(found.pw_uid, found.pw_gid)
+    return CheckUser(found.pw_uid, found.pw_gid)

@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from scale0.monitoring.agent.edge.cgroup import PidsRooms, enter
-from scale0.monitoring.agent.edge.check_user import User
+from scale0.monitoring.agent.edge.cgroup import PidsCgroups, enter
+from scale0.monitoring.agent.edge.check_user import CheckUser
 from scale0.monitoring.agent.edge.sandbox import become_subreaper, children_of, end_all
 
 ROLES: Final = {
@@ -35,13 +35,13 @@ END_SECONDS: Final = 0.4
 LOOK_SECONDS: Final = 0.005
 """Between two looks at keepers that end."""
 
-Serve = Callable[[socket.socket, User | None, str], None]
+Serve = Callable[[socket.socket, CheckUser | None, str], None]
 
 
-class Launcher:
+class LauncherProcess:
     """One role's children."""
 
-    def __init__(self, agent: socket.socket, serve: Serve, user: User | None, rooms: PidsRooms | None) -> None:
+    def __init__(self, agent: socket.socket, serve: Serve, user: CheckUser | None, rooms: PidsCgroups | None) -> None:
         self._agent = agent
         self._serve = serve
         self._user = user
@@ -143,12 +143,14 @@ def main(arguments: Sequence[str]) -> None:
     os.set_inheritable(int(descriptor), False)
     os.chdir("/")
     become_subreaper()
-    user = User(int(uid), int(gid)) if uid else None
+    user = CheckUser(int(uid), int(gid)) if uid else None
     serve: Serve = importlib.import_module(ROLES[role]).serve
     # Children share our pages until somebody writes to them: the collector would.
     gc.disable()
     gc.freeze()
-    launcher = Launcher(socket.socket(fileno=int(descriptor)), serve, user, PidsRooms() if role == "plugins" else None)
+    launcher = LauncherProcess(
+        socket.socket(fileno=int(descriptor)), serve, user, PidsCgroups() if role == "plugins" else None
+    )
     launcher.work()
     launcher.end()
 

@@ -41,7 +41,7 @@ class Instant(NamedTuple):
     """Seconds since the Unix epoch, as far as this machine knows."""
 
 
-class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SegmentHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The first record of a part. Times are those of the first result in it."""
 
     format: int
@@ -51,7 +51,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     wall: float
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class LogRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One result. Times are those of its end."""
 
     n: int
@@ -62,17 +62,17 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode_header: Final = msgspec.msgpack.Decoder(Header).decode
-_decode_record: Final = msgspec.msgpack.Decoder(Record).decode
+_decode_header: Final = msgspec.msgpack.Decoder(SegmentHeader).decode
+_decode_record: Final = msgspec.msgpack.Decoder(LogRecord).decode
 
 
-def framed(value: Header | Record) -> bytes:
+def framed(value: SegmentHeader | LogRecord) -> bytes:
     """The value with its length and checksum."""
     payload = _encode(value)
     return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-class Part:
+class LogSegment:
     """One file, or a piece of memory where the disk takes nothing."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Part:
         self.order = order
         self.path = path
         self.size = size
-        self.header: Header | None = None
+        self.header: SegmentHeader | None = None
         self.live = False
         """What is in it was found while Helen was there: it goes before what is not."""
         self.offered = 0
@@ -99,18 +99,18 @@ class Part:
         self._buffer_at = 0
 
     @classmethod
-    def made(cls, order: int, folder: Path) -> Part:
+    def made(cls, order: int, folder: Path) -> LogSegment:
         """A new file; OSError if there is no room."""
         path = path_of(order, folder)
         return cls(order, path, os.open(path, NEW_FILE, FILE_MODE), 0)
 
     @classmethod
-    def in_memory(cls, order: int) -> Part:
+    def in_memory(cls, order: int) -> LogSegment:
         """The same in memory."""
         return cls(order, None, os.memfd_create("spool"), 0)
 
     @classmethod
-    def found(cls, order: int, path: Path) -> Part:
+    def found(cls, order: int, path: Path) -> LogSegment:
         """A file of an earlier run; `header` stays None if it is not one of ours."""
         part = cls(order, path, None, path.stat(follow_symlinks=False).st_size)
         frame = part._read_frame(0)
@@ -125,7 +125,7 @@ class Part:
         part.let_go()
         return part
 
-    def append(self, header: Header, record: Record) -> None:
+    def append(self, header: SegmentHeader, record: LogRecord) -> None:
         """Write one record, after `header` if it is the first; OSError and no trace of it if that fails."""
         data = framed(record)
         first = self.size == 0
@@ -143,7 +143,7 @@ class Part:
         self.size += len(data)
         self.dirty = True
 
-    def next(self) -> tuple[Record, int] | None:
+    def next(self) -> tuple[LogRecord, int] | None:
         """The next record that was not offered yet, and where it ends."""
         while self.offered < self.size:
             frame = self._read_frame(self.offered)
@@ -292,7 +292,7 @@ def path_of(order: int, folder: Path) -> Path:
     return folder / f"{order:012d}{ENDING}"
 
 
-def _record_of(frame: _Frame) -> Record | None:
+def _record_of(frame: _Frame) -> LogRecord | None:
     if not frame.whole:
         return None
     try:

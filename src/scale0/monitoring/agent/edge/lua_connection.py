@@ -16,16 +16,23 @@ from typing import Final
 
 import msgspec
 
-from scale0.monitoring.agent.edge.lua_files import Source
-from scale0.monitoring.agent.edge.lua_messages import MAX_MESSAGE_BYTES, Answer, Batch, Hello, Script, Task
-from scale0.monitoring.protocol.results import UNKNOWN, Finding
+from scale0.monitoring.agent.edge.lua_files import LuaSource
+from scale0.monitoring.agent.edge.lua_messages import (
+    MAX_MESSAGE_BYTES,
+    LuaAnswer,
+    LuaBatch,
+    LuaHello,
+    LuaScript,
+    LuaTask,
+)
+from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
 MAX_BATCH_BYTES: Final = 100_000
 """Of arguments in one message."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_hello: Final = msgspec.msgpack.Decoder(Hello).decode
-_answer: Final = msgspec.msgpack.Decoder(Answer).decode
+_hello: Final = msgspec.msgpack.Decoder(LuaHello).decode
+_answer: Final = msgspec.msgpack.Decoder(LuaAnswer).decode
 _room: Final = memoryview(bytearray(MAX_MESSAGE_BYTES))
 """Where every message is read into: one loop, one reader at a time."""
 
@@ -35,7 +42,7 @@ class LuaRun:
 
     __slots__ = ("args", "begun", "deadline", "ended", "name", "number", "source", "started", "timeout", "tries")
 
-    def __init__(self, number: int, name: str, source: Source, args: bytes, timeout: float) -> None:
+    def __init__(self, number: int, name: str, source: LuaSource, args: bytes, timeout: float) -> None:
         self.number = number
         self.name = name
         self.source = source
@@ -46,19 +53,19 @@ class LuaRun:
         self.begun = 0.0
         self.started = 0.0
         self.deadline = 0.0
-        self.ended: asyncio.Future[Finding]
+        self.ended: asyncio.Future[CheckFinding]
 
-    def end(self, finding: Finding) -> None:
+    def end(self, finding: CheckFinding) -> None:
         """Tell whoever still waits."""
         if not self.ended.done():
             self.ended.set_result(finding)
 
     def fail(self, reason: str, now: float) -> None:
         """End it without an answer of its own."""
-        self.end(Finding(UNKNOWN, reason, (), self.started, now - self.begun))
+        self.end(CheckFinding(UNKNOWN, reason, (), self.started, now - self.begun))
 
 
-class LuaLine:
+class LuaConnection:
     """A child."""
 
     __slots__ = ("_fresh", "_handle", "_known", "connection", "full", "idle_since", "last", "runs", "since")
@@ -98,15 +105,15 @@ class LuaLine:
         sent = 0
         try:
             while sent < len(fresh):
-                tasks: list[Task] = []
+                tasks: list[LuaTask] = []
                 size = 0
                 for run in fresh[sent:]:
                     self._introduce(run)
                     if tasks and size + len(run.args) > MAX_BATCH_BYTES:
                         break
                     size += len(run.args)
-                    tasks.append(Task(run.number, run.name, run.args))
-                self.connection.send(_encode(Batch(tasks)))
+                    tasks.append(LuaTask(run.number, run.name, run.args))
+                self.connection.send(_encode(LuaBatch(tasks)))
                 sent += len(tasks)
         except OSError:  # it has not read for long, or is dead, which is told elsewhere
             self.full = True
@@ -118,7 +125,7 @@ class LuaLine:
 
     def _introduce(self, run: LuaRun) -> None:
         if self._known.get(run.name) != run.source.version:
-            self.connection.send(_encode(Script(run.name, run.source.text)))
+            self.connection.send(_encode(LuaScript(run.name, run.source.text)))
             self._known[run.name] = run.source.version
 
     def receive(self, now: float) -> bool:

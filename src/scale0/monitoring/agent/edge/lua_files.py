@@ -27,7 +27,7 @@ Mark = tuple[int, int, int]
 """When a file is another one: inode, time of change (of its rights as well), size."""
 
 
-class Source(NamedTuple):
+class LuaSource(NamedTuple):
     """The text of a check; a new version when the file changed."""
 
     version: int
@@ -39,7 +39,7 @@ class LuaFiles:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)
-        self._sources: dict[str, tuple[Mark, Source]] = {}
+        self._sources: dict[str, tuple[Mark, LuaSource]] = {}
         self._versions = 0
         self._names: tuple[str, ...] = ()
         self._listed = (-1, 0.0)
@@ -58,7 +58,7 @@ class LuaFiles:
             self._names, self._listed = (), (-1, 0.0)
         return self._names
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> LuaSource:
         """The newest text of a check; raises Refusal."""
         path = f"{self._folder}/{name}{ENDING}"
         known = self._sources.get(name)
@@ -74,7 +74,7 @@ class LuaFiles:
         if len(text) > MAX_SOURCE_BYTES:
             raise Refusal(TOO_BIG, f"{name}{ENDING} has more than {MAX_SOURCE_BYTES} bytes")
         self._versions += 1
-        source = Source(self._versions, text)
+        source = LuaSource(self._versions, text)
         self._sources[name] = (mark, source)
         return source
 

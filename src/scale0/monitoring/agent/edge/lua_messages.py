@@ -9,20 +9,20 @@ from typing import Final
 
 import msgspec
 
-from scale0.monitoring.protocol.results import Finding
+from scale0.monitoring.protocol.results import CheckFinding
 
 MAX_MESSAGE_BYTES: Final = 200_000
 """Of one message, either way: what the kernel takes in one piece."""
 
 
-class Script(msgspec.Struct, frozen=True, tag=0, array_like=True):
+class LuaScript(msgspec.Struct, frozen=True, tag=0, array_like=True):
     """agent → child: the newest text of a check."""
 
     name: str
     source: bytes
 
 
-class Task(msgspec.Struct, frozen=True, array_like=True):
+class LuaTask(msgspec.Struct, frozen=True, array_like=True):
     """Run it; `args` is a JSON object, or nothing at all."""
 
     number: int
@@ -30,20 +30,20 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     args: bytes
 
 
-class Batch(msgspec.Struct, frozen=True, tag=1, array_like=True):
+class LuaBatch(msgspec.Struct, frozen=True, tag=1, array_like=True):
     """agent → child: run these, in this order."""
 
-    tasks: list[Task]
+    tasks: list[LuaTask]
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True):
+class LuaHello(msgspec.Struct, frozen=True, array_like=True):
     """child → agent, first."""
 
     pid: int
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class LuaAnswer(msgspec.Struct, frozen=True, array_like=True):
     """child → agent: what a run found."""
 
     number: int
-    finding: Finding
+    finding: CheckFinding

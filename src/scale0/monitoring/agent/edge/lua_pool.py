@@ -17,10 +17,10 @@ from typing import Final
 from scale0.kernel.errors import Refusal
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.agent.edge.check_user import user_of
-from scale0.monitoring.agent.edge.lua_connection import LuaLine, LuaRun
+from scale0.monitoring.agent.edge.lua_connection import LuaConnection, LuaRun
 from scale0.monitoring.agent.edge.lua_files import LuaFiles
-from scale0.monitoring.agent.edge.process_launcher import Nursery
-from scale0.monitoring.protocol.results import UNKNOWN, Finding
+from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
+from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
 WORKERS: Final = max(1, min(4, os.cpu_count() or 1))
 """Children that share the work as long as each run is quick."""
@@ -47,8 +47,8 @@ class LuaChecks:
         """`user`: whom they run as where the agent is root; blank is nobody. `most`: children. Raises ConfigError."""
         self._most = most
         self._files = LuaFiles(folder)
-        self._nursery = Nursery("lua", user_of(user))
-        self._children: list[LuaLine] = []
+        self._nursery = ProcessLauncher("lua", user_of(user))
+        self._children: list[LuaConnection] = []
         self._waiting: deque[LuaRun] = deque()
         self._number = 0
         self._dispatching = False
@@ -65,15 +65,15 @@ class LuaChecks:
     async def start(self) -> None:
         """Nothing yet: the launcher is started by the first run."""
 
-    async def run(self, name: str, args: bytes, timeout: float) -> Finding:
+    async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding:
         """Run it once."""
         started = time.time()
         try:
             source = self._files.source(name)
         except Refusal as refusal:
-            return Finding(UNKNOWN, refusal.message, (), started, 0.0)
+            return CheckFinding(UNKNOWN, refusal.message, (), started, 0.0)
         if len(args) > MAX_ARGS_BYTES:
-            return Finding(UNKNOWN, f"the arguments have more than {MAX_ARGS_BYTES} bytes", (), started, 0.0)
+            return CheckFinding(UNKNOWN, f"the arguments have more than {MAX_ARGS_BYTES} bytes", (), started, 0.0)
         loop = asyncio.get_running_loop()
         self._number += 1
         run = LuaRun(self._number, name, source, args, timeout)
@@ -118,7 +118,7 @@ class LuaChecks:
         """Give what waits to children."""
         self._dispatching = False
         now = loop.time()
-        given: list[LuaLine] = []
+        given: list[LuaConnection] = []
         while self._waiting and not self._closed:
             child = self._choose(loop, now)
             if child is None:
@@ -131,9 +131,9 @@ class LuaChecks:
         if not self._working and (given or self._waiting):
             self._look_after(loop, True)
 
-    def _choose(self, loop: asyncio.AbstractEventLoop, now: float) -> LuaLine | None:
+    def _choose(self, loop: asyncio.AbstractEventLoop, now: float) -> LuaConnection | None:
         """An idle child, or a new one while there are few, or the one with the least to do; None: all are busy."""
-        best: LuaLine | None = None
+        best: LuaConnection | None = None
         quick = 0
         for child in self._children:
             if child.last or child.full:
@@ -148,9 +148,9 @@ class LuaChecks:
             return self._begin(loop, now) or best
         return best
 
-    def _begin(self, loop: asyncio.AbstractEventLoop, now: float) -> LuaLine | None:
+    def _begin(self, loop: asyncio.AbstractEventLoop, now: float) -> LuaConnection | None:
         try:
-            child = LuaLine(self._nursery.child())
+            child = LuaConnection(self._nursery.child())
         except OSError as error:
             if not self._children:  # nobody else will do it: say so instead of waiting
                 while self._waiting:
@@ -161,7 +161,7 @@ class LuaChecks:
         loop.add_reader(child.connection, self._hear, child, loop)
         return child
 
-    def _hear(self, child: LuaLine, loop: asyncio.AbstractEventLoop) -> None:
+    def _hear(self, child: LuaConnection, loop: asyncio.AbstractEventLoop) -> None:
         """Answers of a child."""
         now = loop.time()
         try:
@@ -179,7 +179,7 @@ class LuaChecks:
             self._dispatching = True
             loop.call_soon(self._dispatch, loop)
 
-    def _lost(self, child: LuaLine, loop: asyncio.AbstractEventLoop) -> None:
+    def _lost(self, child: LuaConnection, loop: asyncio.AbstractEventLoop) -> None:
         """A child died by itself."""
         now = loop.time()
         if child.runs and child.ready:
@@ -195,7 +195,7 @@ class LuaChecks:
         self._end(child, loop)
         self._dispatch(loop)
 
-    def _end(self, child: LuaLine, loop: asyncio.AbstractEventLoop) -> None:
+    def _end(self, child: LuaConnection, loop: asyncio.AbstractEventLoop) -> None:
         loop.remove_reader(child.connection)
         child.kill()
         self._children.remove(child)

@@ -18,10 +18,17 @@ from typing import Any, Final
 import msgspec
 from lupa.lua54 import LuaError, LuaMemoryError, LuaRuntime
 
-from scale0.history.events.columns import Metric
-from scale0.monitoring.agent.edge.check_user import User
+from scale0.history.events.columns import EventMetric
+from scale0.monitoring.agent.edge.check_user import CheckUser
 from scale0.monitoring.agent.edge.lua_host import ask
-from scale0.monitoring.agent.edge.lua_messages import MAX_MESSAGE_BYTES, Answer, Batch, Hello, Script, Task
+from scale0.monitoring.agent.edge.lua_messages import (
+    MAX_MESSAGE_BYTES,
+    LuaAnswer,
+    LuaBatch,
+    LuaHello,
+    LuaScript,
+    LuaTask,
+)
 from scale0.monitoring.agent.edge.lua_prelude import FIELDS, PRELUDE
 from scale0.monitoring.agent.edge.sandbox import become, die_with_parent, limit_cpu, limit_lua
 from scale0.monitoring.protocol.results import (
@@ -31,7 +38,7 @@ from scale0.monitoring.protocol.results import (
     OK,
     UNKNOWN,
     WARNING,
-    Finding,
+    CheckFinding,
     State,
 )
 
@@ -46,7 +53,7 @@ CPU_SECONDS: Final = 600
 MAX_ARGS_DEPTH: Final = 32
 
 
-_heard: Final = msgspec.msgpack.Decoder(Script | Batch).decode
+_heard: Final = msgspec.msgpack.Decoder(LuaScript | LuaBatch).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _read_args: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -95,7 +102,7 @@ def _prelude() -> bytes:
     return found
 
 
-class LuaChild:
+class LuaProcess:
     """One connection's runs."""
 
     def __init__(self, agent: socket.socket) -> None:
@@ -107,7 +114,7 @@ class LuaChild:
 
     def serve(self) -> None:
         """Until the agent has no more use for us."""
-        self._agent.send(_encode(Hello(os.getpid())))
+        self._agent.send(_encode(LuaHello(os.getpid())))
         room = memoryview(bytearray(MAX_MESSAGE_BYTES))
         while True:
             self._limit_cpu()
@@ -117,20 +124,20 @@ class LuaChild:
             if not size:
                 return
             message = _heard(room[:size])
-            if isinstance(message, Script):
+            if isinstance(message, LuaScript):
                 self._codes[message.name] = compiled(message.name, message.source)
                 continue
             for task in message.tasks:
-                answer = _encode(Answer(task.number, self._run(task)))
+                answer = _encode(LuaAnswer(task.number, self._run(task)))
                 if len(answer) > MAX_MESSAGE_BYTES:
-                    answer = _encode(Answer(task.number, Finding(UNKNOWN, "the check's result is too long")))
+                    answer = _encode(LuaAnswer(task.number, CheckFinding(UNKNOWN, "the check's result is too long")))
                 self._agent.send(answer)
 
-    def _run(self, task: Task) -> Finding:
+    def _run(self, task: LuaTask) -> CheckFinding:
         started, begun = time.time(), time.perf_counter()
         code = self._codes.get(task.name, "there is no such check")
         if isinstance(code, str):
-            return Finding(UNKNOWN, code, (), started, 0.0)
+            return CheckFinding(UNKNOWN, code, (), started, 0.0)
         state, self._spare = self._spare, None
         if state is None:
             state = fresh_state()
@@ -139,14 +146,14 @@ class LuaChild:
             values = state.execute(self._prelude, code, task.name.encode(), args, ask, mode=b"b")
             found = read_values(values)
         except LuaMemoryError:
-            found = Finding(UNKNOWN, TOO_MUCH_MEMORY)
+            found = CheckFinding(UNKNOWN, TOO_MUCH_MEMORY)
         except LuaError as error:
-            found = Finding(UNKNOWN, _cut(str(error)))
+            found = CheckFinding(UNKNOWN, _cut(str(error)))
         except BadArgs as error:
-            found = Finding(UNKNOWN, str(error))
+            found = CheckFinding(UNKNOWN, str(error))
         args = None
         del state  # closes it
-        return Finding(found.state, found.message, found.metrics, started, time.perf_counter() - begun)
+        return CheckFinding(found.state, found.message, found.metrics, started, time.perf_counter() - begun)
 
     def _limit_cpu(self) -> None:
         spent = time.process_time()
@@ -188,16 +195,16 @@ def _plain(value: Any, depth: int) -> Any:
     return value
 
 
-def read_values(values: Any) -> Finding:
+def read_values(values: Any) -> CheckFinding:
     """What the prelude gives back."""
     word, message, *rest = values
     text = message.decode("utf-8", "replace")[:MAX_MESSAGE_CHARS]
     if word == b"failed":
-        return Finding(UNKNOWN, TOO_MUCH_MEMORY if text == "not enough memory" else text)
+        return CheckFinding(UNKNOWN, TOO_MUCH_MEMORY if text == "not enough memory" else text)
     state = STATES.get(word)
     if state is None:
         said = word.decode("utf-8", "replace")
-        return Finding(UNKNOWN, f"the check's state is {said!r}, none of ok, warning, critical, unknown: {text}")
+        return CheckFinding(UNKNOWN, f"the check's state is {said!r}, none of ok, warning, critical, unknown: {text}")
     metrics = []
     for place in range(0, len(rest), FIELDS):
         title, value, unit, *limits = rest[place : place + FIELDS]
@@ -207,8 +214,8 @@ def read_values(values: Any) -> Finding:
         if not 0 < len(label) <= MAX_METRIC_NAME_CHARS:
             continue
         warn, crit, low, high = (one if one is not None and math.isfinite(one) else None for one in limits)
-        metrics.append(Metric(label, value, unit and unit.decode("utf-8", "replace"), warn, crit, low, high))
-    return Finding(state, text, tuple(metrics))
+        metrics.append(EventMetric(label, value, unit and unit.decode("utf-8", "replace"), warn, crit, low, high))
+    return CheckFinding(state, text, tuple(metrics))
 
 
 def _cut(text: str) -> str:
@@ -218,7 +225,7 @@ def _cut(text: str) -> str:
 _PRELUDE_CODE: Final = _prelude()
 
 
-def serve(agent: socket.socket, user: User | None, _room: str) -> None:
+def serve(agent: socket.socket, user: CheckUser | None, _room: str) -> None:
     """A child's life, in a process that the launcher has just made."""
     parent = os.getppid()
     if user is not None:
@@ -228,4 +235,4 @@ def serve(agent: socket.socket, user: User | None, _room: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_STACK, (8 * 2**20, 8 * 2**20))
     with contextlib.suppress(ConnectionError):
-        LuaChild(agent).serve()
+        LuaProcess(agent).serve()

@@ -19,7 +19,7 @@ import time
 from typing import Final
 
 from scale0.monitoring.agent.edge.cgroup import Refusals
-from scale0.monitoring.agent.edge.check_user import User
+from scale0.monitoring.agent.edge.check_user import CheckUser
 from scale0.monitoring.agent.edge.plugin_runner_messages import (
     ANSWERED,
     ASKED,
@@ -60,14 +60,14 @@ _TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGT
 """Python ignores some of these; a plugin would inherit that."""
 
 
-class Gone(Exception):
+class ParentGoneError(Exception):
     """Whoever asked has closed the connection."""
 
 
-class Keeper:
+class PluginRunner:
     """One connection's plugins."""
 
-    def __init__(self, asker: socket.socket, user: User | None, room: str) -> None:
+    def __init__(self, asker: socket.socket, user: CheckUser | None, room: str) -> None:
         self._asker = asker
         self._user = user
         self._refusals = Refusals(room)
@@ -105,7 +105,7 @@ class Keeper:
             run = _Run(pid, out, err, begun + timeout)
             try:
                 how = run.watch(self._asker)
-            except Gone:
+            except ParentGoneError:
                 end_all((pid,), KILL_SECONDS)
                 os._exit(0)
             if how == ENDED:
@@ -171,7 +171,7 @@ class _Run:
                     self.status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
                     return ENDED
                 if descriptor == asker.fileno():
-                    raise Gone
+                    raise ParentGoneError
                 if not self._read(descriptor):
                     poll.unregister(descriptor)
                 if self.how != ENDED:
@@ -210,11 +210,11 @@ class _Run:
         return bool(data)
 
 
-def serve(asker: socket.socket, user: User | None, room: str) -> None:
+def serve(asker: socket.socket, user: CheckUser | None, room: str) -> None:
     """A keeper's life, in a process that the launcher has just made, and put into a cgroup if it could."""
     os.chdir("/")
     if user is not None:
         os.setgroups([])
     become_subreaper()
     limit_plugins(user)
-    Keeper(asker, user, room).serve()
+    PluginRunner(asker, user, room).serve()

@@ -35,9 +35,9 @@ from scale0.monitoring.agent.edge.plugin_runner_messages import (
     TOO_MANY_PROCESSES,
     TOO_MUCH_OUTPUT,
 )
-from scale0.monitoring.agent.edge.process_launcher import Nursery
+from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from scale0.monitoring.checks.perfdata import read_plugin
-from scale0.monitoring.protocol.results import UNKNOWN, Finding
+from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
 MAX_KEEPERS: Final = 64
 """Plugins that run at once; more wait."""
@@ -109,7 +109,7 @@ class Plugins:
     def __init__(self, plugins: Iterable[Plugin], user: str = "", most: int = MAX_KEEPERS) -> None:
         """`user`: whom they run as where the agent is root; blank is nobody. `most`: at once. Raises ConfigError."""
         self._commands = {one.name: PluginCommand(one.name, one.command) for one in plugins}
-        self._nursery = Nursery("plugins", user_of(user))
+        self._nursery = ProcessLauncher("plugins", user_of(user))
         self._idle: list[_Keeper] = []
         self._busy: set[_Keeper] = set()
         self._places = asyncio.Semaphore(most)
@@ -124,28 +124,28 @@ class Plugins:
     async def start(self) -> None:
         """Nothing yet: the launcher is started by the first run."""
 
-    async def run(self, name: str, args: bytes, timeout: float) -> Finding:
+    async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding:
         """Run it once."""
         started, begun = time.time(), time.monotonic()
         try:
             words = self._commands[name].fill(args)
         except KeyError:
-            return Finding(UNKNOWN, f"there is no plugin {name}", (), started, 0.0)
+            return CheckFinding(UNKNOWN, f"there is no plugin {name}", (), started, 0.0)
         except Refusal as refusal:
-            return Finding(UNKNOWN, refusal.message, (), started, 0.0)
+            return CheckFinding(UNKNOWN, refusal.message, (), started, 0.0)
         async with self._places:
             left = begun + timeout - time.monotonic()
             if left <= 0:
-                return Finding(UNKNOWN, f"no place to run in {timeout:g} s", (), started, timeout)
+                return CheckFinding(UNKNOWN, f"no place to run in {timeout:g} s", (), started, timeout)
             asked = ASKED.pack(left) + b"\0".join(map(os.fsencode, words))
             try:
                 answer = await self._ask(asked, left + KILL_SECONDS + SPARE_SECONDS)
             except OSError as error:
-                return Finding(UNKNOWN, f"cannot run it: {error.strerror or error}", (), started, 0.0)
+                return CheckFinding(UNKNOWN, f"cannot run it: {error.strerror or error}", (), started, 0.0)
         seconds = time.monotonic() - begun
         if not answer:
             why = "no answer of the process that ran it" if answer is None else "the process that ran it was killed"
-            return Finding(UNKNOWN, why, (), started, seconds)
+            return CheckFinding(UNKNOWN, why, (), started, seconds)
         return understand(answer, timeout, started, seconds)
 
     def close(self) -> None:
@@ -239,7 +239,7 @@ class Plugins:
             self._timer = loop.call_at(self._idle[0].idle_since + IDLE_SECONDS, self._retire, loop)
 
 
-def understand(answer: bytes, timeout: float, started: float, seconds: float) -> Finding:
+def understand(answer: bytes, timeout: float, started: float, seconds: float) -> CheckFinding:
     """What a keeper's answer says."""
     how, status, ran, length = ANSWERED.unpack_from(answer)
     output = answer[ANSWERED.size : ANSWERED.size + length]
@@ -258,4 +258,4 @@ def understand(answer: bytes, timeout: float, started: float, seconds: float) ->
         state, message, metrics = UNKNOWN, reason, ()
     if how & LEFT:
         message = f"{message} (something that it started could not be killed)"
-    return Finding(state, message, metrics, started, ran if ran > 0 else seconds)
+    return CheckFinding(state, message, metrics, started, ran if ran > 0 else seconds)

@@ -27,20 +27,20 @@ from scale0.kernel.edge.log_setup import log_to_stderr, now_called
 from scale0.kernel.edge.private_files import check as check_files
 from scale0.kernel.errors import ConfigError, Scale0Error
 from scale0.kernel.log_context import about
-from scale0.monitoring.agent.core.check_schedule import Rota
+from scale0.monitoring.agent.core.check_schedule import CheckSchedule
 from scale0.monitoring.agent.core.session import AgentSession
-from scale0.monitoring.agent.edge.agent import Agent, Facts
+from scale0.monitoring.agent.edge.agent import AgentFacts, AgentRuntime
 from scale0.monitoring.agent.edge.certificate import read_certificate
 from scale0.monitoring.agent.edge.certificate_renewal import renew_forever
-from scale0.monitoring.agent.edge.check_registry import Checks, Children, NoChildren
+from scale0.monitoring.agent.edge.check_registry import CheckProcesses, CheckRegistry, NoCheckProcesses
 from scale0.monitoring.agent.edge.clock import read_boot_id
 from scale0.monitoring.agent.edge.lua_pool import LuaChecks
-from scale0.monitoring.agent.edge.running_checks import Runs
-from scale0.monitoring.agent.edge.schedule_file import Plan
+from scale0.monitoring.agent.edge.running_checks import RunningChecks
+from scale0.monitoring.agent.edge.schedule_file import ScheduleFile
 from scale0.monitoring.agent.edge.spool import Spool
 from scale0.monitoring.agent.edge.stage0 import RELOAD_STATUS, USAGE_STATUS
-from scale0.monitoring.agent.edge.thread_pool import Threads
-from scale0.monitoring.agent.edge.tls_client import Link, client_context, described
+from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context, described
 from scale0.monitoring.checks.registry import built_in
 from scale0.storage.data_dir import make_folder, take_lock
 from scale0.storage.interface import StoreRefused
@@ -119,15 +119,15 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
     now_called(identity)
     folder = Path(config.data_dir)
     plugins, lua = children_of(config)
-    checks = Checks(plugins, built_in(folder, config.log_paths), lua)
-    names, disk = Threads(NAME_THREADS, loop), Threads(1, loop)
+    checks = CheckRegistry(plugins, built_in(folder, config.log_paths), lua)
+    names, disk = ThreadPool(NAME_THREADS, loop), ThreadPool(1, loop)
     places = [(host.strip("[]"), port) for host, port in config.helen_addresses()]
     spool = Spool(folder / SPOOL_FOLDER, secrets.token_hex(8), read_boot_id(), config.spool_bytes, config.spool_age)
-    runs = Runs(checks.find, loop, config.max_checks)
-    facts = Facts(config.labels, lambda: checks.names, config.check_timeout, __version__)
+    runs = RunningChecks(checks.find, loop, config.max_checks)
+    facts = AgentFacts(config.labels, lambda: checks.names, config.check_timeout, __version__)
     chance = random.Random(secrets.randbits(64))
     session = AgentSession(places, __version__, chance)
-    agent = Agent(session, Rota(identity), spool, Plan(folder), runs, facts, disk, loop)
+    agent = AgentRuntime(session, CheckSchedule(identity), spool, ScheduleFile(folder), runs, facts, disk, loop)
     renewal = loop.create_task(renew_forever(Path(config.certificate), file, chance))
     try:
         await plugins.start()
@@ -136,7 +136,7 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
             loop.add_signal_handler(number, agent.end)
         loop.set_exception_handler(lambda _loop, context: fail_loudly(agent, context))
         loop.add_reader(lifeline, stage0_is_gone, agent, lifeline, loop)
-        agent.start(Link(lambda: context_of(config), agent, names, loop))
+        agent.start(TlsClient(lambda: context_of(config), agent, names, loop))
         # What lives now lives to the end: the collector of cycles need not walk through it again.
         gc.collect()
         gc.freeze()
@@ -154,7 +154,7 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
         keep(spool)
 
 
-def fail_loudly(agent: Agent, context: dict[str, Any]) -> None:
+def fail_loudly(agent: AgentRuntime, context: dict[str, Any]) -> None:
     """Something of ours raised where nobody waits: a timer may be lost, so that going on would only look alive."""
     error = context.get("exception")
     log.critical("a fault of Scale0 itself: %s", context.get("message"), exc_info=error, extra=about())
@@ -162,16 +162,16 @@ def fail_loudly(agent: Agent, context: dict[str, Any]) -> None:
         agent.fail(error)
 
 
-def stage0_is_gone(agent: Agent, lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
+def stage0_is_gone(agent: AgentRuntime, lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
     """Nobody would start us again, and somebody may start another: end."""
     loop.remove_reader(lifeline)
     log.error("stage0 is gone", extra=about())
     agent.end()
 
 
-def children_of(config: AgentConfig) -> tuple[Children, Children]:
+def children_of(config: AgentConfig) -> tuple[CheckProcesses, CheckProcesses]:
     """Plugins and Lua checks."""
-    plugins: Children = NoChildren()
+    plugins: CheckProcesses = NoCheckProcesses()
     if config.plugins:
         from scale0.monitoring.agent.edge.plugins import Plugins  # noqa: PLC0415  # who has none does not pay for it
 

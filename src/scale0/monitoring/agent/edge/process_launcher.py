@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Final
 
-from scale0.monitoring.agent.edge.check_user import User
+from scale0.monitoring.agent.edge.check_user import CheckUser
 
 SEND_BYTES: Final = 212_992
 """Room for what a child has not read yet: Linux' own default, which may have been lowered; it doubles this."""
@@ -20,10 +20,10 @@ END_SECONDS: Final = 3.0
 """How long a launcher may take to end; then it is killed, and its keepers end by themselves."""
 
 
-class Nursery:
+class ProcessLauncher:
     """Where children of one role come from."""
 
-    def __init__(self, role: str, user: User | None) -> None:
+    def __init__(self, role: str, user: CheckUser | None) -> None:
         self._role = role
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None

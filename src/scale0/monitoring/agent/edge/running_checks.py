@@ -18,8 +18,8 @@ import msgspec
 
 from scale0.kernel.log_context import about
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
-from scale0.monitoring.agent.edge.thread_pool import Threads
-from scale0.monitoring.protocol.results import UNKNOWN, Finding
+from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
 log = logging.getLogger("scale0.agent")
 
@@ -35,28 +35,28 @@ KILL_SECONDS: Final = 0.5
 """A check in a process of its own is ended by its launcher at its deadline, who knows best how; after so much more we
 stop waiting for that."""
 
-Then = Callable[[Finding], None]
+Then = Callable[[CheckFinding], None]
 
 
 class Inline(msgspec.Struct, frozen=True):
     """A check so quick that it is done on the spot."""
 
-    run: Callable[[bytes, float], Finding]
+    run: Callable[[bytes, float], CheckFinding]
 
 
 class InThread(msgspec.Struct, frozen=True):
     """A check that waits for something, in a thread."""
 
-    run: Callable[[bytes, float], Finding]
+    run: Callable[[bytes, float], CheckFinding]
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class InProcess(msgspec.Struct, frozen=True):
     """A check in a process of its own."""
 
-    run: Callable[[bytes, float], Awaitable[Finding]]
+    run: Callable[[bytes, float], Awaitable[CheckFinding]]
 
 
-Run = Inline | InThread | Elsewhere
+Run = Inline | InThread | InProcess
 
 
 class _Asked:
@@ -64,7 +64,7 @@ class _Asked:
 
     __slots__ = ("args", "begun", "name", "run", "started", "task", "then", "timeout", "timer")
 
-    def __init__(self, name: str, args: bytes, timeout: float, run: InThread | Elsewhere, then: Then) -> None:
+    def __init__(self, name: str, args: bytes, timeout: float, run: InThread | InProcess, then: Then) -> None:
         self.name = name
         self.args = args
         self.timeout = timeout
@@ -77,14 +77,14 @@ class _Asked:
         self.task: asyncio.Task[None] | None = None
 
 
-class Runs:
+class RunningChecks:
     """All checks that have not ended."""
 
     def __init__(self, find: Callable[[str], Run | None], loop: asyncio.AbstractEventLoop, limit: int) -> None:
         self._find = find
         self._loop = loop
         self._limit = max(LEAST_CHECKS, limit)
-        self._threads = Threads(self._limit, loop)
+        self._threads = ThreadPool(self._limit, loop)
         self._running = 0
         self._waiting: deque[_Asked] = deque()
         self._waiting_bytes = 0
@@ -126,7 +126,7 @@ class Runs:
         """After `close`: until nothing runs but threads."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _done_inline(self, name: str, run: Inline, args: bytes, timeout: float) -> Finding:
+    def _done_inline(self, name: str, run: Inline, args: bytes, timeout: float) -> CheckFinding:
         started, begun = time.time(), time.monotonic()
         try:
             finding = run.run(args, timeout)
@@ -152,14 +152,14 @@ class Runs:
                 asked.task.add_done_callback(self._tasks.discard)
 
     def _in_thread(self, asked: _Asked, run: InThread, left: float) -> None:
-        def done(value: Finding, error: BaseException | None) -> None:
+        def done(value: CheckFinding, error: BaseException | None) -> None:
             self._hanging.discard((asked.name, asked.args))
             self._end(asked, value if error is None else crashed(asked.name, error))
             self._leave()
 
         self._threads.do(lambda: run.run(asked.args, left), done)
 
-    async def _elsewhere(self, asked: _Asked, run: Elsewhere, left: float) -> None:
+    async def _elsewhere(self, asked: _Asked, run: InProcess, left: float) -> None:
         try:
             finding = await run.run(asked.args, left)
         except asyncio.CancelledError:
@@ -174,7 +174,7 @@ class Runs:
         self._running -= 1
         self._go_on()
 
-    def _end(self, asked: _Asked, finding: Finding) -> None:
+    def _end(self, asked: _Asked, finding: CheckFinding) -> None:
         if asked.timer is not None:
             asked.timer.cancel()
             asked.timer = None
@@ -187,7 +187,7 @@ class Runs:
         if asked in self._waiting:
             self._waiting.remove(asked)
             self._waiting_bytes -= len(asked.args)
-            self._end(asked, Finding(UNKNOWN, f"no place to run in {asked.timeout:g} s: too many checks at once"))
+            self._end(asked, CheckFinding(UNKNOWN, f"no place to run in {asked.timeout:g} s: too many checks at once"))
         elif asked.task is None:
             self._hanging.add((asked.name, asked.args))
             self._end(asked, late(asked.timeout))
@@ -201,23 +201,23 @@ class Runs:
             asked.task.cancel()
 
 
-def late(timeout: float) -> Finding:
+def late(timeout: float) -> CheckFinding:
     """The answer of a check that outlasted its time."""
-    return Finding(UNKNOWN, f"no answer within {timeout:g} s")
+    return CheckFinding(UNKNOWN, f"no answer within {timeout:g} s")
 
 
-def crashed(name: str, error: BaseException) -> Finding:
+def crashed(name: str, error: BaseException) -> CheckFinding:
     """The answer of a check that raised: a fault of ours, so it is also logged."""
     log.error("the check %s failed by itself", name, exc_info=error, extra=about(check=name))
-    return Finding(UNKNOWN, f"the check failed: {type(error).__name__}: {error}")
+    return CheckFinding(UNKNOWN, f"the check failed: {type(error).__name__}: {error}")
 
 
-def now_unknown(reason: str) -> Finding:
+def now_unknown(reason: str) -> CheckFinding:
     """The answer of a check that was not begun."""
-    return dated(Finding(UNKNOWN, reason), time.time(), 0.0)
+    return dated(CheckFinding(UNKNOWN, reason), time.time(), 0.0)
 
 
-def dated(finding: Finding, started: float, seconds: float) -> Finding:
+def dated(finding: CheckFinding, started: float, seconds: float) -> CheckFinding:
     """The finding with its times, where it has none of its own."""
     if finding.started is not None and finding.seconds is not None:
         return finding

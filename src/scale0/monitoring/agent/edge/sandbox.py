@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from scale0.monitoring.agent.edge.check_user import User
+from scale0.monitoring.agent.edge.check_user import CheckUser
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -56,7 +56,7 @@ def _control(option: int, value: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def limit_plugins(user: User | None) -> None:
+def limit_plugins(user: CheckUser | None) -> None:
     """Limits that plugins inherit from us; nobody can raise them again but root."""
     lower(resource.RLIMIT_AS, PLUGIN_ADDRESS_BYTES)
     lower(resource.RLIMIT_FSIZE, PLUGIN_FILE_BYTES)
@@ -93,7 +93,7 @@ def limit_cpu(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
 
 
-def become(user: User) -> None:
+def become(user: CheckUser) -> None:
     """Be this user from now on."""
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
@@ -101,7 +101,7 @@ def become(user: User) -> None:
 
 
 @contextlib.contextmanager
-def acting_as(user: User | None) -> Iterator[None]:
+def acting_as(user: CheckUser | None) -> Iterator[None]:
     """Start processes as this user, and be ourselves again.
 
     Only the saved ids stay ours, and exec overwrites those: what is started within has no way back. It is so, and not

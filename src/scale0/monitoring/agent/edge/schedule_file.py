@@ -15,7 +15,7 @@ from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES
 PLAN_NAME: Final = "schedule.json"
 
 
-class Plan:
+class ScheduleFile:
     """The last schedule that Helen sent."""
 
     def __init__(self, folder: Path) -> None:

@@ -19,7 +19,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scale0.kernel.log_context import about
-from scale0.monitoring.agent.edge.log_segment import DAMAGED_ENDING, ENDING, FORMAT, Header, Instant, Part, Record
+from scale0.monitoring.agent.edge.log_segment import (
+    DAMAGED_ENDING,
+    ENDING,
+    FORMAT,
+    Instant,
+    LogRecord,
+    LogSegment,
+    SegmentHeader,
+)
 from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES
 
 log = logging.getLogger("scale0.agent")
@@ -48,17 +56,17 @@ MAX_RESULT_BYTES: Final = MAX_BLOB_BYTES - 256
 _PART_NAME: Final = re.compile(r"([0-9]{12})\.spool", re.ASCII)
 
 
-class Place(NamedTuple):
+class SpoolPosition(NamedTuple):
     """Where a record is: what a session hands back when Helen has it."""
 
-    part: Part
+    part: LogSegment
     end: int
 
 
-class Offer(NamedTuple):
+class SpooledRecord(NamedTuple):
     """A record on its way to Helen."""
 
-    place: Place
+    place: SpoolPosition
     name: str
     body: bytes
 
@@ -81,9 +89,9 @@ class Spool:
         self._max_seconds = max_seconds
         self._part_bytes = min(MAX_PART_BYTES, max(1, max_bytes // PARTS_PER_SPOOL))
         self._part_seconds = min(MAX_PART_SECONDS, max_seconds / PARTS_PER_SPOOL)
-        self._parts: list[Part] = []
+        self._parts: list[LogSegment] = []
         """Oldest first."""
-        self._current: Part | None = None
+        self._current: LogSegment | None = None
         self._connected = False
         self._names_changed = False
         self._disk_again = 0.0
@@ -109,8 +117,8 @@ class Spool:
         if len(body) > MAX_RESULT_BYTES:
             body = msgspec.json.encode({"state": "unknown", "message": f"the result had {len(body)} bytes: too many"})
         self._n += 1
-        record = Record(self._n, name, ended.boot, ended.wall, body)
-        header = Header(FORMAT, self._spool, self._boot_id, ended.boot, ended.wall)
+        record = LogRecord(self._n, name, ended.boot, ended.wall, body)
+        header = SegmentHeader(FORMAT, self._spool, self._boot_id, ended.boot, ended.wall)
         try:
             self._part_for(ended).append(header, record)
         except OSError as error:
@@ -137,7 +145,7 @@ class Spool:
             part.rewind()
             part.live = False
 
-    def next(self, now: Instant) -> Offer | None:
+    def next(self, now: Instant) -> SpooledRecord | None:
         """The next record to send: live ones first, then the oldest. None: there is none for now."""
         for live in (True, False):
             for part in tuple(self._parts):
@@ -148,11 +156,11 @@ class Spool:
                     record, end = found
                     if part.offered >= part.size and part is not self._current:
                         part.let_go()  # many small parts are many files, and all may be under way at once
-                    return Offer(Place(part, end), record.name, self._report(part, record, now))
+                    return SpooledRecord(SpoolPosition(part, end), record.name, self._report(part, record, now))
                 self._settle(part)
         return None
 
-    def delivered(self, place: Place) -> None:
+    def delivered(self, place: SpoolPosition) -> None:
         """Helen has it."""
         part = place.part
         if part in self._parts:
@@ -162,7 +170,7 @@ class Spool:
             # It was thrown away while it was on its way, and arrived after all.
             self.dropped -= 1
 
-    def given_up(self, place: Place) -> None:
+    def given_up(self, place: SpoolPosition) -> None:
         """It can never be sent; that says nothing about those before it."""
         if place.part in self._parts:
             self.dropped += 1
@@ -215,7 +223,7 @@ class Spool:
                 continue
             order = int(match[1])
             self._order = max(self._order, order)
-            part = Part.found(order, path)
+            part = LogSegment.found(order, path)
             if part.header is not None:
                 self._parts.append(part)
             elif part.is_empty():
@@ -225,7 +233,7 @@ class Spool:
                 self._retire(part)
         self._bound()
 
-    def _part_for(self, now: Instant) -> Part:
+    def _part_for(self, now: Instant) -> LogSegment:
         """The part that the next record belongs in."""
         current = self._current
         if current is not None:
@@ -237,13 +245,13 @@ class Spool:
         if self._current is None:
             if now.boot < self._disk_again:
                 raise OSError(errno.ENOSPC, "the disk took nothing a moment ago")
-            self._add(Part.made(self._order + 1, self._folder))
+            self._add(LogSegment.made(self._order + 1, self._folder))
             self._names_changed = True
             self.to_disk()
         assert self._current is not None
         return self._current
 
-    def _fall_back(self, error: OSError, now: Instant) -> Part:
+    def _fall_back(self, error: OSError, now: Instant) -> LogSegment:
         """The disk takes nothing: go on in memory, so that at least a Helen who is there hears of it."""
         if now.boot >= self._disk_again:
             log.error(
@@ -252,11 +260,11 @@ class Spool:
             self._disk_again = now.boot + DISK_AGAIN_SECONDS
         if self._current is None or self._current.path is not None:
             self._roll()
-            self._add(Part.in_memory(self._order + 1))
+            self._add(LogSegment.in_memory(self._order + 1))
         assert self._current is not None
         return self._current
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: LogSegment) -> None:
         self._order = part.order
         part.live = self._connected
         self._parts.append(part)
@@ -272,7 +280,7 @@ class Spool:
             else:
                 self._settle(current)
 
-    def _settle(self, part: Part) -> None:
+    def _settle(self, part: LogSegment) -> None:
         """Take a part away if Helen has all of it."""
         if not part.is_done():
             return
@@ -293,7 +301,7 @@ class Spool:
         while len(memory) > 1 and sum(part.size for part in memory) > MAX_MEMORY_BYTES:
             self._drop(memory.pop(0), "too many to keep in memory")
 
-    def _drop(self, part: Part, why: str) -> None:
+    def _drop(self, part: LogSegment, why: str) -> None:
         count = part.count_left()
         self.dropped += count
         self._parts.remove(part)
@@ -309,7 +317,7 @@ class Spool:
             )
         self._retire(part)
 
-    def _retire(self, part: Part) -> None:
+    def _retire(self, part: LogSegment) -> None:
         if part.damaged_bytes:
             log.error(
                 "%s: %d bytes cannot be read; it is put aside",
@@ -323,13 +331,13 @@ class Spool:
             for path in sorted(self._folder.glob(f"*{DAMAGED_ENDING}"))[:-MAX_DAMAGED]:
                 path.unlink(missing_ok=True)
 
-    def _age(self, header: Header, now: Instant) -> float:
+    def _age(self, header: SegmentHeader, now: Instant) -> float:
         """Seconds since then. Over a restart of the machine only the wall clock can tell, if it was set at all."""
         if header.boot_id == self._boot_id:
             return now.boot - header.boot
         return now.wall - header.wall if min(now.wall, header.wall) >= EARLIEST_WALL else 0.0
 
-    def _report(self, part: Part, record: Record, now: Instant) -> bytes:
+    def _report(self, part: LogSegment, record: LogRecord, now: Instant) -> bytes:
         """A result with what a report adds to it, as it is at this moment."""
         assert part.header is not None
         more: dict[str, str | int | float] = {"spool": part.header.spool, "n": record.n}
@@ -353,4 +361,4 @@ def sync(descriptors: list[int], folder: Path | None) -> None:
             os.close(descriptor)
 
 
-__all__ = ["ENDING", "Instant", "Offer", "Place", "Spool", "sync"]
+__all__ = ["ENDING", "Instant", "Spool", "SpoolPosition", "SpooledRecord", "sync"]

@@ -19,7 +19,7 @@ Done = Callable[[Any, BaseException | None], None]
 """Called with what the work gave, or what it raised."""
 
 
-class Threads:
+class ThreadPool:
     """At most `limit` threads, made when they are needed."""
 
     def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:

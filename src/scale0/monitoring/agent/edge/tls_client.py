@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from scale0.monitoring.agent.edge.thread_pool import Threads
+from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 
 OPEN_SECONDS: Final = 10.0
 """From a name to the end of the handshake, all addresses of it together."""
@@ -38,7 +38,7 @@ USER_TIMEOUT_MS: Final = 60_000
 Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
-class Listener(Protocol):
+class TlsClientListener(Protocol):
     """Who is told what happens to a connection."""
 
     def opened(self) -> None: ...
@@ -55,14 +55,14 @@ def client_context(certificate: str, private_key: str, server_ca: str) -> ssl.SS
     return context
 
 
-class Link:
+class TlsClient:
     """At most one connection at a time."""
 
     def __init__(
         self,
         context: Callable[[], ssl.SSLContext],
-        listener: Listener,
-        threads: Threads,
+        listener: TlsClientListener,
+        threads: ThreadPool,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._context = context

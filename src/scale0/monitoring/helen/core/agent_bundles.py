@@ -1,8 +1,9 @@
 """What one Helen has of an agent, given away whole and taken in whole.
 
-Lives here: `Keeping`: making a bundle of an agent, joining one to what is known, and the bundles that went. Never here:
-asking, or answering, another Helen (`helen_handover`). Invariants: what is given away is kept until somebody says that
-it arrived, and is ours again if nobody does; a bundle counts once, and not at all where what was made of it is known.
+Lives here: `AgentBundles`: making a bundle of an agent, joining one to what is known, and the bundles that went. Never
+here: asking, or answering, another Helen (`helen_handover`). Invariants: what is given away is kept until somebody says
+that it arrived, and is ours again if nobody does; a bundle counts once, and not at all where what was made of it is
+known.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ from collections.abc import Sequence
 
 from scale0.history.events.checks import AgentMoved
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.agents import Agent
 from scale0.monitoring.helen.core.migrated_agents import (
     KEPT_SECONDS,
     RETURN_SECONDS,
-    Bundle,
-    Moved,
-    MovedAgents,
-    Opened,
+    AgentBundle,
+    MigratedAgent,
+    MigratedAgents,
+    OpenedBundle,
     bundle_of,
     open_bundle,
 )
 from scale0.monitoring.helen.core.schedules import Schedules
 from scale0.monitoring.helen.core.state import HelenState
 
-Received = tuple[str, Bundle]
+Received = tuple[str, AgentBundle]
 """From whom, and what."""
 
 
-class Keeping:
+class AgentBundles:
     """Gives away, takes in, and remembers what it gave."""
 
     __slots__ = ("_doubted", "_number", "_schedules", "_state", "moved")
@@ -41,14 +42,14 @@ class Keeping:
         self._number = 0
         self._doubted: dict[str, Agent] = {}
         """Agents that were pushed out by a connection elsewhere: perhaps they are on two machines."""
-        self.moved = MovedAgents()
+        self.moved = MigratedAgents()
 
     def start(self, moved: dict[str, bytes], now: Now) -> None:
         """What the store remembers of those who went."""
         for identity in self.moved.load(moved):
             self._watch_over(identity, now)
 
-    def give(self, identity: str, to: str, now: Now, step: Step) -> Bundle | None:
+    def give(self, identity: str, to: str, now: Now, step: Effects) -> AgentBundle | None:
         """An agent is another Helen's from here on: all that is known of it, or what she was given before."""
         state = self._state
         agent = state.agents.get(identity)
@@ -63,23 +64,23 @@ class Keeping:
         id_ = f"{state.settings.identity}@{round(now.wall * 1_000_000)}.{self._number}"
         self._number += 1
         bundle = bundle_of(agent, id_, spools, watch)
-        self.moved.put(identity, Moved(to, now.wall, bundle), step)
+        self.moved.put(identity, MigratedAgent(to, now.wall, bundle), step)
         self._watch_over(identity, now)
         state.count("handovers_given")
         return bundle
 
-    def doubt(self, agent: Agent, to: str, now: Now, step: Step) -> None:
+    def doubt(self, agent: Agent, to: str, now: Now, step: Effects) -> None:
         """An agent that is connected here came to another Helen: if that happens again and again, there are two."""
         if agent.take_over(to, now, step):
             self._state.count("agents_doubled")
         self._doubted[agent.identity] = agent
 
-    def take_all(self, identity: str, received: Sequence[Received], now: Now, step: Step) -> bool:
+    def take_all(self, identity: str, received: Sequence[Received], now: Now, step: Effects) -> bool:
         """Take in what others had, and what went from here itself; True: something of it was new."""
         own = self.moved.pop(identity)
         if own is not None:
             received = [*received, (self._state.settings.identity, own.bundle)]
-        opened: list[tuple[str, Opened]] = []
+        opened: list[tuple[str, OpenedBundle]] = []
         for name, bundle in received:
             try:
                 opened.append((name, open_bundle(bundle, identity)))
@@ -97,7 +98,7 @@ class Keeping:
             self._state.agents.change(agent)
         return any(new) or own is not None
 
-    def _take(self, identity: str, opened: Opened, name: str, now: Now, step: Step) -> bool:
+    def _take(self, identity: str, opened: OpenedBundle, name: str, now: Now, step: Effects) -> bool:
         """Join what a Helen had of an agent to what is known here."""
         state = self._state
         agent = state.agents.enter(identity)
@@ -117,7 +118,7 @@ class Keeping:
     def _watch_over(self, identity: str, now: Now) -> None:
         self._state.timers.add((self._look_after, identity), now.mono + RETURN_SECONDS)
 
-    def _look_after(self, identity: str, now: Now, step: Step) -> None:
+    def _look_after(self, identity: str, now: Now, step: Effects) -> None:
         """Did somebody say that it arrived? Then it is forgotten in its time; if not, it is ours."""
         moved = self.moved.get(identity)
         age_seconds = 0.0 if moved is None else max(0.0, now.wall - moved.at)
@@ -132,7 +133,7 @@ class Keeping:
         else:
             self._watch_over(identity, now)
 
-    def forget(self, identity: str, step: Step) -> bool:
+    def forget(self, identity: str, step: Effects) -> bool:
         """An agent is no more; True: something was kept of it."""
         kept = self.moved.get(identity) is not None
         self.moved.drop(identity, step)

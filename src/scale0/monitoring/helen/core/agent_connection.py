@@ -1,8 +1,8 @@
 """One connection of an agent: what may be said on it now, and what was asked over it.
 
-Lives here: `HelenLine`, the session as Helen sees it, and the wish for a certificate. Never here: who may come in, what
-a result means, or a socket. Invariants: a number is issued once on a connection and answered once; version 2 is never
-spoken to a peer that said version 1; after the end nothing is said and nothing is heard.
+Lives here: `AgentConnection`, the session as Helen sees it, and the wish for a certificate. Never here: who may come
+in, what a result means, or a socket. Invariants: a number is issued once on a connection and answered once; version 2
+is never spoken to a peer that said version 1; after the end nothing is said and nothing is heard.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Step
+from scale0.kernel.effects import Effects, Message
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import (
     MAX_INT,
@@ -28,7 +28,7 @@ from scale0.monitoring.protocol.parser import Parser
 
 if TYPE_CHECKING:
     from scale0.monitoring.helen.core.agents import Agent
-    from scale0.monitoring.helen.core.pending_requests import Asked
+    from scale0.monitoring.helen.core.pending_requests import PendingRequest
 
 AGENTS: Final = "agents"
 """The door that agents come through."""
@@ -68,7 +68,7 @@ class SignCertificate:
 
     __slots__ = ("body", "cn", "serial", "then")
 
-    def __init__(self, body: bytes, cn: str | None, serial: str, then: Callable[[Any, Now, Step], None]) -> None:
+    def __init__(self, body: bytes, cn: str | None, serial: str, then: Callable[[Any, Now, Effects], None]) -> None:
         self.body = body
         """JSON `token` and `csr`."""
         self.cn = cn
@@ -78,7 +78,7 @@ class SignCertificate:
         self.then = then
 
 
-class HelenLine:
+class AgentConnection:
     """A connection. It is also the peer that the runner sends to."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class HelenLine:
         """Of its timer."""
         self.sequence = 0
         """Of its last report."""
-        self.asked: dict[int, Asked] | None = None
+        self.asked: dict[int, PendingRequest] | None = None
         """Checks that it has not answered, those that nobody waits for included."""
         self.asked_bytes = 0
         """Of their args."""
@@ -131,7 +131,7 @@ class HelenLine:
         """One piece of bytes for all that a turn says to it."""
         return [[b"".join([part for message in messages for part in message])]]
 
-    def say(self, word: ToAgent, step: Step) -> None:
+    def say(self, word: ToAgent, step: Effects) -> None:
         """Send a word at the end of the turn. ValueError: it cannot be written."""
         step.send(self, [encode(word)])
 
@@ -176,14 +176,14 @@ class HelenLine:
         """False: so many checks are not answered that it does not get another, with args of so many bytes."""
         return not self.asked or (len(self.asked) < MAX_ASKED and self.asked_bytes + size <= MAX_ASKED_BYTES)
 
-    def expect(self, number: int, asked: Asked) -> None:
+    def expect(self, number: int, asked: PendingRequest) -> None:
         """A check was sent under this number."""
         if self.asked is None:
             self.asked = {}
         self.asked[number] = asked
         self.asked_bytes += asked.size
 
-    def settle_result(self, word: Result) -> Asked | FaultReason:
+    def settle_result(self, word: Result) -> PendingRequest | FaultReason:
         """What this result answers, once; or why it answers nothing."""
         asked = None if self.asked is None else self.asked.pop(word.message_id, None)
         if asked is not None:

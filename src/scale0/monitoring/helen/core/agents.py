@@ -17,12 +17,12 @@ import msgspec
 
 from scale0.history.events.checks import AgentDoubled
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.storage.check_rows import AgentRow, DropAgent, PutAgent
 
 if TYPE_CHECKING:
-    from scale0.monitoring.helen.core.agent_connection import HelenLine
+    from scale0.monitoring.helen.core.agent_connection import AgentConnection
 
 MAX_KNOWN: Final = 200_000
 """Agents that are remembered, away ones included; each has a certificate of ours."""
@@ -60,7 +60,7 @@ DOUBLED: Final = "doubled"
 """Connected, and its certificate is on another machine as well."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StoredAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of an agent's row; keys that a later version adds are ignored."""
 
     labels: dict[str, str] = {}
@@ -77,7 +77,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _to_json: Final = msgspec.json.Encoder().encode
-read_kept: Final = msgspec.json.Decoder(Kept).decode
+read_kept: Final = msgspec.json.Decoder(StoredAgent).decode
 """The body of an agent's row, read."""
 
 
@@ -91,7 +91,7 @@ class Agent:
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
-        self.line: HelenLine | None = None
+        self.line: AgentConnection | None = None
         self.labels: dict[str, str] = {}
         self.checks: tuple[str, ...] = ()
         self.told_at = 0.0
@@ -135,7 +135,7 @@ class Agent:
         self.labels, self.checks = kept, tuple(names)
         return True
 
-    def take_over(self, address: str, now: Now, step: Step) -> bool:
+    def take_over(self, address: str, now: Now, step: Effects) -> bool:
         """It comes while it is still here; True: so often that two machines must have its certificate."""
         recent = self._takeovers
         if recent is None:
@@ -161,7 +161,7 @@ class Agent:
         """It was noticed on two machines lately."""
         return self.doubled_at is not None and now.mono - self.doubled_at < TAKEOVER_SECONDS
 
-    def absorb(self, kept: Kept, id_: str, now: Now) -> None:
+    def absorb(self, kept: StoredAgent, id_: str, now: Now) -> None:
         """What another Helen knew of it counts where it is newer."""
         self.describe(kept.labels, kept.checks, min(kept.told_at, now.wall), now)
         if not self.protocol:
@@ -174,7 +174,7 @@ class Agent:
 
     def row(self) -> PutAgent:
         """As the store keeps it."""
-        kept = Kept(
+        kept = StoredAgent(
             labels=self.labels,
             checks=self.checks,
             told_at=self.told_at,
@@ -252,7 +252,7 @@ class Agents:
             agent = self.by_identity[identity] = Agent(identity)
         return agent
 
-    def connect(self, agent: Agent, line: HelenLine, protocol: int, software: str, now: Now) -> None:
+    def connect(self, agent: Agent, line: AgentConnection, protocol: int, software: str, now: Now) -> None:
         """It is here, on this connection; whoever had its place has left it already."""
         changed = agent.left is not None or (agent.protocol, agent.software) != (protocol, software)
         changed = changed or (agent.serial, agent.issued) != (line.serial, line.issued)
@@ -274,7 +274,7 @@ class Agents:
         """Something of it that is kept has changed."""
         self._changed[agent] = None
 
-    def forget(self, agent: Agent, step: Step) -> None:
+    def forget(self, agent: Agent, step: Effects) -> None:
         """It is no more."""
         del self.by_identity[agent.identity]
         self._changed.pop(agent, None)
@@ -285,7 +285,7 @@ class Agents:
         self.by_identity.pop(agent.identity, None)
         self._changed.pop(agent, None)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: write what it changed."""
         if self._changed:
             for agent in self._changed:

@@ -1,8 +1,8 @@
 """The book: the configuration of monitoring, made ready for use.
 
-Lives here: `Book` and `Definition`: which agent runs what, what a finding means under a definition's thresholds, and
-the schedule that an agent gets. Never here: a state, or the time. Invariant: a book never changes; another
-configuration is another book.
+Lives here: `CheckRules` and `CompiledCheck`: which agent runs what, what a finding means under a definition's
+thresholds, and the schedule that an agent gets. Never here: a state, or the time. Invariant: a book never changes;
+another configuration is another book.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 
 from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence, reference
 from scale0.config.schema import ClientConfig
-from scale0.history.events.columns import Metric
+from scale0.history.events.columns import EventMetric
 from scale0.monitoring.checks.thresholds import Range, judge
 from scale0.monitoring.helen.core.flapping import FlapRule, rule_of
-from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, OK, SEVERITY, Finding
+from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, OK, SEVERITY, CheckFinding
 
 MATCHES: Final = 50_000
 """Definitions that are held against agents in one turn: others wait for it."""
@@ -52,7 +52,7 @@ def matcher(globs: Iterable[str]) -> Matcher | None:
     return re.compile("|".join(patterns)).match if patterns else None
 
 
-class Reach:
+class TargetSelector:
     """Which agents and checks something is for."""
 
     __slots__ = ("_agents", "_checks", "_labels")
@@ -82,7 +82,7 @@ class Reach:
         return self._checks is None or bool(self._checks(check))
 
 
-class Limit(msgspec.Struct, frozen=True, gc=False):
+class MetricThreshold(msgspec.Struct, frozen=True, gc=False):
     """The ranges of one metric."""
 
     warn: Range | None
@@ -97,7 +97,7 @@ def _range(value: Any) -> Range | None:
         return None
 
 
-class Definition:
+class CompiledCheck:
     """A check's definition, made ready."""
 
     __slots__ = (
@@ -115,21 +115,22 @@ class Definition:
         self.depends_on = tuple((text, *reference(text)) for text in given.depends_on)
         """Each as it is written, its agent (blank: the same one) and its check."""
         self.handlers = given.handlers
-        self.reach = Reach(given.agents, (), given.labels)
+        self.reach = TargetSelector(given.agents, (), given.labels)
         self.limits = {
-            name: Limit(_range(pair.get("warn")), _range(pair.get("crit"))) for name, pair in given.thresholds.items()
+            name: MetricThreshold(_range(pair.get("warn")), _range(pair.get("crit")))
+            for name, pair in given.thresholds.items()
         }
         self.scheduled = _Scheduled(given.name, given.check or given.name, given.args, given.interval, given.timeout)
         self.alive = self.scheduled.check == ALIVE
         """Helen runs it, not the agent."""
 
-    def judge(self, finding: Finding) -> tuple[str, str, tuple[Metric, ...]]:
+    def judge(self, finding: CheckFinding) -> tuple[str, str, tuple[EventMetric, ...]]:
         """State, message and metrics of a finding: the worst of what the agent says and what the limits say."""
         if not self.limits:
             return finding.state, finding.message, finding.metrics
         state: str = finding.state
         why: list[str] = []
-        metrics: list[Metric] = []
+        metrics: list[EventMetric] = []
         for metric in finding.metrics:
             limit = self.limits.get(metric.name)
             if limit is None:
@@ -148,11 +149,11 @@ class Definition:
         return state, message, tuple(metrics)
 
 
-def _with_limit(metric: Metric, limit: Limit) -> Metric:
+def _with_limit(metric: EventMetric, limit: MetricThreshold) -> EventMetric:
     """The metric as it is recorded: the limits that counted, where they are one number."""
     warn = limit.warn.bound if limit.warn is not None else None
     crit = limit.crit.bound if limit.crit is not None else None
-    return Metric(
+    return EventMetric(
         metric.name,
         metric.value,
         metric.unit,
@@ -163,14 +164,14 @@ def _with_limit(metric: Metric, limit: Limit) -> Metric:
     )
 
 
-class AtWork(NamedTuple):
+class ActiveSuppressions(NamedTuple):
     """The downtimes and silences that hold at one time."""
 
-    downtimes: tuple[tuple[Downtime, Reach], ...]
-    silences: tuple[tuple[Silence, Reach], ...]
+    downtimes: tuple[tuple[Downtime, TargetSelector], ...]
+    silences: tuple[tuple[Silence, TargetSelector], ...]
 
 
-class Book:
+class CheckRules:
     """One configuration of monitoring."""
 
     __slots__ = (
@@ -185,40 +186,40 @@ class Book:
         downtimes: Iterable[Downtime] = (),
         silences: Iterable[Silence] = (),
     ) -> None:
-        self.definitions = {given.name: Definition(given) for given in checks if given.enabled}
+        self.definitions = {given.name: CompiledCheck(given) for given in checks if given.enabled}
         self.alive = tuple(one for one in self.definitions.values() if one.alive)
         """Those that Helen runs herself."""
         self.handlers = {handler.name: handler for handler in handlers}
-        self.downtimes = tuple((one, Reach(one.agents, one.checks, one.labels)) for one in downtimes)
-        self.silences = tuple((one, Reach(one.agents, one.checks, one.labels)) for one in silences)
-        self._at_work = AtWork((), ())
+        self.downtimes = tuple((one, TargetSelector(one.agents, one.checks, one.labels)) for one in downtimes)
+        self.silences = tuple((one, TargetSelector(one.agents, one.checks, one.labels)) for one in silences)
+        self._at_work = ActiveSuppressions((), ())
         self._since = self._until = 0.0
         """Between these wall times it is that."""
         self._schedules: dict[tuple[str, ...], bytes] = {}
-        self._selections: dict[tuple[str, ...], dict[str, Definition]] = {}
+        self._selections: dict[tuple[str, ...], dict[str, CompiledCheck]] = {}
 
     @staticmethod
-    def of(part: ClientConfig) -> Book:
+    def of(part: ClientConfig) -> CheckRules:
         """The book of what CHECKCONFIG delivers to a Helen."""
-        return Book(part.checks, part.handlers, part.downtimes, part.silences)
+        return CheckRules(part.checks, part.handlers, part.downtimes, part.silences)
 
     @property
     def agents_at_once(self) -> int:
         """How many agents `select` may choose for in one turn: where there are thousands of definitions, fewer."""
         return max(1, MATCHES // max(1, len(self.definitions) + len(self.downtimes) + len(self.silences)))
 
-    def at_work(self, wall: float) -> AtWork:
+    def at_work(self, wall: float) -> ActiveSuppressions:
         """What holds at that time; a document may be full of what is long over."""
         if not self._since <= wall < self._until:
             self._since = max((time for time in self._times() if time <= wall), default=-math.inf)
             self._until = self.next_boundary(wall) or math.inf
-            self._at_work = AtWork(
+            self._at_work = ActiveSuppressions(
                 tuple(pair for pair in self.downtimes if pair[0].starts <= wall < pair[0].ends),
                 tuple(pair for pair in self.silences if not pair[0].ends or wall < pair[0].ends),
             )
         return self._at_work
 
-    def select(self, agent: str, labels: Mapping[str, str]) -> dict[str, Definition]:
+    def select(self, agent: str, labels: Mapping[str, str]) -> dict[str, CompiledCheck]:
         """The checks that an agent runs, by name, in the order of the document."""
         found = {name: one for name, one in self.definitions.items() if one.reach.has_agent(agent, labels)}
         if len(self._selections) >= MAX_CACHED:
@@ -226,7 +227,7 @@ class Book:
         # Thousands of agents have the same few selections: they share them.
         return self._selections.setdefault(tuple(found), found)
 
-    def schedule(self, selected: Mapping[str, Definition]) -> bytes:
+    def schedule(self, selected: Mapping[str, CompiledCheck]) -> bytes:
         """The JSON of the schedule of these checks; equal content makes equal bytes, whatever else changed."""
         names = tuple(selected)
         body = self._schedules.get(names)

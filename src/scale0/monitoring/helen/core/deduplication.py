@@ -1,8 +1,8 @@
 """Which reports of which spools are stored already: a report counts once, however often it is sent.
 
-Lives here: `Seen`, the numbers of one spool as ranges, and `Spools`, those of all agents with what must be written.
-Never here: what a report says. Invariants: a number that was added is never fresh again, until its whole spool is
-forgotten; a spool's row is written in the turn that added to it, so that it is on disk with what it speaks of.
+Lives here: `SeenReports`, the numbers of one spool as ranges, and `Spools`, those of all agents with what must be
+written. Never here: what a report says. Invariants: a number that was added is never fresh again, until its whole spool
+is forgotten; a spool's row is written in the turn that added to it, so that it is on disk with what it speaks of.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.kernel.names import is_identity
 from scale0.storage.check_rows import DropSpool, PutSpool, SpoolRow
@@ -39,7 +39,7 @@ _to_bytes: Final = msgspec.msgpack.Encoder().encode
 _from_bytes: Final = msgspec.msgpack.Decoder(list[int]).decode
 
 
-class Seen:
+class SeenReports:
     """A set of numbers that mostly come in order."""
 
     __slots__ = ("_ends",)
@@ -78,7 +78,7 @@ class Seen:
         if len(self._ends) > 2 * MAX_RANGES:
             del self._ends[1 : len(self._ends) - 2 * MAX_RANGES + 1]
 
-    def merge(self, other: Seen) -> bool:
+    def merge(self, other: SeenReports) -> bool:
         """Everything that the other one has is in; True: some of it was not."""
         before = self._ends
         ranges = sorted([*_pairs(before), *_pairs(other._ends)])
@@ -97,7 +97,7 @@ class Seen:
         return _to_bytes(self._ends)
 
     @classmethod
-    def decode(cls, body: bytes) -> Seen:
+    def decode(cls, body: bytes) -> SeenReports:
         """What `encode` gave. ValueError: it is something else, and so the store is not ours or is damaged."""
         made = cls()
         made._ends = ends = _from_bytes(body)
@@ -115,7 +115,7 @@ class _Spool:
 
     __slots__ = ("heard", "seen", "waits")
 
-    def __init__(self, seen: Seen, heard: float) -> None:
+    def __init__(self, seen: SeenReports, heard: float) -> None:
         self.seen = seen
         self.heard = heard
         """By the monotonic clock."""
@@ -138,7 +138,7 @@ class Spools:
         for row in rows:
             age_seconds = max(0.0, now.wall - row.heard_us / _MICRO)
             try:
-                spool = _Spool(Seen.decode(row.seen), now.mono - age_seconds)
+                spool = _Spool(SeenReports.decode(row.seen), now.mono - age_seconds)
             except (msgspec.MsgspecError, ValueError) as error:
                 raise StoreError(f"the row of spool {row.spool} of agent {row.agent} is damaged: {error}") from error
             self._by_agent.setdefault(row.agent, {})[row.spool] = spool
@@ -162,7 +162,7 @@ class Spools:
         if len(spools) >= MAX_SPOOLS:
             oldest = min(spools, key=lambda each: spools[each].heard)
             self._drop(agent, oldest)
-        spools[name] = spool = _Spool(Seen(), now.mono)
+        spools[name] = spool = _Spool(SeenReports(), now.mono)
         return spool
 
     def _drop(self, agent: str, name: str) -> None:
@@ -172,7 +172,7 @@ class Spools:
             self._to_write = [entry for entry in self._to_write if entry[2] is not spool]
         self._forgotten.append(DropSpool(agent, name))
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends: write what it changed. Drops first: a name that was dropped may have come again."""
         if self._forgotten:
             for drop in self._forgotten:
@@ -195,7 +195,7 @@ class Spools:
         self.forget(agent)
         return rows
 
-    def take_over(self, agent: str, handed: Iterable[tuple[str, Seen, int]], now: Now) -> None:
+    def take_over(self, agent: str, handed: Iterable[tuple[str, SeenReports, int]], now: Now) -> None:
         """What another Helen has seen of an agent is seen."""
         for name, seen, heard_us in handed:
             heard = now.mono - max(0.0, now.wall - heard_us / _MICRO)
@@ -233,9 +233,9 @@ class Spools:
         self._by_agent.pop(agent, None)
 
 
-def read_foreign(body: bytes) -> Seen:
+def read_foreign(body: bytes) -> SeenReports:
     """Ranges that another Helen wrote. ValueError or MsgspecError: they are none."""
-    seen = Seen.decode(body)
+    seen = SeenReports.decode(body)
     if len(body) > MAX_FOREIGN_BYTES:
         raise ValueError("too many ranges")
     return seen

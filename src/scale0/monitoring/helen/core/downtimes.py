@@ -12,16 +12,16 @@ from typing import Final
 from scale0.config.monitoring import Downtime
 from scale0.history.events.checks import DowntimeEnded, DowntimeStarted
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.monitoring.helen.core.check_rules import Book
-from scale0.monitoring.helen.core.monitored_agent import Watched
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.check_rules import CheckRules
+from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent
 from scale0.monitoring.helen.core.suppression import Covered, covered
 
 ON_TIME_SECONDS: Final = 5.0
 """A downtime that is noticed this soon after its start or end began or ended when it was planned to."""
 
 
-def look(book: Book, watched: Watched, now: Now, step: Step) -> bool:
+def look(book: CheckRules, watched: MonitoredAgent, now: Now, step: Effects) -> bool:
     """Record what began and what ended; True: the agent's own row is another."""
     changed = False
     wanted = covered(book, watched.agent, watched.labels, watched.selected, now.wall)
@@ -39,7 +39,7 @@ def look(book: Book, watched: Watched, now: Now, step: Step) -> bool:
     return changed
 
 
-def _start(watched: Watched, one: Covered, downtime: Downtime, is_new: bool, now: Now, step: Step) -> None:
+def _start(watched: MonitoredAgent, one: Covered, downtime: Downtime, is_new: bool, now: Now, step: Effects) -> None:
     name, check = one
     watched.downtimes[one] = downtime.ends
     on_time = is_new and now.wall - downtime.starts <= ON_TIME_SECONDS
@@ -47,7 +47,7 @@ def _start(watched: Watched, one: Covered, downtime: Downtime, is_new: bool, now
     step.record(DowntimeStarted(name, watched.agent, check, downtime.ends, downtime.reason, downtime.author, at))
 
 
-def end(watched: Watched, one: Covered, now: Now, step: Step) -> None:
+def end(watched: MonitoredAgent, one: Covered, now: Now, step: Effects) -> None:
     """It is over."""
     ends = watched.downtimes.pop(one)
     on_time = 0.0 <= now.wall - ends <= ON_TIME_SECONDS

@@ -1,9 +1,9 @@
 """Watch: what results mean. States, incidents, downtimes, and the notices that follow.
 
-Lives here: `Watch`, which Helen hands every result to. Never here: connections, spools, or the thresholds, formulas and
-rows that it uses (each has a file of its own). Invariants: everything that a result changes is in the commit of its
-event; what is suppressed is notices, never events and never a state; a result that is older than the last one is
-recorded and moves nothing.
+Lives here: `Evaluation`, which Helen hands every result to. Never here: connections, spools, or the thresholds,
+formulas and rows that it uses (each has a file of its own). Invariants: everything that a result changes is in the
+commit of its event; what is suppressed is notices, never events and never a state; a result that is older than the last
+one is recorded and moves nothing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import msgspec
 from scale0.config.schema import ClientConfig
 from scale0.history.events.checks import CheckAnswered, CheckRemoved, CheckStateChanged
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core import downtimes, evaluation_bundle, views
-from scale0.monitoring.helen.core.check_rules import Book, Definition
+from scale0.monitoring.helen.core.check_rules import CheckRules, CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState, to_row
-from scale0.monitoring.helen.core.evaluation_bundle import Carried, Unpacked
+from scale0.monitoring.helen.core.evaluation_bundle import EvaluationBundle, OpenedEvaluation
 from scale0.monitoring.helen.core.incidents import REMOVED, UP, Incidents, Key
-from scale0.monitoring.helen.core.monitored_agent import Watched, WatchRows, put_part, read_states
+from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent, StoredChecks, put_part, read_states
 from scale0.monitoring.helen.core.notifications import Outbox, notice_of, wants
-from scale0.monitoring.helen.core.reevaluation import SLICE, Looks
+from scale0.monitoring.helen.core.reevaluation import SLICE, Reevaluation
 from scale0.monitoring.helen.core.suppression import causes
-from scale0.monitoring.protocol.results import OK, Finding
+from scale0.monitoring.protocol.results import OK, CheckFinding
 from scale0.storage.check_rows import DropCheckState, PutCheckState
 
-__all__ = ["Answered", "Watch", "WatchRows"]
+__all__ = ["Evaluation", "IncomingResult", "StoredChecks"]
 
 SWEEP_SECONDS: Final = 300.0
 """How often incidents that are long over are forgotten, some at a time: faster than they can go on being opened."""
@@ -37,19 +37,19 @@ MAX_RUN_SECONDS: Final = 1e9
 """A run that says it took longer says nothing."""
 
 
-class Answered(msgspec.Struct, frozen=True, gc=False):
+class IncomingResult(msgspec.Struct, frozen=True, gc=False):
     """A result, and where it came from."""
 
     check: str
     """The definition's name; of one asked for by hand, the check's."""
-    finding: Finding
+    finding: CheckFinding
     ref: str
     at: float
     """When it was, by the wall clock here."""
     scheduled: bool
 
 
-class Watch:
+class Evaluation:
     """All checks of one Helen."""
 
     __slots__ = (
@@ -57,20 +57,20 @@ class Watch:
         *("_started", "_sweep_at", "_touched", "_wall"),
     )
 
-    def __init__(self, rows: WatchRows) -> None:
+    def __init__(self, rows: StoredChecks) -> None:
         self._agents, self._part = read_states(rows.states)
         self._part_changed = False
-        self._book = Book() if self._part is None else Book.of(self._part)
+        self._book = CheckRules() if self._part is None else CheckRules.of(self._part)
         self._incidents = Incidents(rows.incidents)
         self._outbox = Outbox(rows.notices)
         self._outbox.configure(self._book.handlers)
         self._dirty: dict[Key, CheckState] = {}
         """States that this turn changed."""
-        self._touched: dict[str, Watched] = {}
+        self._touched: dict[str, MonitoredAgent] = {}
         """Agents whose own row this turn changed."""
         self._held: dict[Key, None] = {}
         """Checks with a notice that is due and suppressed."""
-        self._looks = Looks()
+        self._looks = Reevaluation()
         self._sweep_at = 0.0
         self._wall = 0.0
         self._started = False
@@ -85,7 +85,7 @@ class Watch:
         """False until the first configuration ever came: an agent that has a schedule should keep it until then."""
         return self._part is not None
 
-    def configure(self, part: ClientConfig, now: Now, step: Step) -> None:
+    def configure(self, part: ClientConfig, now: Now, step: Effects) -> None:
         """Her part of the network document; one that says the same changes nothing."""
         known = self._part
         if known is not None and (known.checks, known.handlers, known.downtimes, known.silences) == (
@@ -96,7 +96,7 @@ class Watch:
         ):
             return
         self._part, self._part_changed = part, True
-        self._book = Book.of(part)
+        self._book = CheckRules.of(part)
         self._outbox.configure(self._book.handlers)
         self._look_at_all(now)
 
@@ -109,11 +109,11 @@ class Watch:
         """Times or settings changed."""
         self._looks.begin(self._agents.values(), self._held, self._book.next_boundary(now.wall), now)
 
-    def _know(self, agent: str, labels: dict[str, str]) -> Watched:
+    def _know(self, agent: str, labels: dict[str, str]) -> MonitoredAgent:
         """The agent, with the checks that it runs by its labels and the current book."""
         watched = self._agents.get(agent)
         if watched is None:
-            self._agents[agent] = watched = Watched(agent)
+            self._agents[agent] = watched = MonitoredAgent(agent)
             self._touch(watched)
         elif watched.book is self._book and watched.labels == labels:
             # Equal, and perhaps another object: the next look is quick again.
@@ -126,18 +126,18 @@ class Watch:
         self._looks.queue(watched)
         return watched
 
-    def _choose(self, watched: Watched) -> None:
+    def _choose(self, watched: MonitoredAgent) -> None:
         watched.selected = self._book.select(watched.agent, watched.labels)
         watched.book = self._book
 
-    def _touch(self, watched: Watched) -> None:
+    def _touch(self, watched: MonitoredAgent) -> None:
         self._touched[watched.agent] = watched
 
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
         """The JSON of what an agent runs by itself. `labels` is kept, and must not be changed in place."""
         return self._book.schedule(self._know(agent, labels).selected)
 
-    def take(self, agent: str, labels: dict[str, str], answered: Answered, now: Now, step: Step) -> None:
+    def take(self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, step: Effects) -> None:
         """A result. `labels` is kept, and must not be changed in place."""
         watched = self._agents.get(agent)
         if watched is None or watched.labels is not labels or watched.book is not self._book:
@@ -180,7 +180,13 @@ class Watch:
             self._reconsider(key, now, step)
 
     def _change(
-        self, watched: Watched, definition: Definition, state: CheckState, previous: str, now: Now, step: Step
+        self,
+        watched: MonitoredAgent,
+        definition: CompiledCheck,
+        state: CheckState,
+        previous: str,
+        now: Now,
+        step: Effects,
     ) -> None:
         """State, hardness or flapping is another: record it, and what follows from it."""
         agent, check = key = (watched.agent, definition.name)
@@ -211,7 +217,9 @@ class Watch:
             self._incidents.flaps(key, step)
         self._decide(watched, definition, state, suppressed, "" if incident is None else incident.id, now, step)
 
-    def _causes(self, watched: Watched, definition: Definition, state: CheckState, now: Now) -> tuple[str, ...]:
+    def _causes(
+        self, watched: MonitoredAgent, definition: CompiledCheck, state: CheckState, now: Now
+    ) -> tuple[str, ...]:
         return causes(self._book, watched.agent, watched.labels, definition, state, self._find, now.wall)
 
     def _find(self, agent: str, check: str) -> CheckState | None:
@@ -220,13 +228,13 @@ class Watch:
 
     def _decide(
         self,
-        watched: Watched,
-        definition: Definition,
+        watched: MonitoredAgent,
+        definition: CompiledCheck,
         state: CheckState,
         suppressed: tuple[str, ...],
         incident: str,
         now: Now,
-        step: Step,
+        step: Effects,
     ) -> None:
         """Tell, hold, or leave it: a notice is due when the hard state is not the one that was told last."""
         key = (watched.agent, definition.name)
@@ -241,7 +249,13 @@ class Watch:
             self._tell(watched, definition, state, incident, now, step)
 
     def _tell(
-        self, watched: Watched, definition: Definition, state: CheckState, incident: str, now: Now, step: Step
+        self,
+        watched: MonitoredAgent,
+        definition: CompiledCheck,
+        state: CheckState,
+        incident: str,
+        now: Now,
+        step: Effects,
     ) -> None:
         """Have the handlers told; of a recovery only those that heard of the problem."""
         recovered = state.state == OK
@@ -256,7 +270,7 @@ class Watch:
         state.told, state.told_at = state.state, now.wall
         state.told_to = () if recovered else tuple(dict.fromkeys((*state.told_to, *told)))
 
-    def _reconsider(self, key: Key, now: Now, step: Step) -> None:
+    def _reconsider(self, key: Key, now: Now, step: Effects) -> None:
         """A notice was held: is it still due, and still suppressed?"""
         watched = self._agents.get(key[0])
         state = None if watched is None else watched.states.get(key[1])
@@ -267,7 +281,7 @@ class Watch:
         incident, suppressed = self._incidents.find(key), self._causes(watched, definition, state, now)
         self._decide(watched, definition, state, suppressed, "" if incident is None else incident.id, now, step)
 
-    def _look_at_agent(self, watched: Watched, now: Now, step: Step) -> None:
+    def _look_at_agent(self, watched: MonitoredAgent, now: Now, step: Effects) -> None:
         """Forget the states of checks that it no longer runs; record the downtimes that began or ended."""
         if self._part is None:
             # Nobody has said yet what there is to watch: nothing is known to be gone.
@@ -279,7 +293,7 @@ class Watch:
         if downtimes.look(self._book, watched, now, step):
             self._touch(watched)
 
-    def _drop(self, watched: Watched, check: str, now: Now, step: Step) -> None:
+    def _drop(self, watched: MonitoredAgent, check: str, now: Now, step: Effects) -> None:
         key = (watched.agent, check)
         del watched.states[check]
         self._dirty.pop(key, None)
@@ -288,7 +302,7 @@ class Watch:
         step.record(CheckRemoved(*key))
         step.write(DropCheckState(*key))
 
-    def forget(self, agent: str, now: Now, step: Step) -> None:
+    def forget(self, agent: str, now: Now, step: Effects) -> None:
         """An agent is gone for good."""
         watched = self._agents.pop(agent, None)
         if watched is None:
@@ -300,7 +314,7 @@ class Watch:
         self._touched.pop(agent, None)
         step.write(DropCheckState(agent, ""))
 
-    def hand_over(self, agent: str, now: Now, step: Step) -> Carried | None:
+    def hand_over(self, agent: str, now: Now, step: Effects) -> EvaluationBundle | None:
         """Another Helen watches this agent from here on: what she needs to go on. Nothing is recorded as over."""
         watched = self._agents.pop(agent, None)
         if watched is None:
@@ -311,7 +325,9 @@ class Watch:
         self._touched.pop(agent, None)
         return evaluation_bundle.hand_over(watched, self._incidents, now, step)
 
-    def take_over(self, agent: str, labels: dict[str, str], unpacked: Unpacked, now: Now, step: Step) -> None:
+    def take_over(
+        self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, step: Effects
+    ) -> None:
         """Go on from where another Helen was. `labels` is kept, and must not be changed in place."""
         watched = self._know(agent, labels)
         for key in evaluation_bundle.take_over(watched, unpacked, self._incidents, now, step):
@@ -325,15 +341,15 @@ class Watch:
         self._looks.queue(watched)
 
     @property
-    def alive_checks(self) -> tuple[Definition, ...]:
+    def alive_checks(self) -> tuple[CompiledCheck, ...]:
         """The checks that Helen runs herself; the same object until another configuration comes."""
         return self._book.alive
 
-    def selects(self, agent: str, labels: dict[str, str], check: str) -> Definition | None:
+    def selects(self, agent: str, labels: dict[str, str], check: str) -> CompiledCheck | None:
         """The definition of that name, if this agent has it. `labels` is kept, and must not be changed in place."""
         return self._know(agent, labels).selected.get(check)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: write what it changed, each row once."""
         if self._dirty:
             step.writes += [PutCheckState(agent, check, to_row(state)) for (agent, check), state in self._dirty.items()]
@@ -346,11 +362,11 @@ class Watch:
             step.write(put_part(self._part))
         self._outbox.settle(step)
 
-    def answer(self, ask: Any, value: Any, now: Now, step: Step) -> None:
+    def answer(self, ask: Any, value: Any, now: Now, step: Effects) -> None:
         """What one of our own Asks found."""
         ask.then(value, now, step)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Do what its time has come for."""
         self._wall = now.wall
         if not self._started:
@@ -386,13 +402,13 @@ class Watch:
         wall = self._wall if now is None else now.wall
         return views.checks(query, self._agents, self._suppressed, self._incidents, wall)
 
-    def _suppressed(self, watched: Watched, definition: Definition, state: CheckState) -> tuple[str, ...]:
+    def _suppressed(self, watched: MonitoredAgent, definition: CompiledCheck, state: CheckState) -> tuple[str, ...]:
         return causes(self._book, watched.agent, watched.labels, definition, state, self._find, self._wall)
 
     def incidents(self, query: Mapping[str, Any]) -> dict[str, Any]:
         """A page of those incidents that are at hand, newest first; a query is a `watch_views.IncidentsQuery`."""
         return views.incidents(query, self._incidents)
 
-    def find_incidents(self, query: Mapping[str, Any], tell: views.Tell, step: Step) -> None:
+    def find_incidents(self, query: Mapping[str, Any], tell: views.Tell, step: Effects) -> None:
         """The same of all that the store keeps: `tell` gets the page, in a later turn where the store must be read."""
         views.find_incidents(query, self._incidents, tell, step)

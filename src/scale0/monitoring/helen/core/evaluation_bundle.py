@@ -1,8 +1,9 @@
 """What Watch has of one agent, on its way from one Helen to another.
 
-Lives here: `Carried` as it travels and is kept, `Unpacked` once it is believed, and how both are made and used. Never
-here: who may ask for it (`helen_handover`). Invariants: what is handed over is forgotten without an event, and what is
-taken over repeats none; of each check the newer state counts, and of what people were told, the last.
+Lives here: `EvaluationBundle` as it travels and is kept, `OpenedEvaluation` once it is believed, and how both are made
+and used. Never here: who may ask for it (`helen_handover`). Invariants: what is handed over is forgotten without an
+event, and what is taken over repeats none; of each check the newer state counts, and of what people were told, the
+last.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import msgspec
 
 from scale0.config.monitoring import MAX_WALL
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core import check_state as states
 from scale0.monitoring.helen.core import incidents as incident_rows
 from scale0.monitoring.helen.core.agents import is_check_name
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.incidents import MAX_CLOSED, UP, Closed, Incident, Incidents, Key
-from scale0.monitoring.helen.core.monitored_agent import Watched, read_own
+from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent, read_own
 from scale0.monitoring.helen.core.suppression import Covered
 from scale0.storage.check_rows import DropCheckState
 
@@ -32,7 +33,7 @@ SHORT_MESSAGE_CHARS: Final = 200
 """Of a state's message where all of them together are too long to travel."""
 
 
-class Carried(msgspec.Struct, frozen=True, kw_only=True):
+class EvaluationBundle(msgspec.Struct, frozen=True, kw_only=True):
     """Rows, as one Helen keeps them: unread by whoever only passes them on."""
 
     own: bytes = b""
@@ -47,17 +48,17 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of all rows."""
         return len(self.own) + sum(map(len, self.states.values())) + sum(map(len, self.incidents))
 
-    def shorten(self) -> Carried:
+    def shorten(self) -> EvaluationBundle:
         """The same without long messages: a state without its words is better than none."""
         short: dict[str, bytes] = {}
         for check, body in self.states.items():
             state = states.from_row(body)
             state.message = state.message[:SHORT_MESSAGE_CHARS]
             short[check] = states.to_row(state)
-        return Carried(own=self.own, states=short, incidents=self.incidents, closed=self.closed)
+        return EvaluationBundle(own=self.own, states=short, incidents=self.incidents, closed=self.closed)
 
 
-class Unpacked(msgspec.Struct, frozen=True, kw_only=True):
+class OpenedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The same, read and believed."""
 
     downtimes: dict[Covered, float]
@@ -66,7 +67,7 @@ class Unpacked(msgspec.Struct, frozen=True, kw_only=True):
     closed: list[Closed]
 
 
-def unpack(carried: Carried, agent: str) -> Unpacked:
+def unpack(carried: EvaluationBundle, agent: str) -> OpenedEvaluation:
     """What another Helen sent. ValueError or MsgspecError: something of it cannot be true, and so nothing counts."""
     downtimes = read_own(carried.own).downtimes if carried.own else []
     if len(carried.states) > MAX_STATES or len(carried.incidents) > MAX_STATES or len(downtimes) > MAX_DOWNTIMES:
@@ -80,7 +81,7 @@ def unpack(carried: Carried, agent: str) -> Unpacked:
     ):
         raise ValueError("these are no incidents of this agent")
     found = [incident_rows.read_foreign(body, agent) for body in carried.incidents]
-    return Unpacked(
+    return OpenedEvaluation(
         downtimes={(name, check): ends for name, check, ends in downtimes},
         states={check: states.read_foreign(body) for check, body in carried.states.items()},
         incidents={incident.check: incident for incident in found if incident.check in carried.states},
@@ -88,9 +89,9 @@ def unpack(carried: Carried, agent: str) -> Unpacked:
     )
 
 
-def hand_over(watched: Watched, incidents: Incidents, now: Now, step: Step) -> Carried:
+def hand_over(watched: MonitoredAgent, incidents: Incidents, now: Now, step: Effects) -> EvaluationBundle:
     """Everything of an agent, as rows; the store forgets it with this turn."""
-    carried = Carried(
+    carried = EvaluationBundle(
         own=watched.put().body,
         states={check: states.to_row(state) for check, state in watched.states.items()},
         incidents=[
@@ -105,7 +106,9 @@ def hand_over(watched: Watched, incidents: Incidents, now: Now, step: Step) -> C
     return carried
 
 
-def take_over(watched: Watched, unpacked: Unpacked, incidents: Incidents, now: Now, step: Step) -> list[Key]:
+def take_over(
+    watched: MonitoredAgent, unpacked: OpenedEvaluation, incidents: Incidents, now: Now, step: Effects
+) -> list[Key]:
     """Join it to what is known here; the checks that changed."""
     for one, ends in unpacked.downtimes.items():
         watched.downtimes.setdefault(one, ends)

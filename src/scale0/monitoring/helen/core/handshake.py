@@ -1,6 +1,6 @@
 """The first word of a connection: who may come in, in which version, and who gets a certificate.
 
-Lives here: `Greeting`: opened, hello and enrol. Never here: anything that comes after. Invariants: one connection per
+Lives here: `Handshake`: opened, hello and enrol. Never here: anything that comes after. Invariants: one connection per
 identity, and the newest is it; no more agents than there is room for; a stranger costs little, and for a short time.
 """
 
@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from scale0.history.events.clients import ClientJoined
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity
-from scale0.monitoring.helen.core.agent_connection import ENDED, RELOADING, SIGNING, HelenLine, SignCertificate
+from scale0.monitoring.helen.core.agent_connection import ENDED, RELOADING, SIGNING, AgentConnection, SignCertificate
 from scale0.monitoring.helen.core.agents import MAX_SOFTWARE_CHARS, Agent, is_older
-from scale0.monitoring.helen.core.migration import Handover
-from scale0.monitoring.helen.core.replicas import Siblings
+from scale0.monitoring.helen.core.migration import Migration
+from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.schedules import Schedules
 from scale0.monitoring.helen.core.state import AGENT, LEFT, REPLACED, HelenState
 from scale0.monitoring.protocol.encoder import in_one_line
@@ -43,12 +43,12 @@ Revoked = Callable[[str, str, float], bool]
 """True for a certificate (name, serial in hexadecimal, when it was issued) that counts no more."""
 
 
-class Greeting:
+class Handshake:
     """Who comes in."""
 
     __slots__ = ("_handover", "_schedules", "_siblings", "_signing", "_state", "draining", "revoked")
 
-    def __init__(self, state: HelenState, schedules: Schedules, siblings: Siblings, handover: Handover) -> None:
+    def __init__(self, state: HelenState, schedules: Schedules, siblings: Replicas, handover: Migration) -> None:
         self._state = state
         self._schedules = schedules
         self._siblings = siblings
@@ -59,13 +59,15 @@ class Greeting:
         """She is about to stop: whoever comes is sent to another Helen."""
         self.revoked: Revoked = lambda *_: False
 
-    def open(self, routing_id: bytes, name: str, serial: str, issued: int, address: str, now: Now, step: Step) -> None:
+    def open(
+        self, routing_id: bytes, name: str, serial: str, issued: int, address: str, now: Now, step: Effects
+    ) -> None:
         """A connection is up; `name` is blank where it showed no certificate."""
         state = self._state
         old = state.lines.get(routing_id)
         if old is not None:
             state.drop(old, LEFT, now, step, closed=True)
-        line = HelenLine(routing_id, name or None, serial, issued, address, now)
+        line = AgentConnection(routing_id, name or None, serial, issued, address, now)
         crowd = state.enter(line)
         if name:
             if crowd > MAX_CROWD:
@@ -87,7 +89,7 @@ class Greeting:
             state.strangers.add(line)
         state.arm(line, now.mono + HELLO_SECONDS)
 
-    def hello(self, line: HelenLine, word: Hello, now: Now, step: Step) -> None:
+    def hello(self, line: AgentConnection, word: Hello, now: Now, step: Effects) -> None:
         """An agent says what it is."""
         state = self._state
         identity = line.name
@@ -109,7 +111,7 @@ class Greeting:
         state.newcomers.discard(line)
         self._handover.join(line, agent, word.version, software, now, step)
 
-    def _admit(self, line: HelenLine, agent: Agent, version: int, software: str, now: Now, step: Step) -> None:
+    def _admit(self, line: AgentConnection, agent: Agent, version: int, software: str, now: Now, step: Effects) -> None:
         """It is here, and all that is known of it."""
         state = self._state
         line.accept(agent, version)
@@ -128,7 +130,9 @@ class Greeting:
         least = self._state.settings.min_equus_version
         return version < VERSION_1 or (bool(least) and is_older(software, least))
 
-    def _reload(self, line: HelenLine, agent: Agent, version: int, software: str, now: Now, step: Step) -> None:
+    def _reload(
+        self, line: AgentConnection, agent: Agent, version: int, software: str, now: Now, step: Effects
+    ) -> None:
         state = self._state
         if agent.reloaded == (version, software):
             state.refuse(line, f"version {version} {software} is too old, and came back unchanged", now, step)
@@ -140,7 +144,7 @@ class Greeting:
         line.say(Reload(), step)
         state.arm(line, now.mono + RELOAD_SECONDS)
 
-    def _turn_away(self, line: HelenLine, version: int, now: Now, step: Step) -> None:
+    def _turn_away(self, line: AgentConnection, version: int, now: Now, step: Effects) -> None:
         """There is no room: to another Helen, if one is known and the agent knows the word."""
         state = self._state
         place = self._siblings.place() if version > VERSION_1 else None
@@ -152,14 +156,16 @@ class Greeting:
         line.say(Redirect(place), step)
         state.drop(line, LEFT, now, step)
 
-    def _take_over(self, agent: Agent, old: HelenLine, newcomer: HelenLine, now: Now, step: Step) -> None:
+    def _take_over(
+        self, agent: Agent, old: AgentConnection, newcomer: AgentConnection, now: Now, step: Effects
+    ) -> None:
         self._state.count("agents_replaced")
         if agent.take_over(newcomer.address, now, step):
             self._state.count("agents_doubled")
         old.say(Error(f"{agent.identity} came from another connection"), step)
         self._state.drop(old, REPLACED, now, step)
 
-    def enrol(self, line: HelenLine, word: Enrol, now: Now, step: Step) -> None:
+    def enrol(self, line: AgentConnection, word: Enrol, now: Now, step: Effects) -> None:
         """Somebody wants a certificate: with a token, or with the one that it has."""
         state = self._state
         if self._signing >= MAX_SIGNING:
@@ -171,7 +177,7 @@ class Greeting:
         state.arm(line, now.mono + SIGN_SECONDS)
         step.ask(SignCertificate(word.body, line.identity, line.serial, partial(self._signed, line)))
 
-    def _signed(self, line: HelenLine, value: Any, now: Now, step: Step) -> None:
+    def _signed(self, line: AgentConnection, value: Any, now: Now, step: Effects) -> None:
         self._signing -= 1
         state = self._state
         if line.stage is ENDED:
@@ -185,7 +191,7 @@ class Greeting:
         message = value.message if isinstance(value, Refusal) else "the certificate could not be made"
         state.refuse(line, message, now, step)
 
-    def revoke(self, revoked: Revoked, now: Now, step: Step) -> int:
+    def revoke(self, revoked: Revoked, now: Now, step: Effects) -> int:
         """From here on these certificates do not count; connections that use one end at once."""
         self.revoked = revoked
         state = self._state

@@ -14,17 +14,24 @@ from scale0.config import ClientConfig, parse
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message, Question, Step
+from scale0.kernel.effects import Effects, Message, StoreQuery
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.timers import ring
-from scale0.monitoring.helen.core.agent_bundles import Keeping
-from scale0.monitoring.helen.core.agent_connection import ENDED, ORDERLY, RELOADING, TALKING, HelenLine, SignCertificate
-from scale0.monitoring.helen.core.evaluation import Watch
-from scale0.monitoring.helen.core.handshake import Greeting, Revoked
-from scale0.monitoring.helen.core.keepalive import Alive
-from scale0.monitoring.helen.core.migration import Handover
-from scale0.monitoring.helen.core.pending_requests import NETWORK, Asker, Forward
-from scale0.monitoring.helen.core.replicas import Siblings
+from scale0.monitoring.helen.core.agent_bundles import AgentBundles
+from scale0.monitoring.helen.core.agent_connection import (
+    ENDED,
+    ORDERLY,
+    RELOADING,
+    TALKING,
+    AgentConnection,
+    SignCertificate,
+)
+from scale0.monitoring.helen.core.evaluation import Evaluation
+from scale0.monitoring.helen.core.handshake import Handshake, Revoked
+from scale0.monitoring.helen.core.keepalive import Keepalive
+from scale0.monitoring.helen.core.migration import Migration
+from scale0.monitoring.helen.core.pending_requests import NETWORK, ForwardRequest, Requester
+from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.reports import Reports
 from scale0.monitoring.helen.core.schedules import Schedules
 from scale0.monitoring.helen.core.services import CHECK_SECONDS, MAX_CHECK_SECONDS, Services, status
@@ -41,7 +48,7 @@ from scale0.monitoring.protocol.messages import (
     Result,
     ToHelen,
 )
-from scale0.monitoring.protocol.parser import Fault
+from scale0.monitoring.protocol.parser import ParseFault
 from scale0.storage.check_rows import AgentRow, SpoolRow
 
 ALIVE_SECONDS: Final = 60.0
@@ -68,21 +75,21 @@ class Helen:
         *("config_error", "state"),
     )
 
-    def __init__(self, settings: HelenSettings, watch: Watch) -> None:
+    def __init__(self, settings: HelenSettings, watch: Evaluation) -> None:
         self.state = state = HelenState(settings, watch)
         state.look = self._look
-        self._siblings = Siblings(state)
+        self._siblings = Replicas(state)
         self._schedules = Schedules(state)
-        self._keeping = Keeping(state, self._schedules)
-        self._handover = Handover(state, self._siblings, self._keeping)
-        self._greeting = Greeting(state, self._schedules, self._siblings, self._handover)
+        self._keeping = AgentBundles(state, self._schedules)
+        self._handover = Migration(state, self._siblings, self._keeping)
+        self._greeting = Handshake(state, self._schedules, self._siblings, self._handover)
         self._reports = Reports(state, self._schedules)
-        self._alive = Alive(state)
+        self._alive = Keepalive(state)
         self._services = Services(state, self._siblings, self._handover, self._keeping, self._alive)
         self.config_error = ""
         """Why the newest part of the configuration is not used; blank: it is."""
 
-    def start(self, agents: Iterable[AgentRow], spools: Iterable[SpoolRow], now: Now, step: Step) -> None:
+    def start(self, agents: Iterable[AgentRow], spools: Iterable[SpoolRow], now: Now, step: Effects) -> None:
         """The first turn, with what the store remembers."""
         self._keeping.start(self.state.agents.load(agents), now)
         self.state.spools.load(spools, now)
@@ -90,7 +97,7 @@ class Helen:
         self._say_alive(None, now, step)
         self.state.timers.add((self._prune, None), now.mono + PRUNE_SECONDS)
 
-    def stop(self, now: Now, step: Step) -> None:
+    def stop(self, now: Now, step: Effects) -> None:
         """The last turn: nobody waits in vain. Sessions end with their source, so nobody is recorded as gone."""
         step.record(SourceAlive(self.state.settings.identity))
         self.state.open.fail_all(codes.NOT_SERVING, "Helen stops", step)
@@ -99,7 +106,7 @@ class Helen:
             step.close(line)
         self.settle(now, step)
 
-    def drain(self, now: Now, step: Step) -> None:
+    def drain(self, now: Now, step: Effects) -> None:
         """She will stop soon: agents are sent to other Helens, who ask for what is known of them while she can answer.
 
         Whoever calls this goes on with turns until `undrained` is 0, or patience is over, and then calls `stop`.
@@ -117,7 +124,7 @@ class Helen:
         """Agents that `drain` sent away and that have not arrived elsewhere."""
         return self._handover.undrained
 
-    def _send_away(self, line: HelenLine, step: Step) -> bool:
+    def _send_away(self, line: AgentConnection, step: Effects) -> bool:
         """To the Helen who has most room, if there is one and the agent knows the word."""
         place = self._siblings.place() if line.reports else None
         if place is None:
@@ -126,13 +133,13 @@ class Helen:
         line.say(Redirect(place), step)
         return True
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message of a door."""
         if door == NETWORK:
             try:
                 self._receive_request(routing_id, frames, now, step)
             except Exception:
-                Asker(routing_id).refuse(codes.FAILED, "Helen failed: this is her fault", step)
+                Requester(routing_id).refuse(codes.FAILED, "Helen failed: this is her fault", step)
                 raise
             return
         if frames[0] == b"data":
@@ -154,13 +161,13 @@ class Helen:
             if line is not None:
                 self.state.drop(line, LEFT if frames[1:2] == [ORDERLY] else LOST, now, step, closed=True)
 
-    def _hear(self, line: HelenLine, data: bytes, now: Now, step: Step) -> None:
+    def _hear(self, line: AgentConnection, data: bytes, now: Now, step: Effects) -> None:
         """Bytes of an agent: the words that they complete, in order, until one ends the connection."""
         take = self._reports.take
         for word in line.parser.feed(data):
             if type(word) is Report and line.reports:
                 take(line, word, now, step)
-            elif type(word) is Fault:
+            elif type(word) is ParseFault:
                 self.state.refuse(line, word.reason, now, step)
             else:
                 self._hear_word(line, word, now, step)  # type: ignore[arg-type]  # its parser knows no others
@@ -169,7 +176,7 @@ class Helen:
         if line.stage is not TALKING and line.parser.held_bytes > MAX_GREETING_BYTES:
             self.state.refuse(line, f"more than {MAX_GREETING_BYTES} bytes of one word while {line.stage}", now, step)
 
-    def _hear_word(self, line: HelenLine, word: ToHelen, now: Now, step: Step) -> None:
+    def _hear_word(self, line: AgentConnection, word: ToHelen, now: Now, step: Effects) -> None:
         if reason := line.refuses(word):
             self.state.refuse(line, reason, now, step)
             return
@@ -193,8 +200,8 @@ class Helen:
                 # A pong proves what every word proves; terminals are nobody's yet.
                 pass
 
-    def _receive_request(self, routing_id: bytes, frames: list[bytes], now: Now, step: Step) -> None:
-        asker = Asker(routing_id)
+    def _receive_request(self, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
+        asker = Requester(routing_id)
         match frames:
             case [b"request", service, timeout, body]:
                 name = service.decode("utf-8", "replace")
@@ -207,7 +214,7 @@ class Helen:
             case _:
                 self.state.count("network_messages_unknown")
 
-    def _configure(self, body: bytes, now: Now, step: Step) -> None:
+    def _configure(self, body: bytes, now: Now, step: Effects) -> None:
         """Her part of the network's configuration: used whole, or not at all."""
         try:
             part = parse(body, "json", ClientConfig)
@@ -224,37 +231,37 @@ class Helen:
         """`learn_siblings` will soon be called: who comes before that waits a little."""
         self._handover.expect(now)
 
-    def learn_siblings(self, names: Iterable[str], now: Now, step: Step) -> None:
+    def learn_siblings(self, names: Iterable[str], now: Now, step: Effects) -> None:
         """The other Helens that the network knows now; to be told every few seconds."""
         self._siblings.learn(names, step)
         self._handover.learnt(now, step)
         self._handover.look_around(step)
 
-    def revoke(self, revoked: Revoked, now: Now, step: Step) -> int:
+    def revoke(self, revoked: Revoked, now: Now, step: Effects) -> int:
         """From here on these certificates do not count: their connections end at once. How many did."""
         return self._greeting.revoke(revoked, now, step)
 
-    def answer(self, ask: object, value: object, now: Now, step: Step) -> None:
+    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None:
         """What an Ask found."""
-        if isinstance(ask, Question | Forward | SignCertificate):
+        if isinstance(ask, StoreQuery | ForwardRequest | SignCertificate):
             ask.then(value, now, step)
         else:
             self.state.watch.answer(ask, value, now, step)
 
-    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Step) -> None:
+    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Effects) -> None:
         """The door says that it is gone. An asker that is gone costs nothing: its answer is dropped."""
-        if isinstance(connection, HelenLine):
+        if isinstance(connection, AgentConnection):
             self.state.drop(connection, LOST, now, step)
 
-    def overflow(self, connection: Any, now: Now, step: Step) -> None:
+    def overflow(self, connection: Any, now: Now, step: Effects) -> None:
         """An agent that does not read: it is let go, so that it costs nobody else."""
-        if isinstance(connection, HelenLine):
+        if isinstance(connection, AgentConnection):
             self.state.count("connections_overflowed")
             self.state.refuse(connection, "it does not read what it is sent", now, step)
         else:
             step.close(connection)
 
-    def settle(self, now: Now, step: Step) -> None:
+    def settle(self, now: Now, step: Effects) -> None:
         """The turn ends: write and acknowledge what it adds up to."""
         state = self.state
         self._reports.settle_descriptions(now, step)
@@ -263,10 +270,10 @@ class Helen:
         state.agents.settle(step)
         self._reports.settle(step)
 
-    def hear_subscription(self, frames: list[bytes], now: Now, step: Step) -> None:
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Effects) -> None:
         """Nobody subscribes to a Helen."""
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Do what its time has come for."""
         ring(self.state.timers, now, step)
         self.state.open.tick(now, step)
@@ -286,7 +293,7 @@ class Helen:
         """How she is, as plain values; the counts among them."""
         return status(self.state, self._siblings)
 
-    def _look(self, line: HelenLine, now: Now, step: Step) -> None:
+    def _look(self, line: AgentConnection, now: Now, step: Effects) -> None:
         """A connection's time has come: to be greeted, or to be heard."""
         if line.stage is ENDED:
             return
@@ -311,16 +318,16 @@ class Helen:
             ping_at = now.mono + heartbeat
         self.state.arm(line, min(lost_at, ping_at))
 
-    def _ping(self, line: HelenLine, now: Now, step: Step) -> None:
+    def _ping(self, line: AgentConnection, now: Now, step: Effects) -> None:
         number = line.issue()
         if number is not None:
             step.send(line, [b"ping %d\n" % number])
 
-    def _say_alive(self, _: None, now: Now, step: Step) -> None:
+    def _say_alive(self, _: None, now: Now, step: Effects) -> None:
         step.record(SourceAlive(self.state.settings.identity))
         self.state.timers.add((self._say_alive, None), now.mono + ALIVE_SECONDS)
 
-    def _prune(self, _: None, now: Now, step: Step) -> None:
+    def _prune(self, _: None, now: Now, step: Effects) -> None:
         self.state.count("spools_forgotten", self.state.spools.prune(now))
         self.state.timers.add((self._prune, None), now.mono + PRUNE_SECONDS)
 

@@ -16,7 +16,7 @@ import msgspec
 from scale0.config.monitoring import MAX_WALL
 from scale0.history.events.checks import IncidentClosed, IncidentOpened
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, SEVERITY
 from scale0.storage.check_rows import IncidentRow, PutIncident, SweepIncidents
@@ -146,7 +146,9 @@ class Incidents:
         """The open incident of a check."""
         return self._open.get(key)
 
-    def open(self, key: Key, state: str, message: str, at: float, suppressed: tuple[str, ...], step: Step) -> Incident:
+    def open(
+        self, key: Key, state: str, message: str, at: float, suppressed: tuple[str, ...], step: Effects
+    ) -> Incident:
         """A check is down; if it was before, its incident goes on."""
         incident = self._open.get(key)
         if incident is not None:
@@ -168,7 +170,7 @@ class Incidents:
         step.record(IncidentOpened(agent, check, incident.id, at, state, message, suppressed))
         return incident
 
-    def _go_on(self, incident: Incident, state: str, message: str, step: Step) -> None:
+    def _go_on(self, incident: Incident, state: str, message: str, step: Effects) -> None:
         if incident.state == state:
             return
         incident.state, incident.message = state, message
@@ -176,14 +178,14 @@ class Incidents:
             incident.worst = state
         self._write(incident, step)
 
-    def flaps(self, key: Key, step: Step) -> None:
+    def flaps(self, key: Key, step: Effects) -> None:
         """A check flaps: its incident, if it has one, did so too."""
         incident = self._open.get(key)
         if incident is not None and not incident.flapping:
             incident.flapping = True
             self._write(incident, step)
 
-    def close(self, key: Key, at: float, reason: str, step: Step) -> None:
+    def close(self, key: Key, at: float, reason: str, step: Effects) -> None:
         """A check is up, or gone; without an open incident nothing happens."""
         incident = self._open.pop(key, None)
         if incident is None:
@@ -213,7 +215,7 @@ class Incidents:
         if len(ends) > MAX_CLOSED:
             del ends[next(iter(ends))]
 
-    def hand_over(self, key: Key, now: Now, step: Step) -> bytes | None:
+    def hand_over(self, key: Key, now: Now, step: Effects) -> bytes | None:
         """The open incident of a check that another Helen watches now; here it is as if it had never been."""
         incident = self._open.pop(key, None)
         if incident is None:
@@ -239,7 +241,7 @@ class Incidents:
         for id_, at in ends:
             self._note_end(id_, at)
 
-    def learn_closed(self, closed: Closed, step: Step) -> None:
+    def learn_closed(self, closed: Closed, step: Effects) -> None:
         """Another Helen has recorded the end of one: if it is open here, from an older copy, it is no more."""
         id_, at = closed
         self._note_end(id_, at)
@@ -251,7 +253,7 @@ class Incidents:
             self._remember(incident)
             self._write(incident, step)
 
-    def take_over(self, incident: Incident, step: Step) -> None:
+    def take_over(self, incident: Incident, step: Effects) -> None:
         """An incident that another Helen opened goes on here; of two, the one that was opened first."""
         key = (incident.agent, incident.check)
         ours = self._open.get(key)
@@ -272,12 +274,12 @@ class Incidents:
         self._open[key] = incident
         self._write(incident, step)
 
-    def _write(self, incident: Incident, step: Step) -> None:
+    def _write(self, incident: Incident, step: Effects) -> None:
         closed = None if incident.closed is None else _micro(incident.closed)
         body = _encode(incident)
         step.write(PutIncident(incident.id, incident.agent, incident.check, _micro(incident.opened), closed, body))
 
-    def sweep(self, now: Now, step: Step) -> None:
+    def sweep(self, now: Now, step: Effects) -> None:
         """Have the store forget what is long over."""
         step.write(SweepIncidents(max(0, _micro(now.wall - KEPT_SECONDS)), SWEEP_LIMIT))
 

@@ -1,6 +1,6 @@
 """Is an agent there? The one check that Helen runs herself: `equus.alive`.
 
-Lives here: `Alive`, which goes round all known agents once in each interval. Never here: what follows from a result
+Lives here: `Keepalive`, which goes round all known agents once in each interval. Never here: what follows from a result
 (Watch). Invariants: a round costs the same at any time, and one place in a list per agent; nobody is judged by Helen's
 own absence: after a start or a sleep agents get the time that they need to come back; who is forgotten, revoked or with
 another Helen is not judged.
@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.monitoring.agent.core.session import MAX_BACKOFF_SECONDS
 from scale0.monitoring.helen.core.agents import Agent
-from scale0.monitoring.helen.core.check_rules import Definition
-from scale0.monitoring.helen.core.evaluation import Answered
+from scale0.monitoring.helen.core.check_rules import CompiledCheck
+from scale0.monitoring.helen.core.evaluation import IncomingResult
 from scale0.monitoring.helen.core.state import HelenState
-from scale0.monitoring.protocol.results import CRITICAL, OK, Finding
+from scale0.monitoring.protocol.results import CRITICAL, OK, CheckFinding
 
 GRACE_SECONDS: Final = 2 * MAX_BACKOFF_SECONDS + 30.0
 """So long nobody is missed after Helen started or slept: an agent waits for at most MAX_BACKOFF_SECONDS between two
@@ -39,7 +39,7 @@ class _Round:
 
     __slots__ = ("at", "began", "definition", "next_at", "order")
 
-    def __init__(self, definition: Definition, mono: float) -> None:
+    def __init__(self, definition: CompiledCheck, mono: float) -> None:
         self.definition = definition
         self.order: list[Agent] = []
         """Those who were known when the round began; whoever came since has its turn in the next one."""
@@ -68,14 +68,14 @@ class _Round:
         self.next_at = mono
 
 
-class Alive:
+class Keepalive:
     """Goes round."""
 
     __slots__ = ("_again", "_definitions", "_judges_from", "_lead", "_rounds", "_started", "_state")
 
     def __init__(self, state: HelenState) -> None:
         self._state = state
-        self._definitions: tuple[Definition, ...] = ()
+        self._definitions: tuple[CompiledCheck, ...] = ()
         self._rounds: list[_Round] = []
         self._again: deque[tuple[float, str, str]] = deque()
         """When to look again at whom for which check: always the same time later, so in order."""
@@ -89,7 +89,7 @@ class Alive:
         self._started = now.wall
         self._judges_from = now.mono + GRACE_SECONDS
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Look at those whose time has come."""
         if self._state.watch.alive_checks is not self._definitions:
             self._configure(now)
@@ -112,7 +112,7 @@ class Alive:
         when = min((one.next_at for one in self._rounds), default=None)
         return when if when is None or not self._again else min(when, self._again[0][0])
 
-    def look_at(self, agent: Agent, check: str, ref: str, now: Now, step: Step) -> Finding | None:
+    def look_at(self, agent: Agent, check: str, ref: str, now: Now, step: Effects) -> CheckFinding | None:
         """Look at an agent because somebody asks; None: the check is none of these, or there is nothing to say."""
         definition = self._state.watch.selects(agent.identity, agent.labels, check)
         if definition is None or not definition.alive:
@@ -141,7 +141,7 @@ class Alive:
             self._state.count("sleeps_noticed")
         self._lead = lead
 
-    def _go_on(self, one: _Round, now: Now, step: Step) -> None:
+    def _go_on(self, one: _Round, now: Now, step: Effects) -> None:
         if now.mono - one.next_at > SLEPT_SECONDS:
             one.shift(now.mono)
         if one.at >= len(one.order):
@@ -151,7 +151,7 @@ class Alive:
             if known.get(agent.identity) is agent:
                 self._look(agent, one.definition.name, now, step)
 
-    def _look(self, agent: Agent, check: str, now: Now, step: Step) -> None:
+    def _look(self, agent: Agent, check: str, now: Now, step: Effects) -> None:
         if self._state.watch.selects(agent.identity, agent.labels, check) is None:
             return
         if agent.line is None and agent.left is not None and 0.0 <= now.wall - agent.left < SETTLE_SECONDS:
@@ -162,18 +162,18 @@ class Alive:
             ref = f"alive:{agent.identity}:{round(now.wall * 1_000)}"
             self._take(agent, check, finding, ref, now, step)
 
-    def _find(self, agent: Agent, now: Now) -> Finding | None:
+    def _find(self, agent: Agent, now: Now) -> CheckFinding | None:
         """What can be said of it; None: nothing."""
         if agent.line is not None:
-            return Finding(OK, f"connected since {_utc(agent.since)}")
+            return CheckFinding(OK, f"connected since {_utc(agent.since)}")
         never = not agent.protocol
         if never or agent.revoked or now.mono < max(self._judges_from, agent.elsewhere_until):
             return None
         since = _utc(agent.left) if agent.left is not None else f"before {_utc(self._started)}"
-        return Finding(CRITICAL, f"not connected since {since}")
+        return CheckFinding(CRITICAL, f"not connected since {since}")
 
-    def _take(self, agent: Agent, check: str, finding: Finding, ref: str, now: Now, step: Step) -> None:
-        answered = Answered(check, finding, ref, now.wall, True)
+    def _take(self, agent: Agent, check: str, finding: CheckFinding, ref: str, now: Now, step: Effects) -> None:
+        answered = IncomingResult(check, finding, ref, now.wall, True)
         self._state.watch.take(agent.identity, agent.labels, answered, now, step)
 
 

@@ -1,6 +1,6 @@
 """Agents that move between Helens: what is known of one goes where it is.
 
-Lives here: `Handover`: asking the others at a hello, answering them, and finding those who went unnoticed. Never here:
+Lives here: `Migration`: asking the others at a hello, answering them, and finding those who went unnoticed. Never here:
 what travels (`moved`, `watch_moves`, `handover_bodies`), or who may come in (`helen_greeting`). Invariants: an agent's
 reports are taken by one Helen, unless the one who had it does not answer; she lets it go only to who says that it is
 there; nothing is forgotten before somebody else has it, and what is handed over twice counts once.
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity
-from scale0.monitoring.helen.core.agent_bundles import Keeping, Received
-from scale0.monitoring.helen.core.agent_connection import ENDED, HOLDING, HelenLine
+from scale0.monitoring.helen.core.agent_bundles import AgentBundles, Received
+from scale0.monitoring.helen.core.agent_connection import ENDED, HOLDING, AgentConnection
 from scale0.monitoring.helen.core.agents import Agent
-from scale0.monitoring.helen.core.migrated_agents import Bundle
+from scale0.monitoring.helen.core.migrated_agents import AgentBundle
 from scale0.monitoring.helen.core.migration_messages import (
     PAGE,
     UNREADABLE,
@@ -33,8 +33,8 @@ from scale0.monitoring.helen.core.migration_messages import (
     held_of,
     to_json,
 )
-from scale0.monitoring.helen.core.pending_requests import Asker, Forward
-from scale0.monitoring.helen.core.replicas import Siblings
+from scale0.monitoring.helen.core.pending_requests import ForwardRequest, Requester
+from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.state import LEFT, HelenState
 from scale0.monitoring.protocol.messages import VERSION_1, Error
 from scale0.storage.check_rows import ReadAgents
@@ -55,7 +55,7 @@ MAX_VERIFIED: Final = 1_000
 MAX_PAGES: Final = 20
 """Of these questions at once; the rest come next time."""
 
-Admit = Callable[[HelenLine, Agent, int, str, Now, Step], None]
+Admit = Callable[[AgentConnection, Agent, int, str, Now, Effects], None]
 
 
 class _Joining:
@@ -63,7 +63,7 @@ class _Joining:
 
     __slots__ = ("agent", "line", "received", "software", "version", "waiting")
 
-    def __init__(self, line: HelenLine, agent: Agent, version: int, software: str) -> None:
+    def __init__(self, line: AgentConnection, agent: Agent, version: int, software: str) -> None:
         self.line = line
         self.agent = agent
         self.version = version
@@ -86,7 +86,7 @@ class _Window:
         """Of those who wait, the ones for whom nobody is held back: once each, however often somebody names them."""
 
 
-class Handover:
+class Migration:
     """Agents on their way."""
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Handover:
         *("_windows", "admit"),
     )
 
-    def __init__(self, state: HelenState, siblings: Siblings, keeping: Keeping) -> None:
+    def __init__(self, state: HelenState, siblings: Replicas, keeping: AgentBundles) -> None:
         self._state = state
         self._siblings = siblings
         self._keeping = keeping
@@ -114,14 +114,14 @@ class Handover:
         """Agents that are not accepted yet."""
         return len(self._joining)
 
-    def line_of(self, identity: str) -> HelenLine | None:
+    def line_of(self, identity: str) -> AgentConnection | None:
         """The connection on which this agent waits to be accepted."""
         joining = self._joining.get(identity)
         return None if joining is None or joining.line.stage is ENDED else joining.line
 
     # A hello.
 
-    def join(self, line: HelenLine, agent: Agent, version: int, software: str, now: Now, step: Step) -> None:
+    def join(self, line: AgentConnection, agent: Agent, version: int, software: str, now: Now, step: Effects) -> None:
         """An agent comes: ask who else knows it, then take it in."""
         joining = _Joining(line, agent, version, software)
         before = self._joining.get(agent.identity)
@@ -143,7 +143,7 @@ class Handover:
             self._state.timers.add((self._overdue, joining), now.mono + HANDOVER_SECONDS)
         self._ask_all(joining, names, step)
 
-    def _ask_all(self, joining: _Joining, names: Sequence[str], step: Step) -> None:
+    def _ask_all(self, joining: _Joining, names: Sequence[str], step: Effects) -> None:
         if joining.version > VERSION_1:
             joining.waiting = len(names)
         for name in names:
@@ -153,7 +153,7 @@ class Handover:
         """She has just started, and will soon be told who else is there: who comes before waits for that."""
         self._early_until = now.mono + EARLY_SECONDS
 
-    def learnt(self, now: Now, step: Step) -> None:
+    def learnt(self, now: Now, step: Effects) -> None:
         """It is known who else is there."""
         self._early_until = -math.inf
         early, self._early = self._early, []
@@ -164,24 +164,24 @@ class Handover:
                 if not names:
                     self._finish(joining, now, step)
 
-    def _overdue(self, joining: _Joining, now: Now, step: Step) -> None:
+    def _overdue(self, joining: _Joining, now: Now, step: Effects) -> None:
         if joining.waiting > 0 and self._joining.get(joining.agent.identity) is joining:
             self._state.count("handovers_overdue")
             joining.waiting = 0
             self._finish(joining, now, step)
 
-    def _finish(self, joining: _Joining, now: Now, step: Step) -> None:
+    def _finish(self, joining: _Joining, now: Now, step: Effects) -> None:
         """Whoever would answer has. What went from here itself and is nowhere else comes back, too."""
         if joining.line.stage is ENDED and not joining.received:
             # It did not stay, and nobody let it go to us: what went from here is still elsewhere.
             self._let_in(joining, now, step)
         elif self._keeping.take_all(joining.agent.identity, joining.received, now, step):
             # The answer comes behind this turn's writes: then they are on disk, and only then reports may come.
-            step.ask(Question(ReadAgents("", 1), lambda _rows, later, out: self._let_in(joining, later, out)))
+            step.ask(StoreQuery(ReadAgents("", 1), lambda _rows, later, out: self._let_in(joining, later, out)))
         else:
             self._let_in(joining, now, step)
 
-    def _let_in(self, joining: _Joining, now: Now, step: Step) -> None:
+    def _let_in(self, joining: _Joining, now: Now, step: Effects) -> None:
         if self._joining.get(joining.agent.identity) is joining:
             del self._joining[joining.agent.identity]
         agents = self._state.agents
@@ -196,7 +196,7 @@ class Handover:
 
     # What others know.
 
-    def _want(self, name: str, identity: str, joining: _Joining | None, step: Step) -> None:
+    def _want(self, name: str, identity: str, joining: _Joining | None, step: Effects) -> None:
         """Ask another Helen for an agent."""
         window = self._windows.setdefault(name, _Window())
         if joining is None and (identity in window.busy or identity in window.idle):
@@ -208,19 +208,19 @@ class Handover:
         else:
             self._ask(name, window, identity, joining, step)
 
-    def _ask(self, name: str, window: _Window, identity: str, joining: _Joining | None, step: Step) -> None:
+    def _ask(self, name: str, window: _Window, identity: str, joining: _Joining | None, step: Effects) -> None:
         window.busy.add(identity)
         agent = self._state.agents.get(identity)
         body = ReleaseBody(identity, self._state.settings.identity, () if agent is None else agent.merged)
 
-        def then(value: Any, now: Now, out: Step) -> None:
+        def then(value: Any, now: Now, out: Effects) -> None:
             self._hear_released(name, window, identity, joining, value, now, out)
 
         self._state.count("handovers_asked")
-        step.ask(Forward(f"helen.{name}.release", to_json(body), HANDOVER_SECONDS, then))
+        step.ask(ForwardRequest(f"helen.{name}.release", to_json(body), HANDOVER_SECONDS, then))
 
     def _hear_released(
-        self, name: str, window: _Window, identity: str, joining: _Joining | None, value: Any, now: Now, step: Step
+        self, name: str, window: _Window, identity: str, joining: _Joining | None, value: Any, now: Now, step: Effects
     ) -> None:
         window.busy.discard(identity)
         self._siblings.hear_of(name, not isinstance(value, Refusal) or value.code != codes.NO_ANSWER)
@@ -237,7 +237,7 @@ class Handover:
                 self._finish(joining, now, step)
         self._go_on(name, window, step)
 
-    def _read_released(self, value: Any) -> Bundle | None:
+    def _read_released(self, value: Any) -> AgentBundle | None:
         if not isinstance(value, bytes):
             return None
         try:
@@ -246,7 +246,7 @@ class Handover:
             self._state.count("handovers_not_understood")
             return None
 
-    def _go_on(self, name: str, window: _Window, step: Step) -> None:
+    def _go_on(self, name: str, window: _Window, step: Effects) -> None:
         """Ask for those who wait for her answers."""
         while window.waiting and len(window.busy) < WINDOW:
             identity, joining = window.waiting.popleft()
@@ -262,7 +262,7 @@ class Handover:
 
     # What others want.
 
-    def has(self, asker: Asker, body: HasBody, step: Step) -> None:
+    def has(self, asker: Requester, body: HasBody, step: Effects) -> None:
         """Which of these are here; whoever has something of theirs is asked for it."""
         held = [name for name in body.agents if self._is_here(name)]
         asker.reply(to_json(Held(held)), step)
@@ -275,7 +275,7 @@ class Handover:
         agent = self._state.agents.get(identity)
         return (agent is not None and agent.line is not None) or self.line_of(identity) is not None
 
-    def release(self, asker: Asker, body: ReleaseBody, step: Step) -> None:
+    def release(self, asker: Requester, body: ReleaseBody, step: Effects) -> None:
         """Another Helen says that an agent is with her now."""
         if not is_identity(body.to) or body.to == self._state.settings.identity:
             raise Refusal(codes.MALFORMED, "to is the identity of another Helen")
@@ -292,25 +292,25 @@ class Handover:
         # Anybody on the network can send this request, and name anybody: so the one who is named is asked.
         self._verified += 1
 
-        def then(value: Any, now: Now, out: Step) -> None:
+        def then(value: Any, now: Now, out: Effects) -> None:
             self._verified -= 1
             self._hear_verified(asker, body, value, now, out)
 
         question = to_json(HasBody([body.agent]))
-        step.ask(Forward(f"helen.{body.to}.has", question, VERIFY_SECONDS, then))
+        step.ask(ForwardRequest(f"helen.{body.to}.has", question, VERIFY_SECONDS, then))
 
     def _knows(self, identity: str) -> bool:
         agent = self._state.agents.get(identity)
         return (agent is not None and agent.protocol > 0) or identity in self._joining
 
-    def _hear_verified(self, asker: Asker, body: ReleaseBody, value: Any, now: Now, step: Step) -> None:
+    def _hear_verified(self, asker: Requester, body: ReleaseBody, value: Any, now: Now, step: Effects) -> None:
         if body.agent not in held_of(value):
             self._state.count("handovers_refused")
             asker.refuse(codes.NOT_ALLOWED, f"{body.to} does not say that {body.agent} is there", step)
             return
         asker.promise(to_json(Released(self._let_go(body.agent, body.to, now, step))), step)
 
-    def _let_go(self, identity: str, to: str, now: Now, step: Step) -> Bundle | None:
+    def _let_go(self, identity: str, to: str, now: Now, step: Effects) -> AgentBundle | None:
         """It is another Helen's from here on; the answer is all that is known of it."""
         state = self._state
         joining = self._joining.pop(identity, None)
@@ -325,14 +325,14 @@ class Handover:
             self._drained.discard(identity)
         return self._keeping.give(identity, to, now, step)
 
-    def _end(self, line: HelenLine, identity: str, to: str, now: Now, step: Step) -> None:
+    def _end(self, line: AgentConnection, identity: str, to: str, now: Now, step: Effects) -> None:
         if line.stage is not ENDED:
             line.say(Error(f"{identity} is with {to} now"), step)
             self._state.drop(line, LEFT, now, step)
 
     # Those who went unnoticed.
 
-    def look_around(self, step: Step) -> None:
+    def look_around(self, step: Effects) -> None:
         """Ask the others for those who are away, and for what nobody has confirmed."""
         state = self._state
         names = self._siblings.live
@@ -347,11 +347,11 @@ class Handover:
             body = to_json(HasBody(page, state.settings.identity))
             asked = frozenset(page)
 
-            def then(value: Any, now: Now, _step: Step, asked: frozenset[str] = asked) -> None:
+            def then(value: Any, now: Now, _step: Effects, asked: frozenset[str] = asked) -> None:
                 self._hear_held(asked, value, now)
 
             for name in names:
-                step.ask(Forward(f"helen.{name}.has", body, HAS_SECONDS, then))
+                step.ask(ForwardRequest(f"helen.{name}.has", body, HAS_SECONDS, then))
 
     def _hear_held(self, asked: frozenset[str], value: Any, now: Now) -> None:
         """She will ask for these; until then they are not missed."""

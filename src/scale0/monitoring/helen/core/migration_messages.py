@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from scale0.monitoring.helen.core.agents import MAX_MERGED
-from scale0.monitoring.helen.core.migrated_agents import Bundle
+from scale0.monitoring.helen.core.migrated_agents import AgentBundle
 
 PAGE: Final = 500
 """Agents in one question whether they are elsewhere."""
@@ -45,7 +45,7 @@ class Held(msgspec.Struct, frozen=True):
 class Released(msgspec.Struct, frozen=True):
     """The answer to `release`: all that is known of the agent; None: nothing is."""
 
-    rows: Bundle | None = None
+    rows: AgentBundle | None = None
 
 
 to_json: Final = msgspec.json.Encoder().encode

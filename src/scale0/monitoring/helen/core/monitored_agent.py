@@ -1,8 +1,8 @@
 """One agent as Watch knows it: its labels, the checks that it runs, their states, and the downtimes that it is in.
 
-Lives here: `Watched`, its row in the store, and how all rows are read at a start. Never here: what a result does.
-Invariant: an agent's own row has a blank check's name, and the configuration's a blank agent's: names are never blank,
-so that neither can be taken for a check's state.
+Lives here: `MonitoredAgent`, its row in the store, and how all rows are read at a start. Never here: what a result
+does. Invariant: an agent's own row has a blank check's name, and the configuration's a blank agent's: names are never
+blank, so that neither can be taken for a check's state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from scale0.config.schema import ClientConfig
 from scale0.kernel.errors import StoreError
-from scale0.monitoring.helen.core.check_rules import Definition
+from scale0.monitoring.helen.core.check_rules import CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
 from scale0.monitoring.helen.core.suppression import Covered
 from scale0.storage.check_rows import CheckStateRow, IncidentRow, NoticeRow, PutCheckState
@@ -23,7 +23,7 @@ BOOK_ROW: Final = "book"
 """The `check` of the row with the configuration; its agent is blank."""
 
 
-class WatchRows(msgspec.Struct, frozen=True):
+class StoredChecks(msgspec.Struct, frozen=True):
     """What the store remembers for Watch: all states, all open incidents and the newest closed ones, all notices."""
 
     states: tuple[CheckStateRow, ...] = ()
@@ -31,7 +31,7 @@ class WatchRows(msgspec.Struct, frozen=True):
     notices: tuple[NoticeRow, ...] = ()
 
 
-class OwnRow(msgspec.Struct, array_like=True):
+class StoredDowntimes(msgspec.Struct, array_like=True):
     """An agent's own row."""
 
     labels: dict[str, str] = {}
@@ -42,13 +42,13 @@ class OwnRow(msgspec.Struct, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-read_own: Final = msgspec.msgpack.Decoder(OwnRow).decode
+read_own: Final = msgspec.msgpack.Decoder(StoredDowntimes).decode
 """An agent's own row, read."""
 _encode_part: Final = msgspec.json.Encoder().encode
 _decode_part: Final = msgspec.json.Decoder(ClientConfig).decode
 
 
-class Watched:
+class MonitoredAgent:
     """What is known of one agent."""
 
     __slots__ = ("agent", "book", "closed", "downtimes", "labels", "queued", "selected", "states")
@@ -58,7 +58,7 @@ class Watched:
         self.labels: dict[str, str] = {}
         self.book: object = None
         """The book that `selected` was chosen from."""
-        self.selected: dict[str, Definition] = {}
+        self.selected: dict[str, CompiledCheck] = {}
         self.states: dict[str, CheckState] = {}
         self.downtimes: dict[Covered, float] = {}
         """Those recorded as started, and when they end."""
@@ -70,7 +70,7 @@ class Watched:
     def put(self) -> PutCheckState:
         """Its own row."""
         downtimes = [(name, check, ends) for (name, check), ends in self.downtimes.items()]
-        return PutCheckState(self.agent, "", _encode(OwnRow(self.labels, downtimes, self.closed)))
+        return PutCheckState(self.agent, "", _encode(StoredDowntimes(self.labels, downtimes, self.closed)))
 
 
 def put_part(part: ClientConfig) -> PutCheckState:
@@ -78,9 +78,9 @@ def put_part(part: ClientConfig) -> PutCheckState:
     return PutCheckState("", BOOK_ROW, _encode_part(part))
 
 
-def read_states(rows: Iterable[CheckStateRow]) -> tuple[dict[str, Watched], ClientConfig | None]:
+def read_states(rows: Iterable[CheckStateRow]) -> tuple[dict[str, MonitoredAgent], ClientConfig | None]:
     """All agents by name, and the last configuration."""
-    agents: dict[str, Watched] = {}
+    agents: dict[str, MonitoredAgent] = {}
     part: ClientConfig | None = None
     for row in rows:
         try:
@@ -89,7 +89,7 @@ def read_states(rows: Iterable[CheckStateRow]) -> tuple[dict[str, Watched], Clie
                 continue
             watched = agents.get(row.agent)
             if watched is None:
-                agents[row.agent] = watched = Watched(row.agent)
+                agents[row.agent] = watched = MonitoredAgent(row.agent)
             if row.check:
                 watched.states[row.check] = from_row(row.body)
             else:

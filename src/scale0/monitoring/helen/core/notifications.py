@@ -1,10 +1,10 @@
 """Notices: who is told of a hard state, through the queue of tasks, and kept on disk until the queue has them.
 
-Lives here: `Notice`, `Submit`, and `Outbox`: the notices that must go out, their rows, their attempts, and the limit of
-each handler. Never here: whether one is due (`watch`), or telling anybody (that is a task). Invariants: a notice is
-submitted after the commit that holds it, and forgotten after the queue has answered; its id is its idempotency key, so
-that one submitted twice is one task; of each handler at most `limit` notices leave in a period, and the rest is told
-in one.
+Lives here: `Notification`, `SubmitNotification`, and `Outbox`: the notices that must go out, their rows, their
+attempts, and the limit of each handler. Never here: whether one is due (`watch`), or telling anybody (that is a task).
+Invariants: a notice is submitted after the commit that holds it, and forgotten after the queue has answered; its id is
+its idempotency key, so that one submitted twice is one task; of each handler at most `limit` notices leave in a period,
+and the rest is told in one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from scale0.config.monitoring import Reaction
 from scale0.history.events.checks import NoticeDropped, NoticeSent
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import StoreError
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.protocol.results import OK
@@ -52,7 +52,7 @@ QUIET_STATES: Final = ("critical", "unknown", "warning")
 ALL_STATES: Final = (*QUIET_STATES, "ok")
 
 
-class Submit:
+class SubmitNotification:
     """An Ask: put a task on the queue. The answer is its id (str), or a Refusal; `then` is told either."""
 
     __slots__ = ("id", "method", "options", "params", "then")
@@ -63,7 +63,7 @@ class Submit:
         method: str,
         params: bytes,
         options: Mapping[str, Any],
-        then: Callable[[Any, Now, Step], None],
+        then: Callable[[Any, Now, Effects], None],
     ) -> None:
         self.id = id
         """The notice's."""
@@ -75,7 +75,7 @@ class Submit:
         self.then = then
 
 
-class Notice(msgspec.Struct, kw_only=True):
+class Notification(msgspec.Struct, kw_only=True):
     """What must be told to one handler. The row of the store holds it."""
 
     id: str
@@ -94,7 +94,7 @@ class Notice(msgspec.Struct, kw_only=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Notice).decode
+_decode: Final = msgspec.msgpack.Decoder(Notification).decode
 _to_json: Final = msgspec.json.Encoder().encode
 
 
@@ -105,7 +105,7 @@ def notice_id(*parts: str) -> str:
 
 def notice_of(
     handler: str, key: tuple[str, str], state: CheckState, labels: dict[str, str], incident: str, wall: float
-) -> Notice:
+) -> Notification:
     """What a handler is told of the state of a check: that it has a problem, or has none any more."""
     agent, check = key
     id_ = notice_id(handler, agent, check, state.state, str(state.at), state.ref)
@@ -124,7 +124,7 @@ def notice_of(
         "incident": incident,
         "labels": labels,
     }
-    return Notice(id=id_, handler=handler, agent=agent, check=check, state=state.state, made=wall, said=said)
+    return Notification(id=id_, handler=handler, agent=agent, check=check, state=state.state, made=wall, said=said)
 
 
 def wants(handler: Reaction, state: str) -> bool:
@@ -142,7 +142,7 @@ class _Period:
         self.count = 0
         self.ends_mono = now.mono + handler.period
         self.ends_wall = now.wall + handler.period
-        self.over: Notice | None = None
+        self.over: Notification | None = None
 
 
 class _Waiting:
@@ -150,7 +150,7 @@ class _Waiting:
 
     __slots__ = ("busy", "notice", "pause", "since")
 
-    def __init__(self, notice: Notice) -> None:
+    def __init__(self, notice: Notification) -> None:
         self.notice = notice
         self.since: float | None = None
         """When it was first tried, by the monotonic clock: a wall clock that jumps gives nothing up."""
@@ -173,7 +173,7 @@ class Outbox:
         """When to try which, by the monotonic clock; a heap."""
         self._fresh: list[str] = []
         """Put in this turn: to be submitted once they are stored."""
-        self._changed: dict[str, Notice] = {}
+        self._changed: dict[str, Notification] = {}
         """To be written with this turn."""
         self._periods: dict[str, _Period] = {}
         self._busy = 0
@@ -196,7 +196,7 @@ class Outbox:
         self.handlers = handlers
         self._periods = {name: period for name, period in self._periods.items() if name in handlers}
 
-    def put(self, notice: Notice, now: Now, step: Step) -> None:
+    def put(self, notice: Notification, now: Now, step: Effects) -> None:
         """Have it told, or counted where its handler was told too much already."""
         handler = self.handlers.get(notice.handler)
         if handler is None:
@@ -216,16 +216,16 @@ class Outbox:
             self._keep(notice)
             self._fresh.append(notice.id)
 
-    def _keep(self, notice: Notice) -> None:
+    def _keep(self, notice: Notification) -> None:
         if notice.id not in self._waiting:
             self._waiting[notice.id] = _Waiting(notice)
         self._changed[notice.id] = notice
 
-    def _drop(self, notice: Notice, reason: str, step: Step) -> None:
+    def _drop(self, notice: Notification, reason: str, step: Effects) -> None:
         self.dropped += 1
         step.record(NoticeDropped(notice.handler, 1, reason, notice.agent, notice.check))
 
-    def _sum_up(self, handler: Reaction, period: _Period, notice: Notice, now: Now, step: Step) -> None:
+    def _sum_up(self, handler: Reaction, period: _Period, notice: Notification, now: Now, step: Effects) -> None:
         """One notice more than the limit: it is counted in the one that is sent when the period ends."""
         if handler.type == "task":
             # What heals cannot heal a sum.
@@ -234,7 +234,7 @@ class Outbox:
         self.dropped += 1
         over = period.over
         if over is None:
-            over = Notice(
+            over = Notification(
                 id=notice_id(SUMMARY, notice.handler, str(now.wall)),
                 handler=notice.handler,
                 made=now.wall,
@@ -251,7 +251,7 @@ class Outbox:
             said["checks"].append(f"{notice.agent}/{notice.check}")
         self._keep(over)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The end of a turn: what was put in it is written, and submitted once it is stored."""
         if self._changed:
             for notice in self._changed.values():
@@ -260,9 +260,9 @@ class Outbox:
         if self._fresh:
             names, self._fresh = self._fresh, []
             # The answer comes behind this turn's writes: then they are on disk, and only then the queue may hear.
-            step.ask(Question(ReadNotices("", 1), lambda _rows, now, later: self._submit(names, now, later)))
+            step.ask(StoreQuery(ReadNotices("", 1), lambda _rows, now, later: self._submit(names, now, later)))
 
-    def _submit(self, names: Iterable[str], now: Now, step: Step) -> None:
+    def _submit(self, names: Iterable[str], now: Now, step: Effects) -> None:
         for name in names:
             waiting = self._waiting.get(name)
             if waiting is None or waiting.busy:
@@ -272,7 +272,7 @@ class Outbox:
             else:
                 self._start(waiting, now, step)
 
-    def _start(self, waiting: _Waiting, now: Now, step: Step) -> None:
+    def _start(self, waiting: _Waiting, now: Now, step: Effects) -> None:
         notice = waiting.notice
         handler = self.handlers.get(notice.handler)
         if waiting.since is None:
@@ -285,12 +285,12 @@ class Outbox:
         self._busy += 1
         method, params, options = _task_of(notice, handler)
 
-        def then(value: Any, later: Now, out: Step) -> None:
+        def then(value: Any, later: Now, out: Effects) -> None:
             self._answered(waiting, value, later, out)
 
-        step.ask(Submit(notice.id, method, params, options, then))
+        step.ask(SubmitNotification(notice.id, method, params, options, then))
 
-    def _answered(self, waiting: _Waiting, value: Any, now: Now, step: Step) -> None:
+    def _answered(self, waiting: _Waiting, value: Any, now: Now, step: Effects) -> None:
         waiting.busy = False
         self._busy -= 1
         notice = waiting.notice
@@ -314,12 +314,12 @@ class Outbox:
                 return
         self._forget(notice, step)
 
-    def _forget(self, notice: Notice, step: Step) -> None:
+    def _forget(self, notice: Notification, step: Effects) -> None:
         del self._waiting[notice.id]
         self._changed.pop(notice.id, None)
         step.write(DropNotice(notice.id))
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Try what is due."""
         names: list[str] = []
         while self._due and self._due[0][0] <= now.mono and len(names) < MAX_SUBMITS:
@@ -332,7 +332,7 @@ class Outbox:
         return self._due[0][0] if self._due else None
 
 
-def _task_of(notice: Notice, handler: Reaction) -> tuple[str, bytes, dict[str, Any]]:
+def _task_of(notice: Notification, handler: Reaction) -> tuple[str, bytes, dict[str, Any]]:
     """The task that tells a notice, or, once that is on the queue, the one that checks again."""
     if notice.task:
         params: Any = {"agent": notice.agent, "check": notice.check}

@@ -14,7 +14,7 @@ from typing import Final
 
 from scale0.kernel.clock import Now
 from scale0.monitoring.helen.core.incidents import Key
-from scale0.monitoring.helen.core.monitored_agent import Watched
+from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent
 
 SLICE: Final = 500
 """Agents, and held notices, that are looked at in one turn after a change: others wait for the turn."""
@@ -24,13 +24,13 @@ STEP_SECONDS: Final = 1.0
 """A wall clock that goes back by more makes us look at planned times again."""
 
 
-class Looks:
+class Reevaluation:
     """All that waits for a look."""
 
     __slots__ = ("_agents", "_boundary", "_held", "_look_at", "_mono", "_wall")
 
     def __init__(self) -> None:
-        self._agents: deque[Watched] = deque()
+        self._agents: deque[MonitoredAgent] = deque()
         """Their selection or their downtimes may be others."""
         self._held: deque[Key] = deque()
         """Checks whose notice is due and suppressed."""
@@ -41,7 +41,7 @@ class Looks:
         """The time of the last look at these."""
         self._look_at = 0.0
 
-    def begin(self, agents: Iterable[Watched], held: Iterable[Key], boundary: float | None, now: Now) -> None:
+    def begin(self, agents: Iterable[MonitoredAgent], held: Iterable[Key], boundary: float | None, now: Now) -> None:
         """Look at everything."""
         for watched in agents:
             self.queue(watched)
@@ -49,7 +49,7 @@ class Looks:
         self._boundary = boundary
         self._mono, self._wall = now.mono, now.wall
 
-    def queue(self, watched: Watched) -> None:
+    def queue(self, watched: MonitoredAgent) -> None:
         """Look at this agent; twice is once."""
         if not watched.queued:
             watched.queued = True
@@ -64,7 +64,7 @@ class Looks:
         self._mono, self._wall = now.mono, now.wall
         self._look_at = now.mono + LOOK_SECONDS
 
-    def take_agents(self, most: int) -> Iterator[Watched]:
+    def take_agents(self, most: int) -> Iterator[MonitoredAgent]:
         """Some of those that wait."""
         for _ in range(min(most, len(self._agents))):
             watched = self._agents.popleft()

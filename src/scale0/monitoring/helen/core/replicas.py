@@ -1,6 +1,6 @@
 """The other Helens of the network: who they are, where agents reach them, and who has room.
 
-Lives here: `Siblings`, and how a question for an agent that is not here goes to them. Never here: a service's own
+Lives here: `Replicas`, and how a question for an agent that is not here goes to them. Never here: a service's own
 meaning. Invariant: what another Helen says is believed only as far as it is well formed, and only about room.
 """
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity
-from scale0.monitoring.helen.core.pending_requests import Asked, Forward
+from scale0.monitoring.helen.core.pending_requests import ForwardRequest, PendingRequest
 from scale0.monitoring.helen.core.state import HelenState
 
 MAX_SIBLINGS: Final = 16
@@ -37,7 +37,7 @@ class _Status(msgspec.Struct, frozen=True):
 _from_json: Final = msgspec.json.Decoder(_Status).decode
 
 
-class Siblings:
+class Replicas:
     """The other Helens, by identity."""
 
     __slots__ = ("_failures", "_known", "_sent", "_state")
@@ -64,7 +64,7 @@ class Siblings:
         """One of them answered a question, or did not."""
         self._failures[name] = 0 if answered else self._failures.get(name, 0) + 1
 
-    def learn(self, names: Iterable[str], step: Step) -> None:
+    def learn(self, names: Iterable[str], step: Effects) -> None:
         """These are there now; each is asked how she is."""
         own = self._state.settings.identity
         wanted = sorted({name for name in names if name != own and is_identity(name)})[:MAX_SIBLINGS]
@@ -73,7 +73,7 @@ class Siblings:
         for name in wanted:
             self._ask_status(name, step)
 
-    def meet(self, name: str, step: Step) -> None:
+    def meet(self, name: str, step: Effects) -> None:
         """One says that she is there, before the network was asked again; she is believed once she answers."""
         if name in self._known or name == self._state.settings.identity or not is_identity(name):
             return
@@ -82,9 +82,9 @@ class Siblings:
             self._failures[name] = SILENT_AFTER
             self._ask_status(name, step)
 
-    def _ask_status(self, name: str, step: Step) -> None:
+    def _ask_status(self, name: str, step: Effects) -> None:
         body = b'{"sibling":"%b"}' % self._state.settings.identity.encode()
-        step.ask(Forward(f"helen.{name}.status", body, STATUS_SECONDS, _Reader(self, name).hear))
+        step.ask(ForwardRequest(f"helen.{name}.status", body, STATUS_SECONDS, _Reader(self, name).hear))
 
     def hear_status(self, name: str, status: _Status | None) -> None:
         """How one of them is, as long as she is known; None: she does not say, or nothing that makes sense."""
@@ -106,14 +106,16 @@ class Siblings:
             self._sent[best] = self._sent.get(best, 0) + 1
         return place
 
-    def ask(self, asked: Asked, service: str, body: bytes, deadline: float, now: Now, step: Step) -> None:
+    def ask(self, asked: PendingRequest, service: str, body: bytes, deadline: float, now: Now, step: Effects) -> None:
         """Put a question to all of them; there is at least one."""
         names = self.names
         asked.elsewhere = len(names)
         self._state.open.add(asked, deadline)
         self._state.count("requests_forwarded")
         for name in names:
-            step.ask(Forward(f"helen.{name}.{service}", body, deadline - now.mono, _Waiter(self._state, asked).hear))
+            step.ask(
+                ForwardRequest(f"helen.{name}.{service}", body, deadline - now.mono, _Waiter(self._state, asked).hear)
+            )
 
 
 class _Waiter:
@@ -121,11 +123,11 @@ class _Waiter:
 
     __slots__ = ("_asked", "_state")
 
-    def __init__(self, state: HelenState, asked: Asked) -> None:
+    def __init__(self, state: HelenState, asked: PendingRequest) -> None:
         self._state = state
         self._asked = asked
 
-    def hear(self, value: Any, _now: Now, step: Step) -> None:
+    def hear(self, value: Any, _now: Now, step: Effects) -> None:
         self._state.open.hear_elsewhere(self._asked, value, step)
 
 
@@ -134,11 +136,11 @@ class _Reader:
 
     __slots__ = ("_name", "_siblings")
 
-    def __init__(self, siblings: Siblings, name: str) -> None:
+    def __init__(self, siblings: Replicas, name: str) -> None:
         self._siblings = siblings
         self._name = name
 
-    def hear(self, value: Any, _now: Now, _step: Step) -> None:
+    def hear(self, value: Any, _now: Now, _step: Effects) -> None:
         status = None
         if isinstance(value, bytes):
             try:

@@ -12,15 +12,15 @@ from typing import Final
 from scale0.history.events.checks import AgentLate
 from scale0.history.events.clients import ClientChanged
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.monitoring.helen.core.agent_connection import HelenLine
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.agent_connection import AgentConnection
 from scale0.monitoring.helen.core.agents import Agent, is_check_name
 from scale0.monitoring.helen.core.deduplication import is_spool
-from scale0.monitoring.helen.core.evaluation import Answered
+from scale0.monitoring.helen.core.evaluation import IncomingResult
 from scale0.monitoring.helen.core.schedules import Schedules
 from scale0.monitoring.helen.core.state import AGENT, HelenState
 from scale0.monitoring.protocol.messages import Report, Result
-from scale0.monitoring.protocol.results import AGENT_REPORT, Reported, read_result, write_result
+from scale0.monitoring.protocol.results import AGENT_REPORT, ReportedResult, read_result, write_result
 
 MAX_AGE_SECONDS: Final = 30 * 86_400.0
 """No agent keeps a result for longer: a time before that is a wrong clock's, and then it counts as of now."""
@@ -35,12 +35,12 @@ class Reports:
         self._state = state
         self._schedules = schedules
         self._counts = state.counts
-        self._described: dict[HelenLine, tuple[Reported, float] | None] = {}
+        self._described: dict[AgentConnection, tuple[ReportedResult, float] | None] = {}
         """Who spoke of itself in this turn; and what it said last, if that was more than once."""
         for name in ("reports", "reports_repeated", "results", "results_late"):
             self._counts[name] = 0
 
-    def take(self, line: HelenLine, word: Report, now: Now, step: Step) -> None:
+    def take(self, line: AgentConnection, word: Report, now: Now, step: Effects) -> None:
         """A report of an agent that was taken in and speaks version 2."""
         state, agent, name = self._state, line.agent, word.name
         if agent is None:
@@ -70,10 +70,12 @@ class Reports:
                 self._described[line] = None
                 self._describe(agent, line, reported, at, now, step)
             return
-        answered = Answered(name, reported.finding, ref, at, True)
+        answered = IncomingResult(name, reported.finding, ref, at, True)
         state.watch.take(agent.identity, agent.labels, answered, now, step)
 
-    def _describe(self, agent: Agent, line: HelenLine, reported: Reported, at: float, now: Now, step: Step) -> None:
+    def _describe(
+        self, agent: Agent, line: AgentConnection, reported: ReportedResult, at: float, now: Now, step: Effects
+    ) -> None:
         """An agent says what it is labelled and which checks it can run."""
         if reported.labels is None:
             return
@@ -84,7 +86,7 @@ class Reports:
                 step.record(ClientChanged(agent.identity, AGENT, agent.checks))
             self._schedules.push(line, now, step)
 
-    def answer(self, line: HelenLine, word: Result, now: Now, step: Step) -> None:
+    def answer(self, line: AgentConnection, word: Result, now: Now, step: Effects) -> None:
         """The result of a check that Helen asked for."""
         state, agent = self._state, line.agent
         if agent is None:
@@ -101,11 +103,11 @@ class Reports:
         self._counts["results"] += 1
         state.open.close(asked)
         finding = read_result(word.body).finding
-        answered = Answered(asked.check, finding, asked.ref, now.wall, asked.scheduled)
+        answered = IncomingResult(asked.check, finding, asked.ref, now.wall, asked.scheduled)
         state.watch.take(agent.identity, agent.labels, answered, now, step)
         asked.asker.promise(write_result(finding), step)
 
-    def settle_descriptions(self, now: Now, step: Step) -> None:
+    def settle_descriptions(self, now: Now, step: Effects) -> None:
         """The turn ends: what agents said of themselves last counts."""
         if self._described:
             described, self._described = self._described, {}
@@ -113,7 +115,7 @@ class Reports:
                 if last is not None and line.agent is not None:
                     self._describe(line.agent, line, *last, now, step)
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Effects) -> None:
         """The turn ends: acknowledge what it stored, once for each connection."""
         acks = self._state.acks
         if acks:
@@ -122,7 +124,7 @@ class Reports:
             acks.clear()
 
 
-def happened_at(reported: Reported, now: Now) -> float:
+def happened_at(reported: ReportedResult, now: Now) -> float:
     """When a reported check ended, by our wall clock, as well as it can be known."""
     wall = now.wall
     if reported.age is not None:

@@ -11,8 +11,8 @@ from collections import deque
 from typing import Final
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.monitoring.helen.core.agent_connection import HelenLine
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.agent_connection import AgentConnection
 from scale0.monitoring.helen.core.state import HelenState
 from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, Schedule
 
@@ -27,9 +27,9 @@ class Schedules:
 
     def __init__(self, state: HelenState) -> None:
         self._state = state
-        self._waiting: deque[HelenLine] = deque()
+        self._waiting: deque[AgentConnection] = deque()
 
-    def push(self, line: HelenLine, now: Now, step: Step) -> None:
+    def push(self, line: AgentConnection, now: Now, step: Effects) -> None:
         """Send this agent its schedule, unless it has it."""
         agent, state = line.agent, self._state
         if agent is None or not line.reports or not state.watch.configured:
@@ -53,7 +53,7 @@ class Schedules:
         """The configuration changed: look at every agent, some in each turn."""
         self._waiting = deque(line for line in self._state.lines.values() if line.reports)
 
-    def tick(self, now: Now, step: Step) -> None:
+    def tick(self, now: Now, step: Effects) -> None:
         """Some of those who wait."""
         for _ in range(min(MAX_PUSHES, self._state.watch.slice, len(self._waiting))):
             self.push(self._waiting.popleft(), now, step)

@@ -16,16 +16,16 @@ import msgspec
 
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.agent_bundles import Keeping
-from scale0.monitoring.helen.core.agent_connection import FAIR_SECONDS, HelenLine
+from scale0.monitoring.helen.core.agent_bundles import AgentBundles
+from scale0.monitoring.helen.core.agent_connection import FAIR_SECONDS, AgentConnection
 from scale0.monitoring.helen.core.agents import Agent, is_check_name
-from scale0.monitoring.helen.core.keepalive import Alive
-from scale0.monitoring.helen.core.migration import Handover
+from scale0.monitoring.helen.core.keepalive import Keepalive
+from scale0.monitoring.helen.core.migration import Migration
 from scale0.monitoring.helen.core.migration_messages import HasBody, ReleaseBody
-from scale0.monitoring.helen.core.pending_requests import Asked, Asker
-from scale0.monitoring.helen.core.replicas import Siblings
+from scale0.monitoring.helen.core.pending_requests import PendingRequest, Requester
+from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.state import HelenState
 from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, Check, Reload
 from scale0.monitoring.protocol.results import write_result
@@ -108,7 +108,7 @@ class _Plan(msgspec.Struct, frozen=True):
 _plan: Final = msgspec.json.Decoder(_Plan).decode
 _to_json: Final = msgspec.json.Encoder().encode
 
-Serve = Callable[[Asker, bytes, float, bool, Now, Step], None]
+Serve = Callable[[Requester, bytes, float, bool, Now, Effects], None]
 
 
 def service_names(identity: str) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class Services:
     __slots__ = ("_alive", "_handover", "_keeping", "_serve", "_siblings", "_state")
 
     def __init__(
-        self, state: HelenState, siblings: Siblings, handover: Handover, keeping: Keeping, alive: Alive
+        self, state: HelenState, siblings: Replicas, handover: Migration, keeping: AgentBundles, alive: Keepalive
     ) -> None:
         self._state = state
         self._siblings = siblings
@@ -134,7 +134,7 @@ class Services:
         between = (self._release, self._has)
         self._serve: dict[str, Serve] = dict(zip((*SERVICES, *BETWEEN_HELENS), (*own, *between), strict=True))
 
-    def request(self, asker: Asker, service: str, timeout: float, body: bytes, now: Now, step: Step) -> None:
+    def request(self, asker: Requester, service: str, timeout: float, body: bytes, now: Now, step: Effects) -> None:
         """One request; whatever is wrong with it is its answer."""
         prefix = f"helen.{self._state.settings.identity}."
         direct = service.startswith(prefix)
@@ -148,7 +148,7 @@ class Services:
             self._state.count("requests_refused")
             asker.refuse(refusal.code, refusal.message, step)
 
-    def task(self, asker: Asker, task_id: str, method: str, params: bytes, now: Now, step: Step) -> None:
+    def task(self, asker: Requester, task_id: str, method: str, params: bytes, now: Now, step: Effects) -> None:
         """One task."""
         try:
             if method != RECHECK:
@@ -163,12 +163,12 @@ class Services:
             self._state.count("requests_refused")
             asker.refuse(refusal.code, refusal.message, step)
 
-    def _check(self, asker: Asker, body: bytes, timeout: float, direct: bool, now: Now, step: Step) -> None:
+    def _check(self, asker: Requester, body: bytes, timeout: float, direct: bool, now: Now, step: Effects) -> None:
         ref = asker.routing_id.decode("utf-8", "replace")
         self._run(asker, read(body, CheckBody), ref, timeout, direct, now, step)
 
     def _run(
-        self, asker: Asker, wanted: CheckBody, ref: str, most_seconds: float, direct: bool, now: Now, step: Step
+        self, asker: Requester, wanted: CheckBody, ref: str, most_seconds: float, direct: bool, now: Now, step: Effects
     ) -> None:
         """Have a check run on an agent, here or elsewhere."""
         state = self._state
@@ -180,7 +180,7 @@ class Services:
         deadline = now.mono + min(seconds, most_seconds)
         if state.open.is_full:
             raise Refusal(codes.TOO_MANY, "too many checks are being waited for")
-        asked = Asked(asker, wanted.check, ref, wanted.recheck)
+        asked = PendingRequest(asker, wanted.check, ref, wanted.recheck)
         agent = state.agents.get(wanted.agent)
         if agent is not None and wanted.recheck:
             finding = self._alive.look_at(agent, wanted.check, ref, now, step)
@@ -196,7 +196,14 @@ class Services:
         self._send(line, agent, asked, wanted, deadline, now, step)
 
     def _send(
-        self, line: HelenLine, agent: Agent, asked: Asked, wanted: CheckBody, deadline: float, now: Now, step: Step
+        self,
+        line: AgentConnection,
+        agent: Agent,
+        asked: PendingRequest,
+        wanted: CheckBody,
+        deadline: float,
+        now: Now,
+        step: Effects,
     ) -> None:
         name, args = wanted.check, bytes(wanted.args)
         if wanted.recheck:
@@ -224,7 +231,7 @@ class Services:
                 return planned
         raise Refusal(codes.NO_SUCH_SERVICE, f"no check {name} is defined for agent {agent.identity}")
 
-    def _reload(self, asker: Asker, body: bytes, timeout: float, direct: bool, now: Now, step: Step) -> None:
+    def _reload(self, asker: Requester, body: bytes, timeout: float, direct: bool, now: Now, step: Effects) -> None:
         wanted = read(body, AgentBody)
         agent = self._state.agents.get(wanted.agent)
         line = None if agent is None else agent.line
@@ -235,19 +242,21 @@ class Services:
         elif direct or not self._siblings.names or self._state.open.is_full:
             raise Refusal(codes.NO_SUCH_SERVICE, f"agent {wanted.agent} is not connected")
         else:
-            asked = Asked(asker, "", "", False)
+            asked = PendingRequest(asker, "", "", False)
             self._siblings.ask(asked, "reload", body, now.mono + min(timeout, CHECK_SECONDS), now, step)
 
-    def _agents(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, now: Now, step: Step) -> None:
+    def _agents(self, asker: Requester, body: bytes, _timeout: float, _direct: bool, now: Now, step: Effects) -> None:
         query = read(body, AgentsQuery)
         asker.reply(_to_json(self._state.agents.page(query.all, query.after, query.limit, now)), step)
 
-    def _checks(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, now: Now, step: Step) -> None:
+    def _checks(self, asker: Requester, body: bytes, _timeout: float, _direct: bool, now: Now, step: Effects) -> None:
         # A promise: it may speak of states that this turn has only decided.
         asker.promise(_to_json(self._state.watch.checks(read(body, dict[str, Any]), now)), step)
 
-    def _incidents(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Step) -> None:
-        def tell(page: dict[str, Any] | Refusal, _now: Now | None, out: Step) -> None:
+    def _incidents(
+        self, asker: Requester, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Effects
+    ) -> None:
+        def tell(page: dict[str, Any] | Refusal, _now: Now | None, out: Effects) -> None:
             if isinstance(page, Refusal):
                 asker.refuse(page.code, page.message, out)
             else:
@@ -255,18 +264,18 @@ class Services:
 
         self._state.watch.find_incidents(read(body, dict[str, Any]), tell, step)
 
-    def _release(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Step) -> None:
+    def _release(self, asker: Requester, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Effects) -> None:
         self._handover.release(asker, read(body, ReleaseBody), step)
 
-    def _has(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Step) -> None:
+    def _has(self, asker: Requester, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Effects) -> None:
         self._handover.has(asker, read(body, HasBody), step)
 
-    def _status(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Step) -> None:
+    def _status(self, asker: Requester, body: bytes, _timeout: float, _direct: bool, _now: Now, step: Effects) -> None:
         if body and (sibling := read(body, StatusBody).sibling):
             self._siblings.meet(sibling, step)
         asker.reply(_to_json(status(self._state, self._siblings)), step)
 
-    def _forget(self, asker: Asker, body: bytes, _timeout: float, _direct: bool, now: Now, step: Step) -> None:
+    def _forget(self, asker: Requester, body: bytes, _timeout: float, _direct: bool, now: Now, step: Effects) -> None:
         """An agent that is gone for good: its record, its spools and the states of its checks."""
         wanted = read(body, ForgetBody)
         token = self._state.settings.token
@@ -285,7 +294,7 @@ class Services:
         asker.promise(_to_json({"forgotten": wanted.agent}), step)
 
 
-def status(state: HelenState, siblings: Siblings) -> dict[str, Any]:
+def status(state: HelenState, siblings: Replicas) -> dict[str, Any]:
     """How this Helen is: for people, and for other Helens that look for room."""
     return {
         "identity": state.settings.identity,

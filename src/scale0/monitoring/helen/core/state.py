@@ -15,17 +15,17 @@ from scale0.history.events.checks import AgentRefused
 from scale0.history.events.clients import ClientLeft, ClientLost, ClientReplaced
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Step
-from scale0.kernel.timers import Alarm, Wheel
-from scale0.monitoring.helen.core.agent_connection import ENDED, HelenLine
+from scale0.kernel.effects import Effects
+from scale0.kernel.timers import Alarm, TimerWheel
+from scale0.monitoring.helen.core.agent_connection import ENDED, AgentConnection
 from scale0.monitoring.helen.core.agents import Agents
 from scale0.monitoring.helen.core.deduplication import Spools
-from scale0.monitoring.helen.core.pending_requests import Open
+from scale0.monitoring.helen.core.pending_requests import PendingRequests
 from scale0.monitoring.protocol.encoder import in_one_line
 from scale0.monitoring.protocol.messages import Error
 
 if TYPE_CHECKING:
-    from scale0.monitoring.helen.core.evaluation import Watch
+    from scale0.monitoring.helen.core.evaluation import Evaluation
 
 AGENT: Final = "agent"
 """The role of an agent in the events of clients."""
@@ -59,24 +59,24 @@ class HelenState:
         *("settings", "spools", "strangers", "timers", "watch"),
     )
 
-    def __init__(self, settings: HelenSettings, watch: Watch) -> None:
+    def __init__(self, settings: HelenSettings, watch: Evaluation) -> None:
         self.settings = settings
         self.watch = watch
         self.agents = Agents()
         self.spools = Spools()
-        self.open = Open()
+        self.open = PendingRequests()
         self.open.on_given_up = self._given_up
-        self.lines: dict[bytes, HelenLine] = {}
+        self.lines: dict[bytes, AgentConnection] = {}
         self.crowds: dict[str, int] = {}
         """How many connections each certificate's name has, in whatever stage."""
-        self.newcomers: set[HelenLine] = set()
+        self.newcomers: set[AgentConnection] = set()
         """Connections that have not said hello."""
-        self.strangers: set[HelenLine] = set()
+        self.strangers: set[AgentConnection] = set()
         """Connections without a certificate."""
-        self.acks: dict[HelenLine, None] = {}
+        self.acks: dict[AgentConnection, None] = {}
         """Who reported in this turn."""
-        self.timers: Wheel[Alarm] = Wheel()
-        self.look: Callable[[HelenLine, Now, Step], None] = lambda *_: None
+        self.timers: TimerWheel[Alarm] = TimerWheel()
+        self.look: Callable[[AgentConnection, Now, Effects], None] = lambda *_: None
         """Looks at a connection when its timer rings."""
         self.counts: dict[str, int] = {}
         self._refused_in = 0
@@ -86,23 +86,23 @@ class HelenState:
         """Something happened that is not worth an event of its own."""
         self.counts[name] = self.counts.get(name, 0) + number
 
-    def enter(self, line: HelenLine) -> int:
+    def enter(self, line: AgentConnection) -> int:
         """A connection is there; how many there are of its name. `drop` takes it out again."""
         self.lines[line.routing_id] = line
         self.crowds[line.name] = count = self.crowds.get(line.name, 0) + 1
         return count
 
-    def arm(self, line: HelenLine, when: float) -> None:
+    def arm(self, line: AgentConnection, when: float) -> None:
         """Look at a connection at that time, and at no other."""
         self.timers.remove((self.look, line), line.bucket)
         line.bucket = self.timers.add((self.look, line), when)
 
-    def disarm(self, line: HelenLine) -> None:
+    def disarm(self, line: AgentConnection) -> None:
         """Never look at it: only its socket says when it is gone."""
         self.timers.remove((self.look, line), line.bucket)
         line.bucket = 0
 
-    def refuse(self, line: HelenLine, reason: str, now: Now, step: Step, how: str = LOST) -> None:
+    def refuse(self, line: AgentConnection, reason: str, now: Now, step: Effects, how: str = LOST) -> None:
         """They are wrong: `error`, and the connection ends."""
         if line.stage is ENDED:
             return
@@ -111,7 +111,7 @@ class HelenState:
         line.say(Error(in_one_line(reason)), step)
         self.drop(line, how, now, step)
 
-    def drop(self, line: HelenLine, how: str, now: Now, step: Step, closed: bool = False) -> None:
+    def drop(self, line: AgentConnection, how: str, now: Now, step: Effects, closed: bool = False) -> None:
         """A connection ends. `closed`: the door has said so itself."""
         if line.stage is ENDED:
             return
@@ -145,7 +145,7 @@ class HelenState:
         else:
             del self.crowds[name]
 
-    def _record_refusal(self, line: HelenLine, reason: str, now: Now, step: Step) -> None:
+    def _record_refusal(self, line: AgentConnection, reason: str, now: Now, step: Effects) -> None:
         second = int(now.mono)
         if second != self._refused_in:
             self._refused_in, self._refused_now = second, 0
@@ -155,7 +155,7 @@ class HelenState:
         else:
             self.count("refusals_not_recorded")
 
-    def _given_up(self, asked: Any, now: Now, step: Step) -> None:
+    def _given_up(self, asked: Any, now: Now, step: Effects) -> None:
         """Nobody waits for this result any more; an agent that answers nothing at all is let go."""
         self.count("checks_given_up")
         line = asked.line

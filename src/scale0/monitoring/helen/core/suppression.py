@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from scale0.config.monitoring import Downtime
-from scale0.monitoring.helen.core.check_rules import Book, Definition
+from scale0.monitoring.helen.core.check_rules import CheckRules, CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState
 
 Find = Callable[[str, str], CheckState | None]
@@ -19,7 +19,7 @@ Covered = tuple[str, str]
 """A downtime's name, and the check that it covers; blank: all checks of the agent."""
 
 
-def dependencies_down(agent: str, definition: Definition, find: Find) -> list[str]:
+def dependencies_down(agent: str, definition: CompiledCheck, find: Find) -> list[str]:
     """The dependencies that are down; a check that names itself does not excuse itself."""
     out: list[str] = []
     for text, where, check in definition.depends_on:
@@ -32,10 +32,10 @@ def dependencies_down(agent: str, definition: Definition, find: Find) -> list[st
 
 
 def causes(
-    book: Book,
+    book: CheckRules,
     agent: str,
     labels: Mapping[str, str],
-    definition: Definition,
+    definition: CompiledCheck,
     state: CheckState,
     find: Find,
     wall: float,
@@ -56,7 +56,7 @@ def causes(
 
 
 def covered(
-    book: Book, agent: str, labels: Mapping[str, str], checks: Iterable[str], wall: float
+    book: CheckRules, agent: str, labels: Mapping[str, str], checks: Iterable[str], wall: float
 ) -> dict[Covered, Downtime]:
     """The downtimes that cover an agent, or single checks of it, now."""
     out: dict[Covered, Downtime] = {}

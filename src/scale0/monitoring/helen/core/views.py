@@ -14,12 +14,12 @@ import msgspec
 
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Question, Step
+from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.check_rules import Definition, matcher
+from scale0.monitoring.helen.core.check_rules import CompiledCheck, matcher
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.incidents import Incident, Incidents, read_row
-from scale0.monitoring.helen.core.monitored_agent import Watched
+from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent
 from scale0.storage.check_rows import ReadIncidents
 
 DEFAULT_LIMIT: Final = 100
@@ -41,9 +41,9 @@ MAX_DIGITS: Final = 20
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT)]
 Word = Annotated[str, msgspec.Meta(max_length=400)]
-Why = Callable[[Watched, Definition, CheckState], tuple[str, ...]]
+Why = Callable[[MonitoredAgent, CompiledCheck, CheckState], tuple[str, ...]]
 Page = dict[str, Any]
-Tell = Callable[[Page | Refusal, Now | None, Step], None]
+Tell = Callable[[Page | Refusal, Now | None, Effects], None]
 """Gets a page that took its time, or why there is none."""
 T = TypeVar("T")
 
@@ -81,7 +81,9 @@ def _fits(glob: str) -> Callable[[str], object]:
     return matcher((glob,) if glob else ()) or (lambda _name: True)
 
 
-def checks(query: Mapping[str, Any], agents: Mapping[str, Watched], why: Why, known: Incidents, wall: float) -> Page:
+def checks(
+    query: Mapping[str, Any], agents: Mapping[str, MonitoredAgent], why: Why, known: Incidents, wall: float
+) -> Page:
     """A page of checks, by agent and check, as it is at that wall time."""
     wanted = _read(query, ChecksQuery)
     agent_fits, check_fits = _fits(wanted.agent), _fits(wanted.check)
@@ -116,7 +118,7 @@ def _has_state(state: CheckState, wanted: str) -> bool:
 
 
 def _check(
-    watched: Watched, definition: Definition, state: CheckState, why: Why, known: Incidents, wall: float
+    watched: MonitoredAgent, definition: CompiledCheck, state: CheckState, why: Why, known: Incidents, wall: float
 ) -> dict[str, Any]:
     rule = definition.flap_rule
     fresh_until = state.at + definition.interval + definition.timeout
@@ -146,7 +148,7 @@ def incidents(query: Mapping[str, Any], known: Incidents) -> Page:
     return _Search(_read(query, IncidentsQuery), known).page_at_hand()
 
 
-def find_incidents(query: Mapping[str, Any], known: Incidents, tell: Tell, step: Step) -> None:
+def find_incidents(query: Mapping[str, Any], known: Incidents, tell: Tell, step: Effects) -> None:
     """A page of all incidents, newest first: open ones are all at hand, of the others the store knows more."""
     search = _Search(_read(query, IncidentsQuery), known)
     if search.wanted.open:
@@ -176,12 +178,12 @@ class _Search:
         self._look_at(self._known.newest_first(self.wanted.open))
         return self._page(None)
 
-    def go_on(self, step: Step) -> None:
+    def go_on(self, step: Effects) -> None:
         """Read what comes next."""
         before_us, before_id = (None, "") if self._place is None else self._place
-        step.ask(Question(ReadIncidents(False, before_us, before_id, self._rows), self._hear, aside=True))
+        step.ask(StoreQuery(ReadIncidents(False, before_us, before_id, self._rows), self._hear, aside=True))
 
-    def _hear(self, rows: Any, now: Now, step: Step) -> None:
+    def _hear(self, rows: Any, now: Now, step: Effects) -> None:
         if isinstance(rows, Refusal):
             self.tell(rows, now, step)
             return

@@ -17,14 +17,14 @@ from scale0.config import ClientConfig, parse
 from scale0.kernel import codes
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
-from scale0.kernel.effects import Question
+from scale0.kernel.effects import StoreQuery
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.kernel.log_context import about
 from scale0.monitoring.helen.core.agent_connection import SignCertificate
-from scale0.monitoring.helen.core.notifications import Submit
-from scale0.monitoring.helen.core.pending_requests import Forward
-from scale0.monitoring.helen.edge.network_client import Asks
-from scale0.monitoring.pki.authority import Authority
+from scale0.monitoring.helen.core.notifications import SubmitNotification
+from scale0.monitoring.helen.core.pending_requests import ForwardRequest
+from scale0.monitoring.helen.edge.network_client import NetworkClient
+from scale0.monitoring.pki.authority import CertificateAuthority
 
 log = logging.getLogger("scale0.helen")
 
@@ -34,14 +34,14 @@ NO_NETWORK: Final = Refusal(codes.NOT_SERVING, "Helen is not on the network")
 SIBLING: Final = re.compile(r"helen\.([A-Za-z0-9._:-]{1,128})\.check", re.ASCII)
 
 
-class HelenAnswers:
+class HelenAskAnswers:
     """Answers the Asks of one Helen."""
 
-    def __init__(self, identity: str, commits: Commits, authority: Authority) -> None:
+    def __init__(self, identity: str, commits: Commits, authority: CertificateAuthority) -> None:
         self._identity = identity
         self._commits = commits
         self._authority = authority
-        self._asks: Asks | None = None
+        self._asks: NetworkClient | None = None
         # One thread for each: a signature must not wait for a long list, nor the other way round.
         self._signer = ThreadPoolExecutor(1, thread_name_prefix="scale0-signer")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="scale0-reader")
@@ -57,17 +57,17 @@ class HelenAnswers:
     async def _find(self, ask: Any) -> Any:
         loop = asyncio.get_running_loop()
         match ask:
-            case Question():
+            case StoreQuery():
                 return await loop.run_in_executor(self._reader, self._commits.look, ask.ask)
             case SignCertificate():
                 wall = read_now().wall
                 return await loop.run_in_executor(
                     self._signer, self._authority.enrol, ask.body, ask.cn, wall, ask.serial
                 )
-            case Forward():
+            case ForwardRequest():
                 asks = self._asks
                 return NO_NETWORK if asks is None else await asks.request(ask.service, ask.body, ask.timeout)
-            case Submit():
+            case SubmitNotification():
                 asks = self._asks
                 return NO_NETWORK if asks is None else await asks.submit(ask.method, ask.params, ask.options)
         raise TypeError(f"nobody answers {ask!r}")
@@ -102,8 +102,8 @@ class HelenAnswers:
         self._signer.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _replace(self, places: tuple[str, ...]) -> Asks:
-        old, self._asks = self._asks, Asks(self._identity + ASKS_SUFFIX, places)
+    def _replace(self, places: tuple[str, ...]) -> NetworkClient:
+        old, self._asks = self._asks, NetworkClient(self._identity + ASKS_SUFFIX, places)
         if old is not None:
             old.close()
         return self._asks

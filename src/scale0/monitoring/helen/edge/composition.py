@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from scale0.config import HelenConfig
-from scale0.monitoring.helen.core.evaluation import Watch, WatchRows
+from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from scale0.monitoring.helen.core.helen import Helen
 from scale0.monitoring.helen.core.state import HelenSettings
 from scale0.storage.check_rows import (
@@ -42,7 +42,7 @@ def compose_helen(config: HelenConfig, port: int, store: Store, token: str = "")
         min_equus_version=config.min_equus_version,
         token=token,
     )
-    return Helen(settings, Watch(read_watch(store)))
+    return Helen(settings, Evaluation(read_watch(store)))
 
 
 def place_of(config: HelenConfig, port: int) -> str:
@@ -53,7 +53,7 @@ def place_of(config: HelenConfig, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def read_watch(store: Store) -> WatchRows:
+def read_watch(store: Store) -> StoredChecks:
     """What Watch starts from."""
     states = pages(store, lambda last: ReadCheckStates(*after(last, "agent", "check")))
     notices = pages(store, lambda last: ReadNotices(*after(last, "id")))
@@ -68,7 +68,7 @@ def read_watch(store: Store) -> WatchRows:
             ),
         )
     )
-    return WatchRows(tuple(states), tuple(incidents.values()), tuple(notices))
+    return StoredChecks(tuple(states), tuple(incidents.values()), tuple(notices))
 
 
 def read_agents(store: Store) -> Iterator[AgentRow]:

@@ -1,6 +1,6 @@
 """Listening for agents, and the options of each connection.
 
-Lives here: sockets before TLS, and `Entrance`. Never here: who may come in. Invariants: no socket from here ever
+Lives here: sockets before TLS, and `TlsListener`. Never here: who may come in. Invariants: no socket from here ever
 blocks; after descriptors or memory ran out, nobody is accepted for a moment: the descriptor would be readable all the
 time.
 """
@@ -28,7 +28,7 @@ KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (sock
 """So that a machine that lost its power is noticed, by whichever version it spoke."""
 
 
-class Entrance:
+class TlsListener:
     """A listening socket that the door's epoll watches, but for a while in which nobody is accepted."""
 
     def __init__(self, host: str, port: int, epoll: select.epoll) -> None:

@@ -22,10 +22,17 @@ from scale0.kernel.clock import Now
 from scale0.kernel.log_context import about
 from scale0.kernel.machine import Sent
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
-from scale0.tasks.node.assigned_tasks import HANDLER_FAILED, Given, Job, Room, Stopped, TasksInHand
-from scale0.transport.core.backend_session import BackendSession, Work, fit_message
-from scale0.transport.core.session_effects import Ended, LineStep, Lost, Up
-from scale0.transport.edge.asyncio_socket import Tether
+from scale0.tasks.node.assigned_tasks import (
+    HANDLER_FAILED,
+    AssignedTask,
+    AssignedTasks,
+    CapacityAvailable,
+    TasksAssigned,
+    TasksStopped,
+)
+from scale0.transport.core.backend_session import BackendSession, RequestReceived, fit_message
+from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEffects, SessionEnded
+from scale0.transport.edge.asyncio_socket import AsyncioSocket
 from scale0.transport.edge.client_keys import keys_for
 
 log = logging.getLogger("scale0.helen")
@@ -43,23 +50,23 @@ MAX_PERFORMED: Final = 8
 FINAL_CODES: Final = {codes.MALFORMED: INVALID_PARAMS, codes.UNKNOWN_COMMAND: METHOD_NOT_FOUND}
 """Errors that another attempt would meet again, as a task's error has them."""
 
-Perform = Callable[[Job, Callable[[bytes | Exception, bool], None]], None]
+Perform = Callable[[AssignedTask, Callable[[bytes | Exception, bool], None]], None]
 """Have a task done outside of the machine; tell its result (JSON), or the exception and whether to try again."""
 
 
-class Lane:
+class TaskLane:
     """Tasks that wait, and how many of them may run at once."""
 
     __slots__ = ("_most", "running", "waiting")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.waiting: deque[Job] = deque()
+        self.waiting: deque[AssignedTask] = deque()
         self.running = 0
 
-    def pick(self) -> list[Job]:
+    def pick(self) -> list[AssignedTask]:
         """Those that begin now."""
-        picked: list[Job] = []
+        picked: list[AssignedTask] = []
         while self.waiting and self.running < self._most:
             job = self.waiting.popleft()
             if not job.stop:
@@ -68,7 +75,7 @@ class Lane:
         return picked
 
 
-class NetworkDoor:
+class NetworkBackend:
     """One Helen's end of the network."""
 
     def __init__(
@@ -92,16 +99,16 @@ class NetworkDoor:
         self._ended = ended
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._inbox: deque[list[bytes]] = deque()
-        self._lane = Lane(MAX_TASKS)
-        self._performed_lane = Lane(MAX_PERFORMED)
-        self._jobs: dict[bytes, Job] = {}
+        self._lane = TaskLane(MAX_TASKS)
+        self._performed_lane = TaskLane(MAX_PERFORMED)
+        self._jobs: dict[bytes, AssignedTask] = {}
         """Tasks that were begun, by routing id."""
-        self._tasks = TasksInHand()
+        self._tasks = AssignedTasks()
         self._session = BackendSession(
             (endpoint,), identity, (*services, *self._performed), SLOTS, random.SystemRandom(), tasks=self._tasks
         )
         keys = keys_for(self._session.line.book, (endpoint,))
-        self._tether = Tether(self._session, self._hear, self._look_at_config, keys)
+        self._tether = AsyncioSocket(self._session, self._hear, self._look_at_config, keys)
 
     def start(self) -> None:
         """Connect."""
@@ -168,21 +175,21 @@ class NetworkDoor:
 
     def _hear(self, news: Any) -> None:
         match news:
-            case Work():
+            case RequestReceived():
                 self._take(
                     [news.id.encode(), b"request", news.service.encode(), b"%.3f" % news.timeout, first(news.bodies)]
                 )
-            case Given():
+            case TasksAssigned():
                 for job in news.jobs:
                     self._lane_of(job).waiting.append(job)
                 self._begin()
-            case Stopped():
+            case TasksStopped():
                 for job in news.jobs:
                     self._pop(routing_id_of(job))
                 self._begin()
-            case Room():
+            case CapacityAvailable():
                 self._begin()
-            case Up():
+            case Connected():
                 log.info(
                     "up on the network as %s, at %s",
                     news.identity,
@@ -190,9 +197,9 @@ class NetworkDoor:
                     extra=about(helen=news.identity, broker=self.endpoint),
                 )
                 self._begin()
-            case Lost():
+            case ConnectionLost():
                 log.warning("the network is away: %s", news.reason, extra=about(broker=self.endpoint))
-            case Ended():
+            case SessionEnded():
                 self._ended(f"{news.code} {news.message}")
             case _:
                 pass
@@ -212,10 +219,10 @@ class NetworkDoor:
 
     # Tasks.
 
-    def _lane_of(self, job: Job) -> Lane:
+    def _lane_of(self, job: AssignedTask) -> TaskLane:
         return self._performed_lane if job.method in self._performed else self._lane
 
-    def _pop(self, routing_id: bytes) -> Job | None:
+    def _pop(self, routing_id: bytes) -> AssignedTask | None:
         """It has ended; None: it is not, or no longer, in hand."""
         job = self._jobs.pop(routing_id, None)
         if job is not None:
@@ -231,7 +238,7 @@ class NetworkDoor:
             self._jobs.update((routing_id_of(job), job) for job in picked)
             self._tether.say(lambda now, out: self._announce(picked, now, out))
 
-    def _announce(self, jobs: list[Job], now: Now, out: LineStep) -> None:
+    def _announce(self, jobs: list[AssignedTask], now: Now, out: SessionEffects) -> None:
         begun = self._tasks.begin(jobs)
         for job in jobs:
             if job not in begun:
@@ -244,7 +251,7 @@ class NetworkDoor:
                 self._take([routing_id_of(job), b"task", *frames])
         self._session.say_tasks(now, out)
 
-    def _told(self, job: Job) -> Callable[[bytes | Exception, bool], None]:
+    def _told(self, job: AssignedTask) -> Callable[[bytes | Exception, bool], None]:
         """What a performer calls at the end."""
 
         def tell(result: bytes | Exception, retry: bool) -> None:
@@ -258,28 +265,28 @@ class NetworkDoor:
 
         return tell
 
-    def _finish(self, job: Job, result: bytes) -> None:
-        def say(now: Now, out: LineStep) -> None:
+    def _finish(self, job: AssignedTask, result: bytes) -> None:
+        def say(now: Now, out: SessionEffects) -> None:
             self._tasks.finish(job, result)
             self._session.say_tasks(now, out)
 
         self._tether.say(say)
 
-    def _fail(self, job: Job, code: int, message: str) -> None:
+    def _fail(self, job: AssignedTask, code: int, message: str) -> None:
         final = FINAL_CODES.get(code)
         self._end(job, HANDLER_FAILED if final is None else final, f"{code} {message}", final is None)
 
-    def _end(self, job: Job, code: int, message: str, retry: bool) -> None:
+    def _end(self, job: AssignedTask, code: int, message: str, retry: bool) -> None:
         error = json.dumps({"code": code, "message": fit_message(message), "retry": retry}).encode()
 
-        def say(now: Now, out: LineStep) -> None:
+        def say(now: Now, out: SessionEffects) -> None:
             self._tasks.fail(job, error)
             self._session.say_tasks(now, out)
 
         self._tether.say(say)
 
 
-def routing_id_of(job: Job) -> bytes:
+def routing_id_of(job: AssignedTask) -> bytes:
     """What the machine knows a task by."""
     return b"%b%b:%d" % (TASK_PREFIX, job.id.encode(), job.attempt)
 

@@ -19,12 +19,12 @@ from scale0.kernel.clock import Now
 from scale0.kernel.errors import Refusal
 from scale0.kernel.log_context import about
 from scale0.tasks.client import futures
-from scale0.tasks.client.futures import Receipt, Ticket, Told
-from scale0.tasks.client.task_client import TaskAsker
-from scale0.transport.core.calls import Answered, Failed
+from scale0.tasks.client.futures import FutureChanged, SubmissionReceipt, TaskFuture
+from scale0.tasks.client.task_client import TaskClientSession
+from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import Ended, LineStep
-from scale0.transport.edge.asyncio_socket import Tether
+from scale0.transport.core.session_effects import SessionEffects, SessionEnded
+from scale0.transport.edge.asyncio_socket import AsyncioSocket
 from scale0.transport.edge.client_keys import called, find_keys
 
 log = logging.getLogger("scale0.helen")
@@ -60,11 +60,11 @@ class _Submission:
 
     def __init__(self, future: asyncio.Future[str | Refusal]) -> None:
         self.future = future
-        self.receipt: Receipt | None = None
-        self.tickets: list[Ticket] = []
+        self.receipt: SubmissionReceipt | None = None
+        self.tickets: list[TaskFuture] = []
 
 
-class Asks:
+class NetworkClient:
     """A frontend of the network."""
 
     def __init__(self, identity: str, endpoints: Sequence[str]) -> None:
@@ -75,13 +75,13 @@ class Asks:
         keys = find_keys(self.endpoints)
         self.identity = called(identity, keys)
         self._loop = asyncio.get_running_loop()
-        self._asker = TaskAsker(self.identity, chance)
+        self._asker = TaskClientSession(self.identity, chance)
         self._session = FrontendSession(endpoints, self.identity, chance, rider=self._asker)
         self.ended = False
         """The network will not hear this one any more: there must be another."""
         if keys is not None:
             keys.learned = self._session.line.book.server_key
-        self._tether = Tether(self._session, self._hear, keys=keys)
+        self._tether = AsyncioSocket(self._session, self._hear, keys=keys)
         self._tether.say(self._session.start)
 
     async def request(self, service: str, body: bytes, timeout: float) -> bytes | Refusal:
@@ -102,7 +102,7 @@ class Asks:
             made = asker.submit(order, (params,), SUBMIT_SECONDS, submission, now)
             submission.receipt, submission.tickets = made
 
-        def say(now: Now, out: LineStep) -> None:
+        def say(now: Now, out: SessionEffects) -> None:
             self._session.ride(ask, now, out)
 
         self._tether.say(say)
@@ -133,13 +133,13 @@ class Asks:
 
     def _hear(self, news: Any) -> None:
         match news:
-            case Answered():
+            case CallAnswered():
                 settle(news.tag, b"".join(news.bodies[:1]))
-            case Failed():
+            case CallFailed():
                 settle(news.tag, Refusal(news.code, news.message))
-            case Told(tag=_Submission()):
+            case FutureChanged(tag=_Submission()):
                 settle(news.tag.future, outcome_of(news.tag.tickets[0]))
-            case Ended():
+            case SessionEnded():
                 log.error(
                     "the network takes no more requests of ours: %s %s",
                     news.code,
@@ -157,7 +157,7 @@ def settle(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def outcome_of(ticket: Ticket) -> str | Refusal:
+def outcome_of(ticket: TaskFuture) -> str | Refusal:
     """What became of a submission."""
     ticket = ticket.twin or ticket
     if ticket.status == futures.REFUSED or ticket.status == futures.UNKNOWN:

@@ -27,7 +27,7 @@ from scale0 import __version__
 from scale0.config import ClientConfig, HelenConfig, MailServer, Reaction, parse
 from scale0.kernel.errors import ConfigError
 from scale0.monitoring.helen.edge.notification_command import run_command
-from scale0.monitoring.helen.edge.outgoing_connection import Line, dial
+from scale0.monitoring.helen.edge.outgoing_connection import OutgoingConnection, dial
 
 NOTIFY: Final = "helen.notify"
 GRACE_SECONDS: Final = 0.2
@@ -45,14 +45,14 @@ SMTP_READY: Final = 220
 _to_json: Final = msgspec.json.Encoder().encode
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class NotifyParams(msgspec.Struct, frozen=True):
     """The params of the task."""
 
     handler: str
     notice: dict[str, Any]
 
 
-class NotTold(Exception):
+class NotificationFailed(Exception):
     """It did not work; `again`: it may the next time."""
 
     def __init__(self, words: str, again: bool = True) -> None:
@@ -79,7 +79,7 @@ class Notifier:
         wanted = read_params(params)
         handler = self._handlers.get(wanted.handler)
         if handler is None:
-            raise NotTold(f"there is no handler {wanted.handler[:MAX_WORDS_CHARS]}")
+            raise NotificationFailed(f"there is no handler {wanted.handler[:MAX_WORDS_CHARS]}")
         timeout = min(handler.timeout, MAX_TIMEOUT_SECONDS)
         match handler.type:
             case "webhook":
@@ -91,45 +91,45 @@ class Notifier:
             case "command":
                 words = self._commands.get(handler.command)
                 if words is None:
-                    raise NotTold(f"Helen's own file has no command {handler.command}")
+                    raise NotificationFailed(f"Helen's own file has no command {handler.command}")
                 told = await self._in_thread(functools.partial(run, words, wanted.notice, timeout), timeout)
             case _:
-                raise NotTold(f"a handler of type {handler.type} is not performed here", again=False)
+                raise NotificationFailed(f"a handler of type {handler.type} is not performed here", again=False)
         return _to_json({"handler": handler.name, "told": told})
 
     def close(self) -> None:
         """Wait for nobody."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_thread(self, do: Callable[[Line], str], timeout: float) -> str:
-        line = Line()
+    async def _in_thread(self, do: Callable[[OutgoingConnection], str], timeout: float) -> str:
+        line = OutgoingConnection()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout + GRACE_SECONDS):
                 return await loop.run_in_executor(self._threads, do, line)
         except TimeoutError:
-            raise NotTold(f"it took longer than {timeout:g} s") from None
+            raise NotificationFailed(f"it took longer than {timeout:g} s") from None
         finally:
             line.end()
 
 
-def read_params(params: bytes) -> Wanted:
+def read_params(params: bytes) -> NotifyParams:
     """What is to be told, to whom."""
     try:
         if params.lstrip()[:1] == b"[":
-            return msgspec.json.decode(params, type=tuple[Wanted])[0]
-        return msgspec.json.decode(params, type=Wanted)
+            return msgspec.json.decode(params, type=tuple[NotifyParams])[0]
+        return msgspec.json.decode(params, type=NotifyParams)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise NotTold(f"the params are not what they should be: {error}", again=False) from error
+        raise NotificationFailed(f"the params are not what they should be: {error}", again=False) from error
 
 
-def post(handler: Reaction, notice: dict[str, Any], timeout: float, line: Line) -> str:
+def post(handler: Reaction, notice: dict[str, Any], timeout: float, line: OutgoingConnection) -> str:
     """POST the notice as JSON. A redirect is a failure: what was told to one is not told to another."""
     place = urlsplit(handler.url)
     host = place.hostname or ""
     where = f"{place.scheme}://{place.netloc.rpartition('@')[2]}"  # the rest may be a secret
     if place.scheme not in PORTS:
-        raise NotTold("its url is neither http nor https", again=False)
+        raise NotificationFailed("its url is neither http nor https", again=False)
     port = place.port or PORTS[place.scheme]
     headers = {"Content-Type": "application/json", "User-Agent": f"scale0/{__version__}", **handler.headers}
     target = (place.path or "/") + (f"?{place.query}" if place.query else "")
@@ -141,18 +141,20 @@ def post(handler: Reaction, notice: dict[str, Any], timeout: float, line: Line) 
         connection.request("POST", target, _to_json(notice), headers)
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotTold(f"{where}: {type(error).__name__}: {plain(str(error))}") from error
+        raise NotificationFailed(f"{where}: {type(error).__name__}: {plain(str(error))}") from error
     finally:
         connection.close()
     if not http.HTTPStatus.OK <= status < http.HTTPStatus.MULTIPLE_CHOICES:
-        raise NotTold(f"{where} answered {status}")
+        raise NotificationFailed(f"{where} answered {status}")
     return f"{status}"
 
 
-def mail(server: MailServer, handler: Reaction, notice: dict[str, Any], timeout: float, line: Line) -> str:
+def mail(
+    server: MailServer, handler: Reaction, notice: dict[str, Any], timeout: float, line: OutgoingConnection
+) -> str:
     """Send the notice as an e-mail."""
     if not server.host:
-        raise NotTold("Helen's own file names no smtp server")
+        raise NotificationFailed("Helen's own file names no smtp server")
     message = letter(server, handler, notice)
     sender = smtplib.SMTP()
     sender._host = server.host  # type: ignore[attr-defined]  # what STARTTLS holds the certificate against
@@ -160,7 +162,7 @@ def mail(server: MailServer, handler: Reaction, notice: dict[str, Any], timeout:
         sender.sock = dial(server.host, server.port, server.tls == "tls", timeout, line)
         code, words = sender.getreply()
         if code != SMTP_READY:
-            raise NotTold(f"{server.host} answered {code} {plain(words.decode('utf-8', 'replace'))}")
+            raise NotificationFailed(f"{server.host} answered {code} {plain(words.decode('utf-8', 'replace'))}")
         if server.tls == "starttls":
             sender.starttls(context=ssl.create_default_context())
             line.hold(sender.sock)
@@ -169,11 +171,11 @@ def mail(server: MailServer, handler: Reaction, notice: dict[str, Any], timeout:
         refused = sender.send_message(message)
         sender.quit()
     except (OSError, smtplib.SMTPException, ValueError) as error:
-        raise NotTold(f"{server.host}: {type(error).__name__}: {plain(str(error))}") from error
+        raise NotificationFailed(f"{server.host}: {type(error).__name__}: {plain(str(error))}") from error
     finally:
         sender.close()
     if refused:
-        raise NotTold(f"{server.host} did not take it for {', '.join(sorted(refused))}")
+        raise NotificationFailed(f"{server.host} did not take it for {', '.join(sorted(refused))}")
     return f"{len(handler.to)} addresses"
 
 
@@ -211,14 +213,14 @@ def plain(text: str) -> str:
     return "".join(one if one.isprintable() else " " for one in text[:MAX_WORDS_CHARS])
 
 
-def run(words: tuple[str, ...], notice: dict[str, Any], timeout: float, line: Line) -> str:
+def run(words: tuple[str, ...], notice: dict[str, Any], timeout: float, line: OutgoingConnection) -> str:
     """Run a command of Helen's own file, with the notice on its standard input."""
     try:
         status, said = run_command(words, _to_json(notice), timeout, line.is_ended)
     except TimeoutError:
-        raise NotTold(f"{words[0]} took longer than {timeout:g} s") from None
+        raise NotificationFailed(f"{words[0]} took longer than {timeout:g} s") from None
     except OSError as error:
-        raise NotTold(f"{words[0]}: {error.strerror or error}") from error
+        raise NotificationFailed(f"{words[0]}: {error.strerror or error}") from error
     if status != 0:
-        raise NotTold(f"{words[0]} ended with {status}: {plain(said)}".rstrip(": "))
+        raise NotificationFailed(f"{words[0]} ended with {status}: {plain(said)}".rstrip(": "))
     return "0"

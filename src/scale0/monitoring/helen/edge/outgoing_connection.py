@@ -1,7 +1,7 @@
 """Outgoing connections that can be ended from another thread.
 
-Lives here: `Line`, and `dial`, which opens one. Never here: what is said on it. Invariant: from the moment a line is
-dialled, `end` makes every wait on it return soon, whatever the other side does.
+Lives here: `OutgoingConnection`, and `dial`, which opens one. Never here: what is said on it. Invariant: from the
+moment a line is dialled, `end` makes every wait on it return soon, whatever the other side does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CONNECT_SECONDS: Final = 10.0
 """For a connection to come about, at the most: nothing but time ends that wait."""
 
 
-class Line:
+class OutgoingConnection:
     """What a thread talks by: a socket, once there is one, or its own look at `is_ended`."""
 
     __slots__ = ("_ended", "_socket")
@@ -43,7 +43,7 @@ class Line:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-def dial(host: str, port: int, tls: bool, timeout: float, line: Line) -> socket.socket:
+def dial(host: str, port: int, tls: bool, timeout: float, line: OutgoingConnection) -> socket.socket:
     """Connect, by TLS if that is wanted; OSError says why not."""
     raw = socket.create_connection((host, port), timeout=min(timeout, CONNECT_SECONDS))
     line.hold(raw)
@@ -51,7 +51,7 @@ def dial(host: str, port: int, tls: bool, timeout: float, line: Line) -> socket.
     return secured(raw, host, line) if tls else raw
 
 
-def secured(raw: socket.socket, host: str, line: Line) -> ssl.SSLSocket:
+def secured(raw: socket.socket, host: str, line: OutgoingConnection) -> ssl.SSLSocket:
     """The same connection, by TLS: its certificate must be for this host."""
     try:
         wrapped = ssl.create_default_context().wrap_socket(raw, server_hostname=host, do_handshake_on_connect=False)

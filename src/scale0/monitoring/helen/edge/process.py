@@ -24,30 +24,30 @@ import uvloop
 from scale0.broker.main.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, ending, raise_file_limit
 from scale0.config import HelenConfig
 from scale0.history.events.journal import Journal
-from scale0.history.segments.exporter import Scribe
-from scale0.history.segments.settings import Settings, settings_of
+from scale0.history.segments.exporter import SegmentExporter
+from scale0.history.segments.settings import ExporterSettings, settings_of
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.private_files import check as check_files
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
-from scale0.kernel.effects import Step
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import ConfigError, StoreError
 from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
 from scale0.monitoring.helen.core.helen import Helen
 from scale0.monitoring.helen.core.services import RECHECK, service_names
-from scale0.monitoring.helen.edge.answers import HelenAnswers
+from scale0.monitoring.helen.edge.answers import HelenAskAnswers
 from scale0.monitoring.helen.edge.composition import compose_helen, read_agents, read_spools
-from scale0.monitoring.helen.edge.network_backend import NetworkDoor
-from scale0.monitoring.helen.edge.notifier import NOTIFY, Notifier, NotTold
+from scale0.monitoring.helen.edge.network_backend import NetworkBackend
+from scale0.monitoring.helen.edge.notifier import NOTIFY, NotificationFailed, Notifier
 from scale0.monitoring.helen.edge.tls import server_context
-from scale0.monitoring.helen.edge.tls_server import MAX_HANDSHAKES, TlsDoor
-from scale0.monitoring.pki.authority import AGENTS_CA_KEY_FILE, CA_KEY_FILE, Authority
+from scale0.monitoring.helen.edge.tls_server import MAX_HANDSHAKES, TlsServer
+from scale0.monitoring.pki.authority import AGENTS_CA_KEY_FILE, CA_KEY_FILE, CertificateAuthority
 from scale0.storage.interface import Store
 from scale0.storage.sqlite.store import SqliteStore
-from scale0.tasks.node.assigned_tasks import Job
+from scale0.tasks.node.assigned_tasks import AssignedTask
 
 log = logging.getLogger("scale0.helen")
 
@@ -100,11 +100,11 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         commits = Commits(store, loop, fail)
         stack.callback(close_quietly, commits)
         scribe = start_scribe(settings, commits, stack)
-        door = TlsDoor(context, config.bind, config.helen_port, config.max_agents + EXTRA_CONNECTIONS)
+        door = TlsServer(context, config.bind, config.helen_port, config.max_agents + EXTRA_CONNECTIONS)
         stack.callback(door.close)
         helen = compose_helen(config, door.port, store, new_token(Path(config.data_dir)))
-        authority = Authority(Path(config.data_dir))
-        answers = HelenAnswers(config.identity, commits, authority)
+        authority = CertificateAuthority(Path(config.data_dir))
+        answers = HelenAskAnswers(config.identity, commits, authority)
         stack.callback(answers.close)
         network = join_network(config, answers, stack, end)
         now = read_now()
@@ -136,9 +136,9 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         return status
 
 
-def start_scribe(settings: Settings | None, commits: Commits, stack: contextlib.ExitStack) -> Scribe:
+def start_scribe(settings: ExporterSettings | None, commits: Commits, stack: contextlib.ExitStack) -> SegmentExporter:
     """Have her journal written out."""
-    scribe = Scribe(settings, commits)
+    scribe = SegmentExporter(settings, commits)
     stack.callback(scribe.close)
     scribe.start()
     return scribe
@@ -151,9 +151,9 @@ def new_token(folder: Path) -> str:
     return token
 
 
-def first_turn(helen: Helen, store: Store, authority: Authority, now: Now) -> Step:
+def first_turn(helen: Helen, store: Store, authority: CertificateAuthority, now: Now) -> Effects:
     """What the store remembers, and who is revoked."""
-    step = Step()
+    step = Effects()
     helen.start(read_agents(store), read_spools(store), now, step)
     helen.expect_siblings(now)
     helen.revoke(authority.revoked, now, step)
@@ -162,7 +162,7 @@ def first_turn(helen: Helen, store: Store, authority: Authority, now: Now) -> St
 
 def last_turn(helen: Helen, runner: Runner, status: int) -> None:
     """The doors are closed; a Helen who ends in order says so."""
-    last, now = Step(), read_now()
+    last, now = Effects(), read_now()
     if status == 0:
         helen.stop(now, last)
     runner.stop(last, now)
@@ -177,14 +177,14 @@ async def drain(helen: Helen, runner: Runner) -> None:
 
 
 def join_network(
-    config: HelenConfig, answers: HelenAnswers, stack: contextlib.ExitStack, end: Callable[[int], None]
-) -> NetworkDoor:
+    config: HelenConfig, answers: HelenAskAnswers, stack: contextlib.ExitStack, end: Callable[[int], None]
+) -> NetworkBackend:
     """Her end of the network, with the tasks that she performs herself."""
     notifier = Notifier(config)
     stack.callback(notifier.close)
     performing: set[asyncio.Task[None]] = set()
 
-    def perform(job: Job, tell: Callable[[bytes | Exception, bool], None]) -> None:
+    def perform(job: AssignedTask, tell: Callable[[bytes | Exception, bool], None]) -> None:
         task = asyncio.get_running_loop().create_task(tell_outcome(notifier, job, tell))
         performing.add(task)
         task.add_done_callback(performing.discard)
@@ -198,16 +198,16 @@ def join_network(
         end(1)
 
     services = (*service_names(config.identity), RECHECK)
-    network = NetworkDoor(config.identity, config.broker_endpoint(), services, (NOTIFY,), perform, configured, ended)
+    network = NetworkBackend(config.identity, config.broker_endpoint(), services, (NOTIFY,), perform, configured, ended)
     stack.callback(network.close)
     return network
 
 
-async def tell_outcome(notifier: Notifier, job: Job, tell: Callable[[bytes | Exception, bool], None]) -> None:
+async def tell_outcome(notifier: Notifier, job: AssignedTask, tell: Callable[[bytes | Exception, bool], None]) -> None:
     """Perform a task, and say what came of it."""
     try:
         tell(await notifier.perform(job.params), False)
-    except NotTold as error:
+    except NotificationFailed as error:
         tell(error, error.again)
     except Exception as error:
         log.exception("a notice was too much for us: please report this", extra=about(task=job.id))
@@ -235,7 +235,7 @@ async def chores(end: Callable[[int], None], *work: Coroutine[Any, Any, None]) -
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def sweep_often(door: TlsDoor) -> None:
+async def sweep_often(door: TlsServer) -> None:
     """End what has lasted too long at the door."""
     while True:
         door.sweep()
@@ -261,7 +261,7 @@ async def watch_disk(store: Store, runner: Runner) -> None:
         await asyncio.sleep(DISK_LOOK_SECONDS)
 
 
-async def look_for_revocations(authority: Authority, helen: Helen, runner: Runner) -> None:
+async def look_for_revocations(authority: CertificateAuthority, helen: Helen, runner: Runner) -> None:
     """A certificate that was revoked ends its connection, within a second."""
     while True:
         await asyncio.sleep(REVOKED_SECONDS)
@@ -274,7 +274,7 @@ def log_revoked(count: int) -> None:
     log.warning("certificates were revoked; %d connections ended", count, extra=about())
 
 
-async def look_for_siblings(answers: HelenAnswers, helen: Helen, runner: Runner) -> None:
+async def look_for_siblings(answers: HelenAskAnswers, helen: Helen, runner: Runner) -> None:
     """Who else is a Helen here."""
     while True:
         names = await answers.siblings()
@@ -286,7 +286,7 @@ async def look_for_siblings(answers: HelenAnswers, helen: Helen, runner: Runner)
 class OwnCertificate:
     """Her certificate and what it is made of, as the files have them."""
 
-    def __init__(self, config: HelenConfig, door: TlsDoor, authority: Authority) -> None:
+    def __init__(self, config: HelenConfig, door: TlsServer, authority: CertificateAuthority) -> None:
         self._config = config
         self._door = door
         self._authority = authority

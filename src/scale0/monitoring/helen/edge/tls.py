@@ -19,7 +19,7 @@ TICKETS: Final = 0
 """Session tickets that a client gets: an agent connects rarely, and each ticket would cost memory and a packet."""
 
 
-class Caller(msgspec.Struct, frozen=True, gc=False):
+class PeerIdentity(msgspec.Struct, frozen=True, gc=False):
     """Who is at the other end, as far as a verified certificate says; blank: it brought none."""
 
     name: str = ""
@@ -66,12 +66,12 @@ def reason_of(error: Exception) -> str:
     return str(error)
 
 
-def caller_of(socket: ssl.SSLSocket) -> Caller:
+def caller_of(socket: ssl.SSLSocket) -> PeerIdentity:
     """Who this is, after the handshake."""
     certificate: dict[str, Any] | None = socket.getpeercert()
     if not certificate:
-        return Caller()
+        return PeerIdentity()
     names = [value for part in certificate["subject"] for key, value in part if key == "commonName"]
     if len(names) != 1 or not is_identity(names[0]):
         raise NamelessError("its certificate does not name one identity")
-    return Caller(names[0], certificate["serialNumber"], ssl.cert_time_to_seconds(certificate["notBefore"]))
+    return PeerIdentity(names[0], certificate["serialNumber"], ssl.cert_time_to_seconds(certificate["notBefore"]))

@@ -33,7 +33,7 @@ _WRITE: Final = select.EPOLLOUT
 _BOTH: Final = select.EPOLLIN | select.EPOLLOUT
 
 
-class Connection:
+class TlsConnection:
     """One connection, from its first byte to its last."""
 
     __slots__ = ("address", "descriptor", "mask", "moved", "routing_id", "since", "socket", "state", "waiting")

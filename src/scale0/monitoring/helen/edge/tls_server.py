@@ -22,7 +22,7 @@ from typing import Final
 
 from scale0.kernel.log_context import about
 from scale0.kernel.machine import Sent
-from scale0.monitoring.helen.edge.listener import Entrance, prepare
+from scale0.monitoring.helen.edge.listener import TlsListener, prepare
 from scale0.monitoring.helen.edge.tls import NamelessError, caller_of, reason_of
 from scale0.monitoring.helen.edge.tls_connection import (
     CLOSED,
@@ -31,7 +31,7 @@ from scale0.monitoring.helen.edge.tls_connection import (
     LINGERING,
     OPEN,
     READ_BYTES,
-    Connection,
+    TlsConnection,
 )
 
 log = logging.getLogger("scale0.helen")
@@ -60,7 +60,7 @@ TELL_SECONDS: Final = 10.0
 TROUBLE: Final = select.EPOLLERR | select.EPOLLHUP
 
 
-class TlsDoor:
+class TlsServer:
     """The door that agents come to."""
 
     def __init__(
@@ -80,24 +80,24 @@ class TlsDoor:
         self._max_connections = max_connections
         self._clock = clock
         self._epoll = select.epoll()
-        self._entrance = Entrance(host, port, self._epoll)
+        self._entrance = TlsListener(host, port, self._epoll)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._knocked = False
         self._next_id = 0
-        self._by_descriptor: dict[int, Connection] = {}
-        self._by_id: dict[bytes, Connection] = {}
+        self._by_descriptor: dict[int, TlsConnection] = {}
+        self._by_id: dict[bytes, TlsConnection] = {}
         """Those that the machine knows."""
-        self._strangers: dict[Connection, None] = {}
+        self._strangers: dict[TlsConnection, None] = {}
         """In a handshake, the oldest first."""
-        self._greetings: dict[Connection, None] = {}
+        self._greetings: dict[TlsConnection, None] = {}
         """Of them, those who wait for us."""
-        self._leaving: dict[Connection, None] = {}
+        self._leaving: dict[TlsConnection, None] = {}
         """The machine has closed them; the first to begin is first."""
-        self._slow: dict[Connection, None] = {}
+        self._slow: dict[TlsConnection, None] = {}
         """Something waits for these."""
         self._slow_bytes = 0
-        self._ready: deque[tuple[Connection, int]] = deque()
+        self._ready: deque[tuple[TlsConnection, int]] = deque()
         self._news: deque[list[bytes]] = deque()
         self._told_at = 0.0
         self._told = 0
@@ -220,7 +220,7 @@ class TlsDoor:
             else:
                 self._ready.append((connection, mask))
 
-    def _serve(self, connection: Connection, mask: int) -> list[bytes] | None:
+    def _serve(self, connection: TlsConnection, mask: int) -> list[bytes] | None:
         """One that is ready: write, then read; what the machine should hear of it."""
         state = connection.state
         if state == LINGERING:
@@ -245,7 +245,7 @@ class TlsDoor:
             return self._bid_farewell(connection, "it closed the connection")
         return [connection.routing_id, b"data", data]
 
-    def _flush(self, connection: Connection) -> bool:
+    def _flush(self, connection: TlsConnection) -> bool:
         """Send what waits; False if that was all there is to do with it."""
         mask = connection.mask
         left = connection.flush()
@@ -261,7 +261,7 @@ class TlsDoor:
             self._epoll.modify(connection.descriptor, connection.mask)
         return True
 
-    def _wait_for(self, connection: Connection, before: int, waiting: int) -> None:
+    def _wait_for(self, connection: TlsConnection, before: int, waiting: int) -> None:
         """Its bytes wait: within limits, or it is let go."""
         if not before:
             connection.moved = self._clock()
@@ -297,7 +297,7 @@ class TlsDoor:
             self._note(address, reason_of(error))
             return
         self._next_id += 1
-        connection = Connection(wrapped, self._next_id.to_bytes(8, "big"), address, mono)
+        connection = TlsConnection(wrapped, self._next_id.to_bytes(8, "big"), address, mono)
         self._by_descriptor[connection.descriptor] = connection
         self._strangers[connection] = None
         self._epoll.register(connection.descriptor, connection.mask)
@@ -340,7 +340,7 @@ class TlsDoor:
 
     # Those who go.
 
-    def _fail(self, connection: Connection, reason: str) -> None:
+    def _fail(self, connection: TlsConnection, reason: str) -> None:
         self._note(connection.address, reason)
         self._drop(connection)
 
@@ -348,24 +348,24 @@ class TlsDoor:
         self.failed += 1
         self._last_failure = f"{address}: {reason}"
 
-    def _lose(self, connection: Connection, reason: str) -> None:
+    def _lose(self, connection: TlsConnection, reason: str) -> None:
         """It is gone while nobody reads it: the machine is told with the next turn."""
         farewell = self._bid_farewell(connection, reason)
         if farewell is not None:
             self._news.append(farewell)
             os.eventfd_write(self._wake, 1)
 
-    def _bid_farewell(self, connection: Connection, reason: str) -> list[bytes] | None:
+    def _bid_farewell(self, connection: TlsConnection, reason: str) -> list[bytes] | None:
         """Let it go; what the machine is to hear, if it knows it."""
         known = self._by_id.pop(connection.routing_id, None) is not None
         self._drop(connection)
         return [connection.routing_id, b"gone", reason.encode()] if known else None
 
-    def _hang_up(self, connection: Connection) -> None:
+    def _hang_up(self, connection: TlsConnection) -> None:
         self._watch(connection, select.EPOLLIN)
         connection.hang_up()
 
-    def _discard(self, connection: Connection) -> None:
+    def _discard(self, connection: TlsConnection) -> None:
         """It lingers: whatever it says is too late."""
         try:
             data = connection.socket.recv(READ_BYTES)
@@ -376,7 +376,7 @@ class TlsDoor:
         if not data:
             self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: TlsConnection) -> None:
         if connection.state == CLOSED:
             return
         if connection.waiting is not None:
@@ -386,13 +386,13 @@ class TlsDoor:
         del self._by_descriptor[connection.descriptor]
         connection.close()
 
-    def _watch(self, connection: Connection, mask: int) -> None:
+    def _watch(self, connection: TlsConnection, mask: int) -> None:
         if connection.mask != mask:
             connection.mask = mask
             self._epoll.modify(connection.descriptor, mask)
 
 
-def overdue(table: dict[Connection, None], before: float) -> list[Connection]:
+def overdue(table: dict[TlsConnection, None], before: float) -> list[TlsConnection]:
     """Those that came before then: the oldest are first, so the look is short."""
     found = []
     for connection in table:
