@@ -106,7 +106,7 @@ ifdef SEED
 	@$(BIN)/python -m simulator.main --kind all --seed $(SEED)
 else
 	@$(BIN)/python -m simulator.main --kind all --seeds $(SEEDS)
-	@NETWORK_SEEDS=$(SEEDS) $(PYTEST) -q tests/broker/test_weather.py tests/zerotask/test_shared_storms.py
+	@NETWORK_SEEDS=$(SEEDS) $(PYTEST) -q tests/unit/broker/test_weather.py tests/unit/tasks/test_shared_storms.py
 endif
 
 soak: setup ## A long simulation; real networks, brokers and drivers of the pipeline killed; writes docs/soak.md

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import curve, postgres
 from benchmarks.networks import nats_network, proxy_network, run_client, scale0_network
 from benchmarks.task_peers import servers
-from tests.support.postgres import Server
+from tests.fakes.postgres import Server
 
 REQUESTS, REQUESTS_SINGLE = "requests", "requests_single"
 TASKS, SUBMISSIONS, TASKS_SINGLE = "tasks", "submissions", "tasks_single"

@@ -22,7 +22,7 @@ from benchmarks.task_peers import servers
 from benchmarks.tasks import probe
 from scale0.cli.bench.command import filesystem_of
 from scale0.cli.bench.measurements import Bounds, core
-from tests.support.postgres import Server
+from tests.fakes.postgres import Server
 
 PROBES = 500
 CORE_SECONDS = 0.5

@@ -23,9 +23,9 @@ from pathlib import Path
 import httpx
 
 from scale0.http.metrics.current import CurrentSample
-from tests.management.site import served
-from tests.management_metrics.samples import big
-from tests.support.broker_process import broker_process
+from tests.fakes.broker_process import broker_process
+from tests.processes.http.site import served
+from tests.processes.http_metrics.samples import big
 
 CLIENTS = 10_000
 SCRAPES = 50

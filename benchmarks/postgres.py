@@ -29,7 +29,7 @@ from psycopg import conninfo
 from benchmarks.networks import free_port, scale0_broker
 from benchmarks.task_peers import servers
 from benchmarks.tasks import OURS, QUICK_SHARE, RESULTS, SUBMIT, Figures, note, table_lines
-from tests.support.postgres import Server
+from tests.fakes.postgres import Server
 
 ROUNDS = 3
 GROUP = "bench"

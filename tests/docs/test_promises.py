@@ -11,10 +11,7 @@ from tests.docs import pages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "promises.md").read_text(encoding="utf-8")
-WHOLE = (
-    *("agent", "agent_checks", "authority", "broker", "config", "curve", "docs", "equus", "equus_wire", "events"),
-    *("helen", "house", "majordomo", "measures", "pipeline", "segments", "store", "wire"),
-)
+WHOLE = ("docs", "pipeline", "processes", "unit", "wire")
 """Folders whose tests name their promises already."""
 
 

@@ -18,10 +18,10 @@ from scale0.kernel import codes
 from scale0.kernel.limits import Limits
 from scale0.testing.stub import StubNetwork
 from scale0.transport.core.command_table import RULES, TOLD
-from tests.broker.world import World
 from tests.docs import pages
 from tests.docs.reference import pages_of_reference
-from tests.events.samples import SAMPLES
+from tests.unit.broker.world import World
+from tests.unit.events.samples import SAMPLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

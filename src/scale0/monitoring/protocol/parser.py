@@ -90,7 +90,7 @@ class _Wrong(Exception):
 
 
 class Parser:
-    """One direction of one connection. `feed` returns the messages that are complete; a `ParseFault` is always the last."""
+    """One direction of one connection. `feed` returns complete messages; a `ParseFault` is always the last."""
 
     __slots__ = ("_at_helen", "_blob_bytes", "_fields", "_form", "_forms", "_held", "_wanted", "ended")
 

@@ -1,0 +1,12 @@
+"""Certificates for the tests of this room."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes.agent.credentials import Credentials
+
+
+@pytest.fixture(scope="session")
+def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
+    return Credentials(tmp_path_factory.mktemp("credentials"))

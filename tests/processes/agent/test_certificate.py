@@ -1,0 +1,53 @@
+"""Our own certificate: its name and its times, read without a library, and refused when it is none."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scale0.kernel.errors import ConfigError
+from scale0.monitoring.agent.edge.certificate import parse, read_certificate
+from tests.processes.agent.credentials import Credentials
+
+
+def test_it_says_what_a_library_for_certificates_says(credentials: Credentials):
+    path, _ = credentials.issue("web-1.example.com")
+    found = read_certificate(path)
+    other = x509.load_pem_x509_certificate(path.read_bytes())
+    assert found.identity == "web-1.example.com"
+    assert found.not_before == other.not_valid_before_utc.timestamp()
+    assert found.not_after == other.not_valid_after_utc.timestamp()
+
+
+@pytest.mark.parametrize("text", ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_what_is_none_is_refused(tmp_path, text):
+    file = tmp_path / "a.pem"
+    file.write_text(text)
+    with pytest.raises(ConfigError):
+        read_certificate(file)
+
+
+def test_a_name_that_no_agent_may_have_is_refused(credentials: Credentials):
+    with pytest.raises(ConfigError, match="common name"):
+        read_certificate(credentials.issue("no good")[0])
+
+
+def test_no_file_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        read_certificate(tmp_path / "nowhere.pem")
+
+
+@given(st.data())
+def test_bytes_that_were_changed_raise_nothing_but_what_is_expected(credentials, data):
+    der = bytearray(ssl.PEM_cert_to_DER_cert(Path(credentials.helen[0]).read_text()))
+    for _ in range(data.draw(st.integers(1, 4))):
+        der[data.draw(st.integers(0, len(der) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        parse(bytes(der[: data.draw(st.integers(0, len(der)))]))
+    except (ValueError, IndexError, OverflowError):
+        pass

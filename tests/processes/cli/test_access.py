@@ -1,0 +1,93 @@
+"""`scale0 access` and `audit`: ways in are made, shown and taken back, and all of it is on record."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.processes.cli.conftest import shell_of
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def manager(broker, tmp_path):
+    """A shell with the broker's folder at hand."""
+    return shell_of(broker, tmp_path, SCALE0_DATA_DIR=broker.config["data_dir"])
+
+
+# Promise: TERM-5
+def test_a_link_holds_a_token_of_an_admin_for_ten_minutes(manager, shell):
+    made = manager.json("access", "link", "--url", "https://broker.example.com:5780/")
+    found = re.fullmatch(r"https://broker\.example\.com:5780/#/login\?once=(s0_[0-9a-f]+)", made["link"])
+    assert found
+    assert made["name"].startswith("once-")
+    rows = {row["name"]: row for row in manager.json("access", "list")}
+    assert rows[made["name"]]["role"] == "admin"
+    assert 500 < made["expires"] - manager.json("status")["time"] <= 600
+    assert shell.run("config", "history", "--token", found[1]).returncode == 0
+    assert manager.json("access", "revoke", made["name"]) == {"revoked": 1}
+    assert shell.run("config", "history", "--token", found[1]).returncode == 1
+
+
+def test_a_link_goes_to_the_usual_port_and_only_the_link_is_on_stdout(manager):
+    done = manager.run("access", "link", "--role", "viewer")
+    assert re.fullmatch(r"http://127\.0\.0\.1:5780/#/login\?once=s0_[0-9a-f]+\n", done.stdout)
+    assert manager.run("access", "link", "--url", "javascript:alert(1)").returncode == 2
+
+
+# Promise: TERM-5
+def test_a_token_is_issued_listed_and_revoked_by_name_and_by_id(manager, shell):
+    token = manager.run("access", "issue", "grafana", "--ttl", "10m").stdout.strip()
+    assert shell.run("queues", "--token", token).returncode == 0
+    denied = shell.run("drain", "--token", token)
+    assert (denied.returncode, "needs the role operator" in denied.stderr) == (1, True)
+    assert token not in manager.run("access", "list").stdout
+    manager.run("access", "issue", "grafana", "--ttl", "10m")
+    ids = [row["id"] for row in manager.json("access", "list") if row["name"] == "grafana"]
+    assert len(ids) == 2
+    assert manager.json("access", "revoke", ids[0]) == {"revoked": 1}
+    assert manager.json("access", "revoke", "grafana") == {"revoked": 1}
+    gone = manager.run("access", "revoke", "grafana")
+    assert (gone.returncode, "there is no token grafana" in gone.stderr) == (1, True)
+
+
+def test_only_an_admin_makes_tokens(manager, shell):
+    made = manager.run("access", "issue", "ops", "--role", "operator")
+    assert "ops may do what an operator may, until " in made.stderr
+    token = made.stdout.strip()
+    denied = shell.run("access", "issue", "more", "--token", token)
+    assert (denied.returncode, "needs the role admin" in denied.stderr) == (1, True)
+    manager.run("access", "revoke", "ops")
+
+
+# Promise: TERM-4
+def test_the_audit_tells_who_did_what(manager):
+    manager.run("access", "issue", "seen", "--role", "viewer")
+    manager.run("config", "set", "default_heartbeat_interval=2")
+    rows = manager.json("audit")
+    commands = [row["command"] for row in rows if row["command"]]
+    assert {"issue_token", "patch_config"} <= set(commands)
+    assert any(row["kind"] == "config.changed" and "is current" in row["words"] for row in rows)
+    assert [row["time"] for row in rows] == sorted(row["time"] for row in rows)
+    issued = json.loads(manager.run("audit", "--command", "issue_token", "--who", "local", "--json").stdout)
+    assert {row["command"] for row in issued} == {"issue_token"}
+    assert "s0_" not in json.dumps(rows), "a token is on no record"
+    first = json.loads(manager.run("audit", "--command", "issue_token", "-n", "1", "--json").stdout)
+    assert first == issued[-1:], "also if it is not the last of all"
+    assert "patch_config" in manager.run("audit", "--since", "1h").stdout
+    assert "Nobody has changed anything that fits" in manager.run("audit", "--who", "alice").stdout
+
+
+# Promise: TERM-4
+def test_a_task_is_shown_whoever_submitted_it(served, manager, shell):
+    id_ = shell.run("task", "submit", "breaks", "--max-attempts", "1").stdout.strip()
+    shell.run("task", "wait", id_)
+    row = manager.json("task", "show", id_)
+    assert (row["task_id"], row["status"], row["method"]) == (id_, "failed", "breaks")
+    assert row["error"]["message"]
+    assert "scale0 task retry" in manager.run("task", "show", id_).stderr
+    missing = manager.run("task", "show", "nothing")
+    assert (missing.returncode, "no task nothing is known" in missing.stderr) == (1, True)

@@ -1,0 +1,189 @@
+"""`Client` from many threads: one leads, all are answered, and nobody is left behind when it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import scale0
+from scale0 import errors
+from tests.fakes.broker_process import BrokerProcess
+from tests.fakes.waiting import until
+from tests.processes.client.net import Together, client_of, raises, started
+
+LATE_SECONDS = 0.3
+"""Less than the half second after which a client looks by itself."""
+MOST_LATE = 3
+"""The machine may be busy. If nobody is told, most runs have ten."""
+
+pytestmark = pytest.mark.processes
+
+THREADS = 50
+CALLS = 200
+
+
+def echo(value: int) -> int:
+    return value
+
+
+def waits(seconds: float) -> float:
+    threading.Event().wait(seconds)
+    return seconds
+
+
+def parts(most: int) -> Iterator[int]:
+    yield from range(most)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def town(broker: BrokerProcess) -> Iterator[None]:
+    worker = scale0.Worker(broker.endpoints["backend"])
+    worker.add("echo", echo, slots=100)
+    worker.add("waits", waits, slots=50)
+    worker.add("parts", parts, slots=10)
+    with started(worker):
+        yield
+
+
+def test_fifty_threads_share_one_client_and_no_call_is_lost(net: scale0.Client) -> None:
+    answered = [0] * THREADS
+
+    def call_on(thread: int) -> None:
+        for number in range(CALLS):
+            value = thread * CALLS + number
+            assert net.call("echo", value, timeout=30) == value
+            answered[thread] += 1
+
+    together = Together()
+    for thread in range(THREADS):
+        together.start(call_on, thread)
+    together.join(60)
+    assert answered == [CALLS] * THREADS
+
+
+def test_whoever_leads_and_leaves_hands_over_at_once(net: scale0.Client) -> None:
+    net.ping()
+    took: dict[float, float] = {}
+
+    def call(seconds: float) -> None:
+        begin = time.monotonic()
+        assert net.call("waits", seconds) == seconds
+        took[seconds] = time.monotonic() - begin
+
+    together = Together()
+    # The first one leads and leaves first; each leader after it leaves before the rest, too.
+    for number in range(1, 9):
+        together.start(call, number / 10)
+    together.join()
+    late = {seconds: took[seconds] - seconds for seconds in took}
+    assert max(late.values()) < 0.5, late
+
+
+def test_the_leader_hears_of_an_answer_that_another_thread_took_in(net: scale0.Client) -> None:
+    """Threads that send take in what came: whoever sleeps at the socket must be told, or sleeps until a heartbeat."""
+    net.ping()
+    stop = threading.Event()
+
+    def take_in() -> None:
+        while not stop.is_set():
+            net._link.pump()
+
+    together = Together()
+    together.start(take_in)
+    took = []
+    for _ in range(400):
+        begin = time.monotonic()
+        assert net.call("waits", 0.002) == 0.002
+        took.append(time.monotonic() - begin)
+    stop.set()
+    together.join()
+    late = [round(seconds, 3) for seconds in took if seconds > LATE_SECONDS]
+    assert len(late) <= MOST_LATE, f"answers were overlooked for {late} s"
+
+
+def test_parts_stay_in_order_while_others_send(net: scale0.Client) -> None:
+    stop = threading.Event()
+
+    def disturb() -> None:
+        while not stop.is_set():
+            net.call("echo", 2)
+
+    together = Together()
+    for _ in range(3):
+        together.start(disturb)
+    for _ in range(10):
+        assert list(net.stream("parts", 50)) == list(range(50))
+    stop.set()
+    together.join()
+
+
+def test_a_short_call_ends_in_time_though_the_leader_waits_for_a_long_one() -> None:
+    """Nobody is there: the leader sleeps until its own time, unless somebody shortens it."""
+    together = Together()
+    took: list[float] = []
+
+    def short(net: scale0.Client) -> None:
+        begin = time.monotonic()
+        with pytest.raises(errors.Unreachable):
+            net.call("echo", 1, timeout=0.2)
+        took.append(time.monotonic() - begin)
+
+    with scale0.Client("tcp://127.0.0.1:9", timeout=60) as net:
+        # With long waits between attempts, nothing else wakes the leader.
+        net._session.line._failures = 10
+        together.start(raises, errors.NotServing, lambda: net.call("echo"))
+        until(net._leader.locked)
+        together.start(short, net)
+        until(lambda: took, "the short call ends", 5)
+        assert took[0] < 2.0
+        net.close()
+    together.join()
+
+
+def test_closing_ends_everybody_who_waits(broker: BrokerProcess) -> None:
+    net = client_of(broker)
+    net.ping()
+    ended: list[int] = []
+
+    def call() -> None:
+        with pytest.raises(errors.NotServing) as caught:
+            net.call("waits", 30.0)
+        ended.append(caught.value.code)
+
+    together = Together()
+    for _ in range(10):
+        together.start(call)
+    until(lambda: len(net._session._calls) == 10)
+    begin = time.monotonic()
+    net.close()
+    together.join(5)
+    assert ended == [503] * 10
+    assert time.monotonic() - begin < 2
+
+
+def test_a_client_is_refused_after_a_fork_and_the_parent_goes_on(net: scale0.Client) -> None:
+    assert net.call("echo", 1) == 1
+    under_way = net.start("waits", 0.3)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # whatever happens, it ends
+        code = 0
+        for use in (lambda: net.call("echo", 3), lambda: next(net.map("echo", [4])), under_way.result, net.services):
+            try:
+                use()
+            except RuntimeError as error:
+                code |= "fork" not in str(error)
+            except BaseException:
+                code |= 2
+            else:
+                code |= 4
+        net.close()
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert under_way.result() == 0.3
+    assert net.call("echo", 5) == 5

@@ -1,0 +1,206 @@
+"""A small machine behind Helen's real door, under the real runner, in a thread of its own.
+
+Lives here: `Echo`, which says back what it hears, and `echo_door`, which serves it. Never here: Helen's own protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from scale0.broker.main.process import SWITCH_SECONDS
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.runner import Runner
+from scale0.kernel.effects import Effects, Message
+from scale0.monitoring.helen.edge.process import sweep_often
+from scale0.monitoring.helen.edge.tls import server_context
+from scale0.monitoring.helen.edge.tls_server import TlsServer
+from scale0.storage.memory.store import MemoryStore
+from tests.fakes.waiting import PATIENCE_SECONDS
+from tests.processes.helen.certificates import Certificates
+
+
+class Peer:
+    """A connection, as the runner needs it."""
+
+    door = "agents"
+
+    def __init__(self, routing_id: bytes) -> None:
+        self.routing_id = routing_id
+
+    def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
+        return [[b"".join(message) for message in messages]]
+
+
+class Echo:
+    """Says back what it hears. `bye` ends the connection with a last word, `much N` is answered with N bytes."""
+
+    def __init__(self) -> None:
+        self.peers: dict[bytes, Peer] = {}
+        self.opened: list[list[bytes]] = []
+        self.gone: list[bytes] = []
+        self.lost: list[Any] = []
+        self.heard = 0
+
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
+        match frames:
+            case [b"opened", *who]:
+                self.peers[routing_id] = Peer(routing_id)
+                self.opened.append(who)
+            case [b"gone", reason]:
+                del self.peers[routing_id]
+                self.gone.append(reason)
+            case [b"data", data]:
+                self.heard += len(data)
+                self.hear(self.peers[routing_id], data, step)
+            case _:
+                raise AssertionError(frames)
+
+    def hear(self, peer: Peer, data: bytes, step: Effects) -> None:
+        if data.startswith(b"bye"):
+            step.send(peer, [b"error that will do\n"])
+            step.close(peer)
+            del self.peers[peer.routing_id]
+        elif data.startswith(b"later"):
+            step.promise(peer, [b"stored\n"])
+            step.close(peer)
+            del self.peers[peer.routing_id]
+        elif data.startswith(b"much "):
+            step.send(peer, [b"x" * int(data[5:])])
+        else:
+            step.send(peer, [data])
+
+    def tick(self, now: Now, step: Effects) -> None: ...
+
+    def deadline(self) -> float | None:
+        return None
+
+    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None: ...
+
+    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Effects) -> None:
+        self.lost.append(connection)
+
+    def overflow(self, connection: Any, now: Now, step: Effects) -> None: ...
+
+    def settle(self, now: Now, step: Effects) -> None: ...
+
+    def hear_subscription(self, frames: list[bytes], now: Now, step: Effects) -> None: ...
+
+
+class EchoDoor:
+    """The door, and how to come to it."""
+
+    def __init__(self, certificates: Certificates, machine: Echo, door: TlsServer) -> None:
+        self.certificates = certificates
+        self.machine = machine
+        self.door = door
+        self.place = ("127.0.0.1", door.port)
+        self._agent = certificates.sign("web-1")
+
+    def context(self, files: tuple[Path, Path] | None = None) -> ssl.SSLContext:
+        """What an agent connects with."""
+        context = ssl.create_default_context(cafile=self.certificates.ca)
+        context.load_cert_chain(*(files or self._agent))
+        return context
+
+    def connect(self, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
+        """An agent's socket, past its handshake."""
+        raw = socket.create_connection(self.place, timeout=PATIENCE_SECONDS)
+        try:
+            return (context or self.context()).wrap_socket(raw, server_hostname="127.0.0.1")
+        except BaseException:
+            raw.close()
+            raise
+
+    def plain(self) -> socket.socket:
+        """A socket without TLS."""
+        return socket.create_connection(self.place, timeout=PATIENCE_SECONDS)
+
+    def says_back(self, data: bytes = b"ping\n") -> float:
+        """Come, say something, hear it again, go; how long that took."""
+        began = time.monotonic()
+        with self.connect() as agent:
+            agent.sendall(data)
+            assert read(agent, len(data)) == data
+        return time.monotonic() - began
+
+
+def read(agent: socket.socket, size: int) -> bytes:
+    """So many bytes, or what came until the end."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = agent.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            break
+        parts += part
+    return bytes(parts)
+
+
+@contextlib.contextmanager
+def echo_door(folder: Path, max_connections: int = 10_000) -> Iterator[EchoDoor]:
+    """A door that serves, until the end of the block."""
+    certificates = Certificates(folder)
+    machine = Echo()
+    door = TlsServer(server_context(*certificates.helen, certificates.ca), "127.0.0.1", 0, max_connections)
+    up = threading.Event()
+    stop: list[Callable[[], object]] = []
+    faults: list[BaseException] = []
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        stop.append(lambda: loop.call_soon_threadsafe(ended.set))
+        store = MemoryStore()
+        store.open()
+        commits = Commits(store, loop, faults.append)
+        journal = Journal("h", 1, 1, 0)
+
+        async def answer(ask: Any) -> Any:
+            raise AssertionError(ask)
+
+        runner = Runner(machine, [door], [], commits, journal, read_now, answer, 1 << 24)
+        runner.start(Effects(), read_now())
+        sweeping = loop.create_task(sweep_often(door))
+        up.set()
+        await ended.wait()
+        sweeping.cancel()
+        runner.stop(Effects(), read_now())
+        await commits.flush()
+        commits.close()
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve())
+        except BaseException as error:
+            faults.append(error)
+            up.set()
+
+    # Two sides share this process: neither should wait long for the other to let it go on.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    thread = threading.Thread(target=run)
+    thread.start()
+    up.wait(PATIENCE_SECONDS)
+    try:
+        yield EchoDoor(certificates, machine, door)
+    finally:
+        for end in stop:
+            end()
+        thread.join(PATIENCE_SECONDS)
+        door.close()
+        sys.setswitchinterval(interval)
+    assert not faults, faults

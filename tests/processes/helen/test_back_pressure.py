@@ -1,0 +1,152 @@
+"""A disk that is behind, or full: whoever stands at Helen's door waits there, and memory stays as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scale0.history.events.checks import AgentRefused
+from scale0.history.events.journal import Journal
+from scale0.kernel.clock import Now
+from scale0.kernel.edge import runner as runners
+from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.runner import Runner
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.edge.process import watch_disk
+from scale0.storage.memory.store import MemoryStore
+from tests.fakes.waiting import PATIENCE_SECONDS
+from tests.processes.helen.echo import Echo
+
+pytestmark = pytest.mark.processes
+
+EVENT_BYTES = 10_000
+
+
+class SlowStore:
+    """A store whose commits wait for a word."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.room = 1 << 40
+        self._store = MemoryStore()
+        self._store.open()
+
+    def commit(self, writes: list[Any]) -> None:
+        assert self.goes_on.wait(PATIENCE_SECONDS)
+        self._store.commit(writes)
+
+    def free_bytes(self) -> int:
+        return self.room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class Teller(Echo):
+    """Records something long for each message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = 0
+
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
+        self.told += 1
+        step.record(AgentRefused(identity="a", reason="x" * EVENT_BYTES))
+
+
+class EndlessDoor:
+    """Somebody always has something to say here; one message for each turn."""
+
+    name = "agents"
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(1, os.EFD_NONBLOCK)
+
+    def drain(self, most: int) -> Iterator[list[bytes]]:
+        yield [b"peer", b"data", b"x"]
+
+    def pending(self) -> bool:
+        return True
+
+    def send(self, routing_id: bytes, frames: list[bytes]) -> str:
+        return "sent"
+
+    def close_peer(self, routing_id: bytes) -> None: ...
+
+
+async def rests(machine: Teller) -> int:
+    """How much was told, once nothing more is for a while."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            before = machine.told
+            await asyncio.sleep(0.1)
+            if machine.told == before:
+                return before
+
+
+async def goes_on(machine: Teller) -> None:
+    before = machine.told
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while machine.told <= before + 10:  # noqa: ASYNC110  # a number of the machine's, which sets no event
+            await asyncio.sleep(0.005)
+
+
+async def begin(store: SlowStore) -> tuple[Teller, Runner, Commits]:
+    async def nobody(ask: Any) -> Any:
+        raise AssertionError(ask)
+
+    machine = Teller()
+    commits = Commits(store, asyncio.get_running_loop(), lambda error: None)
+    door: Any = EndlessDoor()
+    runner = Runner(machine, [door], [], commits, Journal("h", 1, 1, 0), read_now, nobody, 1 << 24)
+    runner.start(Effects(), read_now())
+    return machine, runner, commits
+
+
+async def end(runner: Runner, commits: Commits) -> None:
+    runner.stop(Effects(), read_now())
+    await commits.flush()
+    commits.close()
+    os.close(runner._doors["agents"].descriptor)
+
+
+# Promise: AGENT-14
+def test_while_the_disk_is_behind_agents_wait_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "MAX_UNSTORED_BYTES", 20 * EVENT_BYTES)
+
+    async def story() -> None:
+        store = SlowStore()
+        machine, runner, commits = await begin(store)
+        await goes_on(machine)
+        store.goes_on.clear()
+        before = machine.told
+        assert await rests(machine) - before <= 42  # as much as may wait, and what was on its way
+        store.goes_on.set()
+        await goes_on(machine)
+        await end(runner, commits)
+
+    asyncio.run(story())
+
+
+# Promise: AGENT-14
+def test_while_the_disk_is_full_agents_wait_at_the_door() -> None:
+    async def story() -> None:
+        store = SlowStore()
+        machine, runner, commits = await begin(store)
+        watching = asyncio.get_running_loop().create_task(watch_disk(store, runner))  # type: ignore[arg-type]
+        await goes_on(machine)
+        store.room = 1_000
+        await rests(machine)
+        store.room = 1 << 40
+        await goes_on(machine)
+        watching.cancel()
+        await end(runner, commits)
+
+    asyncio.run(story())

@@ -1,0 +1,121 @@
+"""A thousand wrong passwords: few are looked at, none gets in, and the network does not notice."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+import scale0
+from scale0.http.auth.login_limits import ADDRESS_BURST, ADDRESS_SECONDS, NAME_BURST, LoginLimits
+from scale0.http.auth.token_buckets import MAX_KEYS, TokenBuckets
+from scale0.http.problem import ApiProblem
+from tests.fakes.waiting import until
+from tests.processes.client.net import working
+from tests.processes.http.site import API, PASSWORD, Site, served
+
+pytestmark = pytest.mark.processes
+
+TRIES = 1_000
+CLIENTS = 20
+
+
+class Answer(NamedTuple):
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+def try_some(site: Site, numbers: Iterable[int]) -> list[Answer]:
+    """Wrong passwords, one after the other."""
+    host, port = site.server.place
+    line = http.client.HTTPConnection(host, port, timeout=60)
+    found = []
+    for number in numbers:
+        said = json.dumps({"name": ("ada", "vera", "root")[number % 3], "password": f"wrong {number}"})
+        line.request("POST", f"{API}/session", said, {"Content-Type": "application/json"})
+        answer = line.getresponse()
+        found.append(Answer(answer.status, answer.headers["retry-after"], answer.read()))
+    line.close()
+    return found
+
+
+def joined(site: Site) -> dict[str, float]:
+    """Since when each worker is there: one that missed its heartbeats would have come again."""
+    return {row["identity"]: row["since"] for row in site.manage("list_clients")["items"] if row["role"] == "backend"}
+
+
+# Promise: HTTP-4
+def test_a_thousand_wrong_passwords_get_nobody_in_and_cost_no_heartbeat(site):
+    def echo(value: int) -> int:
+        return value
+
+    before = site.manage("status")["counters"].get("passwords_wrong", 0)
+    token = site.by_token("viewer")
+    with working(site.broker, echo) as worker, scale0.Client(site.broker.endpoints["frontend"], timeout=10) as net:
+        since = joined(site)
+        began = time.monotonic()
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            parts = pool.map(lambda one: try_some(site, range(one, TRIES, CLIENTS)), range(CLIENTS))
+            answers = [answer for part in parts for answer in part]
+        seconds = time.monotonic() - began
+        assert net.call("echo", 7) == 7
+        assert worker.wait_until_up(0)
+        assert joined(site) == since
+        assert site.manage("list_error_clients")["items"] == []
+    statuses = [one.status for one in answers]
+    assert set(statuses) <= {401, 429}
+    allowed = ADDRESS_BURST + seconds / ADDRESS_SECONDS + 1
+    assert statuses.count(401) <= allowed
+    assert site.manage("status")["counters"]["passwords_wrong"] - before <= allowed
+    limited = [one for one in answers if one.status == 429]
+    assert all(int(one.retry_after or 0) >= 1 for one in limited)
+    assert any(b"scale0 access link" in one.body for one in limited)
+    # Who has a token is not locked out.
+    assert token.get("/session").status_code == 200
+
+
+# Promise: HTTP-4
+def test_the_right_password_does_not_count(broker, tmp_path):
+    with served(tmp_path, broker) as fresh:
+        client = fresh.nobody()
+        for _ in range(ADDRESS_BURST + 5):
+            said = client.post("/session", json={"name": "ada", "password": PASSWORD})
+            assert said.status_code == 200, said.text
+        until(lambda: client.get("/session").status_code == 200)
+
+
+# Promise: HTTP-4
+def test_tries_are_counted_by_address_and_by_name():
+    attempts = LoginLimits()
+    for _ in range(ADDRESS_BURST):
+        attempts.begin("10.0.0.1", "ada", 0.0)
+    with pytest.raises(ApiProblem, match="too many"):
+        attempts.begin("10.0.0.1", "vera", 0.0)
+    attempts.begin("10.0.0.2", "vera", 0.0)
+    assert ADDRESS_BURST == NAME_BURST
+    with pytest.raises(ApiProblem) as told:
+        attempts.begin("10.0.0.2", "ada", 0.0)
+    assert told.value.status == 429
+    assert told.value.retry_after is not None
+    attempts.begin("10.0.0.2", "ada", told.value.retry_after)
+
+
+# Promise: HTTP-4
+def test_buckets_are_bounded_and_fill_again():
+    buckets = TokenBuckets(2, 10.0)
+    for _ in range(2):
+        buckets.take("a", 0.0)
+    assert buckets.wait("a", 0.0) == 10.0
+    assert buckets.wait("a", 5.0) == 5.0
+    assert buckets.wait("a", 10.0) == 0.0
+    buckets.give_back("a", 0.0)
+    assert buckets.wait("a", 0.0) == 0.0
+    for number in range(MAX_KEYS + 100):
+        buckets.take(str(number), 0.0)
+    assert len(buckets) <= MAX_KEYS

@@ -1,0 +1,59 @@
+"""Data folders that a test writes to, and what a listener makes of them.
+
+Lives here: exporting, and taking until there is enough. Never here: a promise.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.writer import SegmentWriter
+from scale0.http.events.stream import EventStream
+from scale0.http.events.subscriber import StreamItem, StreamSubscriber
+from tests.fakes.waiting import PATIENCE_SECONDS
+from tests.processes.segments.folders import Folder
+
+ALL = EventFilter()
+
+
+def folder_at(path: Path, source: str = "east-1") -> Folder:
+    return Folder(path, source, wall=time.time())
+
+
+def export(folder: Folder, trim: bool = True, events: int = 40) -> None:
+    """As the writer of segments does."""
+    writer = SegmentWriter(folder.settings(events=events), wall=lambda: folder.wall)
+    for done in writer.export(everything=True):
+        if trim:
+            folder.store.trim_journal(done.last_seq)
+    writer.close()
+
+
+async def taken(listener: StreamSubscriber, count: int) -> list[StreamItem]:
+    """So many items, as they come."""
+    found: list[StreamItem] = []
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(found) < count and not listener.is_over:
+        assert time.monotonic() < until, f"{len(found)} of {count} came"
+        found += await listener.take(1.0)
+    return found
+
+
+async def rest_of(feed: EventStream, listener: StreamSubscriber, folders: list[Folder]) -> list[StreamItem]:
+    """Everything up to the newest event of all folders."""
+    found: list[StreamItem] = []
+    until = time.monotonic() + PATIENCE_SECONDS
+    while any(listener.ahead.get(one.source, 0) < one.last_seq for one in folders) or not listener.is_live:
+        assert time.monotonic() < until, listener.id
+        found += await listener.take(0.1)
+    return found + await listener.take(0.0)
+
+
+def seqs(told: list[StreamItem], source: str | None = None) -> list[int]:
+    """The numbers of the events."""
+    found: list[dict[str, Any]] = [json.loads(one.data) for one in told if one.sort == "event"]
+    return [event["seq"] for event in found if source is None or event["source"] == source]

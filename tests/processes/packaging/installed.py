@@ -1,0 +1,75 @@
+"""An empty environment that holds a wheel of ours and what that wheel asks for, and nothing else.
+
+Lives here: building, installing, and the closure of what a distribution requires. Never here: what must hold.
+
+Why links: what the wheel requires is in the environment that runs the tests already, as its lock says. Each one
+of the closure is linked from there, file by file of its first level, and no other: something that the code imports and
+the wheel does not ask for is missing, as it would be for a user. Fetching it all again would cost a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY: Final = Path(__file__).resolve().parents[3]
+BUILD_SECONDS: Final = 60
+
+
+def build(out: Path) -> tuple[Path, Path]:
+    """A wheel and a source archive of this tree."""
+    environment = {**os.environ, "PYTHON": sys.executable}
+    subprocess.run(
+        [REPOSITORY / "scripts" / "wheel", out], check=True, env=environment, capture_output=True, timeout=BUILD_SECONDS
+    )
+    (wheel,), (archive,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    return wheel, archive
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """A new environment with the wheel and its closure; its folder of programs."""
+    quietly(sys.executable, "-m", "venv", "--without-pip", str(folder))
+    python = folder / "bin" / "python"
+    words = ("pip", "install", "--quiet", "--offline", "--no-cache", "--no-deps", "--python", str(python), str(wheel))
+    quietly(sys.executable, "-m", "uv", *words)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    for one in closure(site):
+        link(one, site)
+    return python.parent
+
+
+def quietly(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def closure(site: Path) -> list[Distribution]:
+    """What scale0, as installed in `site`, requires without extras, and what that requires in turn."""
+    (ours,) = Distribution.discover(name="scale0", path=[str(site)])
+    found: dict[str, Distribution] = {}
+    asked: set[tuple[str, str]] = set()
+    waiting = [Requirement(line) for line in ours.requires or ()]
+    waiting = [one for one in waiting if one.marker is None or one.marker.evaluate({"extra": ""})]
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        found.setdefault(name, distribution(name))
+        for extra in {"", *one.extras} - {extra for other, extra in asked if other == name}:
+            asked.add((name, extra))
+            lines = [Requirement(line) for line in found[name].requires or ()]
+            waiting += [more for more in lines if more.marker is None or more.marker.evaluate({"extra": extra})]
+    return list(found.values())
+
+
+def link(one: Distribution, site: Path) -> None:
+    """Its first level, by its own list of files; programs and what lies outside are left out."""
+    for name in {file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        if not (site / name).exists():
+            (site / name).symlink_to(Path(str(one.locate_file(name))))

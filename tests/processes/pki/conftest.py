@@ -1,0 +1,26 @@
+"""An authority in a folder of its own, and a small Helen that knows nothing but `enrol`."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from scale0.monitoring.pki.authority import CertificateAuthority, create_authority
+from tests.processes.pki.small_helen import SmallHelen
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "helen"
+
+
+@pytest.fixture
+def authority(folder) -> CertificateAuthority:
+    return create_authority(folder, ["localhost", "127.0.0.1", "::1"], time.time())
+
+
+@pytest.fixture
+def helen(authority, folder):
+    with SmallHelen(authority, folder) as running:
+        yield running

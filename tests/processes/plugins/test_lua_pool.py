@@ -1,0 +1,269 @@
+"""Lua checks in their children: bounded whatever they do, nobody waits behind them, and nothing of them survives.
+
+Lives here: the pool and its processes. Never here: what Lua can see (`test_lua`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scale0.monitoring.agent.edge.lua_pool import LONG_SECONDS, LuaChecks
+from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
+from tests.fakes.waiting import until
+from tests.processes.plugins.world import (
+    HOSTILE_SECONDS,
+    LUA,
+    ON_TIME_SECONDS,
+    children,
+    launchers,
+    open_folder,
+    resident_bytes,
+    write_lua,
+)
+
+pytestmark = pytest.mark.processes
+
+
+def test_where_the_agent_is_root_its_lua_is_somebody_else():
+    async def story(folder):
+        checks = LuaChecks(folder)
+        try:
+            await checks.run("fine", b"", 5.0)
+            return [standing(child) for child in children(*launchers())]
+        finally:
+            checks.close()
+
+    with open_folder() as folder:
+        write_lua(folder)
+        found = asyncio.run(story(folder))
+    assert found
+    for uids, groups, capabilities, limits in found:
+        if os.geteuid() == 0:
+            assert (uids, groups, capabilities) == (["65534"] * 4, [], "0" * 16)
+        assert limits["Max file size"] == limits["Max core file size"] == limits["Max processes"] == "0"
+
+
+def standing(pid):
+    """Who a process is, and what it may."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    limits = {line[:26].strip(): line[26:47].strip() for line in Path(f"/proc/{pid}/limits").read_text().splitlines()}
+    return status["Uid"].split(), status["Groups"].split(), status["CapEff"].strip(), limits
+
+
+# Promise: CHECK-1, CHECK-2
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LUA)
+def test_a_hostile_check_is_bounded_and_the_next_is_on_time(name):
+    async def story(folder):
+        checks = LuaChecks(folder)
+        try:
+            assert (await checks.run("fine", b"", 10.0)).state == "ok"
+            begun = time.monotonic()
+            hostile = [asyncio.create_task(checks.run(name, b"", HOSTILE_SECONDS)) for _ in range(2)]
+            beside, memory = [], 0
+            while not all(task.done() for task in hostile):
+                asked = time.monotonic()
+                assert (await checks.run("fine", b"", 10.0)).state == "ok"
+                beside.append(time.monotonic() - asked)
+                memory = max([memory, *map(resident, children(*launchers()))])
+                await asyncio.sleep(0.02)
+            took = time.monotonic() - begun
+            return [await task for task in hostile], took, max(beside), memory
+        finally:
+            checks.close()
+
+    with open_folder() as folder:
+        write_lua(folder)
+        found, took, slowest, memory = asyncio.run(story(folder))
+    assert [one.state for one in found] == ["unknown", "unknown"], found
+    assert all(one.message for one in found)
+    assert took < HOSTILE_SECONDS + 0.5
+    assert slowest < ON_TIME_SECONDS
+    assert memory < 160 * 2**20
+    assert not launchers()
+
+
+def resident(pid):
+    try:
+        return resident_bytes(pid)
+    except OSError:
+        return 0
+
+
+# Promise: CHECK-1
+def test_runs_behind_one_that_hangs_are_done_elsewhere_and_each_once():
+    async def timed(checks, name, args, timeout):
+        begun = time.monotonic()
+        return await checks.run(name, args, timeout), time.monotonic() - begun
+
+    async def story(folder):
+        checks = LuaChecks(folder)
+        try:
+            await checks.run("fine", b"", 10.0)
+            spins = [timed(checks, "spin", b"", HOSTILE_SECONDS) for _ in range(5)]
+            fine = [timed(checks, "fine", b'{"say":"%d"}' % number, 10.0) for number in range(40)]
+            return await asyncio.gather(*(one for pair in zip(fine[:5], spins, strict=True) for one in pair), *fine[5:])
+        finally:
+            checks.close()
+
+    with open_folder() as folder:
+        write_lua(folder)
+        found = asyncio.run(story(folder))
+    spins, fine = found[1:10:2], [*found[0:10:2], *found[10:]]
+    assert {one.message for one, _ in spins} == {f"killed: it took longer than {HOSTILE_SECONDS:g} s"}
+    assert max(took for _, took in spins) < HOSTILE_SECONDS + 0.5
+    assert [one.message for one, _ in fine] == [str(number) for number in range(40)]
+    assert max(took for _, took in fine) < 5 * LONG_SECONDS + ON_TIME_SECONDS
+
+
+def test_a_killed_child_or_launcher_costs_at_most_the_run_that_it_was_busy_with():
+    async def story(folder):
+        checks = LuaChecks(folder)
+        try:
+            await checks.run("fine", b"", 10.0)
+            (launcher,) = launchers()
+            spin = asyncio.create_task(checks.run("spin", b"", 20.0))
+            await asyncio.to_thread(until, lambda: busy(launcher))
+            for child in children(launcher):
+                os.kill(child, signal.SIGKILL)
+            assert "died" in (await spin).message
+            assert (await checks.run("fine", b"", 10.0)).state == "ok"
+            old = [Path(f"/proc/{child}/cmdline") for child in children(launcher)]
+            os.kill(launcher, signal.SIGKILL)
+            # The kernel kills them with it, but a moment later; who is dead and not buried has no command line.
+            await asyncio.to_thread(until, lambda: not any(line.exists() and line.read_bytes() for line in old))
+            found = await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(10)))
+            assert {one.state for one in found} == {"ok"}
+        finally:
+            checks.close()
+
+    with open_folder() as folder:
+        write_lua(folder)
+        asyncio.run(story(folder))
+
+
+def busy(launcher):
+    """True when a child has used some time: it spins."""
+    lines = [Path(f"/proc/{child}/stat").read_text() for child in children(launcher)]
+    ticks = [int(line.rpartition(")")[2].split()[11]) for line in lines]
+    return any(one > 5 for one in ticks)
+
+
+# Promise: CHECK-2
+@pytest.mark.slow
+def test_nothing_outlives_an_agent_that_is_killed():
+    with open_folder() as folder:
+        write_lua(folder)
+        script = f"""
+import asyncio
+from scale0.monitoring.agent.edge.lua_pool import LuaChecks
+asyncio.run(LuaChecks({str(folder)!r}).run("spin", b"", 60))
+"""
+        agent = subprocess.Popen([sys.executable, "-c", script])
+        try:
+            until(lambda: launchers(agent.pid))
+            (launcher,) = launchers(agent.pid)
+            until(lambda: busy(launcher))
+            spinning = children(launcher)
+        finally:
+            agent.kill()
+            agent.wait()
+        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in [launcher, *spinning]))
+
+
+def test_a_file_that_changed_is_another_check_at_once():
+    async def story(folder):
+        checks = LuaChecks(folder)
+        file = folder / "it.lua"
+        try:
+            assert checks.names == ()
+            assert (await checks.run("it", b"", 5.0)).message == "there is no Lua check 'it'"
+            file.write_text("return function() return {state = 'ok', message = 'one'} end")
+            assert "it" in checks.names
+            assert (await checks.run("it", b"", 5.0)).message == "one"
+            file.write_text("return function() return {state = 'ok', message = 'three'} end")
+            assert (await checks.run("it", b"", 5.0)).message == "three"
+            before = children(*launchers())
+            checks.reload()
+            assert (await checks.run("it", b"", 5.0)).message == "three"
+            await asyncio.to_thread(until, lambda: not set(before) & set(children(*launchers())))
+            file.chmod(0o666)
+            checks.reload()
+            assert "anybody may write it" in (await checks.run("it", b"", 5.0)).message
+            file.unlink()
+            assert checks.names == ()
+            assert (await checks.run("../it", b"", 5.0)).message == "there is no Lua check '../it'"
+        finally:
+            checks.close()
+
+    with open_folder() as folder:
+        asyncio.run(story(folder))
+
+
+def test_reload_lets_who_runs_finish():
+    async def story(folder):
+        checks = LuaChecks(folder)
+        try:
+            runs = [asyncio.create_task(checks.run("slow", b"", 10.0)) for _ in range(6)]
+            await asyncio.to_thread(until, lambda: launchers() and children(*launchers()))
+            checks.reload()
+            return [(await one).state for one in runs]
+        finally:
+            checks.close()
+
+    with open_folder() as folder:
+        (folder / "slow.lua").write_text(
+            "return function() local t = os.clock() + 0.05 while os.clock() < t do end return {state = 'ok'} end"
+        )
+        assert asyncio.run(story(folder)) == ["ok"] * 6
+
+
+def test_at_the_end_whoever_waits_hears_of_it():
+    async def story(folder):
+        checks = LuaChecks(folder)
+        runs = [asyncio.create_task(checks.run("spin", b"", 30.0)) for _ in range(3)]
+        await asyncio.to_thread(until, lambda: launchers() and children(*launchers()))
+        checks.close()
+        return [(await one).message for one in runs]
+
+    with open_folder() as folder:
+        write_lua(folder)
+        assert asyncio.run(story(folder)) == ["the agent stops"] * 3
+    assert not launchers()
+
+
+def test_an_agent_without_such_checks_has_no_such_process():
+    async def story(folder):
+        checks = LuaChecks(folder)
+        await checks.start()
+        assert checks.names == ()
+        assert not launchers()
+        checks.close()
+
+    with open_folder() as folder:
+        asyncio.run(story(folder / "not there"))
+
+
+def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
+    async def story(folder):
+        checks = LuaChecks(folder)
+        checks._nursery = ProcessLauncher("no such role", None)
+        try:
+            found = await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(5)))
+            assert {one.message for one in found} == {"no process could be started"}
+        finally:
+            checks.close()
+
+    with open_folder() as folder:
+        write_lua(folder)
+        asyncio.run(story(folder))
+    assert "KeyError" in capfd.readouterr().err

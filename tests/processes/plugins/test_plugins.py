@@ -1,0 +1,361 @@
+"""Real plugins: what they say arrives, whatever they do is bounded, and nothing of them survives.
+
+Lives here: plugins in real processes, as the user that tests run as. Never here: perfdata's table (`test_perfdata`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scale0.config.schema import Plugin
+from scale0.kernel.errors import ConfigError
+from scale0.monitoring.agent.edge import plugin_runner
+from scale0.monitoring.agent.edge.cgroup import ROOM_PREFIX, PidsCgroups, Refusals, enter
+from scale0.monitoring.agent.edge.plugin_runner_messages import MAX_OUTPUT_BYTES
+from scale0.monitoring.agent.edge.plugins import Plugins
+from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
+from tests.fakes.waiting import until
+from tests.processes.plugins.world import (
+    HOSTILE_SECONDS,
+    ON_TIME_SECONDS,
+    PLUGINS,
+    SHELL,
+    children,
+    launchers,
+    marked,
+    open_folder,
+    resident_bytes,
+    write_shell,
+)
+
+pytestmark = pytest.mark.processes
+
+
+def plugin(name, *words):
+    return Plugin(name=name, command=words)
+
+
+def run(*plugins, name=None, args=b"", timeout=5.0):
+    async def story():
+        checks = Plugins(plugins)
+        await checks.start()
+        try:
+            return await checks.run(name or plugins[0].name, args, timeout)
+        finally:
+            checks.close()
+
+    return asyncio.run(story())
+
+
+@pytest.mark.parametrize(("status", "state"), [(0, "ok"), (1, "warning"), (2, "critical"), (3, "unknown")])
+def test_check_dummy(status, state):
+    found = run(plugin("dummy", f"{PLUGINS}/check_dummy", "{status}", "as told"), args=b'{"status": %d}' % status)
+    assert (found.state, found.message.partition(": ")[2]) == (state, "as told")
+    assert found.started == pytest.approx(time.time(), abs=30)
+    assert 0 < found.seconds < 5
+
+
+# Promise: CHECK-5
+@pytest.mark.parametrize(
+    ("words", "metric"),
+    [
+        (("check_load", "-w", "1000,1000,1000", "-c", "2000,2000,2000"), "load1"),
+        (("check_disk", "-w", "1%", "-c", "0%", "-p", "/"), "/"),
+        (("check_procs", "-w", "100000"), "procs"),
+        (("check_users", "-w", "1000", "-c", "2000"), "users"),
+    ],
+)
+def test_perfdata_of_real_plugins_arrives_as_metrics(words, metric):
+    found = run(plugin("one", f"{PLUGINS}/{words[0]}", *words[1:]))
+    assert found.state == "ok", found
+    assert metric in [one.name for one in found.metrics]
+
+
+def test_check_tcp_against_a_real_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found = run(
+            plugin("tcp", f"{PLUGINS}/check_tcp", "-H", "127.0.0.1", "-p", "{port}"), args=b'{"port":%d}' % port
+        )
+    assert found.state == "ok", found
+    assert found.metrics[0].name == "time"
+    assert found.metrics[0].unit == "s"
+
+
+def test_what_cannot_be_run_is_unknown_and_says_why():
+    assert "No such file" in run(plugin("none", "/nowhere/check")).message
+    with open_folder() as folder:
+        (folder / "text").write_text("no program")
+        assert "Permission denied" in run(plugin("text", str(folder / "text"))).message
+    assert run(plugin("a", "true"), name="b").message == "there is no plugin b"
+    assert run(plugin("a", "true"), args=b'{"x":1}').message.startswith("the plugin takes no argument")
+    assert run(plugin("a", "sh", "-c", "kill -9 $$")).message.startswith("the plugin was killed by signal 9")
+
+
+# Promise: CHECK-3
+def test_a_plugin_gets_nothing_of_ours(monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_AGENT", "x")
+    found = run(
+        plugin("look", "sh", "-c", "env | sort; pwd; ls /proc/self/fd | wc -l; readlink /proc/self/fd/0; umask")
+    )
+    lines = found.message.splitlines()
+    assert lines[:4] == ["HOME=/", "LANG=C.UTF-8", lines[2], "PWD=/"]
+    assert lines[4:6] == ["/", "4"]  # the fourth is ls' own
+    assert lines[6] == "/dev/null"
+    limits = run(plugin("limits", "sh", "-c", "ulimit -v; ulimit -n; ulimit -c; ulimit -f")).message.split()
+    assert limits == ["1048576", "256", "0", "131072"]
+
+
+# Promise: CHECK-3
+def test_where_the_agent_is_root_its_plugins_are_somebody_else():
+    found = run(
+        plugin("id", "sh", "-c", "id -u; id -g; id -G; grep CapEff /proc/self/status; kill -0 $PPID && echo bad")
+    )
+    words = found.message.split()
+    if os.geteuid() == 0:
+        assert words == ["65534", "65534", "65534", "CapEff:", "0000000000000000"]
+    else:
+        assert words[0] == str(os.geteuid())
+
+
+def test_a_user_that_does_not_exist_is_a_fault_of_the_file():
+    if os.geteuid() == 0:
+        with pytest.raises(ConfigError, match="no user nobody-of-that-name"):
+            Plugins([], "nobody-of-that-name")
+    else:
+        Plugins([], "nobody-of-that-name").close()
+
+
+# Promise: CHECK-2
+def test_output_of_exactly_the_limit_passes_and_one_byte_more_does_not():
+    full = run(plugin("full", "head", "-c", str(MAX_OUTPUT_BYTES), "/dev/zero"))
+    assert full.state == "ok"
+    assert "too much output" in run(plugin("more", "head", "-c", str(MAX_OUTPUT_BYTES + 1), "/dev/zero")).message
+
+
+# Promise: CHECK-1, CHECK-2
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHELL)
+def test_a_hostile_plugin_is_bounded_and_the_next_is_on_time(name):
+    mark = f"mark-{secrets.token_hex(8)}"
+
+    async def story(plugins):
+        checks = Plugins([*plugins, plugin("dummy", f"{PLUGINS}/check_dummy", "0")])
+        try:
+            assert (await checks.run("dummy", b"", 10.0)).state == "ok"
+            begun = time.monotonic()
+            hostile = asyncio.create_task(checks.run(name, b"", HOSTILE_SECONDS))
+            beside = []
+            while not hostile.done():
+                asked = time.monotonic()
+                assert (await checks.run("dummy", b"", 10.0)).state == "ok"
+                beside.append(time.monotonic() - asked)
+                await asyncio.sleep(0.02)
+            found = await hostile
+            took = time.monotonic() - begun
+            assert (await checks.run("dummy", b"", 10.0)).state == "ok"
+            assert not marked(mark)
+            return found, took, max(beside)
+        finally:
+            checks.close()
+
+    before = resident_bytes()
+    with open_folder() as folder:
+        found, took, slowest = asyncio.run(story(write_shell(folder, mark)))
+    assert not marked(mark)
+    assert took < HOSTILE_SECONDS + 2.0, found
+    assert slowest < ON_TIME_SECONDS, found
+    assert resident_bytes() - before < 16 * 2**20
+    if name == "escape":
+        assert found.state == "ok"
+    elif name in ("gigabyte", "complain"):
+        assert "too much output" in found.message
+    elif name in ("fork_bomb", "wide_bomb"):
+        assert found.state == "unknown"
+        assert "too many processes" in found.message
+    elif name == "memory":
+        assert "longer than" in found.message or "memory exhausted" in found.message
+    else:
+        assert found.message == f"killed: it took longer than {HOSTILE_SECONDS:g} s"
+
+
+# Promise: CHECK-2
+def test_a_run_that_nobody_waits_for_any_more_is_ended():
+    mark = f"60.{secrets.randbelow(10**9)}"
+
+    async def story():
+        checks = Plugins([plugin("sleep", "sleep", mark), plugin("fine", "true")])
+        try:
+            task = asyncio.create_task(checks.run("sleep", b"", 50.0))
+            await asyncio.to_thread(until, lambda: marked(mark))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.to_thread(until, lambda: not marked(mark))
+            assert (await checks.run("fine", b"", 10.0)).state == "ok"
+            task = asyncio.create_task(checks.run("sleep", b"", 50.0))
+            await asyncio.to_thread(until, lambda: marked(mark))
+        finally:
+            checks.close()
+        assert "killed" in (await task).message
+        assert not marked(mark)
+
+    asyncio.run(story())
+
+
+def test_a_killed_keeper_or_launcher_costs_one_run():
+    mark = f"60.{secrets.randbelow(10**9)}"
+
+    async def story():
+        checks = Plugins([plugin("sleep", "sleep", mark), plugin("fine", "true")])
+        try:
+            assert (await checks.run("fine", b"", 10.0)).state == "ok"
+            (launcher,) = launchers()
+            for victim in ("keeper", "launcher"):
+                task = asyncio.create_task(checks.run("sleep", b"", 50.0))
+                await asyncio.to_thread(until, lambda: marked(mark))
+                for pid in [launcher] if victim == "launcher" else children(launcher):
+                    os.kill(pid, signal.SIGKILL)
+                if victim == "keeper":
+                    assert "was killed" in (await task).message
+                    await asyncio.to_thread(until, lambda: not marked(mark))
+                else:
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                assert (await checks.run("fine", b"", 10.0)).state == "ok"
+                await asyncio.to_thread(until, lambda: not marked(mark))
+        finally:
+            checks.close()
+
+    asyncio.run(story())
+
+
+# Promise: CHECK-2
+@pytest.mark.slow
+def test_nothing_outlives_an_agent_that_is_killed():
+    mark = f"60.{secrets.randbelow(10**9)}"
+    script = f"""
+import asyncio
+from scale0.config.schema import Plugin
+from scale0.monitoring.agent.edge.process_launcher import Nursery
+from scale0.monitoring.agent.edge.plugins import Plugins
+async def main():
+    checks = Plugins([Plugin(name="a", command=("sh", "-c", "setsid sleep {mark} & sleep {mark}"))])
+    await checks.run("a", b"", 60)
+asyncio.run(main())
+"""
+    agent = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        until(lambda: len([line for line in marked(mark) if line.startswith("sleep")]) == 2)
+        (launcher,) = launchers(agent.pid)
+    finally:
+        agent.kill()
+        agent.wait()
+    until(lambda: not marked(mark))
+    until(lambda: not Path(f"/proc/{launcher}").exists())
+
+
+# Promise: CHECK-2
+def test_rooms_for_processes_are_used_where_they_can_be_made_and_removed_again():
+    rooms = PidsCgroups()
+    room = rooms.make()
+    if not room:  # no right to make one, or no cgroups: then processes are counted by looking
+        enter(room)
+        assert not Refusals(room).happened()
+        return
+    assert rooms.remove(room)
+    folder = Path(room).parent
+
+    async def story():
+        checks = Plugins([plugin("where", "cat", "/proc/self/cgroup")])
+        try:
+            found = await checks.run("where", b"", 10.0)
+            assert ROOM_PREFIX in found.message
+            (launcher,) = launchers()
+            assert list(folder.glob(f"{ROOM_PREFIX}{launcher}-*"))
+            return launcher
+        finally:
+            checks.close()
+
+    launcher = asyncio.run(story())
+    assert not list(folder.glob(f"{ROOM_PREFIX}{launcher}-*"))
+
+
+def test_idle_keepers_are_used_again_and_no_more_than_needed():
+    async def story():
+        checks = Plugins([plugin("fine", "true")])
+        try:
+            for _ in range(20):
+                await checks.run("fine", b"", 10.0)
+            assert len(children(*launchers())) == 1
+            await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(6)))
+            assert 1 <= len(children(*launchers())) <= 6
+        finally:
+            checks.close()
+
+    asyncio.run(story())
+
+
+def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
+    async def story():
+        checks = Plugins([plugin("fine", "true")])
+        checks._nursery = ProcessLauncher("no such role", None)
+        try:
+            found = await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(5)))
+            assert {one.state for one in found} == {"unknown"}
+            assert all(one.message for one in found)
+        finally:
+            checks.close()
+
+    asyncio.run(story())
+    assert "KeyError" in capfd.readouterr().err
+
+
+# Promise: CHECK-2
+@pytest.mark.slow
+def test_a_keeper_that_stands_still_is_killed_and_its_plugin_with_it(monkeypatch):
+    """While it starts a plugin it has the user of plugins, and another of these may stop it."""
+    monkeypatch.setattr("scale0.monitoring.agent.edge.plugins.KILL_SECONDS", 0.2)
+    monkeypatch.setattr("scale0.monitoring.agent.edge.plugins.SPARE_SECONDS", 0.2)
+    mark = secrets.token_hex(8)
+
+    async def story():
+        checks = Plugins([plugin("sleep", "sh", "-c", "setsid sleep 60 & sleep 60", mark)])
+        try:
+            run = asyncio.create_task(checks.run("sleep", b"", 1.0))
+            await asyncio.to_thread(until, lambda: marked(mark))
+            (launcher,) = launchers()
+            (stopped,) = children(launcher)
+            os.kill(stopped, signal.SIGSTOP)
+            assert "no answer" in (await run).message
+            await asyncio.to_thread(until, lambda: not marked(mark) and not children(launcher))
+        finally:
+            checks.close()
+
+    asyncio.run(story())
+
+
+def test_what_a_keeper_has_spent_is_not_taken_from_the_next_plugin(monkeypatch):
+    """The limit of what it starts is its own as well: one that has worked for long would be killed."""
+    limits: list[int] = []
+    monkeypatch.setattr(time, "process_time", lambda: 100.5)
+    monkeypatch.setattr(plugin_runner, "limit_cpu", limits.append)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        one = plugin_runner.PluginRunner(theirs, None, "")
+        try:
+            one._run(["/nowhere/at/all"], 3.0)
+        finally:
+            os.close(one._nothing)
+    assert limits == [105]

@@ -1,0 +1,122 @@
+"""Frames to messages and back: what one side packs, the other reads, whatever it is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scale0.kernel.errors import Refusal
+from scale0.kernel.limits import Limits
+from scale0.transport.core import codec as wire
+from scale0.transport.core import messages as options
+from scale0.transport.core.command_table import COMMANDS, RULES, TOLD, TOLD_HOT
+from scale0.transport.core.sockets import PEER_SOCKETS
+from tests.fakes.examples import examples
+
+LIMITS = Limits()
+HEARD = wire.Codec(
+    {rule.command: rule.schema for rule in RULES if not set(rule.doors) <= set(PEER_SOCKETS)},
+    {rule.command for rule in RULES if rule.hot},
+    COMMANDS,
+    LIMITS,
+)
+CLIENT = wire.Codec(TOLD, TOLD_HOT, COMMANDS, LIMITS)
+
+ids = st.text(max_size=128) | st.integers(-(2**63), 2**63 - 1)
+bodies = st.lists(st.binary(max_size=50), max_size=5)
+seconds = st.floats(allow_nan=False, allow_infinity=False)
+versions = st.none() | st.integers(0, 2**63 - 1)
+said = st.one_of(
+    st.tuples(st.just("REQUEST"), st.builds(options.Request, service=st.text(), id=ids, timeout=st.none() | seconds)),
+    st.tuples(st.just("REPLY"), st.builds(options.Answer, id=ids)),
+    st.tuples(st.just("HEARTBEAT"), st.builds(options.Heartbeat, time=seconds, config_version=versions)),
+    st.tuples(st.just("ERROR"), st.builds(options.Error, id=ids, code=st.integers(-(2**31), 2**31 - 1))),
+)
+messages = st.lists(st.tuples(said, bodies).map(lambda m: (*m[0], *m[1])), min_size=1, max_size=8)
+
+
+@given(messages)
+@examples(300)
+def test_what_is_packed_one_by_one_is_read_back(sent):
+    for message in sent:
+        (read,) = HEARD.decode(wire.encode(message))
+        assert read == (message[0], message[1], list(message[2:]))
+
+
+# Promise: WIRE-2
+@given(messages, st.integers(1, 8), st.integers(1, 400))
+@examples(300)
+def test_what_is_packed_in_batches_is_read_back_in_order(sent, most, size):
+    frames = wire.encode_batch(sent, most, size)
+    read = [one for wired in frames for one in HEARD.decode(wired)]
+    assert [(r[0], r[1], list(r[2])) for r in read if not isinstance(r, Refusal)] == [
+        (m[0], m[1], list(m[2:])) for m in sent
+    ]
+    for wired in frames:
+        if wired[1] == wire.BATCH:
+            assert len(wired[3]) <= size
+            assert wire.batch_length(wired[3]) <= most
+
+
+# Promise: WIRE-3
+@given(st.lists(st.binary(max_size=80), max_size=6))
+@examples(500)
+def test_no_frames_raise(frames):
+    for codec in (HEARD, CLIENT):
+        for read in codec.decode([wire.MAGIC, *frames]):
+            assert isinstance(read, Refusal) or read[0] in COMMANDS
+
+
+# Promise: WIRE-3
+@given(st.binary(max_size=200))
+@examples(500)
+def test_no_batch_raises(packed):
+    for read in HEARD.decode([wire.MAGIC, wire.BATCH, b"", packed]):
+        assert isinstance(read, Refusal) or read[0] in COMMANDS
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
+def test_the_length_of_a_batch_is_read_from_its_head(count):
+    assert wire.batch_length(msgspec.msgpack.encode([0] * count)) == count
+
+
+@pytest.mark.parametrize("packed", [b"", b"\xc0", b"\x80", b"\xdc", b"\xdd\x00"])
+def test_what_is_no_array_has_no_length(packed):
+    assert wire.batch_length(packed) == 0
+
+
+@given(st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=20))
+def test_depth_is_what_it_is(value):
+    def depth(thing: object) -> int:
+        return 1 + max(map(depth, thing), default=0) if isinstance(thing, list) else 0
+
+    text = msgspec.json.encode(value)
+    deep = depth(value)
+    assert wire.depth_within(text, deep)
+    if deep:
+        assert not wire.depth_within(text, deep - 1)
+
+
+@pytest.mark.parametrize("depth", [1, 7, 8, 9, 63, 64])
+@pytest.mark.parametrize("ends", [(b"[", b"]"), (b'{"]":', b"}"), (b'[{"\\"[":', b"}]")], ids=["lists", "maps", "both"])
+@pytest.mark.parametrize("width", [1, 70])
+def test_the_limit_itself_is_within_and_one_more_is_not(depth, ends, width):
+    opens, closes = ends
+    one = opens * depth + b"1" + closes * depth
+    deep = 1 + depth * (2 if ends[1] == b"}]" else 1)
+    text = b"[" + b",".join([one] * width) + b"]"
+    assert msgspec.json.decode(text)
+    assert wire.depth_within(text, deep)
+    assert not wire.depth_within(text, deep - 1)
+
+
+def test_brackets_in_strings_are_not_depth():
+    assert wire.depth_within(b'{"a":"' + b"[{" * 1_000 + b'\\"["}', 1)
+
+
+@pytest.mark.parametrize("codec", [HEARD, CLIENT, wire.Codec({}, (), COMMANDS, LIMITS)])
+def test_nil_is_no_message(codec):
+    (read,) = codec.decode([wire.MAGIC, wire.BATCH, b"", b"\x91\xc0"])
+    assert isinstance(read, Refusal)

@@ -1,0 +1,289 @@
+"""The live feed: everything once and in order, for whoever listens, and whoever comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from scale0.history.events.changes import ConfigChanged
+from scale0.history.segments.filters import EventFilter
+from scale0.http.events import cursor, event_index, subscriber
+from scale0.http.events import stream as feeds
+from scale0.http.events.stream import EventStream, TooManySubscribers
+from tests.fakes.examples import seeds
+from tests.processes.http_events.folders import ALL, export, folder_at, rest_of, seqs, taken
+from tests.processes.segments.folders import Folder, segment_files
+
+
+@contextlib.asynccontextmanager
+async def feeding(*folders: Path) -> AsyncIterator[EventStream]:
+    feed = EventStream(folders, poll_seconds=0.02)
+    try:
+        yield feed
+    finally:
+        await feed.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = folder_at(tmp_path / "data")
+    yield made
+    made.store.close()
+
+
+# Promise: FEED-1
+def test_who_listens_is_told_what_happens_from_now_on(folder):
+    async def story() -> None:
+        folder.fill(5)
+        async with feeding(folder.path) as feed:
+            one = await feed.listen(ALL)
+            folder.fill(3, events=2)
+            told = await taken(one, 6)
+            assert seqs(told) == list(range(6, 12))
+            assert [item.id for item in told] == [f"east-1:{n}" for n in range(6, 12)]
+            event = json.loads(told[0].data)
+            assert event["kind"] == "task.submitted"
+            assert event["time"].endswith("Z")
+            assert event["data"] == {"group": "", "priority": 4}
+
+    asyncio.run(story())
+
+
+# Promise: FEED-1
+@pytest.mark.parametrize("trim", [True, False])
+def test_who_comes_back_is_told_all_that_came_after(folder, trim):
+    async def story() -> None:
+        folder.fill(30, events=3)
+        async with feeding(folder.path) as feed:
+            export(folder, trim)
+            folder.fill(5)
+            back = await feed.listen(ALL, cursor.read("east-1:10"))
+            folder.fill(1)
+            told = await rest_of(feed, back, [folder])
+            assert seqs(told) == list(range(11, 97))
+            folder.fill(2)
+            assert seqs(await taken(back, 2)) == [97, 98], "and it goes on live"
+
+    asyncio.run(story())
+
+
+# Promise: FEED-1
+@pytest.mark.parametrize("seed", seeds(8))
+def test_whatever_moves_meanwhile_each_event_is_told_once_and_in_order(tmp_path, seed):
+    dice = random.Random(seed)
+    east = folder_at(tmp_path / "east", "east-1")
+    helen = folder_at(tmp_path / "helen", "helen:1")
+
+    def move() -> None:
+        folder: Folder = dice.choice([east, helen])
+        moves: list[Callable[[], None]] = [
+            lambda: folder.fill(dice.randrange(1, 30), events=dice.randrange(1, 4)),
+            lambda: export(folder),
+            lambda: export(folder, trim=False),
+            folder.restart,
+        ]
+        dice.choice(moves)()
+
+    async def story() -> None:
+        told = []
+        async with feeding(east.path, helen.path) as feed:
+            at = ""
+            for _ in range(4):
+                one = await feed.listen(ALL, cursor.read(at))
+                for _ in range(dice.randrange(1, 6)):
+                    move()
+                    told += await one.take(0.02)
+                feed.leave(one)
+                at = told[-1].id if told else ""
+                move()
+            one = await feed.listen(ALL, cursor.read(at))
+            told += await rest_of(feed, one, [east, helen])
+        assert not [item for item in told if item.sort != "event"]
+        for folder in (east, helen):
+            assert seqs(told, folder.source) == list(range(1, folder.last_seq + 1))
+
+    with patch.object(event_index, "PAGE_EVENTS", 7):
+        asyncio.run(story())
+    east.store.close()
+    helen.store.close()
+
+
+# Promise: FEED-2
+def test_what_is_too_old_is_told_as_a_gap(folder):
+    async def story() -> None:
+        folder.fill(50)
+        export(folder, events=10)
+        folder.fill(10)
+        first, second, *_ = segment_files(folder.path / "segments")
+        first.unlink()
+        second.unlink()
+        async with feeding(folder.path) as feed:
+            back = await feed.listen(ALL, {"east-1": 3})
+            told = await rest_of(feed, back, [folder])
+            assert [item.sort for item in told].count("gap") == 1
+            assert json.loads(told[0].data) == {"source": "east-1", "first": 4, "last": 20, "reason": "retention"}
+            assert told[0].id == "east-1:20"
+            assert seqs(told) == list(range(21, 61))
+
+    asyncio.run(story())
+
+
+# Promise: FEED-2
+def test_who_was_away_for_too_long_is_told_of_the_newest_only(folder):
+    async def story() -> None:
+        folder.fill(10, events=10)
+        async with feeding(folder.path) as feed:
+            back = await feed.listen(ALL, {"east-1": 7})
+            told = await rest_of(feed, back, [folder])
+            assert json.loads(told[0].data) == {"source": "east-1", "first": 8, "last": 70, "reason": "limit"}
+            assert seqs(told) == list(range(71, 101))
+
+    with patch.object(event_index, "MAX_RESUME_EVENTS", 30):
+        asyncio.run(story())
+
+
+# Promise: FEED-2
+def test_a_store_that_was_begun_anew_is_told_as_such(tmp_path):
+    async def story() -> None:
+        folder = folder_at(tmp_path / "data")
+        folder.fill(20)
+        async with feeding(folder.path) as feed:
+            one = await feed.listen(ALL)
+            folder.store.close()
+            shutil.rmtree(folder.path)
+            anew = folder_at(folder.path)
+            anew.fill(3)
+            told = await taken(one, 4)
+            anew.store.close()
+        assert json.loads(told[0].data)["reason"] == "renumbered"
+        assert seqs(told) == [1, 2, 3]
+
+    asyncio.run(story())
+
+
+# Promise: FEED-2
+def test_a_damaged_segment_is_a_gap_and_the_rest_is_told(folder):
+    async def story() -> None:
+        folder.fill(30)
+        export(folder, events=10)
+        folder.fill(1)
+        _, middle, _ = segment_files(folder.path / "segments")
+        middle.write_bytes(b"PAR1 and nothing else")
+        async with feeding(folder.path) as feed:
+            told = await rest_of(feed, back := await feed.listen(ALL, {}), [folder])
+            assert back.id == "east-1:31"
+            gaps = [json.loads(item.data) for item in told if item.sort == "gap"]
+            assert gaps == [{"source": "east-1", "first": 11, "last": 20, "reason": "damaged"}]
+            assert seqs(told) == [*range(1, 11), *range(21, 32)]
+
+    asyncio.run(story())
+
+
+# Promise: FEED-3
+def test_one_who_does_not_read_is_let_go_and_nobody_waits_for_it(folder):
+    async def story() -> None:
+        async with feeding(folder.path) as feed:
+            slow, quick = await feed.listen(ALL), await feed.listen(ALL)
+            folder.fill(4)
+            assert seqs(await taken(slow, 4)) == [1, 2, 3, 4]
+            got = []
+            for _ in range(10):
+                folder.fill(1, events=20)
+                got += await taken(quick, 20)
+            assert seqs(await taken(quick, 0) + got)[-1] == 204
+            assert not quick.dropped
+            assert slow.dropped == "slow"
+            (last,) = await slow.take(1.0)
+            assert last.sort == "dropped"
+            assert json.loads(last.data)["reason"] == "slow"
+            assert last.id == "east-1:4", "it can come back from what it had"
+            assert slow.is_over
+            back = await feed.listen(ALL, cursor.read(last.id))
+            assert seqs(await rest_of(feed, back, [folder])) == list(range(5, 205))
+
+    with patch.object(subscriber, "MAX_WAITING_EVENTS", 100):
+        asyncio.run(story())
+
+
+# Promise: FEED-3
+def test_one_who_reads_on_slowly_is_not_let_go(folder):
+    async def story() -> None:
+        folder.fill(30, events=10)
+        async with feeding(folder.path) as feed:
+            back = await feed.listen(ALL, {})
+            got = await back.take(1.0)
+            folder.fill(30, events=10)
+            got += await rest_of(feed, back, [folder])
+            assert seqs(got) == list(range(1, 601))
+
+    with patch.object(subscriber, "MAX_WAITING_EVENTS", 100), patch.object(event_index, "PAGE_EVENTS", 50):
+        asyncio.run(story())
+
+
+# Promise: FEED-3
+def test_there_is_room_for_so_many_and_one_who_leaves_makes_room(folder):
+    async def story() -> None:
+        async with feeding(folder.path) as feed:
+            first, _ = await feed.listen(ALL), await feed.listen(ALL)
+            with pytest.raises(TooManySubscribers):
+                await feed.listen(ALL)
+            feed.leave(first)
+            await feed.listen(ALL)
+
+    with patch.object(feeds, "MAX_STREAMS", 2):
+        asyncio.run(story())
+
+
+# Promise: FEED-4
+def test_each_is_told_what_it_chose_and_its_position_moves_with_the_rest(folder):
+    async def story() -> None:
+        async with feeding(folder.path) as feed:
+            changes = await feed.listen(EventFilter(kind="config.*"))
+            third = await feed.listen(EventFilter(ref="t3"))
+            folder.fill(4)
+            folder.enter([ConfigChanged(2, "h", "p", "anna")])
+            folder.fill(4)
+            assert seqs(await taken(changes, 1)) == [5]
+            assert seqs(await taken(third, 1)) == [3]
+            while changes.id != "east-1:9":
+                assert await changes.take(0.05) == []
+            back = await feed.listen(EventFilter(identity="an?a"), {"east-1": 2})
+            assert seqs(await rest_of(feed, back, [folder])) == [5]
+
+    asyncio.run(story())
+
+
+# Promise: FEED-1
+def test_a_folder_that_appears_later_is_told_from_its_beginning(tmp_path):
+    async def story() -> None:
+        async with feeding(tmp_path / "a", tmp_path / "b") as feed:
+            one = await feed.listen(ALL)
+            assert await one.take(0.05) == []
+            first = folder_at(tmp_path / "a", "a")
+            first.fill(2)
+            assert [item.id for item in await taken(one, 2)] == ["a:1", "a:2"]
+            second = folder_at(tmp_path / "b", "b")
+            second.fill(1)
+            assert [item.id for item in await taken(one, 1)] == ["a:2,b:1"]
+            first.store.close()
+            second.store.close()
+
+    asyncio.run(story())
+
+
+def test_when_the_server_stops_everybody_is_told(folder):
+    async def story() -> None:
+        async with feeding(folder.path) as feed:
+            one = await feed.listen(ALL)
+        (last,) = await one.take(1.0)
+        assert json.loads(last.data)["reason"] == "stopped"
+
+    asyncio.run(story())

@@ -1,0 +1,601 @@
+"""An agent's session: how it connects, what it may say when, and what becomes of every report."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from scale0.kernel.clock import Now
+from scale0.monitoring.agent.core.effects import (
+    AgentEffects,
+    Delivered,
+    HelenLost,
+    Logged,
+    Redirected,
+    ReloadNow,
+    RunCheck,
+    SessionRefused,
+    TakeSchedule,
+    Undelivered,
+)
+from scale0.monitoring.agent.core.session import (
+    ACCEPTED,
+    DOWN,
+    ENDED,
+    FIRST_BACKOFF_SECONDS,
+    GREETED,
+    MAX_ANSWERED,
+    MAX_BACKOFF_SECONDS,
+    MAX_UNACKED_BYTES,
+    OPEN_SECONDS,
+    OPENING,
+    REPORT_WINDOW,
+    STEADY_SECONDS,
+    AgentSession,
+    read_place,
+)
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.encoder import encode
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, Word
+from scale0.monitoring.protocol.results import read_result
+from tests.unit.monitoring.agent_story import HERE, THERE, WALL, Story, story
+
+
+def test_an_agent_connects_and_says_hello_of_version_2():
+    agent = Story()
+    assert agent.opens == []
+    agent.connects()
+    assert agent.opens[0][1] == HERE
+    assert agent.heard == [messages.Hello(2, "1.0")]
+    assert agent.session.state == GREETED
+    assert agent.session.deadline() is None
+
+
+# Promise: AGENT-13
+def test_even_the_first_attempt_waits_a_random_time():
+    waits = []
+    for seed in range(300):
+        agent = Story(seed=seed)
+        agent.connects()
+        waits.append(agent.opens[0][0] - 1_000.0)
+    assert 0 <= min(waits) < 0.05
+    assert 0.95 < max(waits) <= FIRST_BACKOFF_SECONDS
+    assert 0.4 < sum(waits) / len(waits) < 0.6
+
+
+def fail_often(agent: Story, times: int) -> list[float]:
+    """The waits before each attempt; none of them comes through."""
+    waits = []
+    for _ in range(times):
+        begin = agent.mono
+        agent.opens_next()
+        waits.append(agent.opens[-1][0] - begin)
+        agent.is_lost("refused")
+    return waits
+
+
+# Promise: AGENT-13
+def test_the_backoff_doubles_up_to_its_limit_with_full_jitter():
+    every = [fail_often(Story(seed=seed), 10) for seed in range(200)]
+    for number, waits in enumerate(zip(*every, strict=True)):
+        ceiling = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**number)
+        assert max(waits) <= ceiling <= 60
+        assert max(waits) > 0.9 * ceiling
+        assert min(waits) < 0.1 * ceiling
+
+
+def test_a_handshake_that_never_ends_is_given_up():
+    agent = Story()
+    agent.opens_next()
+    agent.passes(OPEN_SECONDS - 0.1)
+    assert agent.session.state == OPENING
+    agent.passes(0.2)
+    assert agent.closes == 1
+    assert agent.session.state == DOWN
+    assert isinstance(agent.news[-1], HelenLost)
+
+
+def test_a_steady_connection_makes_the_next_backoff_short_again():
+    agent = Story()
+    fail_often(agent, 8)
+    agent.is_accepted()
+    agent.says(messages.Ping(1))
+    agent.passes(STEADY_SECONDS)
+    agent.is_lost()
+    begin = agent.mono
+    agent.connects()
+    assert agent.opens[-1][0] - begin <= FIRST_BACKOFF_SECONDS
+
+
+def test_short_connections_lengthen_the_backoff():
+    # Two machines with one certificate put each other out all the time: that must not be a storm.
+    agent = Story()
+    waits = []
+    for _ in range(200):
+        begin = agent.mono
+        agent.is_accepted()
+        waits.append(agent.opens[-1][0] - begin)
+        agent.says(messages.Error("somebody else has your name"))
+    assert sum(waits[10:]) / 190 > MAX_BACKOFF_SECONDS / 3
+    assert max(waits) <= MAX_BACKOFF_SECONDS
+
+
+# Promise: AGENT-13
+def test_several_places_are_tried_in_turn_and_a_round_of_them_lengthens_the_backoff():
+    agent = Story(HERE, THERE)
+    waits = fail_often(agent, 6)
+    assert [place for _, place in agent.opens] == 3 * [HERE, THERE]
+    assert [wait <= ceiling for wait, ceiling in zip(waits, [1, 1, 2, 2, 4, 4], strict=True)] == 6 * [True]
+
+
+# Promise: AGENT-13
+def test_however_long_it_was_refused_every_place_is_tried_within_one_long_wait():
+    agent = Story(HERE, THERE)
+    waits = fail_often(agent, 60)
+    assert max(waits[1::2]) <= FIRST_BACKOFF_SECONDS
+    assert max(waits[::2]) > MAX_BACKOFF_SECONDS / 2
+
+
+# Promise: AGENT-13
+def test_a_redirect_is_followed_soon_however_long_it_was_refused_before():
+    agent = Story()
+    fail_often(agent, 12)
+    agent.connects()
+    begin = agent.mono
+    agent.says(messages.Redirect("helen-2.example:4166"))
+    agent.connects()
+    assert agent.opens[-1][0] - begin <= FIRST_BACKOFF_SECONDS
+
+
+def test_an_agent_without_a_place_is_a_mistake():
+    with pytest.raises(ValueError):
+        AgentSession((), "1.0", random.Random(1))
+
+
+# Promise: AGENT-3
+def test_a_helen_of_version_1_gets_answers_and_nothing_else():
+    agent = Story()
+    agent.connects()
+    agent.passes(10_000)
+    (run,) = agent.says(messages.Check("load", 7, b'{"a": 1}'))
+    assert isinstance(run, RunCheck)
+    assert (run.name, run.args) == ("load", b'{"a": 1}')
+    agent.does("finished", run.ticket, b'{"state": "ok"}')
+    assert agent.session.room == 0
+    assert agent.does("offer", "load", b"{}", "token") == [Undelivered(("token",))]
+    assert agent.says(messages.Reload()) == [ReloadNow()]
+    agent.passes(10_000)
+    assert agent.heard == [messages.Hello(2, "1.0"), messages.Result(7, "load", b'{"state": "ok"}')]
+    assert agent.closes == 0
+
+
+# Promise: AGENT-3
+@pytest.mark.parametrize(
+    "word",
+    [messages.Ping(1), messages.Pong(1), messages.Schedule(1, b"{}"), messages.Ack(0), messages.File(1, "a", b"")],
+)
+def test_version_2_before_accepted_is_noted_and_not_answered(word):
+    agent = Story()
+    agent.connects()
+    (news,) = agent.says(word)
+    assert isinstance(news, Logged)
+    assert agent.heard == [messages.Hello(2, "1.0")]
+    assert agent.session.state == GREETED
+
+
+# Promise: AGENT-4
+def test_results_come_in_any_order():
+    agent = story()
+    runs = agent.says(*(messages.Check("load", number, b"") for number in range(1, 11)))
+    for run in reversed(runs):
+        agent.does("finished", run.ticket, b"%d" % run.ticket)
+    assert [word.message_id for word in agent.heard[1:]] == list(range(10, 0, -1))
+
+
+# Promise: AGENT-4
+def test_one_message_id_is_run_once_and_answered_once():
+    agent = story()
+    (run,) = agent.says(messages.Check("load", 1, b""))
+    assert isinstance(agent.says(messages.Check("load", 1, b""))[0], Logged)
+    agent.does("finished", run.ticket, b"{}")
+    agent.does("finished", run.ticket, b"{}")
+    assert isinstance(agent.says(messages.Check("load", 1, b""))[0], Logged)
+    assert agent.heard[1:] == [messages.Result(1, "load", b"{}")]
+
+
+def test_message_ids_begin_anew_with_each_connection():
+    agent = story()
+    (run,) = agent.says(messages.Check("load", 1, b""))
+    agent.does("finished", run.ticket, b"{}")
+    agent.is_lost()
+    agent.is_accepted()
+    (again,) = agent.says(messages.Check("load", 1, b""))
+    agent.does("finished", again.ticket, b"{}")
+    assert agent.heard[1:] == [messages.Result(1, "load", b"{}")]
+
+
+def test_what_is_remembered_of_answered_checks_is_bounded():
+    agent = story()
+    for number in range(1, MAX_ANSWERED + 100):
+        (run,) = agent.says(messages.Check("load", number, b""))
+        agent.does("finished", run.ticket, b"{}")
+    assert len(agent.session._answered) == MAX_ANSWERED
+    assert not agent.session._runs
+    assert not agent.session._open_ids
+
+
+# Promise: AGENT-4
+def test_an_answer_never_goes_out_on_another_connection():
+    agent = story()
+    (old,) = agent.says(messages.Check("slow", 1, b""))
+    agent.is_lost()
+    agent.does("finished", old.ticket, b"old")
+    agent.is_accepted()
+    (new,) = agent.says(messages.Check("slow", 1, b""))
+    agent.does("finished", old.ticket, b"old")
+    assert agent.heard == [messages.Hello(2, "1.0")]
+    agent.does("finished", new.ticket, b"new")
+    assert agent.heard[1:] == [messages.Result(1, "slow", b"new")]
+
+
+def test_a_result_that_is_too_big_is_answered_with_the_reason():
+    agent = story()
+    (run,) = agent.says(messages.Check("load", 1, b""))
+    agent.does("finished", run.ticket, b"x" * (MAX_BLOB_BYTES + 1))
+    result = agent.heard[-1]
+    assert result.message_id == 1
+    finding = read_result(result.body).finding
+    assert finding.state == "unknown"
+    assert "1048577" in finding.message
+
+
+def test_a_check_whose_answer_could_not_be_written_is_noted():
+    agent = story()
+    (news,) = agent.says(messages.Check("x" * 8_150, 1, b""))
+    assert isinstance(news, Logged)
+    (run,) = agent.says(messages.Check("x" * 8_128, MAX_INT, b""))
+    agent.does("finished", run.ticket, b"x" * MAX_BLOB_BYTES)
+    assert agent.heard[-1].message_id == MAX_INT
+
+
+def test_odd_names_are_given_back_as_they_came():
+    agent = story()
+    for number, name in enumerate(["größe", "a\rb", "\x00", "\u2028", "𝄞", "\r"]):
+        (run,) = agent.says(messages.Check(name, number, b""))
+        agent.does("finished", run.ticket, b"")
+        assert agent.heard[-1] == messages.Result(number, name, b"")
+
+
+def test_a_schedule_is_handed_on():
+    assert story().says(messages.Schedule(1, b'{"checks": []}')) == [TakeSchedule(b'{"checks": []}')]
+
+
+def test_what_comes_later_is_noted_and_ignored():
+    agent = story()
+    later: list[Word] = [
+        messages.File(1, "a", b""),
+        messages.Upgrade(1, b"{}"),
+        messages.Open(1, b"{}"),
+        messages.Data(1, b"x"),
+    ]
+    later += [messages.Resize(1, 80, 25), messages.Close(1, 0), messages.Enrolled(b"PEM")]
+    news = agent.says(*later)
+    assert [type(one) for one in news] == 7 * [Logged]
+    assert isinstance(agent.does("received", b"dance 1 2\n")[0], Logged)
+    assert agent.session.state == ACCEPTED
+    assert agent.heard == [messages.Hello(2, "1.0")]
+
+
+# Promise: AGENT-13
+def test_an_error_is_told_and_ends_the_connection():
+    agent = story()
+    news = agent.says(messages.Ping(1), messages.Error("you did wrong"), messages.Check("load", 1, b""))
+    assert news[0] == SessionRefused("you did wrong")
+    assert isinstance(news[1], HelenLost)
+    assert len(news) == 2
+    assert agent.closes == 1
+    assert agent.session.state == DOWN
+    agent.connects()
+    assert agent.session.state == GREETED
+
+
+@pytest.mark.parametrize("data", [b"ack x\n", b"check load 1\n", b"x" * 10_000, b"\xff\n", b"schedule 1 1048577\n"])
+def test_a_helen_that_is_not_understood_is_left(data):
+    agent = story()
+    news = agent.does("received", data)
+    assert isinstance(news[-1], HelenLost)
+    assert agent.closes == 1
+
+
+def test_bytes_of_a_broken_connection_are_not_mixed_with_the_next():
+    agent = story()
+    agent.does("received", b"check load 1 100\nhalf a blob")
+    agent.is_lost()
+    agent.is_accepted()
+    assert agent.says(messages.Schedule(1, b"{}")) == [TakeSchedule(b"{}")]
+
+
+def test_words_cut_into_bytes_mean_the_same():
+    agent = story()
+    for number in encode(messages.Check("load", 5, b"{}")) + encode(messages.Ping(3)):
+        agent.does("received", bytes([number]))
+    assert agent.news[-1] == RunCheck(1, "load", b"{}")
+    assert agent.heard[1:] == [messages.Pong(3)]
+
+
+def test_a_ping_is_answered():
+    agent = story()
+    agent.says(messages.Ping(MAX_INT), messages.Pong(4))
+    assert agent.heard[1:] == [messages.Pong(MAX_INT)]
+
+
+def test_an_agent_that_says_nothing_pings_after_each_heartbeat():
+    agent = Story()
+    agent.is_accepted(10)
+    for number in range(1, 6):
+        agent.passes(9.99)
+        assert len(agent.heard) == number
+        agent.passes(0.011)
+        assert agent.heard[-1] == messages.Ping(number)
+        agent.says(messages.Pong(number))
+    assert agent.closes == 0
+
+
+def test_an_agent_that_speaks_needs_no_ping():
+    agent = Story()
+    agent.is_accepted(10)
+    for token in range(20):
+        agent.passes(9)
+        agent.does("offer", "load", b"{}", token)
+        agent.says(messages.Ack(token + 1))
+    assert not any(isinstance(word, messages.Ping) for word in agent.heard)
+
+
+# Promise: AGENT-12
+def test_a_silent_helen_is_given_up_after_three_heartbeats_and_never_before():
+    agent = Story()
+    agent.is_accepted(10)
+    agent.passes(29.9)
+    assert agent.closes == 0
+    agent.passes(0.2)
+    assert agent.closes == 1
+    assert "silent" in agent.news[-1].reason
+
+
+def test_any_byte_of_helen_is_a_sign_of_life():
+    agent = Story()
+    agent.is_accepted(10)
+    agent.does("received", b"schedule 1 100\n")
+    for _ in range(90):
+        agent.passes(9)
+        agent.does("received", b"x")
+    assert agent.closes == 0
+
+
+# Promise: AGENT-12
+def test_an_agent_that_slept_gives_helen_her_time():
+    agent = Story()
+    agent.is_accepted(10)
+    agent.mono += 3_600
+    agent.does("tick")
+    assert agent.closes == 0
+    assert isinstance(agent.heard[-1], messages.Ping)
+    agent.passes(29.9)
+    assert agent.closes == 0
+    agent.passes(0.2)
+    assert agent.closes == 1
+
+
+def test_a_heartbeat_of_nothing_is_no_storm():
+    agent = Story()
+    agent.is_accepted(0)
+    agent.passes(2.9)
+    assert len(agent.heard) == 3
+    agent.is_lost()
+    agent.is_accepted(MAX_INT)
+    agent.passes(86_400)
+    assert agent.closes == 0
+
+
+# Promise: AGENT-12
+def test_a_wall_clock_that_jumps_changes_nothing():
+    agent = Story()
+    agent.is_accepted(10)
+    for wall in (0.0, 4e9, -1.0, WALL):
+        out = AgentEffects()
+        agent.session.tick(Now(agent.mono, wall), out)
+        assert (out.close, out.sends, out.news) == (False, [], [])
+
+
+def test_reports_are_numbered_and_delivered_by_cumulative_acks():
+    agent = story()
+    for token in "abcde":
+        assert agent.does("offer", f"check-{token}", token.encode(), token) == []
+    assert agent.heard[1:] == [
+        messages.Report(number, f"check-{token}", token.encode()) for number, token in enumerate("abcde", 1)
+    ]
+    assert agent.says(messages.Ack(0)) == []
+    assert agent.says(messages.Ack(3)) == [Delivered(("a", "b", "c"))]
+    assert agent.says(messages.Ack(3), messages.Ack(1)) == []
+    assert agent.says(messages.Ack(5)) == [Delivered(("d", "e"))]
+    assert agent.session.room == REPORT_WINDOW
+
+
+# Promise: AGENT-7
+def test_what_was_not_acknowledged_comes_back_and_is_numbered_anew():
+    agent = story()
+    for token in range(5):
+        agent.does("offer", "load", b"%d" % token, token)
+    agent.says(messages.Ack(2))
+    assert agent.is_lost()[0] == Undelivered((2, 3, 4))
+    assert agent.session.room == 0
+    assert agent.does("offer", "load", b"2", 2) == [Undelivered((2,))]
+    agent.is_accepted()
+    agent.does("offer", "load", b"2", 2)
+    assert agent.heard[-1] == messages.Report(1, "load", b"2")
+    assert agent.says(messages.Ack(1)) == [Delivered((2,))]
+
+
+def test_the_window_is_bounded_by_reports():
+    agent = story()
+    for token in range(REPORT_WINDOW):
+        assert agent.session.room == REPORT_WINDOW - token
+        assert agent.does("offer", "load", b"{}", token) == []
+    assert agent.session.room == 0
+    assert agent.does("offer", "load", b"{}", "one more") == [Undelivered(("one more",))]
+    assert len(agent.heard) == REPORT_WINDOW + 1
+    agent.says(messages.Ack(400))
+    assert agent.session.room == 400
+    agent.does("offer", "load", b"{}", "one more")
+    assert agent.heard[-1].sequence == REPORT_WINDOW + 1
+
+
+def test_the_window_is_bounded_by_bytes():
+    agent = story()
+    big = b"x" * MAX_BLOB_BYTES
+    sent = 0
+    while agent.session.room > 0:
+        agent.does("offer", "load", big, sent)
+        sent += 1
+    assert sent <= MAX_UNACKED_BYTES // MAX_BLOB_BYTES + 1
+    # Who did not look is not turned away: the token would be back, and offered again, without end.
+    assert agent.does("offer", "load", b"{}", sent) == []
+    sent += 1
+    agent.says(messages.Ack(sent))
+    assert agent.session.room == REPORT_WINDOW
+    for token in range(sent):
+        agent.does("offer", "load", big, token)
+    assert agent.session.room == 0
+    agent.is_lost()
+    agent.is_accepted()
+    assert agent.session.room == REPORT_WINDOW
+
+
+@pytest.mark.parametrize("bad", [("two words", b"{}"), ("", b"{}"), ("a\n", b"{}"), ("a", b"x" * (MAX_BLOB_BYTES + 1))])
+def test_a_report_that_can_never_be_sent_is_a_mistake_of_ours(bad):
+    agent = story()
+    with pytest.raises(ValueError):
+        agent.does("offer", *bad, "token")
+    assert agent.does("offer", "load", b"{}", "next") == []
+    assert agent.heard[-1] == messages.Report(1, "load", b"{}")
+    assert agent.says(messages.Ack(1)) == [Delivered(("next",))]
+
+
+def test_an_ack_for_what_was_never_sent_ends_the_connection():
+    agent = story()
+    agent.does("offer", "load", b"{}", "a")
+    news = agent.says(messages.Ack(2))
+    assert news[0] == Undelivered(("a",))
+    assert isinstance(news[1], HelenLost)
+    assert agent.closes == 1
+
+
+def test_numbers_that_are_used_up_begin_anew_with_a_connection():
+    agent = story()
+    agent.session._sequence = MAX_INT - 1
+    agent.does("offer", "load", b"{}", "last")
+    assert agent.heard[-1].sequence == MAX_INT
+    news = agent.does("offer", "load", b"{}", "over")
+    assert [one.tokens for one in news if isinstance(one, Undelivered)] == [("last",), ("over",)]
+    agent.is_accepted()
+    agent.does("offer", "load", b"{}", "last")
+    assert agent.heard[-1].sequence == 1
+
+
+# Promise: AGENT-13
+def test_a_redirect_is_followed():
+    agent = Story()
+    agent.connects()
+    assert agent.says(messages.Redirect("helen-2.example:4166")) == [Redirected(THERE)]
+    assert agent.closes == 1
+    begin = agent.mono
+    agent.is_accepted()
+    assert agent.opens[-1][1] == THERE
+    assert agent.opens[-1][0] - begin <= FIRST_BACKOFF_SECONDS
+    # When that one is gone, it is the list's turn again, and a redirect is followed again.
+    agent.passes(10)
+    agent.is_lost()
+    agent.connects()
+    assert agent.opens[-1][1] == HERE
+    agent.says(messages.Redirect("helen-2.example:4166"))
+    agent.connects()
+    assert agent.opens[-1][1] == THERE
+
+
+def test_a_redirect_that_leads_nowhere_leads_back_to_the_list():
+    agent = Story(HERE, ("helen-3.example", 1))
+    agent.connects()
+    agent.says(messages.Redirect("helen-2.example:4166"))
+    agent.opens_next()
+    assert agent.opens[-1][1] == THERE
+    agent.is_lost("refused")
+    agent.connects()
+    assert agent.opens[-1][1] == ("helen-3.example", 1)
+
+
+# Promise: AGENT-13
+def test_a_second_redirect_is_not_followed_and_no_storm():
+    agent = Story()
+    begin = agent.mono
+    for _ in range(40):
+        agent.connects()
+        there = agent.opens[-1][1]
+        agent.says(messages.Redirect("helen-2.example:4166" if there == HERE else "helen.example:4166"))
+    assert [place for _, place in agent.opens] == 20 * [HERE, THERE]
+    assert agent.mono - begin > 5 * MAX_BACKOFF_SECONDS
+
+
+def test_reports_come_back_when_helen_sends_the_agent_away():
+    agent = story()
+    agent.does("offer", "load", b"{}", "a")
+    assert agent.says(messages.Redirect("helen-2.example:4166")) == [Redirected(THERE), Undelivered(("a",))]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("host:1", ("host", 1)),
+        ("10.0.0.1:65535", ("10.0.0.1", 65_535)),
+        ("[::1]:4166", ("::1", 4166)),
+        ("[fe80::1%eth0]:4166", ("fe80::1%eth0", 4166)),
+        *((bad, None) for bad in ("host", "host:", ":1", "", "::1:4166", "[]:1", "[::1]", "host:0", "host:65536")),
+        *((bad, None) for bad in ("host:٣", "host:+5", "host:-1", "host:1_0", "host: 1", "host:000001", "host:1e3")),
+        *(
+            (bad, None)
+            for bad in ("http://host:1", "a/b:1", "me@host:1", "a b:1", "a\x00:1", "a\n:1", "[a]b:1", "a]:1")
+        ),
+    ],
+)
+def test_a_place_is_a_host_and_a_port(text, place):
+    assert read_place(text) == place
+
+
+def test_a_redirect_to_no_place_is_a_failure():
+    agent = story()
+    news = agent.does("received", b"redirect nowhere\n")
+    assert isinstance(news[-1], HelenLost)
+    assert agent.closes == 1
+    agent.connects()
+    assert agent.opens[-1][1] == HERE
+
+
+def test_an_agent_that_ends_gives_all_back_and_does_nothing_more():
+    agent = story()
+    agent.does("offer", "load", b"{}", "a")
+    assert agent.does("end") == [Undelivered(("a",))]
+    assert agent.closes == 1
+    assert agent.session.state == ENDED
+    assert agent.session.deadline() is None
+    for what, *values in (("start",), ("end",), ("tick",), ("opened",), ("received", b"ping 1\n"), ("lost", "x")):
+        assert agent.does(what, *values) == []
+    assert agent.does("offer", "load", b"{}", "b") == [Undelivered(("b",))]
+    assert len(agent.opens) == 1
+
+
+def test_an_agent_that_ends_between_connections_closes_nothing():
+    agent = Story()
+    agent.does("end")
+    assert agent.closes == 0
+    agent.passes(1_000)
+    assert agent.opens == []

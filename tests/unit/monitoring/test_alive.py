@@ -1,0 +1,333 @@
+"""`equus.alive`: an agent that goes silent is a problem, and Helen's own absence is none."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import msgspec
+import pytest
+
+from scale0.config import CheckDefinition, ClientConfig, Reaction, Silence
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.agent_connection import AgentConnection
+from scale0.monitoring.helen.core.agents import Agent
+from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
+from scale0.monitoring.helen.core.keepalive import GRACE_SECONDS, SETTLE_SECONDS, Keepalive
+from scale0.monitoring.helen.core.state import HelenSettings, HelenState
+from tests.unit.monitoring.handover_world import TOKEN, World
+from tests.unit.monitoring.helen_world import HelenWorld
+
+PAGER = Reaction(name="pager", type="webhook", url="http://127.0.0.1:1/x")
+ALIVE = CheckDefinition(name="alive", check="equus.alive", interval=60.0, max_attempts=2, handlers=("pager",))
+DISK = CheckDefinition(name="disk", interval=60.0, max_attempts=1, handlers=("pager",), depends_on=("alive",))
+PART = ClientConfig(checks=(ALIVE, DISK), handlers=(PAGER,))
+
+
+def one(*names: str, part: ClientConfig = PART) -> World:
+    world = World(*(names or ("h1",)), part=part)
+    world.run(1.0)
+    return world
+
+
+def connected(world: World, name: str = "web-1", *places: str) -> Any:
+    agent = world.agent(name, *places)
+    world.until(lambda: agent.at and not agent.spool)
+    return agent
+
+
+def dies(agent: Any) -> None:
+    """Its machine is switched off: nobody hears of it any more."""
+    agent.mute = True
+
+
+def test_an_agent_that_is_there_is_ok_once_in_an_interval_and_its_schedule_knows_nothing_of_it():
+    world = one()
+    agent = connected(world)
+    world.run(600.0)
+    answered = [event for event in world.events("check.answered") if event["service"] == "alive"]
+    assert 9 <= len(answered) <= 11
+    assert {event["state"] for event in answered} == {"ok"}
+    assert len({event["ref"] for event in answered}) == len(answered)
+    assert all(event["ref"].startswith("alive:web-1:") for event in answered)
+    assert [check["name"] for check in msgspec.json.decode(agent.schedules[-1])["checks"]] == ["disk"]
+    found = world.nodes["h1"].check("web-1", "alive")
+    assert found is not None
+    assert found["message"].startswith("connected since 20")
+
+
+# Promise: CHECK-17
+def test_an_agent_that_is_silent_is_a_problem_after_its_attempts_and_well_when_it_comes_back():
+    world = one()
+    agent = connected(world)
+    world.run(GRACE_SECONDS)
+    dies(agent)
+    world.run(91.0)  # Helen notices
+    assert world.notices() == []
+    world.run(121.0)
+    assert world.notices() == [("web-1", "alive", "critical")]
+    (incident,) = world.nodes["h1"].incidents(open=True)
+    assert incident["message"].startswith("not connected since 20")
+    agent.mute = False
+    agent.connection_lost(agent.connection)
+    world.run(150.0)
+    assert world.notices() == [("web-1", "alive", "critical"), ("web-1", "alive", "ok")]
+    assert world.nodes["h1"].incidents(open=True) == []
+
+
+def test_it_obeys_silences_and_other_checks_can_depend_on_it():
+    silenced = msgspec.structs.replace(PART, silences=(Silence(name="s", agents=("web-*",)),))
+    world = one(part=silenced)
+    agent = connected(world)
+    world.run(GRACE_SECONDS)
+    dies(agent)
+    world.run(300.0)
+    assert world.notices() == []
+    found = world.nodes["h1"].check("web-1", "alive")
+    assert found is not None
+    assert (found["state"], found["hard"], found["suppressed"]) == ("critical", True, ["silence s"])
+    node = world.nodes["h1"]
+    watch = node.helen.state.watch
+    assert watch.selects("web-1", {}, "disk") is not None
+    agent.mute = False
+    agent.connection_lost(agent.connection)
+    agent.report("critical")
+    world.until(lambda: not agent.spool, 100.0)
+    disk = node.check("web-1", "disk")
+    assert disk is not None
+    assert "depends_on alive" in disk["suppressed"]
+
+
+# Promise: CHECK-17
+def test_after_a_start_agents_get_the_time_that_they_need_to_come_back():
+    world = one()
+    agent = connected(world)
+    world.run(GRACE_SECONDS)
+    world.nodes["h1"].crash()
+    dies(agent)
+    world.run(30.0)
+    world.nodes["h1"].start()
+    world.run(GRACE_SECONDS - 5.0)
+    found = world.nodes["h1"].check("web-1", "alive")
+    assert found is not None
+    assert found["state"] == "ok"
+    world.run(130.0)
+    assert world.notices() == [("web-1", "alive", "critical")]
+    (incident,) = world.nodes["h1"].incidents(open=True)
+    assert "not connected since" in incident["message"]
+
+
+# Promise: CHECK-17
+def test_a_helen_who_slept_judges_nobody_by_it():
+    world = one()
+    agents = [connected(world, f"web-{number}") for number in range(5)]
+    world.run(GRACE_SECONDS)
+    node = world.nodes["h1"]
+    node.asleep = True
+    world.run(400.0)  # every agent has given her up
+    assert all(agent.at == "" for agent in agents)
+    node.asleep = False
+    world.run(300.0)
+    assert all(agent.at == "h1" for agent in agents)
+    answered = [event for event in world.events("check.answered") if event["service"] == "alive"]
+    assert {event["state"] for event in answered} == {"ok"}
+    assert node.helen.state.counts["sleeps_noticed"] > 0
+
+
+def test_a_jump_of_the_wall_clock_is_taken_for_sleep():
+    world = HelenWorld(watch=Evaluation(StoredChecks()))
+    part = msgspec.json.encode(PART)
+    world.turn(b"", [b"config", part], door="network")
+    connection = world.agent(version=1)
+    world.pass_time(GRACE_SECONDS + 1.0)
+    world.wall += 3_600.0  # suspended, and the monotonic clock with it
+    world.gone(connection, b"reset")
+    world.pass_time(GRACE_SECONDS - 1.0)
+    assert not [event for event in world.events if event.kind == "check.answered" and event.state == "critical"]
+    world.pass_time(62.0)
+    assert [event for event in world.events if event.kind == "check.answered" and event.state == "critical"]
+
+
+# Promise: CHECK-17
+def test_an_agent_with_another_helen_is_not_missed():
+    world = one("h1", "h2")
+    agent = connected(world, "web-1", "h1", "h2")
+    world.run(GRACE_SECONDS)
+    world.cut = {("h1", "h2")}
+    first = agent.at
+    while agent.at in ("", first):
+        agent.break_off()
+        world.until(lambda: agent.at)
+    world.cut = set()
+    world.run(400.0)
+    answered = [event for event in world.events("check.answered") if event["service"] == "alive"]
+    assert {event["state"] for event in answered[-4:]} == {"ok"}
+    assert world.notices() == []
+
+
+# Promise: CHECK-17
+def test_an_agent_that_dies_on_its_way_is_missed_by_somebody():
+    world = one("h1", "h2")
+    agent = connected(world, "web-1", "h1", "h2")
+    world.run(GRACE_SECONDS)
+    first = agent.at
+    while agent.at in ("", first) and agent.session.state != "greeted":
+        agent.break_off()
+        world.until(lambda: agent.session.state in ("greeted", "accepted"))
+    dies(agent)
+    world.run(600.0)
+    assert world.notices() == [("web-1", "alive", "critical")]
+
+
+# Promise: CHECK-17
+def test_who_is_forgotten_or_revoked_is_not_judged():
+    world = one()
+    agents = [connected(world, name) for name in ("gone-1", "bad-1")]
+    world.run(GRACE_SECONDS)
+    for agent in agents:
+        dies(agent)
+    world.run(95.0)
+    node = world.nodes["h1"]
+    assert world.call("h1", "helen.forget", {"agent": "gone-1", "token": TOKEN}) == {"forgotten": "gone-1"}
+    node.do(lambda now, step: node.helen.revoke(lambda name, serial, issued: name == "bad-1", now, step))
+    before = len(world.events("check.answered"))
+    world.run(600.0)
+    assert len(world.events("check.answered")) == before
+    assert world.notices() == []
+
+
+def test_who_was_away_when_it_was_revoked_is_not_judged_after_a_restart_either():
+    world = one()
+    agent = connected(world)
+    dies(agent)
+    world.run(95.0)
+    node = world.nodes["h1"]
+    node.crash()
+    node.start()
+    node.do(lambda now, step: node.helen.revoke(lambda name, serial, issued: serial == "a1", now, step))
+    world.run(2 * GRACE_SECONDS)
+    assert world.notices() == []
+
+
+def test_a_recheck_is_answered_at_once():
+    world = one()
+    agent = connected(world)
+    world.run(GRACE_SECONDS)
+    node = world.nodes["h1"]
+
+    def recheck() -> Any:
+        found: list[Any] = []
+        node.askers[b"t1"] = found.append
+        node.turn("network", b"t1", [b"task", b"t-1", b"1", b"helen.recheck", b'{"agent":"web-1","check":"alive"}'])
+        world.until(lambda: found)
+        return msgspec.json.decode(found[0])
+
+    assert recheck()["state"] == "ok"
+    agent.break_off()
+    agent.mute = True
+    world.run(SETTLE_SECONDS)
+    assert recheck()["state"] == "critical"
+
+
+def test_a_result_that_is_late_is_stale_and_nobody_is_told():
+    world = one()
+    agent = connected(world)
+    agent.report("ok")
+    world.run(60.0 + 10.0 + 59.0)
+    found = world.nodes["h1"].check("web-1", "disk")
+    assert found is not None
+    assert not found["stale"]
+    world.run(2.0)
+    (item,) = world.call("h1", "helen.checks", {"check": "disk"})["items"]
+    assert item["stale"]
+    assert item["fresh_until"] < world.now.wall
+    (item,) = world.call("h1", "helen.checks", {"check": "alive"})["items"]
+    assert not item["stale"]
+    assert world.notices() == []
+
+
+# What it costs.
+
+
+class Fleet:
+    """So many agents, and no connections behind them."""
+
+    def __init__(self, count: int, interval: float = 60.0) -> None:
+        self.state = HelenState(HelenSettings(identity="h1"), Evaluation(StoredChecks()))
+        self.now = Now(1_000.0, 1_900_000_000.0)
+        self.agents = []
+        for number in range(count):
+            agent = self.state.agents.enter(f"agent-{number:05}")
+            assert agent is not None
+            self.agents.append(agent)
+            line = AgentConnection(b"%d" % number, agent.identity, "a1", 0, "10.0.0.1:1", self.now)
+            self.state.agents.connect(agent, line, 2, "0.1.0", self.now)
+        alive = msgspec.structs.replace(ALIVE, interval=interval)
+        self.state.watch.configure(ClientConfig(checks=(alive,)), self.now, Effects())
+        self.alive = Keepalive(self.state)
+        self.alive.start(self.now)
+        self.turns: list[int] = []
+
+    def run(self, seconds: float) -> dict[str, int]:
+        """How often each agent was looked at."""
+        looked: dict[str, int] = {}
+        end = self.now.mono + seconds
+        while True:
+            due = self.alive.deadline()
+            assert due is not None
+            if due > end:
+                return looked
+            mono = max(due, self.now.mono)
+            self.now = Now(mono, self.now.wall + mono - self.now.mono)
+            step = Effects()
+            self.alive.tick(self.now, step)
+            found = [event.agent for event in step.events if event.kind == "check.answered"]
+            for name in found:
+                looked[name] = looked.get(name, 0) + 1
+            self.turns.append(len(found))
+
+
+@pytest.mark.parametrize("count", [1, 7, 599, 5_000])
+def test_every_agent_is_looked_at_once_in_each_interval(count: int):
+    fleet = Fleet(count)
+    looked = fleet.run(10 * 60.0 - 1.0)
+    assert len(looked) == count
+    assert set(looked.values()) <= {9, 10}
+    assert max(fleet.turns) <= count / 60.0 * 0.1 + 2  # a tenth of a second's worth at a time
+
+
+def test_more_than_can_be_looked_at_are_done_in_slices():
+    fleet = Fleet(3_000, interval=0.1)
+    looked = fleet.run(2.0)
+    assert max(fleet.turns) <= 500
+    assert len(looked) == 3_000
+
+
+def test_an_agent_costs_a_place_in_a_list():
+    fleet = Fleet(10_000)
+    tracemalloc.start()
+    before = tracemalloc.take_snapshot()
+    fleet.alive.tick(fleet.now, Effects())
+    after = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    grown = sum(
+        stat.size_diff
+        for stat in after.compare_to(before, "filename")
+        if stat.traceback[0].filename.endswith("alive.py")
+    )
+    assert grown < 10_000 * 20
+
+
+def test_agents_that_come_and_go_during_a_round_do_no_harm():
+    fleet = Fleet(100)
+    fleet.run(20.0)
+    for agent in fleet.agents[::2]:
+        agent.line = None
+        fleet.state.agents.forget(agent, Effects())
+    fleet.state.agents.enter("new-1")
+    looked = fleet.run(120.0)
+    assert set(looked) <= {agent.identity for agent in fleet.agents[1::2]} | {
+        agent.identity for agent in fleet.agents[:34:2]
+    }
+    assert isinstance(fleet.state.agents.get("new-1"), Agent)  # it never was connected: nobody misses it

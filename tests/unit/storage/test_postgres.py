@@ -1,0 +1,331 @@
+"""PostgreSQL itself: lost connections, lost answers, a server that is killed, and databases that are refused.
+
+Promise: STORE-8
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from scale0.storage.interface import StoreFailed, StoreFenced, StoreRefused
+from scale0.storage.postgres import tasks as postgres_writes
+from scale0.storage.postgres.store import PostgresStore
+from scale0.storage.rows import PutSetting, ReadDocument
+from scale0.storage.shared_rows import Beat, TakeErrands
+from scale0.storage.task_queries import CountTasks, FindNew, ReadQueue
+from tests.fakes.cutting import Cutter
+from tests.fakes.postgres import Server
+from tests.unit.storage.task_model import end, lease, put
+
+pytestmark = pytest.mark.slow
+
+QUEUE = ReadQueue("noop", 4, 0, 9, 999)
+
+
+def own(seq: int, **changes: Any) -> Any:
+    return put(seq, id=f"s0:{seq}", **changes)
+
+
+def seqs(tasks: Any) -> list[int]:
+    return [task.seq for task in tasks]
+
+
+@pytest.fixture
+def line(postgres_url):
+    parts = conninfo.conninfo_to_dict(postgres_url)
+    cutter = Cutter(f"{parts['host']}/.s.PGSQL.5432")
+    yield cutter
+    cutter.close()
+
+
+@pytest.fixture
+def store(postgres_url, line, tmp_path):
+    url = conninfo.make_conninfo(postgres_url, host="127.0.0.1", port=line.port)
+    made = PostgresStore(url, "ann", tmp_path / "ann")
+    made.open()
+    yield made
+    made.close()
+
+
+def refusal(store: PostgresStore) -> str:
+    try:
+        store.free_bytes()
+    except StoreRefused as error:
+        return str(error)
+    return ""
+
+
+def ask(url: str, statement: str) -> Any:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(statement.encode()).fetchall()
+
+
+def test_a_commit_whose_answer_is_lost_is_done_once(store, line, postgres_url):
+    store.commit([own(1)])
+    line.word = b"COMMIT"
+    store.commit([own(2), PutSetting("k", b"v")])
+    store.commit([own(3)])
+    assert (line.cuts, store.read(CountTasks())) == (1, {1000: 3})
+    assert ask(postgres_url, "SELECT commits, opened FROM scale0.brokers") == [(3, 3)]
+
+
+def test_a_commit_that_is_cut_before_it_was_said_is_done_again(store, line):
+    store.commit([own(1)])
+    for word in (b"BEGIN", b"open_tasks"):
+        line.word = word
+        store.commit([own(2 + line.cuts)])
+    assert (line.cuts, store.read(CountTasks())) == (2, {1000: 3})
+
+
+def test_what_was_taken_is_in_hand_when_the_answer_is_lost(store, line):
+    store.commit([own(1), own(2)])
+    line.word = b"COMMIT"
+    assert seqs(store.read(QUEUE)) == [1, 2]
+    assert (line.cuts, store.read(QUEUE)) == (1, ())
+    store.commit([lease(1), lease(2)])
+    line.word = b"BEGIN"
+    assert store.read(TakeErrands(9)) == ()
+    line.word = b"COMMIT"
+    assert store.read(Beat(5_000_000)).open_tasks == 2
+    line.word = b"COMMIT"
+    found = store.read(FindNew("c", ("x",), None, None, "x"))
+    assert (line.cuts, found.busy) == (4, False)
+    store.commit([put(9, id="x")])
+
+
+def test_connections_that_an_operator_ends_come_back(store, postgres_url):
+    store.commit([own(1)])
+    for seq in (2, 3):
+        ask(postgres_url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'scale0'")
+        store.commit([own(seq)])
+        assert store.read(CountTasks()) == store.look(CountTasks()) == {1000: seq}
+
+
+def test_while_it_is_away_writes_are_refused_and_a_commit_waits(store, line):
+    store.commit([own(1)])
+    line.shut = True
+    line.cut()
+    thread = threading.Thread(target=store.commit, args=([own(2)],))
+    thread.start()
+    while "away" not in refusal(store):
+        assert thread.is_alive()
+    line.shut = False
+    thread.join(20)
+    assert not thread.is_alive()
+    assert store.free_bytes() > 0
+    assert store.read(CountTasks()) == {1000: 2}
+
+
+def test_closing_ends_every_wait(store, line):
+    line.shut = True
+    line.cut()
+    said: list[Any] = []
+
+    def wait(call: Any) -> None:
+        try:
+            call()
+        except Exception as error:
+            said.append(type(error))
+
+    threads = [
+        threading.Thread(target=wait, args=(call,))
+        for call in (lambda: store.commit([own(1)]), lambda: store.look(CountTasks()))
+    ]
+    for thread in threads:
+        thread.start()
+    with contextlib.suppress(StoreRefused):
+        while all(thread.is_alive() for thread in threads):
+            store.free_bytes()
+    store.close()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(said, key=str) == [StoreFailed, StoreRefused]
+
+
+# Promise: STORE-6
+def test_one_that_was_taken_for_dead_while_it_was_cut_off_is_told_so(store, line, postgres_url):
+    line.word = b"COMMIT"
+    line.shut = True
+    thread_said: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            store.commit([own(1)])
+        except BaseException as error:
+            thread_said.append(error)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    while not ask(postgres_url, "SELECT 1 FROM scale0.brokers WHERE commits = 1"):
+        pass
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE scale0.brokers SET epoch = epoch + 1, alive_until_us = NULL")
+    line.shut = False
+    thread.join(20)
+    assert [type(error) for error in thread_said] == [StoreFenced]
+
+
+# Promise: STORE-1
+@pytest.mark.timeout(120)
+def test_what_was_committed_survives_kill_9_of_the_server(tmp_path):
+    server = Server()
+    try:
+        store = PostgresStore(server.database(), "ann", tmp_path / "ann")
+        store.open()
+        acknowledged: list[int] = []
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                seq = len(acknowledged) + 1
+                store.commit([own(seq)])
+                acknowledged.append(seq)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(2):
+            before = len(acknowledged)
+            while len(acknowledged) < before + 20:
+                pass
+            server.kill()
+            server.start()
+        before = len(acknowledged)
+        while len(acknowledged) < before + 5:
+            pass
+        stop.set()
+        thread.join(20)
+        assert store.read(CountTasks()) == {1000: len(acknowledged)}
+        store.close()
+    finally:
+        server.close()
+
+
+# ---- opening
+
+
+def test_a_second_process_with_the_same_identity_is_refused_and_a_dead_one_is_waited_for(postgres_url, tmp_path):
+    first = PostgresStore(postgres_url, "ann", tmp_path / "1")
+    first.open()
+    first.read(Beat(600_000))
+    stop = threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.1):
+            first.read(Beat(600_000))
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    with pytest.raises(StoreRefused, match="another process uses the database as ann"):
+        PostgresStore(postgres_url, "ann", tmp_path / "2").open()
+    stop.set()
+    thread.join()
+    # It says nothing any more, and has not given up.
+    second = PostgresStore(postgres_url, "ann", tmp_path / "2")
+    assert second.open().boots == 2
+    with pytest.raises(StoreFenced):
+        first.commit([])
+    first.close()
+    second.commit([own(1)])
+    second.close()
+
+
+# Promise: STORE-4
+def test_a_foreign_or_newer_database_is_refused(postgres_url, tmp_path):
+    def refused() -> str:
+        with pytest.raises(StoreRefused) as caught:
+            PostgresStore(postgres_url, "ann", tmp_path / "ann").open()
+        return str(caught.value)
+
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA scale0")
+        connection.execute("CREATE TABLE scale0.theirs (a int)")
+        assert "belongs to another program" in refused()
+        connection.execute("DROP TABLE scale0.theirs")
+        store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+        store.open()
+        store.close()
+        connection.execute("INSERT INTO scale0.migrations VALUES (99)")
+        assert "install the newer" in refused()
+
+
+# Promise: STORE-9
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:pa55word@127.0.0.1:1/nowhere",
+        "postgresql://ann:pa55word@127.0.0.1:1/nowhere?pa55word=1",
+        "postgresql://ann:pa55word@[::1/nowhere",
+        "postgresql://ann:pa55word@127.0.0.1:port/nowhere",
+    ],
+)
+def test_a_database_that_cannot_be_reached_is_told_without_its_password(tmp_path, url):
+    with pytest.raises(StoreRefused) as caught:
+        PostgresStore(url, "ann", tmp_path / "ann").open()
+    assert "pa55word" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_brokers_may_start_together(postgres_url, tmp_path):
+    names = [f"b{number}" for number in range(6)]
+    slots: list[int] = []
+
+    def start(name: str) -> None:
+        store = PostgresStore(postgres_url, name, tmp_path / name)
+        opened = store.open()
+        assert opened.shared is not None
+        slots.append(opened.shared.slot)
+        store.close()
+
+    threads = [threading.Thread(target=start, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(slots) == list(range(6))
+
+
+def test_a_commit_is_never_asynchronous(postgres_url, tmp_path):
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        name = conninfo.conninfo_to_dict(postgres_url)["dbname"]
+        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off".encode())
+    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+    store.open()
+    assert store._writer.connect().execute("SHOW synchronous_commit").fetchone() == ("on",)
+    store.close()
+
+
+def test_keys_may_hold_any_letter(postgres_url, tmp_path):
+    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+    store.open()
+    keys = ["a\0b", "a\x01" + "0b", "\x01", "\0", "ü💩"]
+    store.read_all([FindNew("c", (), key, None, "") for key in keys])
+    store.commit([own(seq, client="c", key=key) for seq, key in enumerate(keys, 1)])
+    found: Any = store.read_all([FindNew("c", (), key, None) for key in keys])
+    assert [(each.keyed.seq, each.keyed.key) for each in found] == list(enumerate(keys, 1))
+    assert store.read(ReadDocument(1)) is None
+    store.close()
+
+
+def test_a_commit_with_more_bytes_than_a_statement_carries_goes_in_pieces(postgres_url, tmp_path, monkeypatch):
+    """An array of PostgreSQL holds less than a gigabyte; the pieces are still one commit."""
+    monkeypatch.setattr(postgres_writes, "MAX_STATEMENT_BYTES", 100)
+    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+    store.open()
+    params = [b'"%b"' % (b"x" * size) for size in (1, 90, 90, 300, 2, 2)]
+    assert len(list(postgres_writes._pieces([own(seq, params=one) for seq, one in enumerate(params, 1)]))) == 4
+    store.commit([own(seq, params=one, shelved=False) for seq, one in enumerate(params, 1)])
+    store.commit([lease(seq) for seq in range(1, 7)])
+    ends = [end(seq, result=b'"%b"' % (b"y" * 90)) for seq in range(1, 7)]
+    store.commit(ends)
+    assert ask(postgres_url, "SELECT seq, length(result) FROM scale0.ended_tasks ORDER BY seq") == [
+        (n, 92) for n in range(1, 7)
+    ]
+    assert ask(postgres_url, "SELECT count(*) FROM scale0.open_tasks") == [(0,)]
+    store.close()

@@ -1,0 +1,404 @@
+"""What a store promises to brokers that share it, told as small stories.
+
+Promise: STORE-6
+Promise: STORE-7
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scale0.history.events.journal import Journal
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
+from scale0.storage.interface import SharedStoreInfo, StoreFailed, StoreFenced, StoreRefused
+from scale0.storage.rows import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
+from scale0.storage.shared_rows import (
+    CANCEL,
+    RELEASE,
+    Beat,
+    Beaten,
+    Claimed,
+    ClaimTasks,
+    FreeId,
+    PeekQueue,
+    PeekShelf,
+    PutErrand,
+    ReleaseTask,
+    TakeDue,
+    TakeErrands,
+    TakeOrphans,
+)
+from scale0.storage.task_queries import FindNew, FindTasks, ReadFollowers, ReadQueue, ReadSettled
+from scale0.storage.task_rows import (
+    ASSIGNED,
+    FAILED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    SCHEDULED,
+    PutFollow,
+    ReopenTask,
+    SweepTasks,
+)
+from tests.unit.storage.group import Seat
+from tests.unit.storage.task_model import change, end, lease, name_of, opened, put
+
+LEASE_US = 3_000_000
+QUEUE = ReadQueue("noop", 4, 0, 9, 999)
+
+
+@pytest.fixture
+def ann(group):
+    return Seat(group, "ann")
+
+
+@pytest.fixture
+def bob(group, ann):
+    return Seat(group, "bob")
+
+
+def seqs(tasks: Any) -> list[int]:
+    return [task.seq for task in tasks]
+
+
+def beat_all(*seats: Seat) -> None:
+    for seat in seats:
+        seat.read(Beat(LEASE_US))
+
+
+def bury(group, dead: Seat, *others: Seat) -> Any:
+    """Time passes until the others know."""
+    beat_all(dead, *others)
+    dead.die()
+    group.pass_us(LEASE_US - 1)
+    beat_all(*others)
+    group.pass_us(2)
+    beaten = others[0].read(Beat(LEASE_US))
+    assert beaten.died == (dead.identity,)
+    return beaten
+
+
+def test_each_broker_has_a_slot_for_ever_and_an_epoch_for_each_life(ann, bob):
+    assert (ann.opened.shared, bob.opened.shared.slot) == (SharedStoreInfo(0, 1), 1)
+    ann.store.close()
+    again = ann.again()
+    assert again.opened.shared.slot == 0
+    assert again.opened.shared.epoch > ann.opened.shared.epoch
+
+
+def test_what_is_a_brokers_own_is_not_seen_by_another(ann, bob):
+    row = Journal("ann", 5, 1, 0).enter([SourceAlive("ann")] * 3, Now(0.0, 9.0))
+    document = PutDocument(1, "aa", "00", b"", 7, True, "root")
+    ann.commit(PutSetting("k", b"v"), PutToken("d", "n", "r", 1), document, row)
+    assert (bob.read(ReadDocuments(9)), bob.read(ReadJournal(0, 9))) == ((), ())
+    bob.store.close()
+    other = bob.again().opened
+    assert (other.settings, other.tokens, other.document, other.next_seq, other.boots) == ({}, (), None, 1, 2)
+    ann.store.close()
+    own = ann.again().opened
+    assert (own.settings, own.document.hash, own.next_seq, own.last_boot_us, own.boots) == ({"k": b"v"}, "aa", 4, 5, 2)
+    assert len(own.tokens) == 1
+
+
+def test_the_counter_of_tasks_is_a_brokers_own(ann, bob):
+    assert (ann.opened.next_task_seq, bob.opened.next_task_seq) == (1, 1)
+    bob.commit(put(bob.seq(700)), put(bob.seq(650)))
+    bob.store.close()
+    bob = bob.again()
+    assert (bob.opened.next_task_seq, bob.opened.leased, bob.opened.open_tasks) == (701, (), 2)
+    ann.store.close()
+    assert ann.again().opened.next_task_seq == 1
+
+
+def test_one_broker_gets_what_is_on_the_shelf(ann, bob):
+    ann.commit(put(1), put(2), put(3, shelved=False))
+    first = bob.read(ReadQueue("noop", 4, 0, 1, 999))
+    assert first == (opened(1, shelved=False),)
+    assert seqs(ann.read(QUEUE)) == [2]
+    assert ann.read(QUEUE) == bob.read(QUEUE) == ()
+    bob.commit(lease(1))
+    ann.commit(lease(2), lease(3), end(3))
+
+
+@pytest.mark.parametrize("write", [lease(1), change(1), end(1), ReleaseTask(1)])
+def test_what_another_holds_cannot_be_written(ann, bob, write):
+    ann.commit(put(1, status=RUNNING))
+    with pytest.raises(StoreFailed, match="please report this"):
+        bob.commit(PutSetting("k", b""), write)
+    with pytest.raises(StoreFailed, match="earlier commit failed"):
+        bob.commit()
+    ann.commit(write)
+    bob.store.close()
+    assert bob.again().opened.settings == {}
+
+
+def test_what_nobody_holds_cannot_be_written_and_can_be_claimed(ann, bob):
+    ann.commit(put(1), put(2, status=SCHEDULED))
+    claimed = bob.read(ClaimTasks((name_of(1), name_of(2), "nobody")))
+    expected = (opened(1, shelved=False), opened(2, status=SCHEDULED, shelved=False), None)
+    assert claimed == tuple(Claimed(task) for task in expected)
+    assert ann.read(ClaimTasks((name_of(1),))) == (Claimed(opened(1, shelved=False), "bob"),)
+    assert bob.read(ClaimTasks((name_of(1),))) == (Claimed(opened(1, shelved=False)),)
+    bob.commit(end(1), change(2, status=SCHEDULED))
+    (one,) = ann.read(ClaimTasks((name_of(1),)))
+    assert (one.task.status, one.holder) == (FINISHED, "")
+    with pytest.raises(StoreFailed):
+        bob.commit(end(2))
+
+
+def test_within_one_commit_a_broker_holds_what_it_wrote(ann, bob):
+    ann.commit(put(1), lease(1), change(1, shelved=True), lease(1), change(1, shelved=True), put(2), end(2, FAILED))
+    ann.commit(ReopenTask(2, 5), end(2, FAILED))
+    assert seqs(bob.read(QUEUE)) == [1]
+
+
+def test_an_ended_task_is_opened_again_once(ann, bob):
+    ann.commit(put(1), end(1, FAILED))
+    ann.commit(ReopenTask(1, 70))
+    bob.commit(ReopenTask(1, 71), ReopenTask(99, 1))
+    assert [task.runnable_us for task in bob.read(QUEUE)] == [70]
+
+
+def test_what_is_due_is_taken_once_and_in_order(ann, bob):
+    when = {1: 30, 2: 10, 3: 20, 4: 10, 5: 99}
+    ann.commit(*(put(seq, status=SCHEDULED, runnable_us=at) for seq, at in when.items()))
+    ann.commit(put(6, status=SCHEDULED, runnable_us=1, waits=1), put(7, runnable_us=1))
+    assert seqs(bob.read(TakeDue(30, 2))) == [2, 4]
+    assert seqs(ann.read(TakeDue(30, 9))) == [3, 1]
+    assert ann.read(TakeDue(30, 9)) == bob.read(TakeDue(30, 9)) == ()
+    bob.commit(change(2, status=SCHEDULED, runnable_us=5), change(4, shelved=True))
+    assert seqs(ann.read(TakeDue(30, 9))) == [2]
+
+
+def test_followers_are_taken_by_one_and_an_ended_one_waits_for_nobody(ann, bob):
+    ann.commit(put(1, shelved=False, followed=True), *(put(seq, status=SCHEDULED, waits=1) for seq in (2, 3, 4)))
+    ann.commit(*(PutFollow(1, seq) for seq in (2, 3, 4)), put(5, shelved=False), PutFollow(1, 5))
+    assert seqs(bob.read(ReadFollowers(1, 0, 1))) == [2]
+    assert seqs(ann.read(ReadFollowers(1, 0, 9))) == [3, 4, 5]  # what she holds, too
+    assert seqs(ann.read(ReadFollowers(1, 0, 9))) == [3, 4, 5]
+    assert seqs(bob.read(ReadFollowers(1, 0, 9))) == [2]
+    ann.commit(end(3, FAILED), end(1), change(4, status=SCHEDULED, waits=1))
+    bob.commit(end(2, FAILED))
+    assert seqs(ann.read(ReadSettled(9))) == [1]
+    assert seqs(bob.read(ReadFollowers(1, 0, 9))) == [4]  # and not 5, which is hers
+    bob.commit(end(4))
+    assert seqs(ann.read(ReadSettled(9))) == [1]
+    ann.commit(end(5))
+    assert ann.read(ReadSettled(9)) == ()
+
+
+def test_the_shelf_can_be_looked_at(ann, bob):
+    ann.commit(put(1), put(2, priority=9), put(3, method="other"), put(4, method="held", shelved=False), put(5))
+    assert sorted(bob.read(PeekShelf(("noop", "other", "held", "none")))) == [("noop", 4), ("noop", 9), ("other", 4)]
+    assert sorted(bob.read(PeekQueue("noop", 9))) == [name_of(1), name_of(2), name_of(5)]
+    assert bob.read(PeekQueue("noop", 1)) == (name_of(2),)
+    assert seqs(ann.read(QUEUE)) == [1, 5]
+
+
+# ---- ids and keys
+
+
+def new(client: str, name: str, key: str | None = None) -> FindNew:
+    return FindNew(client, (name,), key, None, name)
+
+
+def test_an_id_is_one_brokers_until_it_is_put_or_freed(ann, bob):
+    assert not ann.read(new("c", "x")).busy
+    assert not ann.read(new("c", "x")).busy
+    assert bob.read(new("c", "x")).busy
+    assert not bob.read(FindNew("c", ("x",), None, None)).busy
+    ann.store.commit([FreeId("x", "c", None)])
+    assert not bob.read(new("c", "x")).busy
+    bob.store.commit([put(1, id="x")])
+    found = ann.read(new("c", "x"))
+    assert (found.busy, found.tasks[0].seq) == (False, 1)
+
+
+def test_a_key_is_one_brokers_and_of_its_client(ann, bob):
+    assert not ann.read(FindNew("c", (), "k", None, "")).busy
+    assert bob.read(FindNew("c", (), "k", None, "")).busy
+    assert not bob.read(FindNew("d", (), "k", None, "")).busy
+    ann.store.commit([put(1, id="s0:1", client="c", key="k")])
+    found = bob.read(new("c", "y", "k"))
+    assert (found.busy, found.keyed.seq) == (False, 1)
+    # Nothing was reserved: the key leads to a task.
+    assert not ann.read(new("c", "y")).busy
+
+
+def test_all_or_nothing_is_reserved(ann, bob):
+    ann.read(FindNew("c", (), "k", None, ""))
+    assert bob.read(new("c", "x", "k")).busy
+    assert not ann.read(new("c", "x")).busy
+    bob.read(new("c", "y"))
+    assert ann.read(new("c", "y", "other")).busy
+    assert not bob.read(FindNew("c", (), "other", None, "")).busy
+    ann.store.commit([put(1, id="x", client="c")])
+    assert bob.read(new("c", "x", "free")).tasks[0].seq == 1
+    assert not ann.read(FindNew("c", (), "free", None, "")).busy
+
+
+def test_what_is_freed_must_be_ones_own(ann, bob):
+    ann.read(new("c", "x", "k"))
+    bob.store.commit([FreeId("x", "c", "k"), FreeId("none", "c", None)])
+    assert bob.read(new("c", "x")).busy
+    ann.store.commit([FreeId(None, "c", "k")])
+    assert not bob.read(FindNew("c", (), "k", None, "")).busy
+    assert bob.read(new("c", "x")).busy
+
+
+@pytest.mark.parametrize("mistake", [put(9, id="x"), put(9, id="s0:9", key="k"), put(9, id="y", key="k")])
+def test_what_was_not_reserved_cannot_be_put(ann, bob, mistake):
+    ann.read(new("ann", "y"))
+    with pytest.raises(StoreFailed):
+        ann.store.commit([mistake])
+    assert not bob.read(FindNew("ann", ("x",), None, None)).tasks[0]
+
+
+def test_ids_of_our_own_need_no_reservation(ann, bob):
+    ann.store.commit([put(1, id="s0:1")])
+    with pytest.raises(StoreFailed):
+        bob.store.commit([put(2, id="s0:1")])
+
+
+def test_the_reservations_of_a_dead_broker_are_free(group, ann, bob):
+    ann.read(new("c", "x", "k"))
+    assert bob.read(new("c", "x", "k")).busy
+    bury(group, ann, bob)
+    assert not bob.read(new("c", "x", "k")).busy
+    bob.store.commit([put(1, id="x", client="c", key="k")])
+
+
+def test_the_reservations_of_ones_own_last_life_are_ones_own(ann, bob):
+    ann.read(new("c", "x"))
+    ann.store.close()
+    ann = ann.again()
+    with pytest.raises(StoreFailed):
+        ann.store.commit([put(1, id="x")])
+    ann.store.close()
+    ann = ann.again()
+    assert not ann.read(new("c", "x")).busy
+    assert bob.read(new("c", "x")).busy
+    ann.store.commit([put(1, id="x")])
+
+
+def test_a_swept_id_can_be_reserved_again(ann, bob):
+    ann.commit(put(1, key="k"), end(1, expires_us=5))
+    assert bob.read(FindNew("ann", (name_of(1),), "k", None, name_of(1))).keyed.seq == 1
+    bob.commit(SweepTasks(5, 9))
+    bob.commit(put(2, id=name_of(1), key="k"))
+    assert ann.read(FindTasks((name_of(1),)))[0].seq == 2
+
+
+# ---- errands
+
+
+def test_an_errand_is_done_once_and_by_whom_it_is_for(ann, bob):
+    cancel, release = PutErrand("bob", CANCEL, "x", b"{}"), PutErrand("bob", RELEASE, "x", b"")
+    ann.store.commit([cancel, release, PutErrand("bob", CANCEL, "x", b"other"), PutErrand("bob", CANCEL, "y", b"")])
+    assert ann.read(TakeErrands(9)) == ()
+    assert bob.read(TakeErrands(2)) == (cancel, release)
+    assert [errand.id for errand in bob.read(TakeErrands(9))] == ["y"]
+    assert bob.read(TakeErrands(9)) == ()
+    ann.store.commit([cancel])
+    bob.store.close()
+    assert bob.again().read(TakeErrands(9)) == (cancel,)
+
+
+# ---- death
+
+
+def test_a_broker_that_says_nothing_in_time_is_dead_and_what_it_held_is_nobodys(group, ann, bob):
+    ann.commit(put(1, shelved=False), put(2, status=RUNNING, node="n"), put(3, status=ASSIGNED, node="m"), put(4))
+    ann.commit(put(5, status=SCHEDULED, runnable_us=1), put(6, status=RUNNING, node="n"), end(6))
+    ann.read(TakeDue(1, 9))
+    assert bob.read(Beat(LEASE_US)) == Beaten(5, (), ("ann",))
+    assert bury(group, ann, bob) == Beaten(5, ("ann",), ())
+    assert seqs(bob.read(QUEUE)) == [1, 4]
+    assert seqs(bob.read(TakeDue(1, 9))) == [5]
+    assert bob.read(TakeOrphans(1_000, 9)) == ()
+    assert bob.read(ClaimTasks((), "n")) == (Claimed(opened(2, status=RUNNING, node="n", shelved=False)),)
+    group.pass_us(1_000)
+    assert seqs(bob.read(TakeOrphans(1_000, 9))) == [3]
+    assert bob.read(TakeOrphans(0, 9)) == ()
+    bob.commit(end(2), end(3), lease(1), lease(4), lease(5))
+
+
+# Promise: STORE-6
+def test_a_broker_that_was_taken_for_dead_changes_nothing_any_more(group, ann, bob):
+    ann.commit(put(1, status=RUNNING), put(2))
+    beat_all(ann, bob)
+    group.pass_us(LEASE_US - 1)
+    beat_all(bob)
+    group.pass_us(2)
+    assert bob.read(Beat(LEASE_US)).died == ("ann",)
+    for ask in (Beat(LEASE_US), QUEUE, TakeErrands(9), ClaimTasks((name_of(2),)), new("c", "x"), TakeDue(9, 9)):
+        with pytest.raises(StoreFenced):
+            ann.read(ask)
+    with pytest.raises(StoreFenced):
+        ann.store.commit([end(1)])
+    with pytest.raises(StoreFailed):
+        ann.store.commit([])
+    assert seqs(bob.read(QUEUE)) == [2]
+    assert seqs(bob.read(TakeOrphans(0, 9))) == [1]
+    ann.store.close()
+    again = ann.again()
+    assert (again.opened.open_tasks, again.read(Beat(LEASE_US)).alive) == (2, ("bob",))
+    # Its end was the end of its own life alone.
+    assert bob.read(Beat(LEASE_US)).alive == ("ann",)
+
+
+def test_one_whose_own_time_was_over_judges_nobody(group, ann, bob):
+    beat_all(ann, bob)
+    group.pass_us(LEASE_US + 1)
+    assert bob.read(Beat(LEASE_US)) == Beaten(0, (), ("ann",))
+    assert bob.read(Beat(LEASE_US)).died == ("ann",)
+
+
+def test_at_the_last_moment_it_is_still_alive(group, ann, bob):
+    beat_all(ann, bob)
+    group.pass_us(LEASE_US)
+    assert bob.read(Beat(LEASE_US)).died == ()
+    beat_all(ann)
+
+
+def test_a_broker_that_stops_in_order_is_gone_at_once(ann, bob):
+    ann.commit(put(1, status=RUNNING, node="n"), put(2, shelved=False))
+    ann.store.close()
+    assert bob.read(Beat(LEASE_US)) == Beaten(2, (), ())
+    assert seqs(bob.read(QUEUE)) == [2]
+    assert seqs(bob.read(TakeOrphans(0, 9))) == [1]
+    assert ann.again().opened.leased == ()
+
+
+def test_a_lease_that_is_released_is_taken_by_the_broker_of_its_node(ann, bob):
+    ann.commit(put(1, status=RUNNING, node="n"), put(2, status=ASSIGNED, node="n"), put(3, status=RUNNING, node="m"))
+    ann.commit(ReleaseTask(2), ReleaseTask(3))
+    (claimed,) = bob.read(ClaimTasks((), "n"))
+    assert (claimed.task.seq, claimed.holder) == (2, "")
+    assert seqs(ann.read(TakeOrphans(0, 9))) == [3]
+    assert ann.read(TakeOrphans(0, 9)) == ()
+
+
+@pytest.mark.parametrize("status", [QUEUED, SCHEDULED])
+def test_only_a_lease_can_be_released(ann, status):
+    ann.commit(put(1, status=status, shelved=False))
+    with pytest.raises(StoreFailed):
+        ann.commit(change(1, status=status), ReleaseTask(1))
+
+
+def test_orphans_are_taken_oldest_first(group, ann, bob):
+    ann.commit(*(put(seq, status=ASSIGNED) for seq in (1, 2, 3)))
+    for seq in (2, 3, 1):
+        group.pass_us(1_000)
+        ann.commit(ReleaseTask(seq))
+    assert seqs(bob.read(TakeOrphans(0, 2))) == [2, 3]
+    assert seqs(bob.read(TakeOrphans(0, 2))) == [1]
+
+
+def test_a_closed_store_answers_nothing(ann):
+    ann.store.close()
+    with pytest.raises(StoreRefused):
+        ann.read(Beat(LEASE_US))

@@ -1,0 +1,260 @@
+"""A task client's session without sockets: every submission ends in accepted, refused or unknown, once."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from scale0.kernel.limits import Limits
+from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
+from scale0.tasks.client import futures
+from scale0.tasks.client.task_client import AGAIN_SECONDS, TaskClientSession
+from tests.unit.tasks.asker_desk import GRAIN_SECONDS, Desk, one, ready, states
+
+
+def test_many_submissions_are_one_message_and_are_acknowledged_together() -> None:
+    desk = Desk()
+    receipt = desk.submit(*(b"[%d]" % number for number in range(500)))
+    [frame] = ready(desk.said)
+    calls = json.loads(frame)
+    assert [call["method"].rpartition(".")[2] for call in calls[:2]] == ["client_connect", "client_new_task"]
+    assert len(calls) == 501
+    assert calls[1]["params"][:3] == ["me", "s", [0]]
+    assert calls[1]["params"][4] == {"notify": True}
+    desk.serve()
+    assert receipt.ended
+    assert desk.told("r") == 1
+    assert states(receipt) == [futures.ACCEPTED] * 500
+    assert [task["params"] for task in desk.broker.tasks.values()] == [[number] for number in range(500)]
+    desk.submit(b"[]")
+    assert b"client_connect" not in desk.frames()[0], "once a connection is enough"
+
+
+def test_task_ids_grow_and_two_clients_never_make_the_same() -> None:
+    desk = Desk()
+    ids = [ticket.id for ticket in desk.submit(b"[]", b"[]").tickets + desk.submit(b"[]").tickets]
+    assert ids == sorted(set(ids))
+    series, _, counter = ids[0].partition(".")
+    assert len(counter) == 12
+    assert TaskClientSession("me", random.Random(6))._series != series
+
+
+def test_a_frame_holds_as_many_calls_and_bytes_as_a_broker_takes() -> None:
+    desk = Desk(limits=Limits(max_batch_messages=10, max_message_bytes=2_000))
+    desk.submit(*[b'["%b"]' % (b"x" * size) for size in [1] * 25 + [900] * 3 + [1_800]])
+    frames = desk.frames()
+    sizes = [len(json.loads(frame)) for frame in frames]
+    assert sum(sizes) == 30
+    assert max(sizes) <= 10
+    assert all(len(frame) <= 2_000 for frame, size in zip(frames, sizes, strict=True) if size > 1)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_an_end_that_is_pushed_is_told_to_whoever_watches(single: bool) -> None:
+    desk = Desk()
+    ticket = one(desk.submit(b"[]"))
+    desk.serve()
+    watch = desk.watch(ticket)
+    assert not watch.ended
+    desk.tell(desk.broker.told(desk.broker.end(ticket.id, result={"n": 1}), single=single))
+    assert desk.told("w") == 1
+    assert list(watch.came) == [ticket]
+    assert (ticket.status, ticket.ended, json.loads(ticket.value)) == (FINISHED, True, {"n": 1})
+    desk.pass_time(60)
+    assert desk.broker.heard == ["client_connect", "client_new_task"], "what was told is not asked for"
+
+
+def test_failed_and_cancelled_tasks_end_with_their_errors() -> None:
+    desk = Desk()
+    first, second = desk.submit(b"[]", b"[]").tickets
+    desk.serve()
+    error = {"code": -32090, "message": "lost", "data": {"attempts": [1]}}
+    rows = (desk.broker.end(first.id, "failed", error=error), desk.broker.end(second.id, "cancelled"))
+    desk.tell(desk.broker.told(*rows))
+    assert first.trouble is not None
+    assert (first.status, first.trouble.code, json.loads(first.trouble.data)) == (FAILED, -32090, {"attempts": [1]})
+    assert second.status == CANCELLED
+
+
+def test_an_end_is_told_to_every_watch_and_a_late_one_has_it_at_once() -> None:
+    desk = Desk()
+    ticket = one(desk.submit(b"[]"))
+    desk.serve()
+    early = [desk.watch(ticket, tag=f"w{number}") for number in range(3)]
+    desk.ride(lambda now: desk.asker.unwatch(early[2], (ticket,)))
+    desk.tell(desk.broker.told(desk.broker.end(ticket.id, result=1)))
+    assert [len(watch.came) for watch in early] == [1, 1, 0]
+    assert desk.watch(ticket).ended
+
+
+def test_what_was_not_answered_is_sent_again_on_the_next_connection() -> None:
+    desk = Desk()
+    receipt = desk.submit(b"[1]", b"[2]")
+    desk.hush()
+    desk.lose()
+    later = desk.submit(b"[3]")
+    assert desk.frames() == []
+    desk.back()
+    desk.serve()
+    assert receipt.ended
+    assert later.ended
+    assert desk.broker.heard == ["client_connect"] + ["client_new_task"] * 3
+    assert [task["params"] for task in desk.broker.tasks.values()] == [[1], [2], [3]]
+
+
+def test_taken_by_our_own_earlier_try_means_stored() -> None:
+    desk = Desk()
+    receipt = desk.submit(b"[1]")
+    [frame] = desk.frames()
+    desk.broker.hear(frame)
+    desk.lose()
+    desk.back()
+    desk.serve()
+    assert states(receipt) == [futures.ACCEPTED]
+    assert len(desk.broker.tasks) == 1
+    assert receipt.ended
+
+
+def test_taken_at_the_first_try_is_refused_and_so_is_a_second_try_that_was_never_stored() -> None:
+    desk = Desk()
+    desk.submit(b"[]", id="mine")
+    desk.serve()
+    again = desk.submit(b"[]", id="mine")
+    desk.serve()
+    assert states(again) == [futures.REFUSED]
+    lost = desk.submit(b"[]", after=["nobody"])
+    desk.hush()
+    desk.lose()
+    desk.back()
+    desk.serve()
+    assert states(lost) == [futures.REFUSED], "-32020 for another reason"
+    assert one(lost).trouble is not None
+
+
+def test_the_first_ticket_of_an_id_still_hears_of_its_end_after_a_second_was_refused() -> None:
+    desk = Desk()
+    first = one(desk.submit(b"[]", id="mine"))
+    desk.submit(b"[]", id="mine")
+    desk.serve()
+    watch = desk.watch(first)
+    desk.tell(desk.broker.told(desk.broker.end("mine", result=1)))
+    assert list(watch.came) == [first]
+
+
+def test_an_id_that_still_counts_as_taken_costs_a_moment_and_no_task() -> None:
+    desk = Desk()
+    desk.broker.taken = True
+    receipt = desk.submit(b"[]")
+    desk.serve()
+    assert not receipt.ended
+    desk.pass_time(AGAIN_SECONDS + GRAIN_SECONDS)
+    desk.serve()
+    desk.broker.taken = False
+    desk.pass_time(2 * AGAIN_SECONDS + GRAIN_SECONDS)
+    desk.serve()
+    assert states(receipt) == [futures.ACCEPTED]
+
+
+def test_an_id_that_stays_taken_is_refused_when_the_time_is_over() -> None:
+    desk = Desk()
+    desk.broker.taken = True
+    receipt = desk.submit(b"[]", timeout=3.2)
+    for _ in range(34):
+        desk.serve()
+        desk.pass_time(0.1)
+    ticket = one(receipt)
+    assert receipt.ended
+    assert ticket.trouble is not None
+    assert (ticket.status, ticket.trouble.code) == (futures.REFUSED, -32010)
+
+
+def test_a_known_client_submits_though_its_id_counts_as_taken() -> None:
+    desk = Desk()
+    desk.submit(b"[]")
+    desk.serve()
+    desk.broker.taken = True
+    desk.lose()
+    receipt = desk.submit(b"[]")
+    desk.back()
+    desk.serve()
+    assert states(receipt) == [futures.ACCEPTED]
+
+
+@pytest.mark.parametrize("code", [-32060, -32070, -32071, -32602])
+def test_what_the_broker_refuses_is_refused_and_costs_the_others_nothing(code: int) -> None:
+    desk = Desk()
+    desk.broker.refuse["bad"] = code
+    bad, good = desk.submit(b"[]", service="bad"), desk.submit(b"[]")
+    desk.serve()
+    assert (states(bad), states(good)) == ([futures.REFUSED], [futures.ACCEPTED])
+    trouble = one(bad).trouble
+    assert trouble is not None
+    assert trouble.code == code
+
+
+def test_silence_ends_as_unknown_and_what_never_left_is_refused() -> None:
+    desk = Desk()
+    silent = desk.submit(b"[]", timeout=2)
+    desk.hear("HEARTBEAT")
+    desk.pass_time(2 + GRAIN_SECONDS)
+    assert states(silent) == [futures.UNKNOWN]
+    assert desk.told("r") == 1
+    desk.lose()
+    unsent = desk.submit(b"[]", timeout=0.01)
+    desk.pass_time(0.01 + GRAIN_SECONDS)
+    assert states(unsent) == [futures.REFUSED]
+    trouble = one(unsent).trouble
+    assert trouble is not None
+    assert trouble.code == 599
+    desk.pass_time(10)
+    assert not desk.frontend.waiting
+
+
+def test_frames_that_never_left_count_as_not_sent() -> None:
+    desk = Desk()
+    receipt = desk.submit(b"[]", timeout=60)
+    desk.session.unsent([[frame] for frame in desk.frames()])
+    assert one(receipt).tries == 0
+    desk.session.never_connected()
+    assert one(receipt).tries == 0, "it is kept back once"
+    desk.lose()
+    desk.back()
+    desk.serve()
+    assert states(receipt) == [futures.ACCEPTED]
+    again = desk.submit(b"[]")
+    desk.session.never_connected()
+    assert one(again).tries == 0
+
+
+def test_an_unknown_task_that_ends_after_all_is_told() -> None:
+    desk = Desk()
+    receipt = desk.submit(b"[]", timeout=1)
+    [frame] = desk.frames()
+    desk.pass_time(1 + GRAIN_SECONDS)
+    ticket = one(receipt)
+    assert ticket.status == futures.UNKNOWN
+    desk.broker.hear(frame)
+    desk.tell(desk.broker.told(desk.broker.end(ticket.id, result=1)))
+    assert ticket.status == FINISHED
+
+
+def test_an_end_that_is_told_while_a_second_try_is_looked_into_stays_as_it_was_told() -> None:
+    desk = Desk()
+    receipt = desk.submit(b"[1]")
+    [frame] = desk.frames()
+    desk.broker.hear(frame)
+    desk.lose()
+    desk.back()
+    [frame] = desk.frames()
+    for answer in desk.broker.hear(frame):
+        desk.tell(answer)  # taken: so it is asked whether it is there
+    ticket = one(receipt)
+    [question] = desk.frames()
+    desk.tell(desk.broker.told(desk.broker.end(ticket.id, result=7)))
+    for answer in desk.broker.hear(question):
+        desk.tell(answer)
+    assert ticket.ended
+    assert (ticket.status, ticket.value) == (FINISHED, b"7")
+    assert receipt.ended

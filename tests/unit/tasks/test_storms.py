@@ -1,0 +1,344 @@
+"""Storms: everybody does anything in any order, with windows so small that all spills over; in the end all is in order.
+
+A seed is a storm that can be seen again. At its end everybody is honest: then nothing may be stuck, no slot leaked,
+nothing left in memory, and every count right. What raises ends the storm at once.
+"""
+
+# Promise: TASK-10
+# Promise: TASK-13
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scale0.tasks.core import delayed_tasks, dependencies, method_queues
+from tests.unit.tasks.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Scene
+from tests.unit.tasks.world import Heard
+
+pytestmark = pytest.mark.slow
+
+SEEDS = 9
+"""Of each mix."""
+STEPS = 220
+METHODS = ("m", "n")
+WORKERS = ("w0", "w1")
+NODE = "j"
+PATIENCE = 400
+"""Turns that the honest end may take."""
+
+MIXES: dict[str, frozenset[str]] = {
+    "requests": frozenset({"request", "node", "byid", "cancel"}),
+    "times": frozenset({"delay", "backoff", "timeout", "node", "ttl"}),
+    "chains": frozenset({"after", "cancel", "retry", "key", "delay"}),
+    "comings": frozenset({"reconnect", "ready", "request", "node", "drain", "full"}),
+    "held": frozenset({"race", "delay", "after", "cancel", "retry", "key", "node", "byid"}),
+    "restarts": frozenset({"race", "restart", "delay", "after", "retry", "reconnect", "node", "timeout"}),
+    "all": frozenset(
+        {
+            *("race", "delay", "backoff", "after", "retry", "cancel", "reconnect", "request", "node", "byid"),
+            *("timeout", "key", "ttl", "ready", "drain", "full", "restart"),
+        }
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(method_queues, "WINDOW_TASKS", 6)
+    monkeypatch.setattr(delayed_tasks, "SCHEDULE_TASKS", 4)
+    monkeypatch.setattr(dependencies, "PAGE_TASKS", 3)
+    monkeypatch.setattr(dependencies, "ROUND_TASKS", 2)
+
+
+class Storm:
+    """One storm: who is there, and what each believes to have in hand."""
+
+    def __init__(self, seed: int, mix: frozenset[str]) -> None:
+        self.chance = random.Random(seed)
+        self.mix = mix
+        self.scene = Scene(error_client_limit=0)
+        self.world = self.scene.world
+        self.ids: list[str] = []
+        self.made = 0
+        self.lines: dict[str, str] = {}
+        self.hands: dict[str, dict[str, int]] = {name: {} for name in WORKERS}
+        self.pulled: dict[str, int] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.acts = self.choose()
+        self.meet()
+
+    def meet(self) -> None:
+        for name in WORKERS:
+            self.connect(name)
+        self.world.ask(self.line(NODE), "node_connect", NODE, ["m"])
+
+    def line(self, name: str) -> str:
+        """A new connection."""
+        self.made += 1
+        self.lines[name] = f"backend-{name}-{self.made}"
+        return self.lines[name]
+
+    def choose(self) -> list[Callable[[], None]]:
+        """What may happen, the usual more often."""
+        usual: list[Callable[[], None]] = [self.submit] * 17 + [self.report] * 12 + [self.wait] + [self.pass_time] * 5
+        rare: dict[str, list[Callable[[], None]]] = {
+            "cancel": [self.cancel] * 3,
+            "retry": [self.retry] * 2,
+            "node": [self.pull] * 2 + [self.report_pulled] * 2,
+            "reconnect": [self.reconnect, self.leave],
+            "ready": [self.ready_again],
+            "request": [self.request],
+            "drain": [self.drain],
+            "full": [self.fill],
+            "restart": [self.restart],
+        }
+        return usual + [act for name, acts in rare.items() if name in self.mix for act in acts]
+
+    def maybe(self, name: str, probability: float) -> bool:
+        return name in self.mix and self.chance.random() < probability
+
+    def some_id(self) -> str:
+        return self.chance.choice(self.ids[-15:]) if self.ids else "nothing"
+
+    # The client.
+
+    def submit(self) -> None:
+        for _ in range(self.chance.choice([1, 1, 3, 12])):
+            self.made += 1
+            id_ = f"s.{self.made:012x}" if self.chance.random() < 0.7 else f"x{self.made}"
+            said = (CLIENT, self.chance.choice(METHODS), [1], id_, self.options())
+            self.world.ask(FRONT, "client_new_task", *said)
+            self.ids.append(id_)
+
+    def options(self) -> dict[str, Any]:
+        choice = self.chance.choice
+        options: dict[str, Any] = {"priority": choice([3, 4, 4, 4, 5]), "notify": self.chance.random() < 0.2}
+        if self.maybe("delay", 0.3):
+            options["delay"] = choice([0.05, 0.3, 1, 2])
+        if self.maybe("backoff", 0.2):
+            options["backoff"] = 0.2
+        if self.maybe("timeout", 0.2):
+            options["timeout"] = choice([0.3, 1])
+        if self.maybe("key", 0.1):
+            options["key"] = choice("abc")
+        if self.ids and self.maybe("after", 0.3):
+            recent = self.ids[-6:]
+            options["after"] = self.chance.sample(recent, min(len(recent), choice([1, 2])))
+        if self.maybe("ttl", 0.2):
+            options["result_ttl"] = choice([0, 1])
+        return options
+
+    def cancel(self) -> None:
+        self.world.ask(FRONT, "client_task_cancel", CLIENT, self.some_id())
+
+    def wait(self) -> None:
+        self.world.ask(FRONT, "client_task_wait", CLIENT, self.ids[-3:], 1)
+
+    def retry(self) -> None:
+        said = {"command": "retry_task", "id": "m", "auth_token": TOKEN, "task_id": self.some_id()}
+        self.world.say(ADMIN_LINE, "MANAGEMENTREQ", said)
+
+    def request(self) -> None:
+        self.made += 1
+        said = {"service": self.chance.choice(METHODS), "id": f"r{self.made}", "timeout": 2}
+        self.world.say(f"frontend-{self.made}", "REQUEST", said, "hello")
+
+    # Backends.
+
+    def connect(self, name: str, holds: bool = True) -> None:
+        self.world.say(self.line(name), "CHECKCONFIG", {"identity": name})
+        self.ready(name, holds)
+
+    def ready(self, name: str, holds: bool = True) -> None:
+        said = {"services": METHODS, "config_version": self.scene.version, "time": self.world.wall}
+        more = {"slots": self.chance.choice([1, 2]), "prefetch": self.chance.choice([0, 3])}
+        leases = list(self.hands[name].items()) if holds else []
+        self.world.say(self.lines[name], "READY", {**said, **more, "holds": leases})
+
+    def ready_again(self) -> None:
+        self.ready(self.chance.choice(WORKERS))
+
+    def reconnect(self) -> None:
+        self.connect(self.chance.choice(WORKERS), holds=self.chance.random() < 0.7)
+
+    def leave(self) -> None:
+        name = self.chance.choice(WORKERS)
+        if self.chance.random() < 0.5:
+            self.hands[name].clear()
+        self.world.say(self.lines[name], "DISCONNECT")
+        self.connect(name)
+
+    def report(self) -> None:
+        name = self.chance.choice(WORKERS)
+        if not self.hands[name]:
+            return
+        id_ = self.chance.choice(list(self.hands[name]))
+        attempt, how = self.hands[name][id_], self.chance.random()
+        if how < 0.3:
+            self.scene.running(self.lines[name], id_, attempt=attempt)
+        elif how < 0.8:
+            self.scene.done(self.lines[name], id_, attempt=attempt)
+        else:
+            self.scene.fail(self.lines[name], id_, attempt, retry=self.chance.random() < 0.7)
+
+    # The node.
+
+    def pull(self) -> None:
+        if self.maybe("byid", 0.5):
+            self.world.ask(self.lines[NODE], "node_task_request", NODE, self.some_id())
+        else:
+            self.world.ask(self.lines[NODE], "node_tasks_request", NODE, self.chance.choice([1, 3]))
+
+    def report_pulled(self) -> None:
+        if not self.pulled:
+            return
+        id_ = self.chance.choice(list(self.pulled))
+        attempt = self.pulled.pop(id_)
+        if self.chance.random() < 0.7:
+            self.world.ask(self.lines[NODE], "node_task_finished", NODE, id_, 1, attempt)
+        else:
+            error = {"code": 1, "message": "", "retry": True}
+            self.world.ask(self.lines[NODE], "node_task_failed", NODE, id_, error, attempt)
+
+    # The broker, its clock and its disk.
+
+    def drain(self) -> None:
+        self.world.broker.state.draining = True
+
+    def fill(self) -> None:
+        self.world.broker.state.full = True
+
+    def open_again(self) -> None:
+        self.world.broker.state.draining = self.world.broker.state.full = False
+
+    def restart(self) -> None:
+        if self.chance.random() < 0.3:
+            self.world.crash(stored=self.chance.random() < 0.5)
+            self.pulled.clear()
+            self.requests.clear()
+            self.meet()
+
+    def pass_time(self) -> None:
+        self.scene.wait(self.chance.choice([0.01, 0.1, 0.5]))
+
+    def beat(self) -> None:
+        for name in WORKERS:
+            self.world.say(self.lines[name], "HEARTBEAT", {"config_version": self.scene.version})
+        self.world.ask(self.lines[NODE], "node_heartbeat", NODE)
+
+    # What is heard.
+
+    def listen(self) -> None:
+        back: dict[str, None] = {}
+        while self.world.heard:
+            heard = self.world.heard.popleft()
+            name = next((name for name, line in self.lines.items() if line == heard.who), "")
+            if name == NODE and heard.command == "rpc":
+                self.take(heard.body.get("result"))
+            elif name:
+                self.hear(name, heard, back)
+        for name in back:
+            self.connect(name)
+
+    def hear(self, name: str, heard: Heard, back: dict[str, None]) -> None:
+        hand = self.hands.get(name, {})
+        if heard.command == "TASKS":
+            hand.update((task["id"], task["attempt"]) for task in heard.body)
+        elif heard.command in ("TASKSOK", "TASKSCANCEL"):
+            for id_, attempt, *_ in heard.body:
+                if hand.get(id_) == attempt:
+                    del hand[id_]
+        elif heard.command == "REQUEST":
+            self.requests.append((name, heard.options["id"]))
+        elif heard.command in ("FORCENEGOTIATE", "DISCONNECTERROR"):
+            back[name] = None
+
+    def take(self, result: Any) -> None:
+        for task in result if isinstance(result, list) else [result]:
+            if isinstance(task, dict) and "attempt" in task:
+                self.pulled[task["id"]] = task["attempt"]
+
+    def reply(self, probability: float) -> None:
+        while self.requests and self.chance.random() < probability:
+            name, id_ = self.requests.pop()
+            self.world.say(self.lines[name], "REPLY", {"id": id_}, "hello")
+
+    # The storm, and its end.
+
+    def blow(self) -> None:
+        for step in range(STEPS):
+            self.world.disk.held = "race" in self.mix
+            self.chance.choice(self.acts)()
+            if self.world.disk.held and self.chance.random() < 0.4:
+                self.world.disk.end_one()
+            self.listen()
+            self.reply(0.5)
+            if self.chance.random() < 0.2:
+                self.open_again()
+            if step % 8 == 0:
+                self.beat()
+
+    def calm(self) -> None:
+        """Everybody is honest, and does what there is to do."""
+        world = self.world
+        world.let_go()
+        self.open_again()
+        self.listen()
+        for name in WORKERS:
+            world.say(self.lines[name], "DISCONNECT")
+            self.hands[name].clear()
+            self.connect(name)
+        world.ask(self.lines[NODE], "node_disconnect", NODE)
+        for _ in range(PATIENCE):
+            self.listen()
+            self.reply(1.0)
+            for name in WORKERS:
+                for id_, attempt in list(self.hands[name].items()):
+                    self.scene.running(self.lines[name], id_, attempt=attempt)
+                    self.scene.done(self.lines[name], id_, attempt=attempt)
+            self.beat()
+            self.scene.wait(0.25)
+            if not self.scene.open and not any(self.hands.values()):
+                break
+        for _ in range(10):  # whoever waits has waited long enough
+            self.beat()
+            self.scene.wait(0.5)
+            self.listen()
+            self.reply(1.0)
+
+    def check(self) -> None:
+        broker, stored = self.world.broker, self.world.store.snapshot().tasks
+        stuck = [(task.id, task.status, task.shelved, task.waits) for task in stored.open.values()]
+        assert not stuck, f"{len(stuck)} are stuck, the first ones: {stuck[:4]}"
+        counts = broker.tasks.counts()
+        assert {name: counts[name] for name in ("open", "leased", "in_memory", "waits")} == {
+            "open": 0,
+            "leased": 0,
+            "in_memory": 0,
+            "waits": 0,
+        }
+        assert len(broker.roster.backends) == len(WORKERS)
+        for backend in broker.roster.backends:
+            held = (backend.busy, backend.slotted, len(backend.tasks), len(backend.held))
+            assert held == (0, 0, 0, 0), f"{backend.identity} has {held}"
+        for method in METHODS:
+            lane = broker.tasks.queue.lanes.find(method)
+            assert lane is None or lane.leased == 0, f"{method}: {lane.leased}"
+        line = broker.connections.find("frontend", FRONT.encode())
+        assert line is None or line.waits == 0, f"the client waits for {line.waits} things"
+        assert not stored.follows, "somebody still waits for somebody"
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_after_any_storm_all_is_in_order(mix):
+    for seed in range(SEEDS):
+        storm = Storm(seed, MIXES[mix])
+        try:
+            storm.blow()
+            storm.calm()
+            storm.check()
+        except Exception as error:
+            raise AssertionError(f"{mix}, seed {seed}: {type(error).__name__} {error}") from error

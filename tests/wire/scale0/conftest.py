@@ -1,0 +1,63 @@
+"""What the raw conversations share: one broker for each file of tests, and connections for each test.
+
+Lives here: fixtures. Never here: a conversation. Invariant: a broker that logged an exception fails the tests that it
+served, even if every answer was right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import argon2
+import pytest
+
+from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.wire.scale0.raw import Raws, raws
+
+HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+ADMINS = [
+    {"auth_id": name, "password_hash": HASHER.hash(f"{name}-secret"), "role": name}
+    for name in ("admin", "operator", "viewer")
+]
+
+
+@contextmanager
+def quiet_broker(folder: Path, **config: Any) -> Iterator[BrokerProcess]:
+    """A broker that must not log an exception."""
+    with broker_process(folder, **{"admins": ADMINS, **config}) as running:
+        yield running
+        log = running.log.read_text(errors="replace")
+        assert "Traceback" not in log, log[-4_000:]
+
+
+@contextmanager
+def own_broker(folder: Path, **config: Any) -> Iterator[tuple[BrokerProcess, Raws]]:
+    """A broker for one test, and connections to it."""
+    with quiet_broker(folder, **config) as running, raws(running.endpoints) as made:
+        yield running, made
+
+
+def token_of(broker: BrokerProcess) -> dict[str, str]:
+    """What authorises management on the broker's own machine."""
+    return {"auth_token": (Path(broker.config["data_dir"]) / "token").read_text()}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that is patient: nobody dies of silence while a file's tests run."""
+    with quiet_broker(tmp_path_factory.mktemp("broker"), default_heartbeat_interval=60) as running:
+        yield running
+
+
+@pytest.fixture
+def net(broker: BrokerProcess) -> Iterator[Raws]:
+    with raws(broker.endpoints) as made:
+        yield made
+
+
+@pytest.fixture
+def local(broker: BrokerProcess) -> dict[str, str]:
+    return token_of(broker)

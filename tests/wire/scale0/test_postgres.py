@@ -1,0 +1,66 @@
+"""A broker whose store is a database: it starts, begins anew when it was taken for dead, and stops.
+
+Promise: STORE-6
+Promise: STORE-9
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import scale0
+from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.postgres import as_url, postgres_database, postgres_server, postgres_url
+from tests.fakes.waiting import until
+
+pytestmark = pytest.mark.processes
+
+__all__ = ["postgres_database", "postgres_server", "postgres_url"]
+
+SECONDS = 30.0
+
+
+def call(broker: BrokerProcess) -> None:
+    """Somebody comes, so that there is something to store."""
+    with contextlib.suppress(Exception), scale0.Client(broker.endpoints["frontend"]) as client:
+        client.call("nobody.offers", timeout=1)
+
+
+def test_a_broker_that_was_taken_for_dead_begins_anew_at_the_same_ports(tmp_path, postgres_url):
+    url = as_url(postgres_url)
+    with (
+        broker_process(tmp_path, store=url, group="east", segments=str(tmp_path / "segments")) as broker,
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+    ):
+
+        def boots() -> int:
+            row = connection.execute("SELECT boots FROM scale0.brokers").fetchone()
+            return 0 if row is None else int(row[0])
+
+        assert boots() == 1
+        connection.execute("UPDATE scale0.brokers SET epoch = epoch + 1, alive_until_us = NULL, gone_us = 0")
+        call(broker)
+        until(lambda: boots() == 2)
+        until(lambda: "begins anew" in broker.log.read_text())
+        call(broker)
+        assert broker.terminate() == 0
+        # It gave up its place, and its events are in segments.
+        rows = connection.execute("SELECT alive_until_us, (SELECT count(*) FROM scale0.journal) FROM scale0.brokers")
+        assert rows.fetchone() == (None, 0)
+        assert list((tmp_path / "segments").rglob("*.parquet"))
+        assert "pa55word" not in broker.log.read_text()
+        assert not [file for file in Path(broker.config["data_dir"]).rglob("*") if _holds(file, b"pa55word")]
+
+
+def _holds(file: Path, text: bytes) -> bool:
+    return file.is_file() and text in file.read_bytes()
+
+
+def test_a_broker_without_a_group_may_not_share(tmp_path, postgres_url):
+    with pytest.raises(AssertionError, match="a group") as caught:
+        BrokerProcess(tmp_path, {"store": as_url(postgres_url)}).start()
+    assert "pa55word" not in str(caught.value)
