@@ -37,7 +37,7 @@ def steps(text: str) -> list[str]:
     """The items of the numbered list of a section, each with its continuation lines."""
     starts = [found.start() for found in _NUMBERED_STEP.finditer(text)]
     ends = [*starts[1:], len(text)]
-    return [text[start:end].split("\n\n")[0] for start, end in zip(starts, ends, strict=True)]
+    return [text[start:end].split("\n\n", maxsplit=1)[0] for start, end in zip(starts, ends, strict=True)]
 
 
 def quoted_constants(text: str) -> Iterator[QuotedConstant]:
