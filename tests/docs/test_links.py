@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.docs import pages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *(REPOSITORY / "docs").rglob("*.md")])
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 
 
 def dead_links(page: Path) -> list[str]:

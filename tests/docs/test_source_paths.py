@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.docs import pages, source_paths
+from tests.unit.repository import rules
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / "src" / "scale0"
+TOP_FOLDERS = ("src", "tests", "simulator", "docs", "console", "benchmarks", "deploy", "scripts")
 QUOTING_PAGES = sorted(
     page
     for page in [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")]
@@ -70,3 +72,31 @@ def test_steps_are_read_with_their_continuation_lines():
     text = "# One\n\n## Two\n\ntext\n\n1. a `x/y.py`\n   more\n2. b\n\n    code\n\n## Three\n\n1. c\n"
     assert source_paths.steps(source_paths.section(text, "## Two")) == ["1. a `x/y.py`\n   more\n", "2. b"]
     assert source_paths.paths(text) == ["x/y.py"]
+
+
+ARCHITECTURE = "docs/architecture.md"
+WALKS = ("## Walk 1: one request", "## Walk 2: one task", "## Walk 3: one check result", "## Walk 4: one event")
+MOST_STEPS = 25
+
+
+# Promise: HOUSE-4
+def test_every_path_of_the_architecture_page_exists():
+    named = [path for path in source_paths.paths(text_of(ARCHITECTURE)) if path.split("/")[0] in TOP_FOLDERS]
+    assert len(named) > 100
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+# Promise: HOUSE-4
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_walk_is_short_and_names_a_file_in_each_step(walk):
+    steps = source_paths.steps(source_paths.section(text_of(ARCHITECTURE), walk))
+    assert 10 <= len(steps) <= MOST_STEPS
+    assert [int(step.partition(".")[0]) for step in steps] == list(range(1, len(steps) + 1))
+    assert [step for step in steps if not re.match(r"\d+\. `src/scale0/[\w/]+\.py`: ", step)] == []
+
+
+# Promise: HOUSE-4
+def test_the_architecture_page_shows_the_layers_of_the_rules():
+    shown = source_paths.section(text_of(ARCHITECTURE), "## Subjects and layers")
+    layers = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
+    assert layers == [", ".join(layer) for layer in reversed(rules.LAYERS)]
