@@ -25,8 +25,7 @@ import psutil
 
 from benchmarks.certificates import Ca
 from benchmarks.networks import ROOT, free_port, scale0_broker
-from scale0.history.segments.filters import EventFilter
-from scale0.history.segments.reader import open_history
+from scale0.history.segments.reader import EventFilter, open_history
 
 AGENTS = int(os.environ.get("SCALE0_BENCH_AGENTS", "10000"))
 RATE = int(os.environ.get("SCALE0_BENCH_RATE", "10000"))
@@ -98,8 +97,10 @@ class Helen:
         history = open_history(self.data, None, print)
         choice = EventFilter(kind="check.answered")
         with contextlib.closing(history):
-            tables = [one for pieces in history.pieces(None).values() for one in history.tables(pieces, choice)]
-            return sum(table.num_rows for table in (*tables, *history.rest(choice)))
+            tables = [
+                one for pieces in history.list_segments(None).values() for one in history.read_segments(pieces, choice)
+            ]
+            return sum(table.num_rows for table in (*tables, *history.read_journal(choice)))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The store that brokers share, in memory: for tests and the simulated world.
 
-Lives here: `SharedMemory`, the database, and `SharedMemoryStore`, one broker's store on it. Never here: a connection,
+Lives here: `FakeDatabase`, the database, and `FakePostgresStore`, one broker's store on it. Never here: a connection,
 or a wait. Invariants: it answers as PostgreSQL does; a broker whose epoch ended changes nothing any more; what was
 committed is committed once, whatever answer got lost.
 """
@@ -23,11 +23,11 @@ from scale0.storage.interface import (
     StoreFenced,
     StoreRefused,
     check_writes,
-    reach,
+    hit_failpoint,
 )
-from scale0.storage.memory.store import PLENTY_BYTES, MemorySnapshot, MemoryStore
-from scale0.storage.rows import Answer, Ask, ReadDocument, ReadDocuments, ReadJournal, Write, takes
-from scale0.storage.shared_rows import Beat, Beaten
+from scale0.storage.memory.store import DEFAULT_FREE_BYTES, MemorySnapshot, MemoryStore
+from scale0.storage.rows import Answer, Query, ReadDocument, ReadDocuments, ReadJournal, Write, is_claim
+from scale0.storage.task_queries import StoreHeartbeat, StoreHeartbeatResult
 from scale0.storage.task_rows import PutTask
 from simulator.fake_postgres.tasks import SharedTasks
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 OPENING_LEASE_US: Final = 10_000_000
 """How long a broker that has just opened the store may take until its first Beat."""
 
-AWAY: Final = "the database cannot be reached"
+UNREACHABLE: Final = "the database cannot be reached"
 
 
-class StoreAway(StoreError):
+class StoreUnreachable(StoreError):
     """Of the simulated world alone: the database cannot be reached now. PostgreSQL's store waits; a world that has no
     time to wait in does the same again later."""
 
@@ -62,7 +62,7 @@ class Member:
         """What is not shared."""
 
 
-class SharedMemory:
+class FakeDatabase:
     """The database: what all brokers of a group see. `clock_us` is its own clock, and no broker's."""
 
     def __init__(self, clock_us: Callable[[], int]) -> None:
@@ -101,7 +101,7 @@ class SharedMemory:
         member.alive_until_us = None
         self.tasks.let_go(identity)
 
-    def beat(self, identity: str, lease_us: int, judges: bool) -> Beaten:
+    def beat(self, identity: str, lease_us: int, judges: bool) -> StoreHeartbeatResult:
         """Who is alive, by the clock."""
         now, me = self.clock_us(), self.members[identity]
         late = me.alive_until_us is None or me.alive_until_us < now
@@ -115,24 +115,24 @@ class SharedMemory:
                 died.append(name)
             else:
                 alive.append(name)
-        return Beaten(len(self.tasks), tuple(died), tuple(alive))
+        return StoreHeartbeatResult(len(self.tasks), tuple(died), tuple(alive))
 
 
-class SharedMemoryStore:
+class FakePostgresStore:
     """One broker's store, for one life of it.
 
-    The world may set `away`: then every call raises StoreAway, and may be made again. `lose_answer` has the next
+    The world may set `unreachable`: then every call raises StoreAway, and may be made again. `lose_answer` has the next
     commit done and its answer lost. A predecessor that was killed is followed at once: a world that wants to wait as
-    PostgreSQL does asks `SharedMemory.lease_left_us`.
+    PostgreSQL does asks `FakeDatabase.lease_left_us`.
     """
 
-    def __init__(self, database: SharedMemory, identity: str, failpoint: Callable[[str], None] | None = None) -> None:
+    def __init__(self, database: FakeDatabase, identity: str, failpoint: Callable[[str], None] | None = None) -> None:
         self.database = database
         self.identity = identity
-        self.away = False
+        self.unreachable = False
         self._failpoint = failpoint
         self._lost = ""
-        self._free_bytes = PLENTY_BYTES
+        self._free_bytes = DEFAULT_FREE_BYTES
         self._member = Member(0)
         self._epoch = 0
         self._commits = 0
@@ -141,8 +141,8 @@ class SharedMemoryStore:
     def open(self) -> OpenedStore:
         if self._state != "new":
             raise StoreRefused("this store was opened before: make another")
-        if self.away:
-            raise StoreRefused(AWAY)
+        if self.unreachable:
+            raise StoreRefused(UNREACHABLE)
         self._member = member = self.database.join(self.identity)
         self._epoch, self._commits = member.epoch, member.commits
         self._state = "open"
@@ -171,15 +171,15 @@ class SharedMemoryStore:
             raise
         lost, self._lost = self._lost, ""
         if lost:
-            self.away = lost == "away"
+            self.unreachable = lost == "away"
             return self.commit(writes)
         self._commits += 1
-        reach(self._failpoint, "after_commit")
+        hit_failpoint(self._failpoint, "after_commit")
         return None
 
     def _apply(self, writes: Sequence[Write]) -> None:
         for name in ("before_begin", "after_writes", "before_commit"):
-            reach(self._failpoint, name)
+            hit_failpoint(self._failpoint, name)
         # First of all, because only these can fail.
         about_tasks: Any = [write for write in writes if type(write) in TASK_WRITES]
         self.database.tasks.apply((self.identity, self._epoch), about_tasks)
@@ -190,33 +190,33 @@ class SharedMemoryStore:
         member.counter = max(member.counter, *counters, 0)
 
     def _reach_database(self) -> None:
-        if self.away:
-            raise StoreAway(AWAY)
+        if self.unreachable:
+            raise StoreUnreachable(UNREACHABLE)
 
     def _fence(self) -> None:
         if self._member.epoch != self._epoch:
             raise StoreFenced("other brokers took this one for dead, and went on without it")
 
-    def read(self, ask: Ask) -> Answer:
+    def read(self, ask: Query) -> Answer:
         if self._state not in ("open", "failed"):
             raise StoreRefused("the store is not open")
         self._reach_database()
         match ask:
             case ReadDocuments() | ReadDocument() | ReadJournal():
                 return self._member.own.read(ask)
-            case Beat(lease_us, judges):
+            case StoreHeartbeat(lease_us, judges):
                 self._fence()
                 return self.database.beat(self.identity, lease_us, judges)
             case _:
-                if takes(ask):
+                if is_claim(ask):
                     self._fence()
                 about_tasks: Any = ask
                 return self.database.tasks.answer((self.identity, self._epoch), about_tasks, self.database.is_alive)
 
-    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+    def read_all(self, asks: Sequence[Query]) -> list[Answer]:
         return [self.read(ask) for ask in asks]
 
-    def look(self, ask: Ask) -> Answer:
+    def scan(self, ask: Query) -> Answer:
         return self.read(ask)
 
     def trim_journal(self, up_to_seq: int) -> None:
@@ -227,8 +227,8 @@ class SharedMemoryStore:
         self._member.own.trim_journal(up_to_seq)
 
     def free_bytes(self) -> int:
-        if self.away:
-            raise StoreRefused(AWAY)
+        if self.unreachable:
+            raise StoreRefused(UNREACHABLE)
         return self._free_bytes
 
     def fill(self, free_bytes: int) -> None:
@@ -236,12 +236,12 @@ class SharedMemoryStore:
         self._free_bytes = free_bytes
 
     def lose_answer(self, away: bool = True) -> None:
-        """The next commit is done, but its answer is lost; `away`: with the connection, until the world says so."""
+        """The next commit is applied but its answer is lost; with `away` the database is unreachable afterwards."""
         self._lost = "away" if away else "answer"
 
     def close(self) -> None:
         """Give it up at once, as a broker does that ends in order."""
-        if self._state in ("open", "failed") and not self.away and self._member.epoch == self._epoch:
+        if self._state in ("open", "failed") and not self.unreachable and self._member.epoch == self._epoch:
             self.database.end(self.identity)
         self._state = "closed"
 
@@ -249,7 +249,7 @@ class SharedMemoryStore:
         """All that is committed now: what is this broker's own, and the tasks of all."""
         return msgspec.structs.replace(self._member.own.snapshot(), tasks=self.database.tasks.snapshot())
 
-    def crash(self) -> SharedMemoryStore:
+    def crash(self) -> FakePostgresStore:
         """The process died, and nobody knows it yet: a store for the next one. This one ends."""
         self._state = "closed"
-        return SharedMemoryStore(self.database, self.identity)
+        return FakePostgresStore(self.database, self.identity)

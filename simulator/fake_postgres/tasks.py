@@ -16,43 +16,41 @@ import msgspec
 from scale0.storage.interface import StoreFailed
 from scale0.storage.memory.tasks import MemoryTasks, TasksSnapshot
 from scale0.storage.rows import MAX_READ_ROWS, TaskAnswer, bounded
-from scale0.storage.shared_rows import (
-    OWN_IDS,
-    Claimed,
+from scale0.storage.task_queries import (
+    ClaimedTask,
     ClaimTasks,
     FindEnded,
-    FreeId,
-    PeekQueue,
-    PeekShelf,
-    PutErrand,
-    ReleaseTask,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
-)
-from scale0.storage.task_queries import (
-    FindNew,
     FindTasks,
-    FoundTasks,
-    ReadFollowers,
+    LookUpSubmission,
+    PeekBacklog,
+    PeekQueue,
+    ReadDependents,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    TaskAsk,
+    SubmissionLookup,
+    TakeDue,
+    TakeOrphans,
+    TakeTaskCommands,
+    TaskQuery,
 )
 from scale0.storage.task_rows import (
     ASSIGNED,
+    OWN_IDS,
     QUEUED,
     RUNNING,
     SCHEDULED,
     ChangeTask,
-    DropFollow,
+    DropDependency,
     EndedTask,
     EndTask,
+    FreeReservation,
     LeaseTask,
     OpenTask,
-    PutFollow,
+    PutDependency,
     PutTask,
+    PutTaskCommand,
+    ReleaseTask,
     ReopenTask,
     TaskWrite,
 )
@@ -88,7 +86,7 @@ class SharedTasks:
         self._orphans: dict[int, int] = {}
         """By seq, since when."""
         self._reserved: dict[Name, Life] = {}
-        self._errands: dict[tuple[str, str, str], PutErrand] = {}
+        self._errands: dict[tuple[str, str, str], PutTaskCommand] = {}
         self._after: dict[int, set[int]] = {}
         """What a follower waits for, or has waited for."""
 
@@ -146,16 +144,16 @@ class SharedTasks:
 
     # ---- asks
 
-    def answer(self, life: Life, ask: TaskAsk, is_alive: Callable[[Life], bool]) -> TaskAnswer:
+    def answer(self, life: Life, ask: TaskQuery, is_alive: Callable[[Life], bool]) -> TaskAnswer:
         """As PostgreSQL says it; what it takes, it takes for this broker."""
         match ask:
-            case FindNew():
+            case LookUpSubmission():
                 return self._find_new(life, ask, is_alive)
             case ReadQueue():
                 rows: Any = self._tasks.answer(ask)
                 return self._take(life, rows)
-            case ReadFollowers(after_seq, seq, limit):
-                rows = self._tasks.answer(ReadFollowers(after_seq, seq, MAX_READ_ROWS))
+            case ReadDependents(after_seq, seq, limit):
+                rows = self._tasks.answer(ReadDependents(after_seq, seq, MAX_READ_ROWS))
                 ours = [row for row in rows if not self._other(life, row)][: bounded(limit)]
                 self._take(life, [row for row in ours if row.status == SCHEDULED])
                 return tuple(ours)
@@ -170,10 +168,10 @@ class SharedTasks:
                 return self._take(life, [self._known(seq) for _, seq in places[: bounded(limit)]])
             case ClaimTasks(ids, node):
                 return self._claim(life, ids, node)
-            case TakeErrands(limit):
+            case TakeTaskCommands(limit):
                 keys = [key for key in self._errands if key[0] == life[0]][: bounded(limit)]
                 return tuple(self._errands.pop(key) for key in keys)
-            case PeekShelf(methods):
+            case PeekBacklog(methods):
                 return tuple((method, priority) for method in set(methods) for priority in self._priorities(method))
             case PeekQueue(method, limit):
                 return tuple(row.id for row in self._first(method, bounded(limit)))
@@ -194,15 +192,15 @@ class SharedTasks:
             self._hold(seq, life[0])
         return tuple(map(self._known, seqs))
 
-    def _claim(self, life: Life, ids: tuple[str, ...], node: str | None) -> tuple[Claimed, ...]:
+    def _claim(self, life: Life, ids: tuple[str, ...], node: str | None) -> tuple[ClaimedTask, ...]:
         found: Any = self._tasks.answer(FindTasks(ids))
         free = [row for row in found if isinstance(row, OpenTask) and row.seq not in self._holders]
         self._take(life, free)
         named: Any = self._tasks.answer(FindTasks(ids))
-        claimed = [Claimed(row, self._other(life, row)) for row in named]
+        claimed = [ClaimedTask(row, self._other(life, row)) for row in named]
         if node is not None:
             orphans = [self._known(seq) for seq in sorted(self._orphans) if self._known(seq).node == node]
-            claimed += [Claimed(row) for row in self._take(life, orphans)]
+            claimed += [ClaimedTask(row) for row in self._take(life, orphans)]
         return tuple(claimed)
 
     def _other(self, life: Life, row: OpenTask | EndedTask | None) -> str:
@@ -231,7 +229,7 @@ class SharedTasks:
                 rows += more
         return rows
 
-    def _find_new(self, life: Life, ask: FindNew, is_alive: Callable[[Life], bool]) -> FoundTasks:
+    def _find_new(self, life: Life, ask: LookUpSubmission, is_alive: Callable[[Life], bool]) -> SubmissionLookup:
         found: Any = self._tasks.answer(ask)
         if ask.reserve is None:
             return found  # type: ignore[no-any-return]
@@ -269,7 +267,7 @@ class _Commit:
         self.held: dict[int, bool] = {}
         """What this commit wrote: it is this broker's until the commit ends, and then perhaps nobody's."""
         self.freed: list[Name] = []
-        self.errands: list[PutErrand] = []
+        self.errands: list[PutTaskCommand] = []
 
     def checked(self, writes: Iterable[TaskWrite]) -> Iterator[TaskWrite]:
         """What the tasks themselves must be told."""
@@ -289,7 +287,7 @@ class _Commit:
                     self.held[seq] = False
                     yield write
                     for after_seq in self._after.pop(seq, ()):
-                        yield DropFollow(after_seq, (seq,))
+                        yield DropDependency(after_seq, (seq,))
                     continue
                 case ReopenTask(seq=seq):
                     if not self._tasks.can_reopen(seq):
@@ -298,13 +296,13 @@ class _Commit:
                 case ReleaseTask(seq):
                     self._release(seq)
                     continue
-                case PutFollow(after_seq, seq):
+                case PutDependency(after_seq, seq):
                     self._after.setdefault(seq, set()).add(after_seq)
-                case FreeId(id_, client, key):
+                case FreeReservation(id_, client, key):
                     self.freed += [] if id_ is None else [id_]
                     self.freed += [] if key is None else [(client, key)]
                     continue
-                case PutErrand():
+                case PutTaskCommand():
                     self.errands.append(write)
                     continue
                 case _:

@@ -18,7 +18,7 @@ from simulator.history.rows import NO_REF, NULL, NULL_CODE, TEXT_REF, Lexicon, R
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scale0.history.events.event import Event
+    from scale0.history.events.columns import Event
 
 _to_json: Final = msgspec.json.Encoder(order="sorted").encode
 

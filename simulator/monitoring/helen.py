@@ -250,7 +250,7 @@ class HelenNode:
         writes, step.writes = step.writes, []
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
-        row = self._journal.enter(events, now) if events else None
+        row = self._journal.append(events, now) if events else None
         if row is not None:
             writes.append(row)
         turn = None

@@ -272,7 +272,7 @@ class BrokerNode:
         if events:
             for event in events:
                 self.watch.happened(self, event, now)
-            row = self._journal.enter(events, now)
+            row = self._journal.append(events, now)
             if row is not None:
                 writes.append(row)
         if not promises and not publishes:

@@ -13,24 +13,24 @@ from scale0.config.broker_file import (
     PeerShare,
     check_broker,
     is_loopback,
-    management_faults,
+    management_errors,
 )
-from scale0.config.formats import FORMS, MAX_DOCUMENT_BYTES, form_named, form_of, parse, render
+from scale0.config.formats import FORMATS, MAX_DOCUMENT_BYTES, format_named, format_of_file, parse, render
 from scale0.config.key_paths import changed_paths, patch
 from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence, check_monitoring
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
 from scale0.config.network_documents import (
     check_document,
-    client_part,
+    client_config,
+    differ_only_in_version,
     digest,
     document_bytes,
     first_document,
-    same_part,
 )
 from scale0.config.schema import SCHEMAS, AgentConfig, ClientConfig, HelenConfig, MailServer, NoticeCommand, Plugin
 
 __all__ = [
-    "FORMS",
+    "FORMATS",
     "MAX_DOCUMENT_BYTES",
     "SCHEMAS",
     "WILDCARDS",
@@ -59,16 +59,16 @@ __all__ = [
     "check_broker",
     "check_document",
     "check_monitoring",
-    "client_part",
+    "client_config",
+    "differ_only_in_version",
     "digest",
     "document_bytes",
     "first_document",
-    "form_named",
-    "form_of",
+    "format_named",
+    "format_of_file",
     "is_loopback",
-    "management_faults",
+    "management_errors",
     "parse",
     "patch",
     "render",
-    "same_part",
 ]

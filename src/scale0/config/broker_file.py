@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from scale0.config.locations import repeated
 from scale0.config.network import Endpoints, GroupConfig
+from scale0.config.tree import duplicates
 from scale0.config.value_types import (
     Count,
     CountOrNone,
@@ -31,7 +31,7 @@ from scale0.config.value_types import (
     Secret,
     SegmentEvents,
     SegmentSeconds,
-    SegmentsPlace,
+    SegmentsLocation,
     Services,
     SomeLine,
     Store,
@@ -119,7 +119,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     heartbeat_liveness: Count = 3
     data_dir: SomeLine = "var"
     store: Store = "sqlite"
-    segments: SegmentsPlace = ""
+    segments: SegmentsLocation = ""
     """Where the journal is written out to; blank: a folder in `data_dir`."""
     segment_seconds: SegmentSeconds = 60.0
     segment_events: SegmentEvents = 250_000
@@ -210,7 +210,7 @@ def _port_faults(config: BrokerConfig) -> list[str]:
     return [f"{' and '.join(keys)} are both {port}" for port, keys in users.items() if port and len(keys) > 1]
 
 
-def management_faults(management: HttpConfig) -> list[str]:
+def management_errors(management: HttpConfig) -> list[str]:
     """What keeps an HTTP server with these keys from starting."""
     out = []
     if bool(management.certificate) != bool(management.private_key):
@@ -240,22 +240,22 @@ def check_broker(config: BrokerConfig) -> list[str]:
         )
     if config.bind in WILDCARDS and config.config_service and not config.advertise:
         out.append(f"bind: nobody can connect to {config.bind}: set advertise to the address that others use")
-    out += management_faults(config.management)
+    out += management_errors(config.management)
     if config.standby_for and config.standby_for == config.identity:
         out.append("standby_for: a broker cannot stand by for itself")
     if config.standby_for and not config.peers:
         out.append(f"standby_for: peers must have the address of {config.standby_for}: its peer_port")
     if config.group in config.fallback_groups:
         out.append(f"fallback_groups: {config.group} is the broker's own group")
-    out += repeated("fallback_groups", list(config.fallback_groups))
-    out += repeated("group_config", [group.name for group in config.group_config])
-    out += repeated("admins", [admin.auth_id for admin in config.admins])
+    out += duplicates("fallback_groups", list(config.fallback_groups))
+    out += duplicates("group_config", [group.name for group in config.group_config])
+    out += duplicates("admins", [admin.auth_id for admin in config.admins])
     out += [
         f"admins[{number}].password_hash: not the hash of a password: `scale0 password` makes one for {admin.auth_id}"
         for number, admin in enumerate(config.admins)
         if not admin.password_hash.startswith(_HASH)
     ]
-    out += repeated("peers", list(config.peers))
+    out += duplicates("peers", list(config.peers))
     unknown = [row.peer for row in config.peer_shares if row.peer not in config.peers]
     out += [f"peer_shares: {peer} is not one of peers" for peer in unknown]
     if config.request_timeout > config.max_request_timeout:

@@ -12,14 +12,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from scale0.config import json_format, typed_text, xml_format, zpl_format
-from scale0.config.locations import LineNumbers, Path, Reasons, excerpt
+from scale0.config.tree import LineNumbers, Path, Reasons, excerpt
 from scale0.config.validation import conform
 from scale0.kernel import codes
 from scale0.kernel.errors import ConfigError, Refusal
 
 T = TypeVar("T")
 
-FORMS: Final = ("json", "xml", "zpl")
+FORMATS: Final = ("json", "xml", "zpl")
 MAX_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 """A document travels in one message, next to other frames: half of what a message may be."""
 
@@ -27,20 +27,20 @@ _OLD_NAMES: Final = {"zfl": "zpl"}
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
-def form_named(name: str) -> str:
+def format_named(name: str) -> str:
     """The form that `config_type` names, in any case; `zfl` is the old name of `zpl`."""
     lower = name.lower() if name.isascii() else name
     form = _OLD_NAMES.get(lower, lower)
-    if form not in FORMS:
-        raise Refusal(codes.CONFIG_TYPE_UNKNOWN, f"config_type {excerpt(name)} is none of {', '.join(FORMS)}")
+    if form not in FORMATS:
+        raise Refusal(codes.CONFIG_TYPE_UNKNOWN, f"config_type {excerpt(name)} is none of {', '.join(FORMATS)}")
     return form
 
 
-def form_of(filename: str) -> str:
+def format_of_file(filename: str) -> str:
     """The form of a file, by its ending."""
     stem, dot, ending = filename.rpartition(".")
-    if not dot or not stem or ending.lower() not in FORMS:
-        wanted = ", ".join(f".{form}" for form in FORMS)
+    if not dot or not stem or ending.lower() not in FORMATS:
+        wanted = ", ".join(f".{form}" for form in FORMATS)
         raise Refusal(codes.CONFIG_TYPE_UNKNOWN, f"{excerpt(filename)} ends in none of {wanted}")
     return ending.lower()
 
@@ -69,7 +69,7 @@ def _from_json(document: str, schema: type[T]) -> T:
 
 def parse(data: bytes, form: str, schema: type[T]) -> T:
     """The document, or `ConfigError` with every reason that could be found."""
-    form = form_named(form)
+    form = format_named(form)
     document = _decoded(data)
     if form == "json":
         return _from_json(document, schema)
@@ -82,7 +82,7 @@ def parse(data: bytes, form: str, schema: type[T]) -> T:
 
 def render(document: msgspec.Struct, form: str) -> bytes:
     """The document in a form, made to be read by people; `ConfigError` if the form cannot carry a value of it."""
-    form = form_named(form)
+    form = format_named(form)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     if form == "xml":

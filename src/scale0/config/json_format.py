@@ -11,8 +11,7 @@ import math
 import re
 from typing import Any, Final
 
-from scale0.config.locations import Path
-from scale0.config.tree import MAX_DEPTH
+from scale0.config.tree import MAX_DEPTH, Path
 from scale0.kernel.errors import ConfigError
 
 MAX_INTEGER_CHARS: Final = 20

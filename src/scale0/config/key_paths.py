@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from scale0.config.locations import LineNumbers, Reasons, excerpt
 from scale0.config.network import NetworkDocument
 from scale0.config.network_documents import check_document
+from scale0.config.tree import LineNumbers, Reasons, excerpt
 from scale0.config.validation import conform
 from scale0.kernel.errors import ConfigError
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from scale0.config.locations import repeated
+from scale0.config.tree import duplicates
 from scale0.config.value_types import (
     Count,
     Email,
@@ -247,7 +247,7 @@ def _dependency_faults(checks: Mapping[str, CheckDefinition]) -> list[str]:
 def _check_faults(definition: CheckDefinition, handlers: frozenset[str]) -> list[str]:
     key = f"checks.{definition.name}"
     out = [f"{key}.handlers: there is no handler {name}" for name in definition.handlers if name not in handlers]
-    out += repeated(f"{key}.handlers", definition.handlers)
+    out += duplicates(f"{key}.handlers", definition.handlers)
     flapping = definition.flapping
     if flapping.start is not None and flapping.end is not None and flapping.end > flapping.start:
         out.append(f"{key}.flapping: end is above start")
@@ -269,7 +269,7 @@ def check_monitoring(
         "silences": silences,
     }
     for key, entries in sections.items():
-        out += repeated(key, (entry.name for entry in entries))
+        out += duplicates(key, (entry.name for entry in entries))
     known = frozenset(handler.name for handler in handlers)
     for definition in checks:
         out += _check_faults(definition, known)

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from scale0.config.broker_file import BrokerConfig
-from scale0.config.locations import repeated
 from scale0.config.monitoring import check_monitoring
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument
 from scale0.config.schema import ClientConfig
+from scale0.config.tree import duplicates
 from scale0.kernel.errors import ConfigError
 
 HELEN_SERVICE: Final = "helen.check"
@@ -75,7 +75,7 @@ def first_document(config: BrokerConfig, endpoints: Endpoints | None = None) -> 
     return document
 
 
-def client_part(
+def client_config(
     document: NetworkDocument,
     identity: str,
     services: Sequence[str],
@@ -106,7 +106,7 @@ def client_part(
     )
 
 
-def same_part(one: ClientConfig, other: ClientConfig) -> bool:
+def differ_only_in_version(one: ClientConfig, other: ClientConfig) -> bool:
     """True if a client need not be told: nothing but the version differs."""
     return msgspec.structs.replace(one, config_version=other.config_version) == other
 
@@ -116,21 +116,21 @@ def _group_faults(group: GroupConfig, known: set[str]) -> list[str]:
     out = [f"{key}: there is no group {name}" for name in group.fallback_groups if name not in known]
     if group.name in group.fallback_groups:
         out.append(f"{key}: a group cannot be its own fallback")
-    return out + repeated(key, group.fallback_groups)
+    return out + duplicates(key, group.fallback_groups)
 
 
 def check_document(document: NetworkDocument) -> list[str]:
     """What is wrong with a document as a whole, though each key by itself is right."""
     groups = document.group_config
     known = {group.name for group in groups}
-    out = repeated("group_config", (group.name for group in groups))
-    out += repeated("brokers", (broker.identity for group in groups for broker in group.brokers))
+    out = duplicates("group_config", (group.name for group in groups))
+    out += duplicates("brokers", (broker.identity for group in groups for broker in group.brokers))
     for group in groups:
         out += _group_faults(group, known)
         for broker in group.brokers:
             if broker.services != "all":
-                out += repeated(f"group_config.{group.name}.brokers.{broker.identity}.services", broker.services)
-    out += repeated("services", (policy.name for policy in document.services))
+                out += duplicates(f"group_config.{group.name}.brokers.{broker.identity}.services", broker.services)
+    out += duplicates("services", (policy.name for policy in document.services))
     out += check_monitoring(document.checks, document.handlers, document.downtimes, document.silences)
     if document.version == 1 and document.parent:
         out.append("parent: version 1 has none")

@@ -34,7 +34,7 @@ from scale0.config.value_types import (
     Seconds,
     SegmentEvents,
     SegmentSeconds,
-    SegmentsPlace,
+    SegmentsLocation,
     ServiceName,
     SomeLine,
     split_address,
@@ -105,7 +105,7 @@ class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Agents whose software is older are told to reload, then refused; blank: none is too old."""
     commands: tuple[NoticeCommand, ...] = ()
     smtp: MailServer = MailServer()
-    segments: SegmentsPlace = ""
+    segments: SegmentsLocation = ""
     """Where the journal is written out to; blank: a folder in `data_dir`."""
     segment_seconds: SegmentSeconds = 60.0
     segment_events: SegmentEvents = 250_000

@@ -14,9 +14,8 @@ import msgspec
 from msgspec import inspect
 
 from scale0.config import json_format, untyped_values
-from scale0.config.locations import Path, Reasons
 from scale0.config.schema import OLD_SPELLINGS
-from scale0.config.tree import Item
+from scale0.config.tree import Item, Path, Reasons
 from scale0.config.validation import bare, rule_name, type_info
 from scale0.config.value_types import ALL, word_line
 

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.config import json_format
-from scale0.config.locations import Path, Reasons, excerpt
-from scale0.config.tree import Item
+from scale0.config.tree import Item, Path, Reasons, excerpt
 from scale0.config.value_types import is_line
 from scale0.kernel.errors import ConfigError
 

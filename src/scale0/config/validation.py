@@ -16,9 +16,8 @@ import msgspec
 from msgspec import inspect
 
 from scale0.config import untyped_values
-from scale0.config.locations import MAX_EXCERPT_CHARS, Path, Reasons, excerpt
 from scale0.config.schema import OLD_SPELLINGS
-from scale0.config.tree import MAX_DEPTH
+from scale0.config.tree import MAX_DEPTH, MAX_EXCERPT_CHARS, Path, Reasons, excerpt
 from scale0.config.value_types import MAX_INTEGER, RULES, command_words
 from scale0.kernel.errors import ConfigError
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
-from scale0.config.locations import Path, excerpt, shown
-from scale0.config.tree import MAX_DEPTH, Growing, Item
+from scale0.config.tree import MAX_DEPTH, Item, ItemBuilder, Path, excerpt, path_text
 from scale0.kernel.errors import ConfigError
 
 ROOT: Final = "config"
@@ -34,7 +33,7 @@ class _Target:
 
     def __init__(self) -> None:
         self.parser: Any = None
-        self.open_items = [Growing("", 0)]
+        self.open_items = [ItemBuilder("", 0)]
 
     def _line(self) -> int:
         return int(self.parser.CurrentLineNumber)
@@ -62,7 +61,7 @@ class _Target:
         if "".join(parent.pieces).strip():
             raise self.refuse(f"<{parent.name}> has both text and elements")
         parent.pieces.clear()
-        self.open_items.append(Growing(tag, self._line()))
+        self.open_items.append(ItemBuilder(tag, self._line()))
 
     def data(self, text: str) -> None:
         """Text, or the blanks between elements."""
@@ -110,7 +109,7 @@ def _escaped(text: str) -> str:
 def _write(item: Item, level: int, path: Path, out: list[str], reasons: list[str]) -> None:
     pad = _INDENT * level
     if not is_name(item.name):
-        reasons.append(f"{shown(path)}: not a name in XML")
+        reasons.append(f"{path_text(path)}: not a name in XML")
     if item.items:
         out.append(f"{pad}<{item.name}>\n")
         for child in item.items:
@@ -119,7 +118,7 @@ def _write(item: Item, level: int, path: Path, out: list[str], reasons: list[str
         return
     found = _NOT_XML.search(item.text)
     if found:
-        reasons.append(f"{shown(path)}: XML cannot carry U+{ord(found[0]):04X}")
+        reasons.append(f"{path_text(path)}: XML cannot carry U+{ord(found[0]):04X}")
     out.append(f"{pad}<{item.name}>{_escaped(item.text)}</{item.name}>\n")
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from scale0.config.locations import MAX_REASONS, Path, excerpt, shown
-from scale0.config.tree import MAX_DEPTH, Growing, Item
+from scale0.config.tree import MAX_DEPTH, MAX_REASONS, Item, ItemBuilder, Path, excerpt, path_text
 from scale0.config.value_types import is_line
 from scale0.kernel.errors import ConfigError
 
@@ -87,7 +86,7 @@ def _read_line(raw: str) -> tuple[int, str, str] | None:
     return level, word, ""
 
 
-def _close(open_items: list[Growing], depth: int) -> None:
+def _close(open_items: list[ItemBuilder], depth: int) -> None:
     while len(open_items) > depth:
         done = open_items.pop()
         open_items[-1].items.append(done.grown())
@@ -95,7 +94,7 @@ def _close(open_items: list[Growing], depth: int) -> None:
 
 def read(text: str) -> Item:
     """The tree of a ZPL text; every faulty line is a reason."""
-    open_items = [Growing("", 0)]
+    open_items = [ItemBuilder("", 0)]
     reasons: list[str] = []
     for number, raw in enumerate(text.split("\n"), 1):
         if len(reasons) >= MAX_REASONS:
@@ -113,7 +112,7 @@ def read(text: str) -> Item:
             reasons.append(f"line {number}: {fault}")
             continue
         _close(open_items, level + 1)
-        item = Growing(name, number)
+        item = ItemBuilder(name, number)
         item.pieces.append(value)
         open_items.append(item)
     if reasons:
@@ -147,13 +146,13 @@ def _write(item: Item, level: int, path: Path, out: list[str], reasons: list[str
     if not item.items:
         value = quoted(item.text)
         if value is None:
-            reasons.append(f"{shown(path)}: {_why_not(item.text)}")
+            reasons.append(f"{path_text(path)}: {_why_not(item.text)}")
             return
         line += f" = {value}"
     if not is_name(item.name):
-        reasons.append(f"{shown(path)}: not a name in ZPL")
+        reasons.append(f"{path_text(path)}: not a name in ZPL")
     if len(line.encode()) > MAX_LINE_BYTES:
-        reasons.append(f"{shown(path)}: longer than a line of ZPL may be, {MAX_LINE_BYTES} bytes")
+        reasons.append(f"{path_text(path)}: longer than a line of ZPL may be, {MAX_LINE_BYTES} bytes")
     out.append(line)
     for child in item.items:
         _write(child, level + 1, (*path, child.name), out, reasons)

@@ -184,7 +184,7 @@ class ReadIncidents(msgspec.Struct, frozen=True):
     limit: int
 
 
-CheckAsk = ReadAgents | ReadCheckStates | ReadSpools | ReadNotices | ReadIncidents
+CheckQuery = ReadAgents | ReadCheckStates | ReadSpools | ReadNotices | ReadIncidents
 
 CheckAnswer = (
     tuple[AgentRow, ...]

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK_NAME: Final = "lock"
-FOLDER_MODE: Final = 0o700
+DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 
 _MAX_PID_BYTES: Final = 20
 """More than any process number has."""
 
 
-def make_folder(folder: Path) -> None:
+def make_directory(folder: Path) -> None:
     """Have a folder that can be written. One that exists keeps its mode: it may hold what is not ours."""
     try:
         if not folder.exists():
-            folder.mkdir(mode=FOLDER_MODE, parents=True)
-            sync_folder(folder.parent)
+            folder.mkdir(mode=DIRECTORY_MODE, parents=True)
+            sync_directory(folder.parent)
     except OSError as error:
         raise StoreRefused(
             f"cannot make the data folder {folder}: {error.strerror}; choose another data_dir"
@@ -39,7 +39,7 @@ def make_folder(folder: Path) -> None:
         raise StoreRefused(f"cannot write to the data folder {folder}; give this user the right, or choose another")
 
 
-def take_lock(folder: Path) -> int:
+def acquire_lock(folder: Path) -> int:
     """The descriptor that holds the lock until it is closed. StoreRefused if another has it."""
     path = folder / LOCK_NAME
     try:
@@ -66,7 +66,7 @@ def _holder(descriptor: int) -> str:
     return f"process {text.decode('ascii')}" if text.isdigit() else "another process"
 
 
-def sync_folder(folder: Path) -> None:
+def sync_directory(folder: Path) -> None:
     """Make the names in a folder survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

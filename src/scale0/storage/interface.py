@@ -14,7 +14,7 @@ import msgspec
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
 from scale0.storage.check_rows import CheckWrite, PutIncident, PutSpool
-from scale0.storage.rows import MAX_INTEGER, Answer, Ask, DocumentRow, PutDocument, PutToken, TokenRow, Write
+from scale0.storage.rows import MAX_INTEGER, Answer, DocumentRow, PutDocument, PutToken, Query, TokenRow, Write
 from scale0.storage.task_rows import OpenTask, TaskWrite
 
 if TYPE_CHECKING:
@@ -105,15 +105,15 @@ class Store(Protocol):
         """Store all of it, durably, or raise StoreFailed. Unfit writes are our own mistake: ValueError, none stored."""
         ...
 
-    def read(self, ask: Ask) -> Answer:
+    def read(self, ask: Query) -> Answer:
         """Answer from what is committed, all of it from one moment."""
         ...
 
-    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+    def read_all(self, asks: Sequence[Query]) -> list[Answer]:
         """`read` for each, in their order; a store that is far away may need fewer trips for them."""
         ...
 
-    def look(self, ask: Ask) -> Answer:
+    def scan(self, ask: Query) -> Answer:
         """The same, on a way of its own: lists, counts and histories must not keep `read` waiting."""
         ...
 
@@ -160,7 +160,7 @@ def _check_integers(*numbers: int) -> None:
             raise ValueError(f"{number} does not fit a store's integer")
 
 
-def reach(failpoint: Callable[[str], None] | None, name: Failpoint) -> None:
+def hit_failpoint(failpoint: Callable[[str], None] | None, name: Failpoint) -> None:
     """Pass a failpoint: nothing in normal runs."""
     if failpoint is not None:
         failpoint(name)

@@ -11,10 +11,22 @@ from typing import Any, Final
 import msgspec
 
 from scale0.history.events.journal import JournalRow
-from scale0.storage.check_rows import CheckAnswer, CheckAsk, CheckWrite
-from scale0.storage.shared_rows import Beaten, Claimed, ClaimTasks, PutErrand, TakeDue, TakeErrands, TakeOrphans
-from scale0.storage.task_queries import FindNew, FoundTasks, ReadFollowers, ReadQueue, TaskAsk, TaskPage
-from scale0.storage.task_rows import EndedTask, OpenTask, TaskWrite
+from scale0.storage.check_rows import CheckAnswer, CheckQuery, CheckWrite
+from scale0.storage.task_queries import (
+    ClaimedTask,
+    ClaimTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadQueue,
+    StoreHeartbeatResult,
+    SubmissionLookup,
+    TakeDue,
+    TakeOrphans,
+    TakeTaskCommands,
+    TaskPage,
+    TaskQuery,
+)
+from scale0.storage.task_rows import EndedTask, OpenTask, PutTaskCommand, TaskWrite
 
 MAX_INTEGER: Final = 2**63 - 1
 """The largest number that every store can keep. Versions from outside must be refused above it before they get here."""
@@ -116,7 +128,7 @@ class ReadJournal(msgspec.Struct, frozen=True):
     limit: int
 
 
-Ask = ReadDocuments | ReadDocument | ReadJournal | TaskAsk | CheckAsk
+Query = ReadDocuments | ReadDocument | ReadJournal | TaskQuery | CheckQuery
 
 TaskAnswer = (
     tuple[OpenTask | EndedTask | None, ...]
@@ -125,11 +137,11 @@ TaskAnswer = (
     | tuple[tuple[int, int], ...]
     | tuple[tuple[str, int], ...]
     | tuple[str, ...]
-    | tuple[Claimed, ...]
-    | tuple[PutErrand, ...]
-    | Beaten
+    | tuple[ClaimedTask, ...]
+    | tuple[PutTaskCommand, ...]
+    | StoreHeartbeatResult
     | dict[int, int]
-    | FoundTasks
+    | SubmissionLookup
     | TaskPage
     | int
     | None
@@ -144,15 +156,15 @@ def bounded(limit: int) -> int:
     return max(0, min(limit, MAX_READ_ROWS))
 
 
-def fit(number: int) -> int:
+def clamp(number: int) -> int:
     """A number of an ask's, as a store can compare it: beyond the largest there is nothing."""
     return max(-MAX_INTEGER, min(number, MAX_INTEGER))
 
 
-TAKES: Final = (ReadQueue, ReadFollowers, TakeDue, ClaimTasks, TakeOrphans, TakeErrands)
+CLAIMS: Final = (ReadQueue, ReadDependents, TakeDue, ClaimTasks, TakeOrphans, TakeTaskCommands)
 """The asks that change something, beside FindNew with a reservation and Beat."""
 
 
-def takes(ask: Any) -> bool:
+def is_claim(ask: Any) -> bool:
     """True for an ask that changes something: it is fenced as a commit is."""
-    return isinstance(ask, TAKES) or (isinstance(ask, FindNew) and ask.reserve is not None)
+    return isinstance(ask, CLAIMS) or (isinstance(ask, LookUpSubmission) and ask.reserve is not None)

@@ -10,16 +10,6 @@ from __future__ import annotations
 
 import msgspec
 
-from scale0.storage.shared_rows import (
-    Beat,
-    ClaimTasks,
-    FindEnded,
-    PeekQueue,
-    PeekShelf,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
-)
 from scale0.storage.task_rows import EndedTask, OpenTask, TaskClient
 
 
@@ -29,8 +19,8 @@ class FindTasks(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
 
 
-class FindNew(msgspec.Struct, frozen=True):
-    """All that must be known before a task can be taken: the answer is a `FoundTasks`."""
+class LookUpSubmission(msgspec.Struct, frozen=True):
+    """All that must be known before a task can be taken: the answer is a `SubmissionLookup`."""
 
     client: str
     ids: tuple[str, ...]
@@ -43,7 +33,7 @@ class FindNew(msgspec.Struct, frozen=True):
     from now on, if they are free. It puts the task, or says FreeId. None: it only wants to know."""
 
 
-class FoundTasks(msgspec.Struct, frozen=True):
+class SubmissionLookup(msgspec.Struct, frozen=True):
     """The answer to FindNew."""
 
     client: TaskClient | None
@@ -84,7 +74,7 @@ class ReadSchedule(msgspec.Struct, frozen=True):
     limit: int
 
 
-class ReadFollowers(msgspec.Struct, frozen=True):
+class ReadDependents(msgspec.Struct, frozen=True):
     """The OpenTasks that wait for `after_seq`, by seq, after `seq`; at most `limit`.
 
     A shared store gives those that no other broker holds, and those that are SCHEDULED are taken.
@@ -95,7 +85,7 @@ class ReadFollowers(msgspec.Struct, frozen=True):
     limit: int
 
 
-class ReadSettled(msgspec.Struct, frozen=True):
+class ReadEndedDependencies(msgspec.Struct, frozen=True):
     """EndedTasks that somebody still waits for: a broker died in between. By seq, at most `limit`."""
 
     limit: int
@@ -131,23 +121,107 @@ class TaskPage(msgspec.Struct, frozen=True):
     """Where the next page begins (`before_seq`); None: this was the last."""
 
 
-TaskAsk = (
+class PeekBacklog(msgspec.Struct, frozen=True):
+    """Of a shared store: what its shelf holds of these methods: a tuple of (method, priority), in no order."""
+
+    methods: tuple[str, ...]
+
+
+class PeekQueue(msgspec.Struct, frozen=True):
+    """Of a shared store: the ids of the first tasks on the shelf of a method: a tuple, of at most `limit`."""
+
+    method: str
+    limit: int
+
+
+class TakeDue(msgspec.Struct, frozen=True):
+    """Of a shared store: OpenTasks that are SCHEDULED with waits 0, nobody's, and runnable by `now_us`: taken.
+
+    By (runnable_us, seq), at most `limit`.
+    """
+
+    now_us: int
+    limit: int
+
+
+class ClaimTasks(msgspec.Struct, frozen=True):
+    """Tasks by id, and those that are open and nobody's are taken: a tuple of `ClaimedTask`, as long as `ids`.
+
+    With a node, the orphans whose node it is are taken too, and stand behind, by seq.
+    """
+
+    ids: tuple[str, ...]
+    node: str | None = None
+
+
+class ClaimedTask(msgspec.Struct, frozen=True):
+    """Of the answer to ClaimTasks."""
+
+    task: OpenTask | EndedTask | None
+    holder: str = ""
+    """The other broker that holds it; empty: this one does, or it is not open."""
+
+
+class FindEnded(msgspec.Struct, frozen=True):
+    """Of a shared store: the EndedTasks among these, in no order: a tuple."""
+
+    ids: tuple[str, ...]
+
+
+class TakeOrphans(msgspec.Struct, frozen=True):
+    """Of a shared store: OpenTasks that have been orphans for so long, by the store's clock: taken. At most `limit`."""
+
+    patience_us: int
+    limit: int
+
+
+class TakeTaskCommands(msgspec.Struct, frozen=True):
+    """Of a shared store: what others want of this broker, which is forgotten there: a tuple of `PutErrand`."""
+
+    limit: int
+
+
+class StoreHeartbeat(msgspec.Struct, frozen=True):
+    """Of a shared store: this broker is alive, and means to say so again within `lease_us`: a `StoreHeartbeatResult`.
+
+    Brokers that have not said so in time are dead: their epoch ends, so that no commit of theirs can follow, and nobody
+    holds what they held. A broker whose own time was over when it says this judges nobody: perhaps all were kept
+    waiting.
+    """
+
+    lease_us: int
+    judges: bool = True
+    """False: it judges nobody, because others may need a moment more than it did to find the store again."""
+
+
+class StoreHeartbeatResult(msgspec.Struct, frozen=True):
+    """The answer to Beat."""
+
+    open_tasks: int
+    """In the whole store, nearly."""
+    died: tuple[str, ...] = ()
+    """Who was found dead by this beat."""
+    alive: tuple[str, ...] = ()
+    """The other brokers that are alive."""
+
+
+TaskQuery = (
     FindTasks
-    | FindNew
+    | LookUpSubmission
     | ReadQueue
     | ReadPriorities
     | ReadSchedule
-    | ReadFollowers
-    | ReadSettled
+    | ReadDependents
+    | ReadEndedDependencies
     | ReadExpiry
     | CountTasks
     | ListTasks
-    | PeekShelf
+    | PeekBacklog
     | PeekQueue
     | TakeDue
     | ClaimTasks
     | FindEnded
     | TakeOrphans
-    | TakeErrands
-    | Beat
+    | TakeTaskCommands
+    | StoreHeartbeat
 )

@@ -15,7 +15,10 @@ from typing import Final
 
 import msgspec
 
-from scale0.storage.shared_rows import FreeId, PutErrand, ReleaseTask
+CANCEL: Final = "cancel"
+RELEASE: Final = "release"
+OWN_IDS: Final = "s0:"
+"""Ids that begin so are made by brokers, each its own: nobody reserves them."""
 
 SCHEDULED: Final = 500
 QUEUED: Final = 1_000
@@ -215,14 +218,14 @@ class SweepTasks(msgspec.Struct, frozen=True):
     limit: int
 
 
-class PutFollow(msgspec.Struct, frozen=True):
+class PutDependency(msgspec.Struct, frozen=True):
     """`seq` waits for `after_seq`."""
 
     after_seq: int
     seq: int
 
 
-class DropFollow(msgspec.Struct, frozen=True):
+class DropDependency(msgspec.Struct, frozen=True):
     """These wait for `after_seq` no more; None: nobody does. In a shared store a task that ended waits for nobody."""
 
     after_seq: int
@@ -244,6 +247,32 @@ class DropTaskClient(msgspec.Struct, frozen=True):
     id: str
 
 
+class ReleaseTask(msgspec.Struct, frozen=True):
+    """Nobody holds this lease from now on: its node is with another broker of a shared store, who will take it."""
+
+    seq: int
+
+
+class FreeReservation(msgspec.Struct, frozen=True):
+    """A submission was refused after all: what `FindNew` has reserved for it is free again. None: nothing of that."""
+
+    id: str | None
+    client: str
+    key: str | None
+
+
+class PutTaskCommand(msgspec.Struct, frozen=True):
+    """Have another broker do something with a task that it holds. The same again is one errand."""
+
+    to: str
+    """The broker."""
+    kind: str
+    """CANCEL or RELEASE."""
+    id: str
+    body: bytes
+    """Of CANCEL: the error with which it ends."""
+
+
 TaskWrite = (
     PutTask
     | LeaseTask
@@ -251,13 +280,13 @@ TaskWrite = (
     | EndTask
     | ReopenTask
     | SweepTasks
-    | PutFollow
-    | DropFollow
+    | PutDependency
+    | DropDependency
     | PutTaskClient
     | DropTaskClient
     | ReleaseTask
-    | FreeId
-    | PutErrand
+    | FreeReservation
+    | PutTaskCommand
 )
 
 

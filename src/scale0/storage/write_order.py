@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scale0.storage.shared_rows import ReleaseTask
-from scale0.storage.task_rows import ChangeTask, EndTask, LeaseTask, PutTask, ReopenTask, SweepTasks
+from scale0.storage.task_rows import ChangeTask, EndTask, LeaseTask, PutTask, ReleaseTask, ReopenTask, SweepTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from scale0.cli.main import main
-from scale0.history.segments.exporter import MANNER
+from scale0.history.segments.exporter import RESTART_POLICY
 from tests.fakes.waiting import until
 from tests.processes.cli.shell import VARIABLES, Background, Shell
 
@@ -40,7 +40,7 @@ class Network:
     def processes(self) -> list[psutil.Process]:
         own = psutil.Process(self.up.process.pid)
         # Every broker has a child that writes segments.
-        return [child for child in own.children(recursive=True) if MANNER.module not in child.cmdline()]
+        return [child for child in own.children(recursive=True) if RESTART_POLICY.module not in child.cmdline()]
 
     def running(self, word: str) -> list[psutil.Process]:
         """Those whose command line has this word; one that ends meanwhile has none."""

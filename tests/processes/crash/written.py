@@ -42,7 +42,7 @@ def main(folder: str, commits: int, synchronous: str) -> None:
     store._writer.execute(f"PRAGMA synchronous = {synchronous}")
     journal = Journal("b", opened.last_boot_us + 1, opened.next_seq, opened.last_time_us)
     for n in range(1, commits + 1):
-        row = journal.enter([SourceAlive("b")], Now(0.0, 1_000.0 + n))
+        row = journal.append([SourceAlive("b")], Now(0.0, 1_000.0 + n))
         writes = [*writes_of(n), row]
         store.commit(writes)  # type: ignore[arg-type]
         os.write(1, b"%d\n" % n)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import EventFilter
 from scale0.history.segments.writer import SegmentWriter
 from scale0.http.events.stream import EventStream
 from scale0.http.events.subscriber import StreamItem, StreamSubscriber

@@ -13,7 +13,7 @@ import pytest
 from scale0.history.events.journal import Journal
 from scale0.history.events.tasks import TaskSubmitted
 from scale0.history.segments.reader import events_of, open_history
-from scale0.history.segments.settings import NOTE_FILE, ExporterSettings
+from scale0.history.segments.settings import EXPORT_STATE_FILE, ExporterSettings
 from scale0.history.segments.writer import SegmentWriter
 from scale0.http.events.stream import EventStream
 from scale0.kernel.clock import Now
@@ -48,7 +48,7 @@ class Desk:
     def fill(self, count: int) -> None:
         for _ in range(count):
             self.wall += 0.001
-            row: Any = self.journal.enter([TaskSubmitted(f"t{n}", "m", "c", 0) for n in range(2)], Now(0.0, self.wall))
+            row: Any = self.journal.append([TaskSubmitted(f"t{n}", "m", "c", 0) for n in range(2)], Now(0.0, self.wall))
             self.store.commit([row])
 
     def export(self) -> None:
@@ -97,7 +97,7 @@ def test_pages_and_the_command_line_read_the_database_while_its_writer_exports(d
     assert history.live
     assert [event["seq"] for event in history.last(15, ALL)] == list(range(26, 41))
     desk.fill(1)
-    found = [event["seq"] for table in history.rest(ALL) for event in events_of(table)]
+    found = [event["seq"] for table in history.read_journal(ALL) for event in events_of(table)]
     history.close()
     assert found == [41, 42]
     assert troubles == []
@@ -107,14 +107,14 @@ def test_pages_and_the_command_line_read_the_database_while_its_writer_exports(d
 def test_where_the_database_is_stands_in_a_file_for_its_owner_and_one_that_is_away_is_told(desk, tmp_path):
     desk.fill(5)
     desk.export()
-    note = desk.folder / NOTE_FILE
+    note = desk.folder / EXPORT_STATE_FILE
     assert stat.S_IMODE(note.stat().st_mode) == 0o600
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     text = note.read_text()
     start = text.index('"database":"') + len('"database":"')
     away = text[:start] + "postgresql://ann:pa55word@127.0.0.1:1/nowhere" + text[text.index('"', start) :]
-    (elsewhere / NOTE_FILE).write_text(away)
+    (elsewhere / EXPORT_STATE_FILE).write_text(away)
     troubles: list[str] = []
     history = open_history(elsewhere, None, troubles.append)
     assert [event["seq"] for event in history.last(4, ALL)] == [7, 8, 9, 10], "segments are there"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from scale0.history.events.event import Event
+from scale0.history.events.columns import Event
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.history.events.tasks import TaskSubmitted
@@ -48,7 +48,7 @@ class Folder:
     def enter(self, events: list[Event]) -> None:
         """One turn, a millisecond later."""
         self.wall += 0.001
-        row = self.journal.enter(events, Now(0.0, self.wall))
+        row = self.journal.append(events, Now(0.0, self.wall))
         assert row is not None
         self.store.commit([row])
 

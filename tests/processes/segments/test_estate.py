@@ -13,9 +13,8 @@ import pytest
 
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
-from scale0.history.segments.orphan_export import export_left
 from scale0.history.segments.settings import ExporterSettings
-from scale0.history.segments.writer import SegmentWriter
+from scale0.history.segments.writer import SegmentWriter, export_orphans
 from scale0.kernel.clock import Now
 from scale0.storage.postgres.journal import JournalTable
 from scale0.storage.postgres.store import PostgresStore
@@ -41,7 +40,7 @@ def left(postgres_url, tmp_path):
     bob.open()
     opened = ann.open()
     book = Journal("ann", opened.last_boot_us + 5, opened.next_seq, opened.last_time_us)
-    rows: Any = [book.enter([SourceAlive("ann")] * events, Now(0.0, 100.0 + events)) for events in (2, 3)]
+    rows: Any = [book.append([SourceAlive("ann")] * events, Now(0.0, 100.0 + events)) for events in (2, 3)]
     ann.commit(rows)
     ann.close()
     yield postgres_url
@@ -55,12 +54,12 @@ def dead_for_long(url: str) -> None:
 
 def test_it_is_written_and_forgotten_once(left, tmp_path):
     bob = settings_of(left, "bob", tmp_path)
-    assert list(export_left(bob)) == []  # it may come back
+    assert list(export_orphans(bob)) == []  # it may come back
     dead_for_long(left)
-    ((source, done),) = export_left(bob)
+    ((source, done),) = export_orphans(bob)
     assert (source, done.first_seq, done.last_seq) == ("ann", 1, 5)
     assert list((tmp_path / "segments").rglob(done.name))
-    assert list(export_left(bob)) == []
+    assert list(export_orphans(bob)) == []
     table = JournalTable(left, "ann")
     assert table.ends() == (6, 5)
     table.close()
@@ -72,8 +71,8 @@ def test_one_exporter_at_a_time_has_a_journal(left, tmp_path):
     pieces = owner.export(everything=True)
     first = next(pieces)
     assert (first.first_seq, first.last_seq) == (1, 5)
-    assert list(export_left(settings_of(left, "bob", tmp_path))) == []
+    assert list(export_orphans(settings_of(left, "bob", tmp_path))) == []
     owner.close()
     # Its segment was told to nobody: it is found, and only the rows go.
-    ((_, done),) = export_left(settings_of(left, "bob", tmp_path))
+    ((_, done),) = export_orphans(settings_of(left, "bob", tmp_path))
     assert (done.last_seq, done.name) == (5, "")

@@ -38,7 +38,7 @@ def recovered(folder: Path) -> tuple[OpenedStore, list[JournalRow], TaskPage]:
     store = SqliteStore(folder)
     opened = store.open()
     rows = store.read(ReadJournal(0, 1000))
-    tasks = store.look(ListTasks(1000))
+    tasks = store.scan(ListTasks(1000))
     store.close()
     assert isinstance(rows, tuple)
     assert isinstance(tasks, TaskPage)

@@ -15,31 +15,31 @@ import pytest
 from scale0.kernel.errors import StoreError
 from scale0.storage.data_dir import LOCK_NAME
 from scale0.storage.interface import StoreFailed, StoreRefused
-from scale0.storage.rows import Ask, DocumentRow, PutSetting, ReadJournal, Write
+from scale0.storage.rows import DocumentRow, PutSetting, Query, ReadJournal, Write
 from scale0.storage.sqlite import schema
 from scale0.storage.sqlite.schema import STORE_VERSION
 from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
 from scale0.storage.task_queries import (
     CountTasks,
-    FindNew,
     FindTasks,
     ListTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
 )
 from scale0.storage.task_rows import (
     FAILED,
     FINISHED,
     SCHEDULED,
-    DropFollow,
+    DropDependency,
     DropTaskClient,
     EndedTask,
     OpenTask,
-    PutFollow,
+    PutDependency,
     PutTaskClient,
     ReopenTask,
     SweepTasks,
@@ -151,7 +151,7 @@ def test_commits_reads_and_looks_may_be_on_different_threads_and_see_whole_commi
 
     def look():
         while not done.is_set():
-            page = store.look(ListTasks(100)).tasks
+            page = store.scan(ListTasks(100)).tasks
             assert [task.seq for task in page] == list(range(len(page), 0, -1))
             assert [isinstance(task, OpenTask) for task in page[:2]] == [True, False][: len(page)]
 
@@ -275,10 +275,10 @@ def test_reading_the_journal_does_not_scan_what_was_read(store):
 
 
 FIRST_TASKS: list[Write] = [
-    *(put(1, key="k"), put(2), put(3, status=SCHEDULED), put(5, followed=True), PutFollow(5, 3)),
+    *(put(1, key="k"), put(2), put(3, status=SCHEDULED), put(5, followed=True), PutDependency(5, 3)),
     *(lease(1), change(2), end(5, FAILED), PutTaskClient("ann", "", 1), put(6), put(7)),
 ]
-SECOND_TASKS: list[Write] = [ReopenTask(5, 1), end(2), DropFollow(5), SweepTasks(10**6, 5), DropTaskClient("ann")]
+SECOND_TASKS: list[Write] = [ReopenTask(5, 1), end(2), DropDependency(5), SweepTasks(10**6, 5), DropTaskClient("ann")]
 WALKS = ("count(*) FILTER", "GROUP BY after_seq")
 """Statements that may walk over a whole table: a count of what is open, and what followed a task when a broker died."""
 
@@ -290,15 +290,15 @@ def test_no_statement_about_tasks_walks_over_a_table_or_sorts_it(store):
         connection.set_trace_callback(seen.append)
     store.commit(FIRST_TASKS)
     store.commit(SECOND_TASKS)
-    asks: list[Ask] = [
-        *(FindTasks((name_of(1), name_of(5), "x")), FindNew("ann", (name_of(1),), "k", "s")),
-        *(ReadQueue("noop", 4, 0, 9, 9), ReadPriorities("noop"), ReadSchedule(0, 0, 9), ReadFollowers(5, 0, 9)),
-        *(ReadSettled(9), ReadExpiry(), CountTasks()),
+    asks: list[Query] = [
+        *(FindTasks((name_of(1), name_of(5), "x")), LookUpSubmission("ann", (name_of(1),), "k", "s")),
+        *(ReadQueue("noop", 4, 0, 9, 9), ReadPriorities("noop"), ReadSchedule(0, 0, 9), ReadDependents(5, 0, 9)),
+        *(ReadEndedDependencies(9), ReadExpiry(), CountTasks()),
     ]
     filters = itertools.product((None, 3), (None, SCHEDULED, FINISHED, FAILED), (None, "noop"), (None, "ann"))
     asks += [ListTasks(9, *each) for each in filters]
     for ask in asks:
-        store.look(ask)
+        store.scan(ask)
     for connection in (store._writer, store._looker):
         connection.set_trace_callback(None)
     bad = []

@@ -109,7 +109,7 @@ class Node:
             asks, step.asks = step.asks, []
             step.publishes, step.closes = [], []
             self.events += events
-            row = self.journal.enter(events, self.now) if events else None
+            row = self.journal.append(events, self.now) if events else None
             self.store.commit([*writes, *([row] if row is not None else [])])
             for ask in asks:
                 if isinstance(ask, (StoreQuery, ReadHistory)):

@@ -107,7 +107,7 @@ class World:
         self.mono = mono
 
     def _end(self, step: Effects) -> None:
-        self._journal.enter(step.events, self.now)
+        self._journal.append(step.events, self.now)
         self.events += step.events
         for box, promised in ((step.sends, False), (step.promises, True)):
             for peer, messages in box.items():

@@ -12,7 +12,7 @@ from scale0.cli.common.errors import CommandError
 from scale0.cli.main import cli
 from scale0.cli.pipeline.locations import local_segments, segments_of
 from scale0.cli.pipeline.pipeline import saying_first
-from scale0.history.segments.settings import SegmentNote, write_note
+from scale0.history.segments.settings import ExportState, write_export_state
 from tests.pipeline.idle_runs import DAMAGED, FOREIGN, Place
 
 URL = "s3://KEY:hush@bucket/segments"
@@ -37,7 +37,7 @@ def asked(place: Place, command: str, *words: str) -> Result:
 def noted(data_dir: Path, place: str) -> Path:
     """A folder in which a writer left where it writes."""
     data_dir.mkdir(parents=True, exist_ok=True)
-    write_note(data_dir, SegmentNote(source="broker-1", place=place))
+    write_export_state(data_dir, ExportState(source="broker-1", place=place))
     return data_dir
 
 

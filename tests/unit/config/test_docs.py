@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scale0.config import (
-    FORMS,
+    FORMATS,
     AdminConfig,
     AgentConfig,
     BrokerConfig,
@@ -101,7 +101,7 @@ def test_every_key_is_documented_with_its_default(schema):
 
 
 def test_the_examples_say_the_same_in_each_form():
-    found = {form: TEXT.split(f"```{form}\n", 1)[1].split("```", 1)[0].encode() for form in FORMS}
+    found = {form: TEXT.split(f"```{form}\n", 1)[1].split("```", 1)[0].encode() for form in FORMATS}
     configs = [parse(data, form, BrokerConfig) for form, data in found.items()]
     assert configs[0] == configs[1] == configs[2]
     assert check_broker(configs[0]) == []

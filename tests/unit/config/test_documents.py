@@ -19,12 +19,12 @@ from scale0.config import (
     ServicePolicy,
     Silence,
     check_document,
-    client_part,
+    client_config,
+    differ_only_in_version,
     digest,
     document_bytes,
     first_document,
     parse,
-    same_part,
 )
 from scale0.kernel.errors import ConfigError
 from tests.unit.config import strategies
@@ -112,26 +112,26 @@ def test_no_first_document_without_an_identity_or_with_faults():
 
 
 def test_a_client_gets_its_group_and_the_fallback_groups_in_order():
-    part = client_part(DOCUMENT, "c1", ["a", "b"], "east", "e1", 3.0)
+    part = client_config(DOCUMENT, "c1", ["a", "b"], "east", "e1", 3.0)
     assert part.group_config == (EAST, WEST, NORTH)
     assert (part.identity, part.services, part.preferred_broker) == ("c1", ("a", "b"), "e1")
     assert (part.heartbeat_interval, part.config_version) == (3.0, 7)
     assert part.checks == ()
-    assert client_part(DOCUMENT, "c1", [], "nowhere", "", 1.0).group_config == ()
+    assert client_config(DOCUMENT, "c1", [], "nowhere", "", 1.0).group_config == ()
 
 
 def test_a_helen_gets_what_she_watches():
-    assert client_part(DOCUMENT, "h", ["helen.check"], "east", "", 1.0).checks == DOCUMENT.checks
+    assert client_config(DOCUMENT, "h", ["helen.check"], "east", "", 1.0).checks == DOCUMENT.checks
 
 
 def test_a_client_whose_part_did_not_change_need_not_be_told():
-    part = client_part(DOCUMENT, "c1", ["a"], "east", "e1", 1.0)
+    part = client_config(DOCUMENT, "c1", ["a"], "east", "e1", 1.0)
     elsewhere = msgspec.structs.replace(DOCUMENT, version=8, group_config=(NORTH, WEST, EAST), checks=())
     here = msgspec.structs.replace(
         DOCUMENT, version=8, group_config=(msgspec.structs.replace(EAST, brokers=()), WEST, NORTH)
     )
-    assert same_part(part, client_part(elsewhere, "c1", ["a"], "east", "e1", 1.0))
-    assert not same_part(part, client_part(here, "c1", ["a"], "east", "e1", 1.0))
+    assert differ_only_in_version(part, client_config(elsewhere, "c1", ["a"], "east", "e1", 1.0))
+    assert not differ_only_in_version(part, client_config(here, "c1", ["a"], "east", "e1", 1.0))
 
 
 @pytest.mark.parametrize(

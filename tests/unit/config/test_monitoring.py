@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scale0.config import (
-    FORMS,
+    FORMATS,
     CheckDefinition,
     Downtime,
     Flapping,
@@ -84,7 +84,7 @@ def test_a_document_as_people_write_it():
     assert document.downtimes == (Downtime(name="move", starts=1000.0, ends=2000.5),)
     assert document.silences == (Silence(name="quiet", checks=("d*",)),)
     assert check_document(document) == []
-    for form in FORMS:
+    for form in FORMATS:
         assert parse(render(document, form), form, NetworkDocument) == document
 
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scale0.config import (
-    FORMS,
+    FORMATS,
     AgentConfig,
     BrokerConfig,
     CheckDefinition,
@@ -99,14 +99,14 @@ def test_zpl_carries_every_document_without_both_quotes_and_czmq_reads_the_same_
 @given(strategies.open_objects)
 def test_open_objects_pass_through_every_form(args):
     document = NetworkDocument(checks=(CheckDefinition(name="c", args=args),))
-    for form in FORMS:
+    for form in FORMATS:
         assert parse(render(document, form), form, NetworkDocument) == document
 
 
 @pytest.mark.parametrize(
     "value", [True, 1, 1.0, "1", "true", None, [], {}, "", " ", "\n\t\r", "\0", 'it\'s "so"', [[1]], {"a": {"b": []}}]
 )
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_an_open_value_keeps_its_type(form, value):
     document = NetworkDocument(checks=(CheckDefinition(name="c", args={"value": value}),))
     (check,) = parse(render(document, form), form, NetworkDocument).checks
@@ -117,7 +117,7 @@ def test_an_open_value_keeps_its_type(form, value):
 def test_a_list_of_one_and_an_empty_list_are_lists_in_every_form():
     for services in ((), ("a",), ("a", "b"), "all"):
         document = BrokerConfig(services=services)
-        for form in FORMS:
+        for form in FORMATS:
             assert parse(render(document, form), form, BrokerConfig).services == services
 
 

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.config import (
-    FORMS,
+    FORMATS,
     MAX_DOCUMENT_BYTES,
     AgentConfig,
     BrokerConfig,
     HelenConfig,
     NetworkDocument,
-    form_named,
-    form_of,
+    format_named,
+    format_of_file,
     parse,
 )
-from scale0.config.locations import MAX_REASONS
+from scale0.config.tree import MAX_REASONS
 from scale0.config.value_types import RULES
 from scale0.kernel.errors import ConfigError, Refusal
 
@@ -146,7 +146,7 @@ def test_an_entry_has_a_name(data):
     assert len(reasons('{"silences": [' + data + "]}", "json", NetworkDocument)) == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_only_utf8_of_a_bounded_size_is_read(form):
     assert reasons(b"\n\n\xff", form) == ["line 3: not UTF-8"]
     assert reasons("{}".encode("utf-16"), form) == ["line 1: not UTF-8"]
@@ -289,13 +289,13 @@ def test_helen_finds_her_broker(broker, endpoint):
 
 
 def test_forms_are_named_in_any_case_and_by_ending():
-    assert [form_named(name) for name in ("JSON", "xml", "ZPL", "zfl", "ZFL")] == ["json", "xml", "zpl", "zpl", "zpl"]
-    assert [form_of(name) for name in ("a.json", "b/c.d.XML", "/x/y.zpl")] == ["json", "xml", "zpl"]
+    assert [format_named(name) for name in ("JSON", "xml", "ZPL", "zfl", "ZFL")] == ["json", "xml", "zpl", "zpl", "zpl"]
+    assert [format_of_file(name) for name in ("a.json", "b/c.d.XML", "/x/y.zpl")] == ["json", "xml", "zpl"]
 
 
 @pytest.mark.parametrize("name", ["", "yaml", "json ", "jſon", "ZPLX"])
 def test_other_forms_are_refused_with_415(name):
-    for choose in (form_named, form_of, lambda text: parse(b"{}", text, BrokerConfig)):
+    for choose in (format_named, format_of_file, lambda text: parse(b"{}", text, BrokerConfig)):
         with pytest.raises(Refusal) as caught:
             choose(name)
         assert caught.value.code == 415
@@ -303,7 +303,7 @@ def test_other_forms_are_refused_with_415(name):
 
 # Promise: CONF-5
 @given(
-    st.sampled_from(FORMS),
+    st.sampled_from(FORMATS),
     st.binary(max_size=60) | st.text('{}[]":,\\u0d1<>/config&;#= \n', max_size=60).map(str.encode),
 )
 def test_no_bytes_do_anything_but_parse_or_be_refused(form, data):

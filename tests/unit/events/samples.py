@@ -44,7 +44,7 @@ from scale0.history.events.sources import (
 from scale0.history.events.tasks import TaskAttemptEnded, TaskCompleted, TaskRefused, TaskReopened, TaskSubmitted
 
 if TYPE_CHECKING:
-    from scale0.history.events.event import Event
+    from scale0.history.events.columns import Event
 
 OFFER: Final = '{"role":"backend","services":["echo","thumbs"],"slots":4}'
 

@@ -45,7 +45,7 @@ turns = st.lists(
 @given(turns, st.integers(1, 10**12), st.integers(0, 4 * 10**15))
 def test_numbers_are_gapless_and_rows_say_which_they_hold(turns, next_seq, last_time_us):
     book = Journal("east-1", 5, next_seq, last_time_us)
-    entered = [entry for events, wall in turns if (entry := book.enter(events, Now(0.0, wall))) is not None]
+    entered = [entry for events, wall in turns if (entry := book.append(events, Now(0.0, wall))) is not None]
     assert [row["seq"] for row in rows(entered)] == list(range(next_seq, book.next_seq))
     for entry in entered:
         assert [row["seq"] for row in read(entry.body)] == list(range(entry.first_seq, entry.last_seq + 1))
@@ -55,7 +55,7 @@ def test_numbers_are_gapless_and_rows_say_which_they_hold(turns, next_seq, last_
 @given(turns, st.integers(0, 4 * 10**15))
 def test_time_never_goes_back_within_a_boot_and_at_is_never_after_it(turns, last_time_us):
     book = journal(last_time_us)
-    found = rows([book.enter(events, Now(0.0, wall)) for events, wall in turns])
+    found = rows([book.append(events, Now(0.0, wall)) for events, wall in turns])
     times = [row["time"] for row in found]
     assert times == sorted(times)
     assert all(row["at"] <= row["time"] for row in found)
@@ -65,7 +65,7 @@ def test_time_never_goes_back_within_a_boot_and_at_is_never_after_it(turns, last
 @given(turns)
 def test_no_event_is_lost_or_moved(turns):
     book = journal()
-    found = rows([book.enter(events, Now(0.0, wall)) for events, wall in turns])
+    found = rows([book.append(events, Now(0.0, wall)) for events, wall in turns])
     given_kinds = [event.kind for events, _ in turns for event in events]
     kept = iter(row["kind"] for row in found)
     assert all(kind in kept for kind in given_kinds)
@@ -86,7 +86,7 @@ plain = st.recursive(
 # Promise: JOUR-2
 @given(st.text(), st.dictionaries(st.text(), plain, max_size=4))
 def test_what_an_event_says_comes_back_as_it_was(identity, data):
-    entry = journal().enter([ClientRefused(identity, 400, data)], Now(0.0, 100.0))
+    entry = journal().append([ClientRefused(identity, 400, data)], Now(0.0, 100.0))
     (row,) = rows([entry])
     assert row["identity"] == identity
     assert msgspec.json.decode(row["data"]) == data
@@ -96,7 +96,7 @@ def test_metrics_come_back_by_name():
     said = EventRow(
         kind="test.planted", metrics=[EventMetric("load", 0.5, warn=2.0), EventMetric("n", 1, "s", 1, 2, 0, 9)]
     )
-    (row,) = rows([journal().enter([Planted(said)], Now(0.0, 1.0))])
+    (row,) = rows([journal().append([Planted(said)], Now(0.0, 1.0))])
     first = {"name": "load", "value": 0.5, "unit": None, "warn": 2.0, "crit": None, "min": None, "max": None}
     assert row["metrics"] == [
         first,
@@ -106,17 +106,17 @@ def test_metrics_come_back_by_name():
 
 def test_a_turn_without_events_is_no_row():
     book = journal()
-    assert book.enter([], Now(0.0, 100.0)) is None
+    assert book.append([], Now(0.0, 100.0)) is None
     assert book.next_seq == 1
 
 
 def test_what_happened_in_the_future_happened_now():
-    (row,) = rows([journal().enter([ClientLost("w", 500.0, "backend")], Now(0.0, 100.0))])
+    (row,) = rows([journal().append([ClientLost("w", 500.0, "backend")], Now(0.0, 100.0))])
     assert row["at"] == row["time"] == 100_000_000
 
 
 def kinds_and_times(book, walls):
-    found = rows([book.enter([SourceAlive("east-1")], Now(0.0, wall)) for wall in walls])
+    found = rows([book.append([SourceAlive("east-1")], Now(0.0, wall)) for wall in walls])
     return [(row["kind"].partition(".")[2], row["time"] // 1_000_000) for row in found]
 
 
@@ -185,9 +185,9 @@ def test_a_new_boot_says_that_the_clock_went_back_and_starts_from_the_clock():
 def test_an_event_that_cannot_be_kept_raises_and_changes_nothing(said):
     book = journal()
     with pytest.raises((ValueError, TypeError, OverflowError)):
-        book.enter([SourceAlive("east-1"), Planted(said)], Now(0.0, 900.0))
+        book.append([SourceAlive("east-1"), Planted(said)], Now(0.0, 900.0))
     assert book.next_seq == 1
-    (row,) = rows([book.enter([ClientSeen("w", 1, 1.0)], Now(0.0, 100.0))])
+    (row,) = rows([book.append([ClientSeen("w", 1, 1.0)], Now(0.0, 100.0))])
     assert (row["seq"], row["time"]) == (1, 100_000_000)
 
 
@@ -212,7 +212,7 @@ def test_bytes_that_the_decoder_itself_stumbles_over_are_a_damaged_row(body):
 
 # Promise: JOUR-2
 def test_every_cut_of_a_row_is_a_damaged_row():
-    entry = journal().enter([ClientSeen("w", 1, 1.0)], Now(0.0, 100.0))
+    entry = journal().append([ClientSeen("w", 1, 1.0)], Now(0.0, 100.0))
     assert entry is not None
     for length in range(len(entry.body)):
         with pytest.raises(StoreError):
@@ -234,8 +234,8 @@ def test_events_that_make_their_own_cells_store_what_their_rows_say():
         if not hasattr(event, "cells"):
             continue
         clock = Now(1.0, 5.0)
-        quick = Journal("b", 1, 1, 0).enter([event], clock)
-        slow = Journal("b", 1, 1, 0).enter([Planted(event.row())], clock)
+        quick = Journal("b", 1, 1, 0).append([event], clock)
+        slow = Journal("b", 1, 1, 0).append([Planted(event.row())], clock)
         assert quick is not None
         assert slow is not None
         assert read(quick.body) == read(slow.body)

@@ -64,7 +64,7 @@ def test_there_is_a_sample_of_every_kind():
 # Promise: JOUR-3
 @pytest.mark.parametrize(("event", "filled"), SAMPLES, ids=[event.kind for event, _ in SAMPLES])
 def test_every_kind_comes_back_from_the_journal_in_its_columns(event, filled):
-    entry = Journal("east-1", 5, 41, 0).enter([event], Now(1.0, 100.0))
+    entry = Journal("east-1", 5, 41, 0).append([event], Now(1.0, 100.0))
     assert entry is not None
     (row,) = read(entry.body)
     assert tuple(row) == COLUMN_NAMES

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from scale0.history.events.changes import ConfigChanged
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import EventFilter
 from scale0.http.events import cursor, event_index, subscriber
 from scale0.http.events import stream as feeds
 from scale0.http.events.stream import EventStream, TooManySubscribers

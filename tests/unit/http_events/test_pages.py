@@ -12,7 +12,7 @@ import pytest
 
 from scale0.history.events.changes import ConfigChanged, ManagementCommanded
 from scale0.history.segments.catalog import SegmentCatalog
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import EventFilter
 from scale0.http.events import cursor, pages
 from scale0.http.events.event_index import EventIndex
 from scale0.http.events.pages import AUDIT_KINDS, page_of

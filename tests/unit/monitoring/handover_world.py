@@ -226,7 +226,7 @@ class Node:
         """The end of a turn, as the runner makes it."""
         now = self.world.now
         self.helen.settle(now, step)
-        row = self.journal.enter(step.events, now)
+        row = self.journal.append(step.events, now)
         questions = [ask for ask in step.asks if isinstance(ask, StoreQuery)]
         writes = [*step.writes, *([] if row is None else [row])]
         if writes or step.promises or questions:

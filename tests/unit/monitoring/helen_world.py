@@ -213,7 +213,7 @@ class HelenWorld:
         """The end of a turn, as the runner makes it."""
         self.helen.settle(self.now, step)
         self.events += step.events
-        row = self._journal.enter(step.events, self.now)
+        row = self._journal.append(step.events, self.now)
         turn = ([*step.writes, *([] if row is None else [row])], list(step.events), step.promises)
         self._held.append(turn)
         self.writes += step.writes

@@ -90,7 +90,7 @@ class World:
         if due is not None and due <= self.mono:
             self.watch.tick(self.now, step)
         self.watch.settle(step)
-        row = self.journal.enter(step.events, self.now)
+        row = self.journal.append(step.events, self.now)
         if row is not None:
             self.events += read(row.body)
         self.store.commit([*step.writes, *([] if row is None else [row])])

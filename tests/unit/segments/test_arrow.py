@@ -61,7 +61,7 @@ EVENTS = st.sampled_from([event for event, _ in SAMPLES]) | ROWS.map(Anything)
 
 def rows_of(turns: list[list]) -> list[JournalRow]:
     journal = Journal("east-1", 7, 1, 0)
-    rows = [journal.enter(turn, Now(0.0, 100.0 + n)) for n, turn in enumerate(turns)]
+    rows = [journal.append(turn, Now(0.0, 100.0 + n)) for n, turn in enumerate(turns)]
     return [row for row in rows if row is not None]
 
 
@@ -121,7 +121,7 @@ def test_a_flipped_byte_never_changes_what_is_read(tmp_path):
         path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
         try:
             arrow.verify(path, Segment("east-1", 7, 1, table.num_rows))
-        except arrow.NotASegment:
+        except arrow.InvalidSegment:
             noticed += 1
             continue
         with arrow.open_segment(path) as file:
@@ -142,7 +142,7 @@ def test_a_damaged_row_is_named_and_never_left_out(damage):
         "type": JournalRow(2, 2, 7, bad.time_us, bad.body.replace(b"east-1", b"\xff\xfe\xfd\xfc\xfb\xfa")),
         "future": JournalRow(2, 2, 7, bad.time_us, bad.body[:1] + bytes([SCHEMA_VERSION + 1]) + bad.body[2:]),
     }
-    with pytest.raises(arrow.Damaged) as caught:
+    with pytest.raises(arrow.DamagedRow) as caught:
         arrow.table_of([good, bodies[damage], last])
     assert caught.value.first_seq == 2
 
@@ -153,23 +153,23 @@ def test_a_damaged_row_is_named_and_never_left_out(damage):
 def test_a_segment_under_another_name_is_noticed(tmp_path, other):
     arrow.write(arrow.table_of(rows_of([[SAMPLES[0][0]]] * 3)), tmp_path / "x")
     arrow.verify(tmp_path / "x", Segment("east-1", 7, 1, 3))
-    with pytest.raises(arrow.NotASegment):
+    with pytest.raises(arrow.InvalidSegment):
         arrow.verify(tmp_path / "x", Segment(*other))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
 def test_what_is_no_segment_is_told_apart(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(arrow.NotASegment):
+    with pytest.raises(arrow.InvalidSegment):
         arrow.open_segment(tmp_path / "x")
 
 
 def test_a_file_of_somebody_else_or_of_the_future_is_not_read(tmp_path):
     pq.write_table(pa.table({"seq": [1]}), tmp_path / "x")
-    with pytest.raises(arrow.NotASegment, match="no segment of Scale0"):
+    with pytest.raises(arrow.InvalidSegment, match="no segment of Scale0"):
         arrow.open_segment(tmp_path / "x")
     table = arrow.table_of(rows_of([[SAMPLES[0][0]]]))
     newer = {**table.schema.metadata, arrow.VERSION_KEY: b"2"}
     pq.write_table(table.replace_schema_metadata(newer), tmp_path / "x")
-    with pytest.raises(arrow.NotASegment, match="schema 2"):
+    with pytest.raises(arrow.InvalidSegment, match="schema 2"):
         arrow.open_segment(tmp_path / "x")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scale0.history.segments.filters import EventFilter
-from scale0.history.segments.reader import HistoryReader, events_of, open_history
+from scale0.history.segments.reader import EventFilter, HistoryReader, events_of, open_history
 from scale0.history.segments.writer import SegmentWriter
 from tests.fakes.examples import seeds
 from tests.processes.segments.folders import Folder, segment_files
@@ -42,8 +41,8 @@ def seqs_of(tables) -> list[int]:
 
 
 def all_of(history: HistoryReader) -> list[int]:
-    tables = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, ALL)]
-    return seqs_of([*tables, *history.rest(ALL)])
+    tables = [table for pieces in history.list_segments(None).values() for table in history.read_segments(pieces, ALL)]
+    return seqs_of([*tables, *history.read_journal(ALL)])
 
 
 @pytest.mark.parametrize("trim", [True, False])
@@ -54,7 +53,7 @@ def test_what_is_in_a_segment_and_in_the_journal_comes_once(folder, trim):
     folder.fill(10)
     history = open_history(folder.path, None, silent)
     assert all_of(history) == list(range(1, 101))
-    assert seqs_of(history.rest(ALL)) == []
+    assert seqs_of(history.read_journal(ALL)) == []
     history.close()
 
 
@@ -87,15 +86,15 @@ def test_nothing_is_missed_or_told_twice_while_events_move_to_segments(tmp_path,
         folder.restart,
     ]
     history = open_history(folder.path, None, silent)
-    listed = history.pieces(None)
+    listed = history.list_segments(None)
     told: list[int] = []
     for pieces in listed.values():
         dice.choice(moves)()
-        told += seqs_of(history.tables(pieces, ALL))
+        told += seqs_of(history.read_segments(pieces, ALL))
     for _ in range(12):
         dice.choice(moves)()
-        told += seqs_of(history.rest(ALL))
-    told += seqs_of(history.rest(ALL))
+        told += seqs_of(history.read_journal(ALL))
+    told += seqs_of(history.read_journal(ALL))
     assert told == list(range(1, folder.last_seq + 1))
     history.close()
     folder.store.close()
@@ -117,7 +116,7 @@ def test_the_last_events_are_the_last_wherever_they_are(folder, exported, trim):
     folder.fill(3)
     export(folder)
     folder.fill(1)
-    assert seqs_of(history.rest(ALL)) == [61, 62, 63, 64], "what happens then goes on behind them"
+    assert seqs_of(history.read_journal(ALL)) == [61, 62, 63, 64], "what happens then goes on behind them"
     history.close()
 
 
@@ -130,10 +129,10 @@ def test_a_choice_takes_what_it_says_and_nothing_else(folder):
 
     def found(**which) -> list[int]:
         history = open_history(folder.path, None, silent)
-        pieces = history.pieces(None)["east-1"]
+        pieces = history.list_segments(None)["east-1"]
         choice = EventFilter(**which)
         try:
-            return seqs_of([*history.tables(pieces, choice), *history.rest(choice)])
+            return seqs_of([*history.read_segments(pieces, choice), *history.read_journal(choice)])
         finally:
             history.close()
 

@@ -15,7 +15,7 @@ import pytest
 from scale0.history.segments import arrow, writer
 from scale0.history.segments.destination import LocalFolder, SegmentConflict
 from scale0.history.segments.names import parse
-from scale0.history.segments.settings import NOTE_FILE, read_note
+from scale0.history.segments.settings import EXPORT_STATE_FILE, read_export_state
 from scale0.history.segments.writer import Exported, SegmentWriter
 from tests.fakes.journals import journal_events
 from tests.processes.segments.folders import NOON, Folder, everything, segment_events, segment_files
@@ -182,10 +182,10 @@ def test_a_segment_that_is_there_is_kept_and_another_of_its_name_is_never_replac
     day = date(2026, 5, 1)
     with arrow.open_segment(path) as file:
         table = file.read()
-    local.put(day, path.name, table, writer.pass_by)
+    local.put(day, path.name, table, writer.no_failpoint)
     assert path.stat().st_ino == before.st_ino
     with pytest.raises(SegmentConflict, match="other events"):
-        local.put(day, path.name, table.slice(1), writer.pass_by)
+        local.put(day, path.name, table.slice(1), writer.no_failpoint)
     assert path.stat().st_ino == before.st_ino
 
 
@@ -197,7 +197,7 @@ def test_a_damaged_row_stops_the_export_there_and_is_named(folder, clock):
     made = writer_of(folder, clock)
     done: list[Exported] = []
     for _ in range(2):
-        with pytest.raises(arrow.Damaged, match="event 7"):
+        with pytest.raises(arrow.DamagedRow, match="event 7"):
             done += list_until_error(made, done)
     made.close()
     assert ranges(folder) == [(1, 6)]
@@ -294,12 +294,12 @@ def test_the_note_says_where_segments_are_and_is_for_its_owner_alone(folder, clo
     made = writer_of(folder, clock)
     list(made.export(everything=True))
     made.close()
-    note = read_note(folder.path)
+    note = read_export_state(folder.path)
     assert note is not None
     assert (note.place, note.day) == (str(folder.path / "segments"), "written=2026-05-01")
-    assert (folder.path / NOTE_FILE).stat().st_mode & 0o777 == 0o600
-    (folder.path / NOTE_FILE).write_text('{"place": 7')
-    assert read_note(folder.path) is None
+    assert (folder.path / EXPORT_STATE_FILE).stat().st_mode & 0o777 == 0o600
+    (folder.path / EXPORT_STATE_FILE).write_text('{"place": 7')
+    assert read_export_state(folder.path) is None
 
 
 def test_reading_the_journal_keeps_no_commit_waiting(folder, clock):

@@ -11,8 +11,15 @@ from typing import Any
 import msgspec
 
 from scale0.storage.interface import OpenedStore
-from scale0.storage.shared_rows import ClaimTasks, TakeOrphans
-from scale0.storage.task_queries import FindNew, FindTasks, ListTasks, ReadFollowers, ReadQueue
+from scale0.storage.task_queries import (
+    ClaimTasks,
+    FindTasks,
+    ListTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadQueue,
+    TakeOrphans,
+)
 from scale0.storage.task_rows import SCHEDULED, ChangeTask, EndTask, LeaseTask, PutTask
 
 
@@ -50,7 +57,7 @@ class Alone:
             self.inner.read(ClaimTasks(names))
         for write in writes:
             if isinstance(write, PutTask):
-                self.inner.read(FindNew(write.client, (write.id,), write.key, None, write.id))
+                self.inner.read(LookUpSubmission(write.client, (write.id,), write.key, None, write.id))
         try:
             self.inner.commit(writes)
         finally:
@@ -60,14 +67,14 @@ class Alone:
     def read(self, ask: Any) -> Any:
         return self._put_back(ask, self.inner.read)
 
-    def look(self, ask: Any) -> Any:
-        return self._put_back(ask, self.inner.look)
+    def scan(self, ask: Any) -> Any:
+        return self._put_back(ask, self.inner.scan)
 
     def read_all(self, asks: Sequence[Any]) -> list[Any]:
         return [self.read(ask) for ask in asks]
 
     def _put_back(self, ask: Any, read: Any) -> Any:
-        if not isinstance(ask, ReadQueue | ReadFollowers):
+        if not isinstance(ask, ReadQueue | ReadDependents):
             return read(ask)
         before = {task.id: task for task in self.inner.read(FindTasks(tuple(self._memo.names.values()))) if task}
         rows = [before[task.id] for task in read(ask)]

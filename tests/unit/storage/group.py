@@ -10,10 +10,9 @@ import psycopg
 from scale0.storage.interface import SLOT_BITS, OpenedStore, Store
 from scale0.storage.postgres.schema import migrate
 from scale0.storage.postgres.store import PostgresStore
-from scale0.storage.shared_rows import OWN_IDS
-from scale0.storage.task_queries import FindNew
-from scale0.storage.task_rows import PutTask
-from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
+from scale0.storage.task_queries import LookUpSubmission
+from scale0.storage.task_rows import OWN_IDS, PutTask
+from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 
 
 class MemoryGroup:
@@ -21,10 +20,10 @@ class MemoryGroup:
 
     def __init__(self) -> None:
         self.now_us = 1_000_000_000
-        self.database = SharedMemory(lambda: self.now_us)
+        self.database = FakeDatabase(lambda: self.now_us)
 
     def store(self, identity: str, failpoint: Any = None) -> Store:
-        return SharedMemoryStore(self.database, identity, failpoint)
+        return FakePostgresStore(self.database, identity, failpoint)
 
     def pass_us(self, span_us: int) -> None:
         self.now_us += span_us
@@ -98,7 +97,7 @@ class Seat:
         """Store these; ids and keys of what is put are reserved first."""
         for write in writes:
             if isinstance(write, PutTask) and not write.id.startswith(OWN_IDS):
-                found = self.store.read(FindNew(write.client, (write.id,), write.key, None, write.id))
+                found = self.store.read(LookUpSubmission(write.client, (write.id,), write.key, None, write.id))
                 assert not found.busy
         self.store.commit(list(writes))
 

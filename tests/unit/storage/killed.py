@@ -34,7 +34,7 @@ def main(folder: str, point: str, nth: int) -> None:
     opened = store.open()
     journal = Journal("east-1", opened.last_boot_us + 1, opened.next_seq, opened.last_time_us)
     for _ in range(COMMITS):
-        entry = journal.enter([SourceAlive("east-1"), SourceAlive("east-1")], Now(0.0, 1000.0))
+        entry = journal.append([SourceAlive("east-1"), SourceAlive("east-1")], Now(0.0, 1000.0))
         assert entry is not None
         last = entry.last_seq
         tasks: list[Write] = [put(last), put(last + 1, status=ASSIGNED)]

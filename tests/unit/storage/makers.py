@@ -11,7 +11,7 @@ from typing import Any
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.postgres.store import PostgresStore
 from scale0.storage.sqlite.store import SqliteStore
-from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
+from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 from tests.unit.storage.alone import Alone, Memo
 
 
@@ -28,8 +28,8 @@ def _maker(request: Any, folder: Any) -> Callable[[Any], Any]:
         case "sqlite":
             return lambda failpoint: SqliteStore(folder, failpoint)
         case "shared":
-            database, memo = SharedMemory(lambda: 1_000_000_000), Memo()
-            return lambda failpoint: Alone(SharedMemoryStore(database, "east-1", failpoint), memo)
+            database, memo = FakeDatabase(lambda: 1_000_000_000), Memo()
+            return lambda failpoint: Alone(FakePostgresStore(database, "east-1", failpoint), memo)
         case _:
             url, memo = request.getfixturevalue("postgres_url"), Memo()
             return lambda failpoint: Alone(PostgresStore(url, "east-1", folder, failpoint), memo)

@@ -8,15 +8,15 @@ import msgspec
 
 from scale0.storage.task_queries import (
     CountTasks,
-    FindNew,
     FindTasks,
-    FoundTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
+    SubmissionLookup,
 )
 from scale0.storage.task_rows import (
     ASSIGNED,
@@ -25,13 +25,13 @@ from scale0.storage.task_rows import (
     RUNNING,
     SCHEDULED,
     ChangeTask,
-    DropFollow,
+    DropDependency,
     DropTaskClient,
     EndedTask,
     EndTask,
     LeaseTask,
     OpenTask,
-    PutFollow,
+    PutDependency,
     PutTask,
     PutTaskClient,
     ReopenTask,
@@ -160,9 +160,9 @@ class Model:
 
     def _apply_beside(self, write: Any) -> None:
         match write:
-            case PutFollow(after_seq, seq):
+            case PutDependency(after_seq, seq):
                 self.follows.add((after_seq, seq))
-            case DropFollow(after_seq, seqs):
+            case DropDependency(after_seq, seqs):
                 self.follows = {
                     each for each in self.follows if each[0] != after_seq or (seqs is not None and each[1] not in seqs)
                 }
@@ -190,11 +190,11 @@ class Model:
         match ask:
             case FindTasks(ids):
                 return tuple(by_id.get(each) for each in ids)
-            case FindNew(client, ids, key, series):
+            case LookUpSubmission(client, ids, key, series):
                 keyed = [task for task in tasks if key is not None and (task.client, task.key) == (client, key)]
                 last = max((name for name in by_id if series is not None and name.startswith(f"{series}.")), default="")
                 found = tuple(by_id.get(each) for each in ids)
-                return FoundTasks(self.clients.get(client), found, keyed[0] if keyed else None, last)
+                return SubmissionLookup(self.clients.get(client), found, keyed[0] if keyed else None, last)
             case ReadQueue():
                 return self._queue(ask, rows)
             case ReadPriorities(method):
@@ -205,10 +205,10 @@ class Model:
                 due = sorted((t.runnable_us, t.seq) for t in rows if t.status == SCHEDULED and t.waits == 0)
                 seqs = [place[1] for place in due if place > (after_us, after_seq)]
                 return tuple(self.open[seq] for seq in seqs[: max(0, limit)])
-            case ReadFollowers(after_seq, seq, limit):
+            case ReadDependents(after_seq, seq, limit):
                 waiting = [task for task in rows if (after_seq, task.seq) in self.follows and task.seq > seq]
                 return tuple(waiting[: max(0, limit)])
-            case ReadSettled(limit):
+            case ReadEndedDependencies(limit):
                 seqs = sorted({after for after, _ in self.follows} & set(self.ended))
                 return tuple(self.ended[seq] for seq in seqs[: max(0, limit)])
             case ReadExpiry():

@@ -79,7 +79,7 @@ class CheckTwins(Twins):
     @rule(ask=check_asks)
     def ask_of_checks(self, ask):
         expected = self.memory.read(ask)
-        assert self.sqlite.read(ask) == expected == self.sqlite.look(ask)
+        assert self.sqlite.read(ask) == expected == self.sqlite.scan(ask)
 
     @rule(unfit=st.sampled_from(UNFIT))
     def numbers_that_do_not_fit_are_refused_whole(self, unfit):

@@ -8,7 +8,7 @@ import pytest
 
 from scale0.storage.check_rows import (
     AgentRow,
-    CheckAsk,
+    CheckQuery,
     CheckStateRow,
     DropAgent,
     DropCheckState,
@@ -34,7 +34,7 @@ from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
 from scale0.storage.sqlite.tasks import ROWS_AT_ONCE
 from tests.unit.storage.makers import stores
 
-EVERY_ASK: tuple[CheckAsk, ...] = (
+EVERY_ASK: tuple[CheckQuery, ...] = (
     ReadAgents("", 9),
     ReadCheckStates("", "", 9),
     ReadSpools("", "", 9),
@@ -131,7 +131,7 @@ def test_no_statement_about_checks_walks_over_a_table_or_sorts_it(tmp_path):
         ]
     )
     for ask in EVERY_ASK:
-        store.look(ask)
+        store.scan(ask)
     for connection in (store._writer, store._looker):
         assert connection is not None
         connection.set_trace_callback(None)

@@ -19,44 +19,42 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from scale0.storage.interface import SLOT_BITS, StoreFailed, StoreFenced
 from scale0.storage.rows import PutSetting
-from scale0.storage.shared_rows import (
-    CANCEL,
-    RELEASE,
-    Beat,
-    ClaimTasks,
-    FreeId,
-    PeekQueue,
-    PeekShelf,
-    PutErrand,
-    ReleaseTask,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
-)
 from scale0.storage.task_queries import (
+    ClaimTasks,
     CountTasks,
-    FindNew,
     FindTasks,
     ListTasks,
+    LookUpSubmission,
+    PeekBacklog,
+    PeekQueue,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
+    StoreHeartbeat,
+    TakeDue,
+    TakeOrphans,
+    TakeTaskCommands,
 )
 from scale0.storage.task_rows import (
     ASSIGNED,
+    CANCEL,
     CANCELLED,
     FAILED,
     FINISHED,
     QUEUED,
+    RELEASE,
     RUNNING,
     SCHEDULED,
-    DropFollow,
+    DropDependency,
+    FreeReservation,
     OpenTask,
-    PutFollow,
+    PutDependency,
     PutTaskClient,
+    PutTaskCommand,
+    ReleaseTask,
     ReopenTask,
     SweepTasks,
 )
@@ -82,20 +80,20 @@ times = st.integers(0, 6)
 
 takes = st.one_of(
     st.builds(ReadQueue, methods, st.sampled_from([4, 9]), st.just(0), limits, st.integers(-1, 8)),
-    st.builds(ReadFollowers, st.integers(0, 12).map(lambda n: n << SLOT_BITS), st.just(0), limits),
+    st.builds(ReadDependents, st.integers(0, 12).map(lambda n: n << SLOT_BITS), st.just(0), limits),
     st.builds(TakeDue, times, limits),
     st.builds(TakeOrphans, st.sampled_from([0, 1, LEASE_US, 5 * LEASE_US]), limits),
-    st.builds(TakeErrands, limits),
+    st.builds(TakeTaskCommands, limits),
     st.builds(ClaimTasks, st.lists(names, max_size=3).map(tuple), st.none() | nodes),
 )
 reads = st.one_of(
     st.builds(FindTasks, st.lists(names | st.just("\0"), max_size=3).map(tuple)),
-    st.builds(FindNew, clients, st.lists(names, max_size=2).map(tuple), keys, st.none() | st.just("s")),
+    st.builds(LookUpSubmission, clients, st.lists(names, max_size=2).map(tuple), keys, st.none() | st.just("s")),
     st.builds(ReadPriorities, methods),
     st.builds(PeekQueue, methods, st.just(99)),
-    st.builds(PeekShelf, st.lists(methods, max_size=2).map(tuple)),
+    st.builds(PeekBacklog, st.lists(methods, max_size=2).map(tuple)),
     st.builds(ReadSchedule, times, small, limits),
-    st.builds(ReadSettled, limits),
+    st.builds(ReadEndedDependencies, limits),
     st.builds(ListTasks, st.integers(1, 4)),
     st.just(ReadExpiry()),
     st.just(CountTasks()),
@@ -166,7 +164,7 @@ class GroupTwins(RuleBasedStateMachine):
 
     @rule(name=brokers)
     def beat(self, name):
-        self.both(name, lambda store: store.read(Beat(LEASE_US)))
+        self.both(name, lambda store: store.read(StoreHeartbeat(LEASE_US)))
 
     @rule(name=brokers, ask=takes)
     def take(self, name, ask):
@@ -174,7 +172,7 @@ class GroupTwins(RuleBasedStateMachine):
 
     @rule(name=brokers, ask=reads)
     def only_read(self, name, ask):
-        self.both(name, lambda store: store.look(ask))
+        self.both(name, lambda store: store.scan(ask))
 
     @rule(name=brokers, data=st.data(), count=st.integers(1, 3))
     def submit(self, name, data, count):
@@ -182,7 +180,7 @@ class GroupTwins(RuleBasedStateMachine):
         asks = []
         for _ in range(count):
             client, id_, key = data.draw(clients), data.draw(names | st.just("")), data.draw(keys)
-            asks.append(FindNew(client, (id_,) if id_ else (), key, data.draw(st.none() | st.just("s")), id_))
+            asks.append(LookUpSubmission(client, (id_,) if id_ else (), key, data.draw(st.none() | st.just("s")), id_))
         answers = self.both(name, lambda store: store.read_all(asks))
         if answers is StoreFenced:
             return
@@ -196,10 +194,10 @@ class GroupTwins(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 writes.append(self.some_put(data.draw, name, ask))
             else:
-                writes.append(FreeId(ask.reserve or None, ask.client, ask.key))
+                writes.append(FreeReservation(ask.reserve or None, ask.client, ask.key))
         self.both(name, lambda store: store.commit(writes))
 
-    def some_put(self, draw: Any, name: str, ask: FindNew) -> Any:
+    def some_put(self, draw: Any, name: str, ask: LookUpSubmission) -> Any:
         self.counter += 1
         seq = (self.counter << SLOT_BITS) | BROKERS.index(name)
         return put(
@@ -248,13 +246,13 @@ class GroupTwins(RuleBasedStateMachine):
             case "sweep":
                 return SweepTasks(draw(times), draw(limits))
             case "follow":
-                return PutFollow(draw(st.sampled_from(anyone)), draw(st.sampled_from(anyone)))
+                return PutDependency(draw(st.sampled_from(anyone)), draw(st.sampled_from(anyone)))
             case "unfollow":
-                return DropFollow(draw(st.sampled_from(anyone)), None)
+                return DropDependency(draw(st.sampled_from(anyone)), None)
             case "errand":
-                return PutErrand(draw(brokers), draw(st.sampled_from([CANCEL, RELEASE])), draw(names), b"{}")
+                return PutTaskCommand(draw(brokers), draw(st.sampled_from([CANCEL, RELEASE])), draw(names), b"{}")
             case "free":
-                return FreeId(draw(st.none() | names), draw(clients), draw(keys))
+                return FreeReservation(draw(st.none() | names), draw(clients), draw(keys))
             case _:
                 return PutTaskClient(draw(clients), "", draw(times))
 
@@ -266,7 +264,7 @@ class GroupTwins(RuleBasedStateMachine):
         snapshot = tasks.snapshot()
         every: list[Any] = [*snapshot.open.values(), *snapshot.ended.values()]
         _, postgres = self.stores["ann"]
-        found = postgres.look(FindTasks(tuple(task.id for task in every)))
+        found = postgres.scan(FindTasks(tuple(task.id for task in every)))
         assert found == tuple(every)
         slots = {name: member.slot for name, member in self.memory.database.members.items()}
         expected = {task.seq: slots.get(tasks.holder(task.seq)) for task in every if isinstance(task, OpenTask)}

@@ -17,8 +17,7 @@ from scale0.storage.interface import StoreFailed, StoreFenced, StoreRefused
 from scale0.storage.postgres import tasks as postgres_writes
 from scale0.storage.postgres.store import PostgresStore
 from scale0.storage.rows import PutSetting, ReadDocument
-from scale0.storage.shared_rows import Beat, TakeErrands
-from scale0.storage.task_queries import CountTasks, FindNew, ReadQueue
+from scale0.storage.task_queries import CountTasks, LookUpSubmission, ReadQueue, StoreHeartbeat, TakeTaskCommands
 from tests.fakes.cutting import Cutter
 from tests.fakes.postgres import Server
 from tests.unit.storage.task_model import end, lease, put
@@ -90,11 +89,11 @@ def test_what_was_taken_is_in_hand_when_the_answer_is_lost(store, line):
     assert (line.cuts, store.read(QUEUE)) == (1, ())
     store.commit([lease(1), lease(2)])
     line.word = b"BEGIN"
-    assert store.read(TakeErrands(9)) == ()
+    assert store.read(TakeTaskCommands(9)) == ()
     line.word = b"COMMIT"
-    assert store.read(Beat(5_000_000)).open_tasks == 2
+    assert store.read(StoreHeartbeat(5_000_000)).open_tasks == 2
     line.word = b"COMMIT"
-    found = store.read(FindNew("c", ("x",), None, None, "x"))
+    found = store.read(LookUpSubmission("c", ("x",), None, None, "x"))
     assert (line.cuts, found.busy) == (4, False)
     store.commit([put(9, id="x")])
 
@@ -104,7 +103,7 @@ def test_connections_that_an_operator_ends_come_back(store, postgres_url):
     for seq in (2, 3):
         ask(postgres_url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'scale0'")
         store.commit([own(seq)])
-        assert store.read(CountTasks()) == store.look(CountTasks()) == {1000: seq}
+        assert store.read(CountTasks()) == store.scan(CountTasks()) == {1000: seq}
 
 
 def test_while_it_is_away_writes_are_refused_and_a_commit_waits(store, line):
@@ -135,7 +134,7 @@ def test_closing_ends_every_wait(store, line):
 
     threads = [
         threading.Thread(target=wait, args=(call,))
-        for call in (lambda: store.commit([own(1)]), lambda: store.look(CountTasks()))
+        for call in (lambda: store.commit([own(1)]), lambda: store.scan(CountTasks()))
     ]
     for thread in threads:
         thread.start()
@@ -212,12 +211,12 @@ def test_what_was_committed_survives_kill_9_of_the_server(tmp_path):
 def test_a_second_process_with_the_same_identity_is_refused_and_a_dead_one_is_waited_for(postgres_url, tmp_path):
     first = PostgresStore(postgres_url, "ann", tmp_path / "1")
     first.open()
-    first.read(Beat(600_000))
+    first.read(StoreHeartbeat(600_000))
     stop = threading.Event()
 
     def live() -> None:
         while not stop.wait(0.1):
-            first.read(Beat(600_000))
+            first.read(StoreHeartbeat(600_000))
 
     thread = threading.Thread(target=live)
     thread.start()
@@ -305,9 +304,9 @@ def test_keys_may_hold_any_letter(postgres_url, tmp_path):
     store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
     store.open()
     keys = ["a\0b", "a\x01" + "0b", "\x01", "\0", "ü💩"]
-    store.read_all([FindNew("c", (), key, None, "") for key in keys])
+    store.read_all([LookUpSubmission("c", (), key, None, "") for key in keys])
     store.commit([own(seq, client="c", key=key) for seq, key in enumerate(keys, 1)])
-    found: Any = store.read_all([FindNew("c", (), key, None) for key in keys])
+    found: Any = store.read_all([LookUpSubmission("c", (), key, None) for key in keys])
     assert [(each.keyed.seq, each.keyed.key) for each in found] == list(enumerate(keys, 1))
     assert store.read(ReadDocument(1)) is None
     store.close()

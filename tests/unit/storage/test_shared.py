@@ -15,31 +15,35 @@ from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
 from scale0.storage.interface import SharedStoreInfo, StoreFailed, StoreFenced, StoreRefused
 from scale0.storage.rows import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
-from scale0.storage.shared_rows import (
-    CANCEL,
-    RELEASE,
-    Beat,
-    Beaten,
-    Claimed,
+from scale0.storage.task_queries import (
+    ClaimedTask,
     ClaimTasks,
-    FreeId,
+    FindTasks,
+    LookUpSubmission,
+    PeekBacklog,
     PeekQueue,
-    PeekShelf,
-    PutErrand,
-    ReleaseTask,
+    ReadDependents,
+    ReadEndedDependencies,
+    ReadQueue,
+    StoreHeartbeat,
+    StoreHeartbeatResult,
     TakeDue,
-    TakeErrands,
     TakeOrphans,
+    TakeTaskCommands,
 )
-from scale0.storage.task_queries import FindNew, FindTasks, ReadFollowers, ReadQueue, ReadSettled
 from scale0.storage.task_rows import (
     ASSIGNED,
+    CANCEL,
     FAILED,
     FINISHED,
     QUEUED,
+    RELEASE,
     RUNNING,
     SCHEDULED,
-    PutFollow,
+    FreeReservation,
+    PutDependency,
+    PutTaskCommand,
+    ReleaseTask,
     ReopenTask,
     SweepTasks,
 )
@@ -66,7 +70,7 @@ def seqs(tasks: Any) -> list[int]:
 
 def beat_all(*seats: Seat) -> None:
     for seat in seats:
-        seat.read(Beat(LEASE_US))
+        seat.read(StoreHeartbeat(LEASE_US))
 
 
 def bury(group, dead: Seat, *others: Seat) -> Any:
@@ -76,7 +80,7 @@ def bury(group, dead: Seat, *others: Seat) -> Any:
     group.pass_us(LEASE_US - 1)
     beat_all(*others)
     group.pass_us(2)
-    beaten = others[0].read(Beat(LEASE_US))
+    beaten = others[0].read(StoreHeartbeat(LEASE_US))
     assert beaten.died == (dead.identity,)
     return beaten
 
@@ -90,7 +94,7 @@ def test_each_broker_has_a_slot_for_ever_and_an_epoch_for_each_life(ann, bob):
 
 
 def test_what_is_a_brokers_own_is_not_seen_by_another(ann, bob):
-    row = Journal("ann", 5, 1, 0).enter([SourceAlive("ann")] * 3, Now(0.0, 9.0))
+    row = Journal("ann", 5, 1, 0).append([SourceAlive("ann")] * 3, Now(0.0, 9.0))
     document = PutDocument(1, "aa", "00", b"", 7, True, "root")
     ann.commit(PutSetting("k", b"v"), PutToken("d", "n", "r", 1), document, row)
     assert (bob.read(ReadDocuments(9)), bob.read(ReadJournal(0, 9))) == ((), ())
@@ -139,9 +143,9 @@ def test_what_nobody_holds_cannot_be_written_and_can_be_claimed(ann, bob):
     ann.commit(put(1), put(2, status=SCHEDULED))
     claimed = bob.read(ClaimTasks((name_of(1), name_of(2), "nobody")))
     expected = (opened(1, shelved=False), opened(2, status=SCHEDULED, shelved=False), None)
-    assert claimed == tuple(Claimed(task) for task in expected)
-    assert ann.read(ClaimTasks((name_of(1),))) == (Claimed(opened(1, shelved=False), "bob"),)
-    assert bob.read(ClaimTasks((name_of(1),))) == (Claimed(opened(1, shelved=False)),)
+    assert claimed == tuple(ClaimedTask(task) for task in expected)
+    assert ann.read(ClaimTasks((name_of(1),))) == (ClaimedTask(opened(1, shelved=False), "bob"),)
+    assert bob.read(ClaimTasks((name_of(1),))) == (ClaimedTask(opened(1, shelved=False)),)
     bob.commit(end(1), change(2, status=SCHEDULED))
     (one,) = ann.read(ClaimTasks((name_of(1),)))
     assert (one.task.status, one.holder) == (FINISHED, "")
@@ -175,24 +179,24 @@ def test_what_is_due_is_taken_once_and_in_order(ann, bob):
 
 def test_followers_are_taken_by_one_and_an_ended_one_waits_for_nobody(ann, bob):
     ann.commit(put(1, shelved=False, followed=True), *(put(seq, status=SCHEDULED, waits=1) for seq in (2, 3, 4)))
-    ann.commit(*(PutFollow(1, seq) for seq in (2, 3, 4)), put(5, shelved=False), PutFollow(1, 5))
-    assert seqs(bob.read(ReadFollowers(1, 0, 1))) == [2]
-    assert seqs(ann.read(ReadFollowers(1, 0, 9))) == [3, 4, 5]  # what she holds, too
-    assert seqs(ann.read(ReadFollowers(1, 0, 9))) == [3, 4, 5]
-    assert seqs(bob.read(ReadFollowers(1, 0, 9))) == [2]
+    ann.commit(*(PutDependency(1, seq) for seq in (2, 3, 4)), put(5, shelved=False), PutDependency(1, 5))
+    assert seqs(bob.read(ReadDependents(1, 0, 1))) == [2]
+    assert seqs(ann.read(ReadDependents(1, 0, 9))) == [3, 4, 5]  # what she holds, too
+    assert seqs(ann.read(ReadDependents(1, 0, 9))) == [3, 4, 5]
+    assert seqs(bob.read(ReadDependents(1, 0, 9))) == [2]
     ann.commit(end(3, FAILED), end(1), change(4, status=SCHEDULED, waits=1))
     bob.commit(end(2, FAILED))
-    assert seqs(ann.read(ReadSettled(9))) == [1]
-    assert seqs(bob.read(ReadFollowers(1, 0, 9))) == [4]  # and not 5, which is hers
+    assert seqs(ann.read(ReadEndedDependencies(9))) == [1]
+    assert seqs(bob.read(ReadDependents(1, 0, 9))) == [4]  # and not 5, which is hers
     bob.commit(end(4))
-    assert seqs(ann.read(ReadSettled(9))) == [1]
+    assert seqs(ann.read(ReadEndedDependencies(9))) == [1]
     ann.commit(end(5))
-    assert ann.read(ReadSettled(9)) == ()
+    assert ann.read(ReadEndedDependencies(9)) == ()
 
 
 def test_the_shelf_can_be_looked_at(ann, bob):
     ann.commit(put(1), put(2, priority=9), put(3, method="other"), put(4, method="held", shelved=False), put(5))
-    assert sorted(bob.read(PeekShelf(("noop", "other", "held", "none")))) == [("noop", 4), ("noop", 9), ("other", 4)]
+    assert sorted(bob.read(PeekBacklog(("noop", "other", "held", "none")))) == [("noop", 4), ("noop", 9), ("other", 4)]
     assert sorted(bob.read(PeekQueue("noop", 9))) == [name_of(1), name_of(2), name_of(5)]
     assert bob.read(PeekQueue("noop", 1)) == (name_of(2),)
     assert seqs(ann.read(QUEUE)) == [1, 5]
@@ -201,16 +205,16 @@ def test_the_shelf_can_be_looked_at(ann, bob):
 # ---- ids and keys
 
 
-def new(client: str, name: str, key: str | None = None) -> FindNew:
-    return FindNew(client, (name,), key, None, name)
+def new(client: str, name: str, key: str | None = None) -> LookUpSubmission:
+    return LookUpSubmission(client, (name,), key, None, name)
 
 
 def test_an_id_is_one_brokers_until_it_is_put_or_freed(ann, bob):
     assert not ann.read(new("c", "x")).busy
     assert not ann.read(new("c", "x")).busy
     assert bob.read(new("c", "x")).busy
-    assert not bob.read(FindNew("c", ("x",), None, None)).busy
-    ann.store.commit([FreeId("x", "c", None)])
+    assert not bob.read(LookUpSubmission("c", ("x",), None, None)).busy
+    ann.store.commit([FreeReservation("x", "c", None)])
     assert not bob.read(new("c", "x")).busy
     bob.store.commit([put(1, id="x")])
     found = ann.read(new("c", "x"))
@@ -218,9 +222,9 @@ def test_an_id_is_one_brokers_until_it_is_put_or_freed(ann, bob):
 
 
 def test_a_key_is_one_brokers_and_of_its_client(ann, bob):
-    assert not ann.read(FindNew("c", (), "k", None, "")).busy
-    assert bob.read(FindNew("c", (), "k", None, "")).busy
-    assert not bob.read(FindNew("d", (), "k", None, "")).busy
+    assert not ann.read(LookUpSubmission("c", (), "k", None, "")).busy
+    assert bob.read(LookUpSubmission("c", (), "k", None, "")).busy
+    assert not bob.read(LookUpSubmission("d", (), "k", None, "")).busy
     ann.store.commit([put(1, id="s0:1", client="c", key="k")])
     found = bob.read(new("c", "y", "k"))
     assert (found.busy, found.keyed.seq) == (False, 1)
@@ -229,23 +233,23 @@ def test_a_key_is_one_brokers_and_of_its_client(ann, bob):
 
 
 def test_all_or_nothing_is_reserved(ann, bob):
-    ann.read(FindNew("c", (), "k", None, ""))
+    ann.read(LookUpSubmission("c", (), "k", None, ""))
     assert bob.read(new("c", "x", "k")).busy
     assert not ann.read(new("c", "x")).busy
     bob.read(new("c", "y"))
     assert ann.read(new("c", "y", "other")).busy
-    assert not bob.read(FindNew("c", (), "other", None, "")).busy
+    assert not bob.read(LookUpSubmission("c", (), "other", None, "")).busy
     ann.store.commit([put(1, id="x", client="c")])
     assert bob.read(new("c", "x", "free")).tasks[0].seq == 1
-    assert not ann.read(FindNew("c", (), "free", None, "")).busy
+    assert not ann.read(LookUpSubmission("c", (), "free", None, "")).busy
 
 
 def test_what_is_freed_must_be_ones_own(ann, bob):
     ann.read(new("c", "x", "k"))
-    bob.store.commit([FreeId("x", "c", "k"), FreeId("none", "c", None)])
+    bob.store.commit([FreeReservation("x", "c", "k"), FreeReservation("none", "c", None)])
     assert bob.read(new("c", "x")).busy
-    ann.store.commit([FreeId(None, "c", "k")])
-    assert not bob.read(FindNew("c", (), "k", None, "")).busy
+    ann.store.commit([FreeReservation(None, "c", "k")])
+    assert not bob.read(LookUpSubmission("c", (), "k", None, "")).busy
     assert bob.read(new("c", "x")).busy
 
 
@@ -254,7 +258,7 @@ def test_what_was_not_reserved_cannot_be_put(ann, bob, mistake):
     ann.read(new("ann", "y"))
     with pytest.raises(StoreFailed):
         ann.store.commit([mistake])
-    assert not bob.read(FindNew("ann", ("x",), None, None)).tasks[0]
+    assert not bob.read(LookUpSubmission("ann", ("x",), None, None)).tasks[0]
 
 
 def test_ids_of_our_own_need_no_reservation(ann, bob):
@@ -286,7 +290,7 @@ def test_the_reservations_of_ones_own_last_life_are_ones_own(ann, bob):
 
 def test_a_swept_id_can_be_reserved_again(ann, bob):
     ann.commit(put(1, key="k"), end(1, expires_us=5))
-    assert bob.read(FindNew("ann", (name_of(1),), "k", None, name_of(1))).keyed.seq == 1
+    assert bob.read(LookUpSubmission("ann", (name_of(1),), "k", None, name_of(1))).keyed.seq == 1
     bob.commit(SweepTasks(5, 9))
     bob.commit(put(2, id=name_of(1), key="k"))
     assert ann.read(FindTasks((name_of(1),)))[0].seq == 2
@@ -296,15 +300,17 @@ def test_a_swept_id_can_be_reserved_again(ann, bob):
 
 
 def test_an_errand_is_done_once_and_by_whom_it_is_for(ann, bob):
-    cancel, release = PutErrand("bob", CANCEL, "x", b"{}"), PutErrand("bob", RELEASE, "x", b"")
-    ann.store.commit([cancel, release, PutErrand("bob", CANCEL, "x", b"other"), PutErrand("bob", CANCEL, "y", b"")])
-    assert ann.read(TakeErrands(9)) == ()
-    assert bob.read(TakeErrands(2)) == (cancel, release)
-    assert [errand.id for errand in bob.read(TakeErrands(9))] == ["y"]
-    assert bob.read(TakeErrands(9)) == ()
+    cancel, release = PutTaskCommand("bob", CANCEL, "x", b"{}"), PutTaskCommand("bob", RELEASE, "x", b"")
+    ann.store.commit(
+        [cancel, release, PutTaskCommand("bob", CANCEL, "x", b"other"), PutTaskCommand("bob", CANCEL, "y", b"")]
+    )
+    assert ann.read(TakeTaskCommands(9)) == ()
+    assert bob.read(TakeTaskCommands(2)) == (cancel, release)
+    assert [errand.id for errand in bob.read(TakeTaskCommands(9))] == ["y"]
+    assert bob.read(TakeTaskCommands(9)) == ()
     ann.store.commit([cancel])
     bob.store.close()
-    assert bob.again().read(TakeErrands(9)) == (cancel,)
+    assert bob.again().read(TakeTaskCommands(9)) == (cancel,)
 
 
 # ---- death
@@ -314,12 +320,12 @@ def test_a_broker_that_says_nothing_in_time_is_dead_and_what_it_held_is_nobodys(
     ann.commit(put(1, shelved=False), put(2, status=RUNNING, node="n"), put(3, status=ASSIGNED, node="m"), put(4))
     ann.commit(put(5, status=SCHEDULED, runnable_us=1), put(6, status=RUNNING, node="n"), end(6))
     ann.read(TakeDue(1, 9))
-    assert bob.read(Beat(LEASE_US)) == Beaten(5, (), ("ann",))
-    assert bury(group, ann, bob) == Beaten(5, ("ann",), ())
+    assert bob.read(StoreHeartbeat(LEASE_US)) == StoreHeartbeatResult(5, (), ("ann",))
+    assert bury(group, ann, bob) == StoreHeartbeatResult(5, ("ann",), ())
     assert seqs(bob.read(QUEUE)) == [1, 4]
     assert seqs(bob.read(TakeDue(1, 9))) == [5]
     assert bob.read(TakeOrphans(1_000, 9)) == ()
-    assert bob.read(ClaimTasks((), "n")) == (Claimed(opened(2, status=RUNNING, node="n", shelved=False)),)
+    assert bob.read(ClaimTasks((), "n")) == (ClaimedTask(opened(2, status=RUNNING, node="n", shelved=False)),)
     group.pass_us(1_000)
     assert seqs(bob.read(TakeOrphans(1_000, 9))) == [3]
     assert bob.read(TakeOrphans(0, 9)) == ()
@@ -333,8 +339,15 @@ def test_a_broker_that_was_taken_for_dead_changes_nothing_any_more(group, ann, b
     group.pass_us(LEASE_US - 1)
     beat_all(bob)
     group.pass_us(2)
-    assert bob.read(Beat(LEASE_US)).died == ("ann",)
-    for ask in (Beat(LEASE_US), QUEUE, TakeErrands(9), ClaimTasks((name_of(2),)), new("c", "x"), TakeDue(9, 9)):
+    assert bob.read(StoreHeartbeat(LEASE_US)).died == ("ann",)
+    for ask in (
+        StoreHeartbeat(LEASE_US),
+        QUEUE,
+        TakeTaskCommands(9),
+        ClaimTasks((name_of(2),)),
+        new("c", "x"),
+        TakeDue(9, 9),
+    ):
         with pytest.raises(StoreFenced):
             ann.read(ask)
     with pytest.raises(StoreFenced):
@@ -345,29 +358,29 @@ def test_a_broker_that_was_taken_for_dead_changes_nothing_any_more(group, ann, b
     assert seqs(bob.read(TakeOrphans(0, 9))) == [1]
     ann.store.close()
     again = ann.again()
-    assert (again.opened.open_tasks, again.read(Beat(LEASE_US)).alive) == (2, ("bob",))
+    assert (again.opened.open_tasks, again.read(StoreHeartbeat(LEASE_US)).alive) == (2, ("bob",))
     # Its end was the end of its own life alone.
-    assert bob.read(Beat(LEASE_US)).alive == ("ann",)
+    assert bob.read(StoreHeartbeat(LEASE_US)).alive == ("ann",)
 
 
 def test_one_whose_own_time_was_over_judges_nobody(group, ann, bob):
     beat_all(ann, bob)
     group.pass_us(LEASE_US + 1)
-    assert bob.read(Beat(LEASE_US)) == Beaten(0, (), ("ann",))
-    assert bob.read(Beat(LEASE_US)).died == ("ann",)
+    assert bob.read(StoreHeartbeat(LEASE_US)) == StoreHeartbeatResult(0, (), ("ann",))
+    assert bob.read(StoreHeartbeat(LEASE_US)).died == ("ann",)
 
 
 def test_at_the_last_moment_it_is_still_alive(group, ann, bob):
     beat_all(ann, bob)
     group.pass_us(LEASE_US)
-    assert bob.read(Beat(LEASE_US)).died == ()
+    assert bob.read(StoreHeartbeat(LEASE_US)).died == ()
     beat_all(ann)
 
 
 def test_a_broker_that_stops_in_order_is_gone_at_once(ann, bob):
     ann.commit(put(1, status=RUNNING, node="n"), put(2, shelved=False))
     ann.store.close()
-    assert bob.read(Beat(LEASE_US)) == Beaten(2, (), ())
+    assert bob.read(StoreHeartbeat(LEASE_US)) == StoreHeartbeatResult(2, (), ())
     assert seqs(bob.read(QUEUE)) == [2]
     assert seqs(bob.read(TakeOrphans(0, 9))) == [1]
     assert ann.again().opened.leased == ()
@@ -401,4 +414,4 @@ def test_orphans_are_taken_oldest_first(group, ann, bob):
 def test_a_closed_store_answers_nothing(ann):
     ann.store.close()
     with pytest.raises(StoreRefused):
-        ann.read(Beat(LEASE_US))
+        ann.read(StoreHeartbeat(LEASE_US))

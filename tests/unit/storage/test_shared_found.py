@@ -5,8 +5,7 @@ Promise: STORE-6
 
 from __future__ import annotations
 
-from scale0.storage.shared_rows import ClaimTasks
-from scale0.storage.task_queries import FindNew, FindTasks
+from scale0.storage.task_queries import ClaimTasks, FindTasks, LookUpSubmission
 from scale0.storage.task_rows import FINISHED, QUEUED
 from tests.unit.storage.group import Seat
 from tests.unit.storage.task_model import end, lease, put
@@ -16,12 +15,12 @@ def test_an_id_of_a_brokers_own_kind_may_be_reserved_and_is_then_used(group):
     """Two brokers may close the same stored request: its closing has an id that both can make."""
     ann, bob = Seat(group, "ann"), Seat(group, "bob")
     id_ = "s0:titanic:0:closed"
-    assert not ann.read(FindNew("@titanic", (id_,), None, None, id_)).busy
-    assert bob.read(FindNew("@titanic", (id_,), None, None, id_)).busy
+    assert not ann.read(LookUpSubmission("@titanic", (id_,), None, None, id_)).busy
+    assert bob.read(LookUpSubmission("@titanic", (id_,), None, None, id_)).busy
     ann.store.commit([put(ann.seq(1), id=id_, status=QUEUED, shelved=False), end(ann.seq(1), status=FINISHED)])
     (found,) = bob.read(FindTasks((id_,)))
     assert found is not None
-    assert not bob.read(FindNew("@titanic", (id_,), None, None, id_)).busy
+    assert not bob.read(LookUpSubmission("@titanic", (id_,), None, None, id_)).busy
 
 
 def test_tasks_that_are_claimed_one_by_one_in_a_turn_are_taken_at_one_go(group):

@@ -33,7 +33,7 @@ def kept(store, ask):
 def entries(opened, count, events=2):
     book = Journal("east-1", opened.last_boot_us + 5, opened.next_seq, opened.last_time_us)
     start = opened.last_time_us / 1e6 + 100.0
-    made = [book.enter([SourceAlive("east-1")] * events, Now(0.0, start + n)) for n in range(count)]
+    made = [book.append([SourceAlive("east-1")] * events, Now(0.0, start + n)) for n in range(count)]
     return [entry for entry in made if entry is not None]
 
 

@@ -18,15 +18,15 @@ from scale0.storage.rows import PutSetting
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.storage.task_queries import (
     CountTasks,
-    FindNew,
     FindTasks,
     ListTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
 )
 from scale0.storage.task_rows import (
     ASSIGNED,
@@ -36,11 +36,11 @@ from scale0.storage.task_rows import (
     QUEUED,
     RUNNING,
     SCHEDULED,
-    DropFollow,
+    DropDependency,
     DropTaskClient,
     EndedTask,
     OpenTask,
-    PutFollow,
+    PutDependency,
     PutTaskClient,
     ReopenTask,
     SweepTasks,
@@ -69,7 +69,7 @@ statuses = st.sampled_from([None, SCHEDULED, QUEUED, ASSIGNED, RUNNING, FINISHED
 task_asks = st.one_of(
     st.builds(FindTasks, st.lists(names, max_size=4).map(tuple)),
     st.builds(
-        FindNew,
+        LookUpSubmission,
         clients,
         st.lists(names, max_size=2).map(tuple),
         st.none() | st.sampled_from(["k", ""]),
@@ -78,8 +78,8 @@ task_asks = st.one_of(
     st.builds(ReadQueue, methods, priorities, seqs | far, bounds, st.integers(-1, 8)),
     st.builds(ReadPriorities, methods),
     st.builds(ReadSchedule, times | far, seqs | far, bounds),
-    st.builds(ReadFollowers, seqs | far, seqs, bounds),
-    st.builds(ReadSettled, bounds),
+    st.builds(ReadDependents, seqs | far, seqs, bounds),
+    st.builds(ReadEndedDependencies, bounds),
     st.just(ReadExpiry()),
     st.just(CountTasks()),
 )
@@ -138,10 +138,10 @@ class TaskTwins(Twins):
             case "sweep":
                 return SweepTasks(draw(times), draw(st.integers(0, 3)))
             case "follow":
-                return PutFollow(draw(st.sampled_from(sorted(self.model.open))), seq)
+                return PutDependency(draw(st.sampled_from(sorted(self.model.open))), seq)
             case "unfollow":
                 some = draw(st.none() | st.lists(seqs, max_size=3).map(tuple))
-                return DropFollow(seq, some)
+                return DropDependency(seq, some)
             case "client":
                 return PutTaskClient(draw(clients), draw(st.sampled_from(["", "key"])), draw(times))
             case _:
@@ -205,21 +205,21 @@ class TaskTwins(Twins):
     @rule(ask=task_asks)
     def ask_of_tasks(self, ask):
         expected = self.model.answer(ask)
-        for found in (self.memory.read(ask), self.sqlite.read(ask), self.sqlite.look(ask)):
+        for found in (self.memory.read(ask), self.sqlite.read(ask), self.sqlite.scan(ask)):
             assert found == expected
             for task in found if isinstance(found, tuple) else ():
                 assert not isinstance(task, OpenTask) or type(task.shelved) is type(task.followed) is bool
 
     @rule(ask=lists)
     def a_list_has_the_same_pages(self, ask):
-        assert self.memory.look(ask) == self.sqlite.look(ask)
+        assert self.memory.scan(ask) == self.sqlite.scan(ask)
 
     @rule(ask=lists)
     def all_pages_together_are_everything(self, ask):
         seen: list[OpenTask | EndedTask] = []
         before: int | None = None
         for _ in range(100):
-            page: Any = self.sqlite.look(ListTasks(ask.limit, before, ask.status, ask.method, ask.client))
+            page: Any = self.sqlite.scan(ListTasks(ask.limit, before, ask.status, ask.method, ask.client))
             assert len(page.tasks) <= max(1, ask.limit)
             seen += page.tasks
             if page.next_seq is None:

@@ -12,16 +12,16 @@ from scale0.storage.interface import FAILPOINTS, StoreFailed, StoreRefused
 from scale0.storage.rows import PutSetting
 from scale0.storage.task_queries import (
     CountTasks,
-    FindNew,
     FindTasks,
-    FoundTasks,
     ListTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
+    SubmissionLookup,
     TaskPage,
 )
 from scale0.storage.task_rows import (
@@ -32,10 +32,10 @@ from scale0.storage.task_rows import (
     QUEUED,
     RUNNING,
     SCHEDULED,
-    DropFollow,
+    DropDependency,
     DropTaskClient,
     EndedTask,
-    PutFollow,
+    PutDependency,
     PutTaskClient,
     ReopenTask,
     SweepTasks,
@@ -120,14 +120,14 @@ def test_sweeping_frees_an_id_and_a_key_within_its_commit(store):
 
 
 def test_a_task_that_is_opened_again_keeps_its_name_and_waits_on_the_shelf(store):
-    store.commit([put(1, key="k", followed=True, options=b"o"), PutFollow(1, 9), end(1, FAILED, history=b"[3]")])
+    store.commit([put(1, key="k", followed=True, options=b"o"), PutDependency(1, 9), end(1, FAILED, history=b"[3]")])
     assert store.read(ReadExpiry()) == 9000
     store.commit([ReopenTask(1, 70)])
     expected = opened(1, key="k", followed=True, options=b"o", attempt=1, runnable_us=70, history=b"[3]")
     assert found(store, 1) == expected
     assert store.read(ReadQueue("noop", 4, 0, 9, 99)) == (expected,)
-    assert (store.read(ReadExpiry()), store.read(ReadSettled(9))) == (None, ())
-    store.commit([DropFollow(1), end(1, FAILED), ReopenTask(1, 71)])
+    assert (store.read(ReadExpiry()), store.read(ReadEndedDependencies(9))) == (None, ())
+    store.commit([DropDependency(1), end(1, FAILED), ReopenTask(1, 71)])
     assert found(store, 1).followed is False
 
 
@@ -176,26 +176,26 @@ def test_what_has_not_ended_or_is_finished_cannot_be_opened_again(make, seq):
 def test_a_key_is_of_its_client(store):
     store.commit([put(1, client="ann", key="k"), put(2, client="bob", key="k"), put(3, client="bob", key="")])
     store.commit([PutTaskClient("bob", "owner", 5), end(2)])
-    assert store.read(FindNew("ann", (), "k", None)) == FoundTasks(None, (), found(store, 1), "")
-    bob = store.read(FindNew("bob", ("nobody", name_of(3)), "k", "s"))
-    assert bob == FoundTasks(TaskClient("bob", "owner", 5), (None, found(store, 3)), found(store, 2), name_of(3))
-    assert store.read(FindNew("bob", (), "", "x")).keyed == found(store, 3)
+    assert store.read(LookUpSubmission("ann", (), "k", None)) == SubmissionLookup(None, (), found(store, 1), "")
+    bob = store.read(LookUpSubmission("bob", ("nobody", name_of(3)), "k", "s"))
+    assert bob == SubmissionLookup(TaskClient("bob", "owner", 5), (None, found(store, 3)), found(store, 2), name_of(3))
+    assert store.read(LookUpSubmission("bob", (), "", "x")).keyed == found(store, 3)
     store.commit([SweepTasks(9000, 9)])
     store.commit([put(4, client="bob", key="k")])
-    assert store.read(FindNew("bob", (), "k", None)).keyed == found(store, 4)
+    assert store.read(LookUpSubmission("bob", (), "k", None)).keyed == found(store, 4)
 
 
 def test_the_last_of_a_series_is_the_largest_id_that_begins_so(store):
     ids = ["s.9", "s.10", "s", "sx.99", "s-1", "s/1", "t.1.2", "ü.1", "."]
     store.commit([put(seq, id=name) for seq, name in enumerate(ids, 1)])
     store.commit([end(1)])
-    lasts = {name: store.read(FindNew("", (), None, name)).last for name in ("s", "t", "t.1", "ü", "", "u")}
+    lasts = {name: store.read(LookUpSubmission("", (), None, name)).last for name in ("s", "t", "t.1", "ü", "", "u")}
     assert lasts == {"s": "s.9", "t": "t.1.2", "t.1": "t.1.2", "ü": "ü.1", "": ".", "u": ""}
 
 
 def test_a_client_id_keeps_its_first_owner_until_it_is_dropped(store):
     def kept():
-        return store.read(FindNew("ann", (), None, None)).client
+        return store.read(LookUpSubmission("ann", (), None, None)).client
 
     store.commit([PutTaskClient("ann", "her", 1), PutTaskClient("ann", "him", 2)])
     assert kept() == TaskClient("ann", "her", 2)
@@ -251,17 +251,19 @@ def test_the_schedule_is_by_time_then_by_number_and_goes_on_where_it_was(store):
 
 def test_who_follows_is_known_until_it_is_dropped(store):
     store.commit([put(seq) for seq in range(1, 6)])
-    store.commit([PutFollow(1, 3), PutFollow(1, 2), PutFollow(1, 4), PutFollow(5, 4), PutFollow(1, 3)])
-    assert seqs(store.read(ReadFollowers(1, 0, 9))) == [2, 3, 4]
-    assert seqs(store.read(ReadFollowers(1, 2, 1))) == [3]
-    assert store.read(ReadSettled(9)) == ()
+    store.commit(
+        [PutDependency(1, 3), PutDependency(1, 2), PutDependency(1, 4), PutDependency(5, 4), PutDependency(1, 3)]
+    )
+    assert seqs(store.read(ReadDependents(1, 0, 9))) == [2, 3, 4]
+    assert seqs(store.read(ReadDependents(1, 2, 1))) == [3]
+    assert store.read(ReadEndedDependencies(9)) == ()
     store.commit([end(1), end(3), end(5, FAILED)])
-    assert seqs(store.read(ReadFollowers(1, 0, 9))) == [2, 4]
-    assert seqs(store.read(ReadSettled(9))) == [1, 5]
-    assert seqs(store.read(ReadSettled(1))) == [1]
-    store.commit([DropFollow(1), DropFollow(99)])
-    assert store.read(ReadFollowers(1, 0, 9)) == ()
-    assert seqs(store.read(ReadSettled(9))) == [5]
+    assert seqs(store.read(ReadDependents(1, 0, 9))) == [2, 4]
+    assert seqs(store.read(ReadEndedDependencies(9))) == [1, 5]
+    assert seqs(store.read(ReadEndedDependencies(1))) == [1]
+    store.commit([DropDependency(1), DropDependency(99)])
+    assert store.read(ReadDependents(1, 0, 9)) == ()
+    assert seqs(store.read(ReadEndedDependencies(9))) == [5]
 
 
 def test_sweeping_forgets_the_oldest_first_and_no_more_than_it_may(store):
@@ -314,7 +316,7 @@ def test_a_list_shows_the_newest_first_and_nothing_that_is_large(store):
     first = store.read(ListTasks(4))
     assert (seqs(first.tasks), first.next_seq) == ([7, 6, 5, 4], 4)
     assert first.tasks[0] == opened(7, params=b"", options=b"", key="7")
-    rest = store.look(ListTasks(4, first.next_seq))
+    rest = store.scan(ListTasks(4, first.next_seq))
     assert (seqs(rest.tasks), rest.next_seq) == ([3, 2, 1], None)
     assert (rest.tasks[1].params, rest.tasks[1].options, rest.tasks[1].result) == (b"", b"", b"")
     assert (rest.tasks[1].info, rest.tasks[1].key) == (b"{}", "2")
@@ -330,7 +332,7 @@ def test_a_filter_without_an_index_looks_at_few_tasks_at_a_time(store, monkeypat
     def pages(**filters):
         out, before = [], None
         while True:
-            page = store.look(ListTasks(5, before, **filters))
+            page = store.scan(ListTasks(5, before, **filters))
             out.append((seqs(page.tasks), page.next_seq))
             before = page.next_seq
             if before is None:
@@ -363,10 +365,12 @@ def test_a_commit_of_tasks_is_whole_or_not_there(make, point):
     armed: list[bool] = []
     store = make(break_at)
     store.open()
-    store.commit([put(1), put(2), put(3, followed=True), PutFollow(3, 2), end(3, FAILED, expires_us=1)])
+    store.commit([put(1), put(2), put(3, followed=True), PutDependency(3, 2), end(3, FAILED, expires_us=1)])
     armed.append(True)
     with pytest.raises(OSError, match="planted"):
-        store.commit([put(4, key="k"), lease(1), end(2), ReopenTask(3, 9), DropFollow(3), PutTaskClient("ann", "", 1)])
+        store.commit(
+            [put(4, key="k"), lease(1), end(2), ReopenTask(3, 9), DropDependency(3), PutTaskClient("ann", "", 1)]
+        )
     armed.clear()
     again = make()
     state = again.open()
@@ -375,12 +379,12 @@ def test_a_commit_of_tasks_is_whole_or_not_there(make, point):
     assert seqs(state.leased) == ([1] if new else [])
     assert [type(found(again, seq)) is EndedTask for seq in (2, 3)] == ([True, False] if new else [False, True])
     assert (found(again, 4) is None) is not new
-    assert (again.read(FindNew("ann", (), "k", None)).client is None) is not new
-    assert (again.read(ReadSettled(9)) == ()) is new
+    assert (again.read(LookUpSubmission("ann", (), "k", None)).client is None) is not new
+    assert (again.read(ReadEndedDependencies(9)) == ()) is new
 
 
 def test_asks_of_tasks_need_an_open_store(store):
     store.close()
-    for ask in (store.read, store.look):
+    for ask in (store.read, store.scan):
         with pytest.raises(StoreRefused):
             ask(CountTasks())

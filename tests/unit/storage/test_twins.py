@@ -72,14 +72,14 @@ class Twins(RuleBasedStateMachine):
     @rule(batch=st.lists(writes, max_size=6), events=st.integers(0, 3))
     def commit(self, batch, events):
         self.wall += 1
-        entry = self.journal.enter([SourceAlive("east-1")] * events, Now(0.0, self.wall))
+        entry = self.journal.append([SourceAlive("east-1")] * events, Now(0.0, self.wall))
         whole = [*batch[:2], *([entry] if entry else []), *batch[2:]]
         self.memory.commit(whole)
         self.sqlite.commit(whole)
 
     @rule(row=st.sampled_from(["gap", "repetition", "number"]))
     def unfit_commits_are_refused_whole(self, row):
-        entry = Journal("east-1", 9, self.journal.next_seq + {"gap": 1}.get(row, 0), 0).enter(
+        entry = Journal("east-1", 9, self.journal.next_seq + {"gap": 1}.get(row, 0), 0).append(
             [SourceAlive("east-1")], Now(0.0, self.wall)
         )
         assert entry is not None

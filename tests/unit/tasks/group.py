@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore, StoreAway
+from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore, StoreUnreachable
 from tests.unit.tasks.harness import BEAT, Scene
 from tests.unit.tasks.world import Disk, World
 
@@ -24,14 +24,14 @@ class FarDisk(Disk):
     def _end(self) -> None:
         try:
             super()._end()
-        except StoreAway:
+        except StoreUnreachable:
             self.waits = True
 
     waits = False
 
     def go_on(self) -> None:
         if self.waits:
-            if self.store.away:
+            if self.store.unreachable:
                 return
             self.waits = False
             if self.in_flight is not None and not self.held:
@@ -47,10 +47,10 @@ class FarWorld(World):
     disk_class = FarDisk
 
     @property
-    def far(self) -> SharedMemoryStore:
+    def far(self) -> FakePostgresStore:
         """Its store."""
         store: Any = self.store
-        assert isinstance(store, SharedMemoryStore)
+        assert isinstance(store, FakePostgresStore)
         return store
 
 
@@ -59,12 +59,12 @@ class Group:
 
     def __init__(self, *names: str) -> None:
         self.time = 100.0
-        self.database = SharedMemory(lambda: int(self.time * 1_000_000))
+        self.database = FakeDatabase(lambda: int(self.time * 1_000_000))
         self.scenes: dict[str, Scene] = {}
         self.away: set[str] = set()
         """Those whose time stands still: they are dead, or sleep."""
         for number, name in enumerate(names):
-            store = SharedMemoryStore(self.database, name)
+            store = FakePostgresStore(self.database, name)
             self.scenes[name] = Scene(FarWorld, seed=number, store=store, identity=name, group="g")
         self._beat = 0.0
         self.run(1.0)
@@ -88,7 +88,7 @@ class Group:
     def cut(self, name: str, on: bool = True) -> None:
         """The database cannot be reached from there; or it can again."""
         store: Any = self.scenes[name].world.store
-        store.away = on
+        store.unreachable = on
 
     def kill(self, name: str) -> None:
         """kill -9: it says nothing any more, and its clients hear nothing."""

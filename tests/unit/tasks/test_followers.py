@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from scale0.storage.task_queries import ReadFollowers
+from scale0.storage.task_queries import ReadDependents
 from scale0.tasks.core import dependencies
 from tests.unit.tasks.harness import CLIENT, FRONT, Refused, Scene
 
@@ -87,9 +87,9 @@ def test_a_follower_that_is_cancelled_between_two_pages_stays_cancelled(monkeypa
     scene, worker = pages(monkeypatch)
     scene.world.hold()
     scene.done(worker, "first", "second")  # one round: two pages of the first and more, and one of the second
-    scene.hold_at(ReadFollowers)
+    scene.hold_at(ReadDependents)
     scene.world.disk.end_one()  # `last` has heard of the second
-    scene.hold_at(ReadFollowers)
+    scene.hold_at(ReadDependents)
     cancel = scene.world.ask(FRONT, "client_task_cancel", CLIENT, "last")
     scene.world.let_go()
     assert scene.answer(cancel) is True
@@ -124,7 +124,7 @@ def test_followers_that_a_dead_broker_did_not_tell_are_told_by_the_next(monkeypa
     scene, worker = pages(monkeypatch)
     scene.world.hold()
     scene.done(worker, "first", "second")
-    scene.hold_at(ReadFollowers)  # both ends are stored, and nobody was told
+    scene.hold_at(ReadDependents)  # both ends are stored, and nobody was told
     scene.workers.clear()
     scene.world.crash()
     worker = scene.worker("w", "m", slots=2 * PAGE + 3)

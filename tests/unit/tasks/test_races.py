@@ -12,7 +12,7 @@ from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import Endpoints
 from scale0.kernel.effects import Effects
 from scale0.storage.memory.store import MemoryStore
-from scale0.storage.task_queries import FindNew, ReadExpiry
+from scale0.storage.task_queries import LookUpSubmission, ReadExpiry
 from tests.unit.tasks.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Refused, Scene
 
 BAD_TASK = -32020
@@ -32,7 +32,7 @@ def test_an_id_that_is_being_looked_up_is_not_taken_a_second_time(options):
     scene.submit("a.000000000001")  # its series is known: larger counters are new, and nobody looks
     scene.world.hold()
     first = scene.world.ask(FRONT, "client_new_task", CLIENT, "m", [], "a.000000000009", options)
-    scene.hold_at(FindNew)
+    scene.hold_at(LookUpSubmission)
     second = scene.world.ask(FRONT, "client_new_task", CLIENT, "m", [], "a.000000000009", {})
     scene.world.let_go()
     assert scene.answer(first) == "a.000000000009"
@@ -100,7 +100,7 @@ def test_a_connection_that_is_gone_before_its_task_is_taken_leaves_nothing_behin
     world = scene.world
     world.hold()
     world.ask("frontend-z", "client_new_task", CLIENT, "m", [], "told-to-nobody", {"notify": True})
-    scene.hold_at(FindNew)
+    scene.hold_at(LookUpSubmission)
     line = world.broker.connections.find("frontend", b"frontend-z")
     assert line is not None
     world.broker.undelivered(line, (), world.now, Effects())

@@ -18,7 +18,7 @@ from scale0.storage.interface import StoreFailed, StoreFenced, check_writes
 from scale0.storage.task_queries import FindTasks
 from scale0.storage.task_rows import EndedTask
 from scale0.tasks.core.shared_store import SharedStore
-from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
+from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 from simulator.fake_postgres.tasks import SharedTasks, _Commit
 from tests.unit.tasks.group import FarWorld
 from tests.unit.tasks.world import Heard, World
@@ -44,11 +44,11 @@ class Storm:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.time = 100.0
-        self.database = SharedMemory(lambda: int(self.time * 1_000_000))
+        self.database = FakeDatabase(lambda: int(self.time * 1_000_000))
         self.lines = 0
         self.worlds = {
             name: FarWorld(
-                seed=seed * 10 + number, store=SharedMemoryStore(self.database, name), identity=name, group="g"
+                seed=seed * 10 + number, store=FakePostgresStore(self.database, name), identity=name, group="g"
             )
             for number, name in enumerate(BROKERS)
         }
@@ -88,7 +88,7 @@ class Storm:
         world = self.worlds[name]
         world.heard.clear()
         world.disk.held = False
-        world.far.away = False  # a broker that cannot reach the database does not start
+        world.far.unreachable = False  # a broker that cannot reach the database does not start
         self.up.add(name)
         self.asleep.pop(name, None)
         world.crash()
@@ -196,11 +196,11 @@ class Storm:
         self.asleep[self.chance.choice(BROKERS)] = self.time + self.chance.choice([1.0, 4.0, 12.0])
 
     def cut(self) -> None:
-        self.worlds[self.chance.choice(BROKERS)].far.away = True
+        self.worlds[self.chance.choice(BROKERS)].far.unreachable = True
 
     def mend(self) -> None:
         for world in self.worlds.values():
-            world.far.away = False
+            world.far.unreachable = False
 
     def lose_answer(self) -> None:
         self.worlds[self.chance.choice(BROKERS)].far.lose_answer(away=False)
@@ -364,7 +364,7 @@ def two_hold_one_task(patch: pytest.MonkeyPatch) -> str:
 
 def nobody_is_fenced(patch: pytest.MonkeyPatch) -> str:
     """A broker that others took for dead goes on, and writes what is theirs."""
-    patch.setattr(SharedMemoryStore, "_fence", lambda _self: None)
+    patch.setattr(FakePostgresStore, "_fence", lambda _self: None)
     patch.setattr(_Commit, "_must_hold", lambda _self, _seq: None)
     return "handed out twice|two results|not there to be changed|not reserved"
 
@@ -395,7 +395,7 @@ def leases_stay_behind(patch: pytest.MonkeyPatch) -> str:
 
 def lost_answers_count_as_no(patch: pytest.MonkeyPatch) -> str:
     """A commit whose answer got lost is done again."""
-    patch.setattr(SharedMemoryStore, "lose_answer", do_twice)
+    patch.setattr(FakePostgresStore, "lose_answer", do_twice)
     return "journal row|there already|not held|not there"
 
 

@@ -23,7 +23,7 @@ from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message, StoreQuery
 from scale0.storage.memory.store import MemoryStore
-from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
+from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 
 STORES = ["own"]
 """Which store a new world gets: one of the broker's `own`, or one that is `shared`."""
@@ -143,7 +143,7 @@ class World:
         """A store of its own, or one that it could share."""
         if STORES[0] == "own":
             return MemoryStore()
-        return SharedMemoryStore(SharedMemory(lambda: int(self.mono * 1_000_000)), self.config.identity)
+        return FakePostgresStore(FakeDatabase(lambda: int(self.mono * 1_000_000)), self.config.identity)
 
     @property
     def now(self) -> Now:
@@ -234,7 +234,7 @@ class World:
         events, step.events = step.events, []
         promises, step.promises = step.promises, {}
         step.publishes = []
-        row = self._journal.enter(events, self.now)
+        row = self._journal.append(events, self.now)
         if row is not None:
             self.events.extend(events)
             writes.append(row)

@@ -15,7 +15,7 @@ import msgspec
 
 from scale0.broker.core.members import Member
 from scale0.broker.core.state import BrokerState
-from scale0.config import ClientConfig, NetworkDocument, client_part, digest, document_bytes, form_named, render
+from scale0.config import ClientConfig, NetworkDocument, client_config, digest, document_bytes, format_named, render
 from scale0.config.network_documents import HELEN_SERVICE
 from scale0.history.events.changes import ConfigChanged, ConfigConflict
 from scale0.kernel.clock import Now
@@ -54,7 +54,7 @@ class ConfigDocument:
     def answer(self, member: Member, asked: messages.CheckConfig, now: Now, step: Effects) -> None:
         """CHECKCONFIG: CONFIGACK or CONFIG."""
         version, hash_ = asked.version, asked.config_hash
-        member.config_type = form_named(asked.config_type)
+        member.config_type = format_named(asked.config_type)
         if version is not None and version > self.version:
             # A stale broker downgrades nobody.
             self._state.count("clients_ahead")
@@ -128,13 +128,15 @@ class ConfigDocument:
     def _common(self, document: NetworkDocument, services: tuple[str, ...]) -> str:
         """What all clients of a kind have in common: only if this changes must they take a new document."""
         plain = msgspec.structs.replace(document, version=1)
-        part = client_part(plain, "any", services, self._state.config.group, "any", document.default_heartbeat_interval)
+        part = client_config(
+            plain, "any", services, self._state.config.group, "any", document.default_heartbeat_interval
+        )
         return digest(render(part, "json"))
 
     def _part(self, member: Member) -> ClientConfig:
         config = self._state.config
         interval = member.interval or self.document.default_heartbeat_interval
-        return client_part(
+        return client_config(
             self.document, member.identity, sorted(member.services), config.group, self._state.identity, interval
         )
 

@@ -27,7 +27,7 @@ from scale0.broker.edge.replicated_key_folder import TOLD
 from scale0.kernel import codes
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError, Refusal
-from scale0.storage.data_dir import sync_folder
+from scale0.storage.data_dir import sync_directory
 from scale0.transport.core.sockets import ROLES
 from scale0.transport.edge.curve_certificates import (
     KEYS_FOLDER,
@@ -94,7 +94,7 @@ class KeyFolder:
         pair = new_certificate(name="server")
         write_public(self.server_file.with_suffix(PUBLIC_ENDING), pair)
         write_pair(self.server_file, pair)
-        sync_folder(self.path / SERVER)
+        sync_directory(self.path / SERVER)
         return True
 
     @property
@@ -145,7 +145,7 @@ class KeyFolder:
         if path.exists() and read_certificate(path).public != certificate.public:
             raise KeyTakenError(f"there is a key {name} among the {folder_of(role)} already")
         write_public(path, certificate)
-        sync_folder(path.parent)
+        sync_directory(path.parent)
 
     def revoke(self, role: str, name: str) -> bool:
         """Let it in no more; False if it was not there."""
@@ -154,7 +154,7 @@ class KeyFolder:
             path.unlink()
         except FileNotFoundError:
             return False
-        sync_folder(path.parent)
+        sync_directory(path.parent)
         return True
 
     def table(self, wall: float) -> KeyTable:
@@ -208,7 +208,7 @@ class KeyFolder:
         pair = new_certificate(role=role, name=name, expires=f"{expires:.0f}")
         path = self.path / TOKENS / f"{id_}{PUBLIC_ENDING}"
         write_public(path, pair)
-        sync_folder(path.parent)
+        sync_directory(path.parent)
         return pair
 
     def enrol(self, ask: StoreKey, wall: float) -> Refusal | None:
@@ -240,7 +240,7 @@ class KeyFolder:
             path.rename(used)
         except FileNotFoundError:
             return None
-        sync_folder(path.parent)
+        sync_directory(path.parent)
         try:
             return read_certificate(used)
         finally:

@@ -38,7 +38,7 @@ from scale0.broker.main.preflight import check_broker_files, check_runnable, is_
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.history.segments.exporter import SegmentExporter
-from scale0.history.segments.settings import ExporterSettings, password_of, settings_of
+from scale0.history.segments.settings import ExporterSettings, exporter_settings, password_of
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
@@ -234,7 +234,7 @@ def scribe_settings(config: BrokerConfig) -> ExporterSettings | None:
     """How the journal is written out; None: it is not kept."""
     if config.store == "memory":
         return None
-    return settings_of(config, config.store if is_postgres(config) else "")
+    return exporter_settings(config, config.store if is_postgres(config) else "")
 
 
 def status_of(error: BaseException) -> int:

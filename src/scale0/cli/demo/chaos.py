@@ -200,11 +200,10 @@ async def heal(network: ChaosNetwork, load: ChaosLoad, show: Show) -> None:
 def read_journal(data_dir: Path) -> JournalFacts:
     """What a broker that has stopped recorded of tasks: in segments, and in what its journal has left."""
     from scale0.cli.demo.chaos_audit import JournalFacts
-    from scale0.history.segments.filters import EventFilter
-    from scale0.history.segments.reader import recorded_in
+    from scale0.history.segments.reader import EventFilter, read_all_events
 
     unread: list[str] = []
-    events = recorded_in(data_dir, EventFilter(kind="task.*"), unread.append)
+    events = read_all_events(data_dir, EventFilter(kind="task.*"), unread.append)
     if unread:
         raise errors.CommandError(f"the broker's history cannot be read: {unread[0]}")
     return JournalFacts(events)

@@ -78,8 +78,7 @@ def audit(
 
 def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...], troubles: list[str]) -> list[Event]:
     """The last changes of all kinds, in the order of their recording."""
-    from scale0.history.segments.filters import EventFilter
-    from scale0.history.segments.reader import key_of
+    from scale0.history.segments.reader import EventFilter, key_of
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)
     events: list[Event] = []

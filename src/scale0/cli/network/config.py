@@ -60,11 +60,11 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
       scale0 config check broker.zpl
       scale0 config check network.json --as network --watch
     """
-    from scale0.config import MAX_DOCUMENT_BYTES, form_of, parse
+    from scale0.config import MAX_DOCUMENT_BYTES, format_of_file, parse
     from scale0.kernel.errors import ConfigError, Refusal
 
     try:
-        form = form_of(file.name)
+        form = format_of_file(file.name)
         with file.open("rb") as opened:
             data = opened.read(MAX_DOCUMENT_BYTES + 1)
     except OSError as error:

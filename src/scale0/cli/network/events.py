@@ -23,8 +23,7 @@ from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.monitoring.silences import DurationType, TimeType
 
 if TYPE_CHECKING:
-    from scale0.history.segments.filters import EventFilter
-    from scale0.history.segments.reader import Event, HistoryReader
+    from scale0.history.segments.reader import Event, EventFilter, HistoryReader
 
 DEFAULT_COUNT: Final = 20
 MAX_COUNT: Final = 100_000
@@ -113,7 +112,7 @@ def tail(
       scale0 events tail -n 1000 --data-dir var/east-1
     """
     from scale0.cli.network.events_output import show
-    from scale0.history.segments.filters import EventFilter
+    from scale0.history.segments.reader import EventFilter
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)
     choice = EventFilter(**which, clock="time", since_us=since_us)
@@ -159,7 +158,7 @@ def export(
       scale0 events export --to web.jsonl --identity 'web-*' --data-dir .scale0/monitoring/helen
     """
     from scale0.cli.network.events_output import write_file
-    from scale0.history.segments.filters import EventFilter
+    from scale0.history.segments.reader import EventFilter
 
     if target.suffix not in ENDINGS:
         raise click.UsageError(f"{target} ends in none of {', '.join(ENDINGS)}")
@@ -215,8 +214,8 @@ def streams(history: HistoryReader, choice: EventFilter) -> list[Iterator[Event]
     from scale0.history.segments.reader import events_of
 
     since = None if choice.since_us is None else day_at(choice.since_us / _MICRO)
-    tables = [history.tables(pieces, choice) for pieces in history.pieces(since).values()]
-    return [(event for table in one for event in events_of(table)) for one in (*tables, history.rest(choice))]
+    tables = [history.read_segments(pieces, choice) for pieces in history.list_segments(since).values()]
+    return [(event for table in one for event in events_of(table)) for one in (*tables, history.read_journal(choice))]
 
 
 def last_of(histories: list[HistoryReader], choice: EventFilter, count: int) -> Iterator[Event]:
@@ -238,7 +237,7 @@ def followed(histories: list[HistoryReader], choice: EventFilter) -> Iterator[Ev
     from scale0.history.segments.reader import events_of, key_of
 
     while True:
-        new = [event for one in histories for table in one.rest(choice) for event in events_of(table)]
+        new = [event for one in histories for table in one.read_journal(choice) for event in events_of(table)]
         yield from sorted(new, key=key_of)
         if not new:
             time.sleep(FOLLOW_SECONDS)
@@ -250,9 +249,9 @@ def all_tables(histories: list[HistoryReader], choice: EventFilter) -> Iterator[
 
     since = None if choice.since_us is None else day_at(choice.since_us / _MICRO)
     for history in histories:
-        for pieces in history.pieces(since).values():
-            yield from history.tables(pieces, choice)
-        yield from history.rest(choice)
+        for pieces in history.list_segments(since).values():
+            yield from history.read_segments(pieces, choice)
+        yield from history.read_journal(choice)
 
 
 def end(troubles: list[str]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.cli.common import output
-from scale0.history.segments.json_lines import as_line, as_time
+from scale0.history.events.journal import event_as_json, format_time_us
 
 if TYPE_CHECKING:
     from scale0.history.segments.reader import Event
@@ -44,7 +44,7 @@ _MICRO: Final = 1_000_000
 def show(events: Iterator[Event], wants_json: bool, follow: bool) -> int:
     """Print them; how many there were."""
     if wants_json:
-        return _count_lines(as_line(event).decode() for event in events)
+        return _count_lines(event_as_json(event).decode() for event in events)
     if follow:
         return _count_lines(map(_short, events))
     first = list(itertools.islice(events, TABLE_ROWS + 1))
@@ -114,7 +114,7 @@ def _write_lines(path: Path, tables: Iterator[Any]) -> int:
     with path.open("xb") as file:
         for table in tables:
             for event in events_of(table):
-                file.write(as_line(event) + b"\n")
+                file.write(event_as_json(event) + b"\n")
                 count += 1
     return count
 
@@ -138,5 +138,5 @@ def _as_csv(name: str, value: Any) -> Any:
     if value is None:
         return ""
     if name in ("time", "at"):
-        return as_time(value)
+        return format_time_us(value)
     return msgspec.json.encode(value).decode() if name in NESTED else value

@@ -122,19 +122,18 @@ def recorded_in(
     folders: list[Path], what: str, since_us: int, troubles: list[str], unseen: list[str]
 ) -> Iterator[Event]:
     """The events of journals and segments that belong into the story; and between which segments some are missing."""
-    from scale0.history.segments.filters import EventFilter
     from scale0.history.segments.names import day_at
-    from scale0.history.segments.reader import events_of, open_history
+    from scale0.history.segments.reader import EventFilter, events_of, open_history
     from scale0.pipeline.explain import is_about
 
     choice = EventFilter(clock="at", since_us=since_us)
     for folder in folders:
         history = open_history(folder, None, troubles.append)
         try:
-            pieces = history.pieces(day_at(since_us / 1e6))
+            pieces = history.list_segments(day_at(since_us / 1e6))
             unseen += holes_between([piece.segment for of_source in pieces.values() for piece in of_source])
-            tables = (table for of_source in pieces.values() for table in history.tables(of_source, choice))
-            for each in (tables, history.rest(choice)):
+            tables = (table for of_source in pieces.values() for table in history.read_segments(of_source, choice))
+            for each in (tables, history.read_journal(choice)):
                 for table in each:
                     yield from (event for event in events_of(chosen(table, what)) if is_about(event, what))
         finally:

@@ -62,7 +62,7 @@ def serve(
           --certificate console.pem --private-key console-key.pem
     """
     from scale0.broker.main.http_settings import HttpSettings
-    from scale0.config import HttpConfig, management_faults
+    from scale0.config import HttpConfig, management_errors
     from scale0.http.server import for_ever, main
 
     said = HttpConfig(
@@ -73,7 +73,7 @@ def serve(
         private_key=str(private_key or ""),
         hosts=hosts,
     )
-    wrong = management_faults(said)
+    wrong = management_errors(said)
     if wrong:
         step = "the options are called as these keys are: see scale0 management serve --help"
         raise errors.CommandError("; ".join(wrong), step, errors.USAGE)

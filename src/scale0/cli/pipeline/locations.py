@@ -74,14 +74,14 @@ def segments_of(segments: tuple[str, ...], data_dir: str) -> tuple[str, ...]:
 
 def local_segments(data_dir: str) -> tuple[str, ...]:
     """Where the broker and the Helen of a folder write segments, and have written them before."""
-    from scale0.history.segments.settings import is_url, read_note
+    from scale0.history.segments.settings import is_url, read_export_state
 
     found: dict[str, None] = {}
     for folder in (Path(data_dir), Path(data_dir) / HELEN):
         own = folder / SEGMENTS
         if own.is_dir():
             found[str(own)] = None
-        note = read_note(folder)
+        note = read_export_state(folder)
         if note is not None and (is_url(note.place) or _is_another_folder(Path(note.place), own)):
             found[note.place] = None
     return tuple(found)

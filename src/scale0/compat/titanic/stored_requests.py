@@ -20,7 +20,7 @@ from scale0.compat.titanic.request_runs import METHOD_PREFIX, OWN_NAME, RequestR
 from scale0.compat.titanic.services import DONE, FAILED, PENDING, TITANIC_CLOSE, UNKNOWN, Then, pack_frames, read_frames
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.storage.task_queries import FindNew, FoundTasks
+from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import CANCELLED, FINISHED, EndedTask, OpenTask
 from scale0.tasks.core.queue import OWN_IDS
 from scale0.tasks.core.task import QueuedTask, from_store, of_seconds
@@ -111,7 +111,7 @@ class TaskRequestStore:
             closing = self._tasks.queue.accept(id_, OWN_NAME, TITANIC_CLOSE, b"null", USUAL, 0, 1, at, out)
             self._tasks.queue.end(closing, FINISHED, b"true", None, at, out)
 
-        def reserved(found: FoundTasks, _mark: int, at: Now, out: Effects) -> None:
+        def reserved(found: SubmissionLookup, _mark: int, at: Now, out: Effects) -> None:
             if found.tasks[0] is None and not found.busy:
                 put(at, out)
 
@@ -121,7 +121,7 @@ class TaskRequestStore:
             put(now, step)
         else:
             # Another broker may be closing it, too.
-            self._tasks.shelf.ask(FindNew(OWN_NAME, (id_,), None, None, id_), reserved, step)
+            self._tasks.shelf.ask(LookUpSubmission(OWN_NAME, (id_,), None, None, id_), reserved, step)
 
 
 class TitanicTasks:

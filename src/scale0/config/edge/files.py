@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from scale0.config import MAX_DOCUMENT_BYTES, form_of, parse
+from scale0.config import MAX_DOCUMENT_BYTES, format_of_file, parse
 from scale0.kernel.errors import ConfigError
 
 Schema = TypeVar("Schema")
@@ -22,6 +22,6 @@ def read_config(path: Path, schema: type[Schema]) -> Schema:
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
     try:
-        return parse(data, form_of(path.name), schema)
+        return parse(data, format_of_file(path.name), schema)
     except ConfigError as error:
         raise ConfigError([f"{path}: {reason}" for reason in error.reasons]) from error

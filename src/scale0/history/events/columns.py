@@ -7,7 +7,7 @@ or moved; new ones are added at the end with a new SCHEMA_VERSION, so that old j
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -104,6 +104,17 @@ class EventRow(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     bytes: int | None = None
     metrics: list[EventMetric] | None = None
     data: dict[str, Any] | None = None
+
+
+class Event(Protocol):
+    """Something that happened: frozen fields in terms of its domain, and the row that they make."""
+
+    kind: ClassVar[str]
+    """`noun.past`"""
+
+    def row(self) -> EventRow:
+        """This event in the columns of the schema."""
+        ...
 
 
 def clip_int(number: int) -> int:

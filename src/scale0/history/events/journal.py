@@ -8,6 +8,7 @@ either is in the row or raises, and after a raise the journal is as it was befor
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from scale0.kernel.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scale0.history.events.event import Event
+    from scale0.history.events.columns import Event
     from scale0.kernel.clock import Now
 
 STEP_TOLERANCE_US: Final = 100_000
@@ -94,7 +95,7 @@ class Journal:
         """The number that the next event gets."""
         return self._next_seq
 
-    def enter(self, events: Sequence[Event], now: Now) -> JournalRow | None:
+    def append(self, events: Sequence[Event], now: Now) -> JournalRow | None:
         """One row of all these events, in order; None where there are none."""
         if not events:
             return None
@@ -191,3 +192,35 @@ def _columns(turn: JournalTurn, seq: int, row: Any) -> dict[str, Any]:
 
 def _fields(metric: EventMetric) -> dict[str, Any]:
     return {name: getattr(metric, name) for name, _ in METRIC_FIELDS}
+
+
+def event_as_json(event: dict[str, Any]) -> bytes:
+    """An event as one JSON object: times as text, `data` as what it says."""
+    return msgspec.json.encode({name: _as_json(name, value) for name, value in event.items()})
+
+
+def format_time_us(time_us: int) -> str:
+    """2026-05-01T22:00:00.123456Z"""
+    seconds, rest = divmod(time_us, _MICRO)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06d}Z"
+
+
+def _as_json(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    match name:
+        case "time" | "at":
+            return format_time_us(value)
+        case "data":
+            return _as_data(value)
+        case _:
+            return value
+
+
+def _as_data(text: str) -> Any:
+    """As it stands, on one line; what is no JSON, as text: a segment may come from anywhere."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return text
+    return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())

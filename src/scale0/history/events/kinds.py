@@ -13,7 +13,7 @@ from scale0.history.events import changes, checks, clients, requests, sources, t
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scale0.history.events.event import Event
+    from scale0.history.events.columns import Event
 
 NOUNS: Final = (sources, clients, requests, tasks, checks, changes)
 """The files that define events."""

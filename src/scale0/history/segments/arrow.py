@@ -77,7 +77,7 @@ _DELTA: Final = dict.fromkeys(("boot", "seq", "time", "at"), "DELTA_BINARY_PACKE
 """Numbers that grow in small steps."""
 
 
-class Damaged(StoreError):
+class DamagedRow(StoreError):
     """A journal row that cannot be read; `first_seq` says which."""
 
     def __init__(self, first_seq: int, why: str) -> None:
@@ -85,7 +85,7 @@ class Damaged(StoreError):
         self.first_seq = first_seq
 
 
-class NotASegment(StoreError):
+class InvalidSegment(StoreError):
     """A file that is none of ours, or of a newer version."""
 
 
@@ -93,12 +93,12 @@ def table_of(rows: Sequence[JournalRow]) -> pa.Table:
     """All events of these rows, in order. Damaged names the first row that cannot be read."""
     try:
         return _table(rows)
-    except (Damaged, *_CONVERSION_ERRORS):
+    except (DamagedRow, *_CONVERSION_ERRORS):
         for row in rows:
             try:
                 _table([row])
             except _CONVERSION_ERRORS as error:
-                raise Damaged(row.first_seq, " ".join(str(error).split())) from error
+                raise DamagedRow(row.first_seq, " ".join(str(error).split())) from error
         raise
 
 
@@ -117,7 +117,7 @@ def source_of(row: JournalRow) -> str:
     try:
         return TURN.decode(row.body).source
     except _CONVERSION_ERRORS as error:
-        raise Damaged(row.first_seq, " ".join(str(error).split())) from error
+        raise DamagedRow(row.first_seq, " ".join(str(error).split())) from error
 
 
 def _table(rows: Iterable[JournalRow]) -> pa.Table:
@@ -126,13 +126,13 @@ def _table(rows: Iterable[JournalRow]) -> pa.Table:
     for row in rows:
         turn = TURN.decode(row.body)
         if turn.schema_version > SCHEMA_VERSION:
-            raise Damaged(row.first_seq, f"schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
+            raise DamagedRow(row.first_seq, f"schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
         events = ROWS.decode(turn.rows)
         count = len(events)
         if (turn.first_seq, turn.boot, turn.time_us) != (row.first_seq, row.boot, row.time_us):
-            raise Damaged(row.first_seq, "it says another number, boot or time than the store")
+            raise DamagedRow(row.first_seq, "it says another number, boot or time than the store")
         if count != row.last_seq - row.first_seq + 1:
-            raise Damaged(row.first_seq, f"{count} events, and numbers for {row.last_seq - row.first_seq + 1}")
+            raise DamagedRow(row.first_seq, f"{count} events, and numbers for {row.last_seq - row.first_seq + 1}")
         time_us = turn.time_us
         columns["source"] += [turn.source] * count
         columns["boot"] += [turn.boot] * count
@@ -194,20 +194,20 @@ def open_segment(where: Any) -> pq.ParquetFile:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
-        raise NotASegment(f"it cannot be read: {' '.join(str(error).split())}") from error
+        raise InvalidSegment(f"it cannot be read: {' '.join(str(error).split())}") from error
     metadata = file.metadata.metadata or {}
     version = metadata.get(VERSION_KEY, b"")
     if metadata.get(MARK) != MARKED or not version.isdigit() or len(version) > MAX_VERSION_DIGITS:
-        raise NotASegment("it is no segment of Scale0")
+        raise InvalidSegment("it is no segment of Scale0")
     if int(version) > SCHEMA_VERSION:
-        raise NotASegment(f"it has schema {int(version)}, this program knows {SCHEMA_VERSION}")
+        raise InvalidSegment(f"it has schema {int(version)}, this program knows {SCHEMA_VERSION}")
     # Pages have checksums, and the list of columns has none: a name that changed would be a column that is null.
     columns = list(file.schema_arrow)
     if columns != list(SCHEMA)[: len(columns)] or (int(version) == SCHEMA_VERSION and len(columns) < len(SCHEMA)):
-        raise NotASegment("its columns are not those of its schema: it is damaged")
+        raise InvalidSegment("its columns are not those of its schema: it is damaged")
     groups = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
     if sum(groups) != file.metadata.num_rows:
-        raise NotASegment("its parts have another number of events than the whole: it is damaged")
+        raise InvalidSegment("its parts have another number of events than the whole: it is damaged")
     return file
 
 
@@ -220,9 +220,9 @@ def verify(where: Any, segment: Segment) -> None:
                 numbers = pa.array(range(expected, expected + batch.num_rows), pa.int64())
                 same = batch["source"].unique().to_pylist(), batch["boot"].unique().to_pylist()
                 if not batch["seq"].equals(numbers) or same != ([segment.source], [segment.boot]):
-                    raise NotASegment(f"near event {expected} it holds others than its name says")
+                    raise InvalidSegment(f"near event {expected} it holds others than its name says")
                 expected += batch.num_rows
         except (pa.ArrowException, OSError) as error:
-            raise NotASegment(f"it cannot be read: {' '.join(str(error).split())}") from error
+            raise InvalidSegment(f"it cannot be read: {' '.join(str(error).split())}") from error
     if expected != segment.last_seq + 1:
-        raise NotASegment(f"it has {expected - segment.first_seq} events, and its name says {segment.events}")
+        raise InvalidSegment(f"it has {expected - segment.first_seq} events, and its name says {segment.events}")

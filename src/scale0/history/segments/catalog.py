@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from scale0.history.segments import arrow
-from scale0.history.segments.destination import SegmentDestination, open_place
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.destination import SegmentDestination, open_destination
 from scale0.history.segments.names import day_at, parse
-from scale0.history.segments.reader import Piece
-from scale0.history.segments.settings import FOLDER, read_note
+from scale0.history.segments.reader import EventFilter, SegmentFile
+from scale0.history.segments.settings import FOLDER, read_export_state
 
 FRESH_SECONDS: Final = 1.0
 """How old a listing may be for who asks what there is at all."""
@@ -32,7 +31,7 @@ FRESH_SECONDS: Final = 1.0
 QUICK: Final = ("source", "seq", "time", "at", "kind", "identity", "service", "ref")
 """Columns that a choice looks at."""
 
-Day = dict[str, list[Piece]]
+Day = dict[str, list[SegmentFile]]
 """What was written on a day, by source."""
 
 
@@ -68,16 +67,16 @@ class SegmentCatalog:
                 self._forget()
             return sorted({source for day in self._all_days() for source in day})
 
-    def find(self, source: str, seq: int) -> Piece | None:
+    def find(self, source: str, seq: int) -> SegmentFile | None:
         """The segment that holds an event."""
         return self._looked_up(source, lambda pieces: _holding(pieces, seq), seq)
 
-    def following(self, source: str, seq: int) -> Piece | None:
+    def following(self, source: str, seq: int) -> SegmentFile | None:
         """The first segment that begins after a number."""
         later = [piece for piece in self._down_to(source, seq) if piece.segment.first_seq > seq]
         return min(later, key=lambda piece: (piece.segment.first_seq, -piece.segment.boot), default=None)
 
-    def preceding(self, source: str, seq: int) -> Piece | None:
+    def preceding(self, source: str, seq: int) -> SegmentFile | None:
         """The last segment that ends before a number."""
         with self._lock:
             for day in self._all_days():
@@ -86,7 +85,7 @@ class SegmentCatalog:
                     return max(earlier, key=lambda piece: (piece.segment.boot, piece.segment.last_seq))
         return None
 
-    def newest(self, source: str) -> Piece | None:
+    def newest(self, source: str) -> SegmentFile | None:
         """The last segment of a source."""
         with self._lock:
             if self._mono() - self._listed_mono > FRESH_SECONDS:
@@ -96,7 +95,7 @@ class SegmentCatalog:
                     return max(found, key=lambda piece: (piece.segment.boot, piece.segment.last_seq))
         return None
 
-    def read(self, piece: Piece, first_seq: int, most: int) -> pa.Table:
+    def read(self, piece: SegmentFile, first_seq: int, most: int) -> pa.Table:
         """Events of a segment from a number on: at most so many, and at least one.
 
         FileNotFoundError if it is gone; NotASegment, ArrowException or OSError if it cannot be read.
@@ -105,7 +104,7 @@ class SegmentCatalog:
         begin, table = self._part(piece, start)
         return table.slice(start - begin, most)
 
-    def chosen_back(self, piece: Piece, last_seq: int, choice: EventFilter, most: int) -> BackwardScan:
+    def chosen_back(self, piece: SegmentFile, last_seq: int, choice: EventFilter, most: int) -> BackwardScan:
         """The last chosen events of a segment up to a number, as far back as one part of the file goes.
 
         Only what a choice asks for is decoded as long as nothing is chosen: most of what is looked for is rare.
@@ -115,7 +114,7 @@ class SegmentCatalog:
             number, begin = _group_at(file, index)
             quick = file.read_row_group(number, columns=list(QUICK)).slice(0, index - begin + 1)
             oldest_us = pc.min(quick["time"]).cast("int64").as_py()
-            seqs = choice.of(quick)["seq"]
+            seqs = choice.apply(quick)["seq"]
             first_seq = piece.segment.first_seq + begin
             if len(seqs) > most:
                 seqs = seqs.slice(len(seqs) - most)
@@ -125,7 +124,7 @@ class SegmentCatalog:
         _, table = self._part(piece, index)
         return BackwardScan(first_seq, oldest_us, table.take(pc.subtract(seqs, piece.segment.first_seq + begin)))
 
-    def _part(self, piece: Piece, index: int) -> tuple[int, pa.Table]:
+    def _part(self, piece: SegmentFile, index: int) -> tuple[int, pa.Table]:
         """The part of a segment that has its event of this index, and the index at which it begins."""
         found = self._read
         if found is not None and found[0] == piece.name and found[1] <= index < found[1] + found[2].num_rows:
@@ -136,7 +135,7 @@ class SegmentCatalog:
         self._read = piece.name, begin, table
         return begin, table
 
-    def _opened(self, piece: Piece) -> pq.ParquetFile:
+    def _opened(self, piece: SegmentFile) -> pq.ParquetFile:
         place = self._place
         if place is None:
             raise FileNotFoundError(piece.name)
@@ -148,7 +147,9 @@ class SegmentCatalog:
             self._days.clear()
             self._order = None
 
-    def _looked_up(self, source: str, choose: Callable[[list[Piece]], Piece | None], seq: int) -> Piece | None:
+    def _looked_up(
+        self, source: str, choose: Callable[[list[SegmentFile]], SegmentFile | None], seq: int
+    ) -> SegmentFile | None:
         found = choose(self._down_to(source, seq))
         if found is None:
             with self._lock:
@@ -156,9 +157,9 @@ class SegmentCatalog:
             found = choose(self._down_to(source, seq))
         return found
 
-    def _down_to(self, source: str, seq: int) -> list[Piece]:
+    def _down_to(self, source: str, seq: int) -> list[SegmentFile]:
         """Segments of a source, from the newest day to the one that has this number or less."""
-        found: list[Piece] = []
+        found: list[SegmentFile] = []
         with self._lock:
             for day in self._all_days():
                 found += day.get(source, ())
@@ -181,7 +182,7 @@ class SegmentCatalog:
         for name in self._place.names(day) if self._place is not None else ():
             segment = parse(name)
             if segment is not None:
-                found.setdefault(segment.source, []).append(Piece(segment, day, name))
+                found.setdefault(segment.source, []).append(SegmentFile(segment, day, name))
         return found
 
     def _forget(self) -> None:
@@ -192,15 +193,15 @@ class SegmentCatalog:
             del self._days[day]
 
     def _open(self) -> None:
-        note = read_note(self._data_dir)
+        note = read_export_state(self._data_dir)
         where = note.place if note is not None else self._default
         if where != self._where:
             self._where = where
-            self._place = open_place(where, "reader", self._data_dir)
+            self._place = open_destination(where, "reader", self._data_dir)
             self._days.clear()
 
 
-def _holding(pieces: list[Piece], seq: int) -> Piece | None:
+def _holding(pieces: list[SegmentFile], seq: int) -> SegmentFile | None:
     held = [piece for piece in pieces if piece.segment.first_seq <= seq <= piece.segment.last_seq]
     return max(held, key=lambda piece: (piece.segment.boot, piece.segment.last_seq), default=None)
 
@@ -213,4 +214,4 @@ def _group_at(file: pq.ParquetFile, index: int) -> tuple[int, int]:
         if index < begin + rows:
             return number, begin
         begin += rows
-    raise arrow.NotASegment("it has not got what its name says")
+    raise arrow.InvalidSegment("it has not got what its name says")

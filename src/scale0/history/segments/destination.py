@@ -22,7 +22,7 @@ from scale0.history.segments import arrow
 from scale0.history.segments.names import day_of, encode, folder_of, parse
 from scale0.history.segments.settings import is_url
 from scale0.kernel.errors import StoreError
-from scale0.storage.data_dir import sync_folder
+from scale0.storage.data_dir import sync_directory
 
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
@@ -32,7 +32,7 @@ COPY_BYTES: Final = 4 * 1024 * 1024
 WHOLE: Final = ("s3", "gcs", "abfs")
 """File systems on which a file appears when all of it is there."""
 
-Reach = Callable[[str], None]
+Failpoint = Callable[[str], None]
 """Told at each step: a test may end the process there."""
 
 STEPS: Final = ("before_write", "after_write", "after_sync", "after_rename", "after_put")
@@ -54,7 +54,7 @@ class SegmentDestination(Protocol):
         """All files of a day that have the name of a segment."""
         ...
 
-    def put(self, day: date, name: str, table: pa.Table, reach: Reach) -> None:
+    def put(self, day: date, name: str, table: pa.Table, reach: Failpoint) -> None:
         """Write a segment for good."""
         ...
 
@@ -71,7 +71,7 @@ class SegmentDestination(Protocol):
         ...
 
 
-def open_place(place: str, source: str, spool: Path) -> SegmentDestination:
+def open_destination(place: str, source: str, spool: Path) -> SegmentDestination:
     """A folder or a URL; `spool` is a local folder for what is on its way."""
     if not is_url(place):
         return LocalFolder(Path(place), source)
@@ -81,14 +81,14 @@ def open_place(place: str, source: str, spool: Path) -> SegmentDestination:
     return RemoteFolder(system, path.rstrip("/"), source, spool)
 
 
-def holds(place: SegmentDestination, day: date, name: str, table: pa.Table) -> bool:
+def has_segment(place: SegmentDestination, day: date, name: str, table: pa.Table) -> bool:
     """True if this very segment is there; False if not, or if it cannot be read. Conflict if it is another."""
     try:
         with arrow.open_segment(place.open(day, name)) as file:
             found = file.read()
     except FileNotFoundError:
         return False
-    except (arrow.NotASegment, pa.ArrowException, OSError):
+    except (arrow.InvalidSegment, pa.ArrowException, OSError):
         return False
     if not found.equals(table):
         raise SegmentConflict(
@@ -118,9 +118,9 @@ class LocalFolder:
             return []
         return sorted(name for name in found if parse(name) is not None)
 
-    def put(self, day: date, name: str, table: pa.Table, reach: Reach) -> None:
+    def put(self, day: date, name: str, table: pa.Table, reach: Failpoint) -> None:
         folder = self._make(day)
-        if holds(self, day, name, table):
+        if has_segment(self, day, name, table):
             self._sync(folder)
             return
         partial = folder / f"{self._partial}{os.getpid()}-{os.urandom(4).hex()}"
@@ -165,7 +165,7 @@ class LocalFolder:
             if parse(name) is not None or name.startswith(PARTIAL):
                 (folder / name).unlink()
         folder.rmdir()
-        sync_folder(self._root)
+        sync_directory(self._root)
 
     def _make(self, day: date) -> Path:
         """The folder of a day; each one that is new is on disk before anything is put into it."""
@@ -175,11 +175,11 @@ class LocalFolder:
             for path in reversed(missing):  # mkdir would make parents with the umask's mode
                 path.mkdir(mode=FOLDER_MODE, exist_ok=True)
             for path in missing:
-                sync_folder(path.parent)
+                sync_directory(path.parent)
         return folder
 
     def _sync(self, folder: Path) -> None:
-        sync_folder(folder)
+        sync_directory(folder)
 
 
 class RemoteFolder:
@@ -200,8 +200,8 @@ class RemoteFolder:
         found = self._system.get_file_info(fs.FileSelector(self._path(day), allow_not_found=True))
         return sorted(one.base_name for one in found if one.is_file and parse(one.base_name) is not None)
 
-    def put(self, day: date, name: str, table: pa.Table, reach: Reach) -> None:
-        if holds(self, day, name, table):
+    def put(self, day: date, name: str, table: pa.Table, reach: Failpoint) -> None:
+        if has_segment(self, day, name, table):
             return
         partial = self._spool / f"{PARTIAL}{encode(self._source)}-{os.getpid()}-{os.urandom(4).hex()}"
         try:

@@ -17,8 +17,8 @@ from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.events.journal import JournalRow
 from scale0.history.segments import arrow
 from scale0.history.segments.catalog import SegmentCatalog
-from scale0.history.segments.filters import EventFilter
 from scale0.history.segments.journals import JournalSource
+from scale0.history.segments.reader import EventFilter
 
 Reason = Literal["", "retention", "damaged", "limit", "renumbered"]
 """Why events cannot be had: they were too old to be kept, cannot be read, are more than somebody may read at once, or
@@ -109,7 +109,7 @@ class EventReader:
         except FileNotFoundError:
             self._shelf.forget()
             return SelectedEvents(piece.segment.first_seq, None, empty(), "retention")
-        except (arrow.NotASegment, pa.ArrowException, OSError):
+        except (arrow.InvalidSegment, pa.ArrowException, OSError):
             return SelectedEvents(piece.segment.first_seq, None, empty(), "damaged")
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class EventReader:
         except FileNotFoundError:
             self._shelf.forget()
             return EventRange(first_seq, last_seq, empty(), "retention")
-        except (arrow.NotASegment, pa.ArrowException, OSError):
+        except (arrow.InvalidSegment, pa.ArrowException, OSError):
             return EventRange(first_seq, last_seq, empty(), "damaged")
         return EventRange(first_seq, first_seq + table.num_rows - 1, table)
 
@@ -133,7 +133,7 @@ def _forwards(rows: list[JournalRow], first_seq: int) -> EventRange:
     """The events of rows that follow each other, from a number on; up to a row that is damaged."""
     try:
         table = arrow.table_of(rows)
-    except arrow.Damaged as error:
+    except arrow.DamagedRow as error:
         good = [row for row in rows if row.first_seq < error.first_seq]
         return _forwards(good, first_seq) if good else EventRange(first_seq, rows[0].last_seq, empty(), "damaged")
     return EventRange(first_seq, rows[-1].last_seq, table.slice(first_seq - rows[0].first_seq))
@@ -144,12 +144,12 @@ def _backwards(rows: list[JournalRow], last_seq: int, choice: EventFilter, most:
     first = rows[0].first_seq
     try:
         table = arrow.table_of(rows)
-    except arrow.Damaged as error:
+    except arrow.DamagedRow as error:
         good = [row for row in rows if row.first_seq > error.first_seq]
         if good:
             return _backwards(good, last_seq, choice, most)
         return SelectedEvents(rows[-1].first_seq, rows[-1].time_us, empty(), "damaged")
-    table = choice.of(table.slice(0, last_seq - first + 1))
+    table = choice.apply(table.slice(0, last_seq - first + 1))
     if table.num_rows <= most:
         return SelectedEvents(first, rows[0].time_us, table)
     table = table.slice(table.num_rows - most)

@@ -14,15 +14,15 @@ from typing import Final
 
 import msgspec
 
-from scale0.history.segments.exporter_messages import (
+from scale0.history.segments.exporter_process import (
     FINISH,
     MAX_LINE_BYTES,
     ExportFailed,
     SegmentRemoved,
     SegmentWritten,
-    decode,
+    decode_message,
 )
-from scale0.history.segments.settings import ExporterSettings, shown
+from scale0.history.segments.settings import ExporterSettings, redact_url
 from scale0.kernel.edge.child_process import ChildProcess, RestartPolicy
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.errors import StoreError
@@ -30,7 +30,7 @@ from scale0.kernel.log_context import about
 
 log = logging.getLogger("scale0.segments")
 
-MANNER: Final = RestartPolicy(
+RESTART_POLICY: Final = RestartPolicy(
     "scale0.history.segments.exporter_process", "the writer of segments", MAX_LINE_BYTES, 1.0, 60.0
 )
 FINISH_SECONDS: Final = 6.0
@@ -46,9 +46,9 @@ class SegmentExporter:
     def __init__(self, settings: ExporterSettings | None, commits: Commits) -> None:
         self._settings = settings
         """None: no segments are wanted, and there is nothing to do."""
-        self._where = "" if settings is None else shown(settings.place)
+        self._where = "" if settings is None else redact_url(settings.place)
         self._commits = commits
-        self._child = ChildProcess(MANNER, self._greet, self._hear, self._note_trouble)
+        self._child = ChildProcess(RESTART_POLICY, self._greet, self._hear, self._note_trouble)
         self._task: asyncio.Task[None] | None = None
         self._trimmer: asyncio.Task[None] | None = None
         self._safe: deque[tuple[int, int]] = deque()
@@ -115,7 +115,7 @@ class SegmentExporter:
 
     def _hear(self, text: bytes) -> None:
         try:
-            said = decode(text)
+            said = decode_message(text)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._note_trouble(f"the writer of segments speaks nonsense: {error}")
             return

@@ -18,16 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from scale0.history.segments.exporter_messages import (
-    FINISH,
-    MAX_LINE_BYTES,
-    ExportFailed,
-    Said,
-    SegmentRemoved,
-    SegmentWritten,
-    line,
-    why,
-)
 from scale0.history.segments.settings import ExporterSettings
 from scale0.kernel.errors import StoreError
 
@@ -47,6 +37,51 @@ NICENESS: Final = 5
 """The broker goes first."""
 SET_PARENT_DEATH_SIGNAL: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
+
+
+FINISH: Final = b"finish\n"
+"""Write what there is, and end."""
+MAX_LINE_BYTES: Final = 64 * 1024
+MAX_WHY_CHARS: Final = 1_000
+
+
+class SegmentWritten(msgspec.Struct, frozen=True, tag="wrote"):
+    """These events are safe: the journal need not have them any more."""
+
+    first_seq: int
+    last_seq: int
+    name: str = ""
+    """Of the segment; blank: it was there already."""
+
+
+class ExportFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """Something is in the way; it is tried again after a while."""
+
+    describe_error: str
+    damaged: bool = False
+    """It is a row of the journal: trying again does not help."""
+
+
+class SegmentRemoved(msgspec.Struct, frozen=True, tag="removed"):
+    """Days that were older than wanted."""
+
+    days: tuple[str, ...]
+
+
+ExporterMessage = SegmentWritten | ExportFailed | SegmentRemoved
+
+decode_message: Final = msgspec.json.Decoder(ExporterMessage).decode
+
+
+def encode_message(said: ExporterMessage) -> bytes:
+    """As it goes over the pipe."""
+    return msgspec.json.encode(said) + b"\n"
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:MAX_WHY_CHARS]
 
 
 class ParentGone(Exception):
@@ -76,9 +111,9 @@ class ExporterParent:
         first, _, self._heard = self._heard.partition(b"\n")
         return first + b"\n"
 
-    def say(self, said: Said) -> None:
+    def say(self, said: ExporterMessage) -> None:
         """Tell it."""
-        left = line(said)
+        left = encode_message(said)
         try:
             while left:
                 left = left[os.write(self._mouth, left) :]
@@ -115,7 +150,7 @@ def serve(parent: ExporterParent) -> None:
             if not isinstance(error, StoreError | OSError | ValueError):
                 sys.excepthook(*sys.exc_info())
             damaged = hasattr(error, "first_seq")
-            parent.say(ExportFailed(why(error), damaged))
+            parent.say(ExportFailed(describe_error(error), damaged))
             pause = DAMAGED_BACKOFF_SECONDS if damaged else backoff
             backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
         if finishing:
@@ -125,9 +160,9 @@ def serve(parent: ExporterParent) -> None:
 
 
 def _export_left(settings: ExporterSettings) -> None:
-    from scale0.history.segments.orphan_export import export_left  # noqa: PLC0415  # psycopg is an extra
+    from scale0.history.segments.writer import export_orphans  # noqa: PLC0415  # psycopg is an extra
 
-    for _ in export_left(settings):
+    for _ in export_orphans(settings):
         pass
 
 

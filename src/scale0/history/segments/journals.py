@@ -1,7 +1,6 @@
-"""Where a data folder's journal is: in its SQLite store, or in the database that its writer of segments noted.
+"""Where the journal of a data directory is: in its SQLite store, or in the database that its exporter recorded.
 
-Lives here: `journal_of`. Never here: what is read. Invariants: a reader takes no lock, and keeps nobody from exporting;
-psycopg is imported only where a journal is in a database.
+A reader takes no lock, so it never prevents an export. psycopg is imported only where a journal is in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from scale0.history.events.journal import JournalRow
-from scale0.history.segments.settings import SegmentNote
+from scale0.history.segments.settings import ExporterSettings, ExportState
 from scale0.kernel.errors import StoreError
 from scale0.storage.sqlite.journal import JournalFile
 from scale0.storage.sqlite.store import DATABASE_NAME
@@ -25,7 +24,16 @@ class JournalSource(Protocol):
     def close(self) -> None: ...
 
 
-def journal_of(data_dir: Path, note: SegmentNote | None) -> JournalSource | None:
+def open_journal(settings: ExporterSettings) -> JournalSource:
+    """Where the store keeps it."""
+    if not settings.database:
+        return JournalFile(Path(settings.data_dir))
+    from scale0.storage.postgres.journal import JournalTable  # noqa: PLC0415  # an extra: only for who asks for it
+
+    return JournalTable(settings.database, settings.source)
+
+
+def open_for_reading(data_dir: Path, note: ExportState | None) -> JournalSource | None:
     """The journal, as far as it is known; None: there is none. StoreError if it is there and cannot be read."""
     if note is not None and note.database:
         try:
@@ -36,7 +44,7 @@ def journal_of(data_dir: Path, note: SegmentNote | None) -> JournalSource | None
     return JournalFile(data_dir) if (data_dir / DATABASE_NAME).exists() else None
 
 
-def mark_of(data_dir: Path, note: SegmentNote | None) -> str:
+def journal_identity(data_dir: Path, note: ExportState | None) -> str:
     """What changes when another store takes its place; blank: there is none."""
     if note is not None and note.database:
         return f"{note.source} {note.database}"

@@ -11,20 +11,21 @@ import heapq
 import time
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.events.journal import JournalRow
 from scale0.history.segments import arrow
-from scale0.history.segments.destination import SegmentDestination, open_place
-from scale0.history.segments.filters import EventFilter
-from scale0.history.segments.journals import JournalSource, journal_of
+from scale0.history.segments.destination import SegmentDestination, open_destination
+from scale0.history.segments.journals import JournalSource, open_for_reading
 from scale0.history.segments.names import Segment, day_at, folder_of, parse
-from scale0.history.segments.settings import FOLDER, SegmentNote, read_note
+from scale0.history.segments.settings import FOLDER, ExportState, read_export_state
 from scale0.kernel.errors import StoreError
 
 BATCH_EVENTS: Final = 65_536
@@ -32,11 +33,52 @@ BATCH_EVENTS: Final = 65_536
 
 Event = dict[str, Any]
 """All columns; times in microseconds, the rest as `history.events.journal.read` has it."""
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 """Told of what cannot be read."""
 
 
-class Piece(NamedTuple):
+GLOBBED: Final = ("source", "kind", "identity", "service")
+"""Columns that are chosen by globs; `ref` is chosen by itself."""
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it must hold; blank and None choose everything."""
+
+    source: str = ""
+    kind: str = ""
+    kinds: tuple[str, ...] = ()
+    """One of these, each by itself."""
+    identity: str = ""
+    service: str = ""
+    ref: str = ""
+    clock: Literal["time", "at"] = "time"
+    """What the two below are about: when it was recorded, or when it happened."""
+    since_us: int | None = None
+    until_us: int | None = None
+    """Not included."""
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """The events of a table that are chosen, in their order."""
+        for name in GLOBBED:
+            if glob := getattr(self, name):
+                table = table.filter(_matching(table[name], glob))
+        if self.kinds:
+            table = table.filter(pc.is_in(table["kind"], value_set=pa.array(self.kinds, pa.string())))
+        if self.ref:
+            table = table.filter(pc.equal(table["ref"], self.ref))
+        for bound, compare in ((self.since_us, pc.greater_equal), (self.until_us, pc.less)):
+            if bound is not None:
+                moment = pa.scalar(bound, pa.timestamp("us", tz="UTC"))
+                table = table.filter(compare(table[self.clock], moment))
+        return table
+
+
+def _matching(column: pa.ChunkedArray, glob: str) -> Any:
+    wanted = [text for text in column.unique().to_pylist() if text is not None and fnmatchcase(text, glob)]
+    return pc.is_in(column, value_set=pa.array(wanted, column.type))
+
+
+class SegmentFile(NamedTuple):
     """A segment, and the day on which it was written."""
 
     segment: Segment
@@ -48,7 +90,7 @@ class HistoryReader:
     """What one data folder, or one place of segments, remembers."""
 
     def __init__(
-        self, place: SegmentDestination | None, journal: JournalSource | None, source: str, tell: Tell
+        self, place: SegmentDestination | None, journal: JournalSource | None, source: str, tell: Report
     ) -> None:
         self._place = place
         self._source = source
@@ -67,28 +109,28 @@ class HistoryReader:
         """True if there is a journal that can be followed."""
         return self._journal is not None
 
-    def pieces(self, since: date | None) -> dict[str, list[Piece]]:
+    def list_segments(self, since: date | None) -> dict[str, list[SegmentFile]]:
         """All segments that were written on or after a day, by source, in order."""
         # In this order: what leaves the journal after we looked at it is then missed by neither.
         if self._cursor is None and self._journal is not None:
             self._cursor = self._journal.ends()[0] - 1
-        found: dict[str, list[Piece]] = {}
+        found: dict[str, list[SegmentFile]] = {}
         for piece in self._list(since):
             found.setdefault(piece.segment.source, []).append(piece)
             self._read.setdefault(piece.segment[:2], []).append(piece.segment)
         return {source: sorted(found[source]) for source in sorted(found)}
 
-    def tables(self, pieces: list[Piece], choice: EventFilter) -> Iterator[pa.Table]:
+    def read_segments(self, pieces: list[SegmentFile], choice: EventFilter) -> Iterator[pa.Table]:
         """The chosen events of one source's segments, in order; what two of them hold comes once."""
         seen: dict[int, int] = {}
         for piece in pieces:
             segment = piece.segment
             after = seen.get(segment.boot, 0)
             if segment.last_seq > after:
-                yield from map(choice.of, self._open(piece, after))
+                yield from map(choice.apply, self._open(piece, after))
                 seen[segment.boot] = segment.last_seq
 
-    def rest(self, choice: EventFilter) -> Iterator[pa.Table]:
+    def read_journal(self, choice: EventFilter) -> Iterator[pa.Table]:
         """What is in the journal now and was not read yet; also what has left it since the segments were listed."""
         while self._journal is not None:
             after = self._cursor or 0
@@ -106,7 +148,7 @@ class HistoryReader:
             self._cursor = rows[-1].last_seq
             fresh = [row for row in rows if not self._is_listed(row)]
             if fresh:
-                yield choice.of(self._table(fresh))
+                yield choice.apply(self._table(fresh))
 
     def last(self, count: int, choice: EventFilter) -> list[Event]:
         """The newest `count` chosen events, oldest first; the rest of the journal then goes on behind them."""
@@ -120,7 +162,7 @@ class HistoryReader:
                 break
             if before == MAX_BIGINT:
                 self._cursor = rows[-1].last_seq
-            newest.take(choice.of(self._table(rows)))
+            newest.take(choice.apply(self._table(rows)))
             before, bound = rows[0].first_seq, rows[0].time_us
         # Only now: what has left the journal meanwhile is in a segment already.
         queues = {source: (MAX_BIGINT, pieces) for source, pieces in self._by_source().items()}
@@ -131,7 +173,7 @@ class HistoryReader:
                 break
             for table in self._open(pieces.pop(), 0):
                 bound = min(bound, pc.min(table["time"]).cast(pa.int64()).as_py() or bound)
-                newest.take(choice.of(table))
+                newest.take(choice.apply(table))
             if pieces:
                 queues[source] = bound, pieces
         return newest.events()
@@ -141,13 +183,13 @@ class HistoryReader:
         if self._journal is not None:
             self._journal.close()
 
-    def _by_source(self) -> dict[str, list[Piece]]:
-        found: dict[str, list[Piece]] = {}
+    def _by_source(self) -> dict[str, list[SegmentFile]]:
+        found: dict[str, list[SegmentFile]] = {}
         for piece in self._list(None):
             found.setdefault(piece.segment.source, []).append(piece)
         return {source: sorted(pieces) for source, pieces in found.items()}
 
-    def _list(self, since: date | None) -> Iterator[Piece]:
+    def _list(self, since: date | None) -> Iterator[SegmentFile]:
         if self._place is None:
             return
         for day in self._place.days():
@@ -155,9 +197,9 @@ class HistoryReader:
                 for name in self._place.names(day):
                     segment = parse(name)
                     if segment is not None:
-                        yield Piece(segment, day, name)
+                        yield SegmentFile(segment, day, name)
 
-    def _open(self, piece: Piece, after: int) -> Iterator[pa.Table]:
+    def _open(self, piece: SegmentFile, after: int) -> Iterator[pa.Table]:
         """A segment's events after a number, in parts; one that cannot be read is told, and the others come."""
         if self._place is None:
             return
@@ -168,7 +210,7 @@ class HistoryReader:
                     yield table.filter(pc.greater(table["seq"], after)) if after >= piece.segment.first_seq else table
         except FileNotFoundError:
             return  # it was too old to be kept
-        except (arrow.NotASegment, pa.ArrowException, OSError) as error:
+        except (arrow.InvalidSegment, pa.ArrowException, OSError) as error:
             self._tell(f"{folder_of(piece.day)}/{piece.name}: {' '.join(str(error).split())}")
 
     def _table(self, rows: list[JournalRow]) -> pa.Table:
@@ -176,7 +218,7 @@ class HistoryReader:
         while True:
             try:
                 return arrow.table_of(rows)
-            except arrow.Damaged as error:
+            except arrow.DamagedRow as error:
                 self._tell(str(error))
                 rows = [row for row in rows if row.first_seq != error.first_seq]
 
@@ -187,7 +229,7 @@ class HistoryReader:
     def _source_of(self, row: JournalRow) -> str:
         try:
             return arrow.source_of(row)
-        except arrow.Damaged:
+        except arrow.DamagedRow:
             return self._source
 
     def _overtaken(self, source: str, after: int, before: int, choice: EventFilter) -> Iterator[pa.Table]:
@@ -202,7 +244,7 @@ class HistoryReader:
         for piece in new:
             self._read.setdefault(piece.segment[:2], []).append(piece.segment)
             for table in self._open(piece, after):
-                yield choice.of(table)
+                yield choice.apply(table)
 
 
 class Newest:
@@ -246,28 +288,28 @@ def events_of(table: pa.Table) -> list[Event]:
     return found
 
 
-def open_history(data_dir: Path | None, segments: str | None, tell: Tell) -> HistoryReader:
+def open_history(data_dir: Path | None, segments: str | None, tell: Report) -> HistoryReader:
     """What a data folder remembers; `segments` is where they are, if the folder does not say so."""
     if data_dir is None and segments is None:
         raise StoreError("neither a data folder nor a place of segments")
     journal: JournalSource | None = None
     where, source = segments, ""
     if data_dir is not None:
-        note = read_note(data_dir)
-        journal = reached(data_dir, note, tell)
+        note = read_export_state(data_dir)
+        journal = open_reachable_journal(data_dir, note, tell)
         source = note.source if note is not None else ""
         where = segments or (note.place if note is not None else str(data_dir / FOLDER))
-    place = open_place(where, "reader", data_dir or Path()) if where else None
+    place = open_destination(where, "reader", data_dir or Path()) if where else None
     return HistoryReader(place, journal, source, tell)
 
 
-def reached(data_dir: Path, note: SegmentNote | None, tell: Tell) -> JournalSource | None:
+def open_reachable_journal(data_dir: Path, note: ExportState | None, tell: Report) -> JournalSource | None:
     """The journal; a database that is away is told, and what the segments have is read."""
     if note is None or not note.database:
-        return journal_of(data_dir, note)
+        return open_for_reading(data_dir, note)
     journal = None
     try:
-        journal = journal_of(data_dir, note)
+        journal = open_for_reading(data_dir, note)
         if journal is not None:
             journal.ends()
     except StoreError as error:
@@ -278,12 +320,14 @@ def reached(data_dir: Path, note: SegmentNote | None, tell: Tell) -> JournalSour
     return journal
 
 
-def recorded_in(data_dir: Path, choice: EventFilter, tell: Tell) -> list[Event]:
+def read_all_events(data_dir: Path, choice: EventFilter, tell: Report) -> list[Event]:
     """All that a data folder remembers of these events: in segments, and in what its journal has left."""
     history = open_history(data_dir, None, tell)
     try:
-        found = [table for pieces in history.pieces(None).values() for table in history.tables(pieces, choice)]
-        found += history.rest(choice)
+        found = [
+            table for pieces in history.list_segments(None).values() for table in history.read_segments(pieces, choice)
+        ]
+        found += history.read_journal(choice)
     finally:
         history.close()
     return [event for table in found for event in events_of(table)]

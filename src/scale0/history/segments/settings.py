@@ -1,6 +1,6 @@
 """What a writer of segments must know, and where it noted what readers must know.
 
-Lives here: `ExporterSettings`, made from a broker's or Helen's file, and `SegmentNote`, the small file that a writer
+Lives here: `ExporterSettings`, made from a broker's or Helen's file, and `ExportState`, the small file that a writer
 leaves in the data folder. Never here: pyarrow; a broker imports this. Invariant: where segments go may hold a key, and
 where the journal is a password, so neither is an argument of a process, and the note is for its owner alone.
 """
@@ -21,8 +21,8 @@ from scale0.kernel.errors import ConfigError
 OFF: Final = "off"
 FOLDER: Final = "segments"
 """In the data folder, unless the file says otherwise."""
-NOTE_FILE: Final = "segments.json"
-MAX_NOTE_BYTES: Final = 64 * 1024
+EXPORT_STATE_FILE: Final = "segments.json"
+MAX_EXPORT_STATE_BYTES: Final = 64 * 1024
 
 
 class SegmentConfig(Protocol):
@@ -57,7 +57,7 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The URL of the database that has the journal; blank: it is in the data folder."""
 
 
-class SegmentNote(msgspec.Struct, frozen=True, kw_only=True):
+class ExportState(msgspec.Struct, frozen=True, kw_only=True):
     """What a writer leaves in the data folder."""
 
     source: str
@@ -84,7 +84,7 @@ def password_of(url: str) -> str:
     return given or dict(parse_qsl(parts.query)).get("password", "")
 
 
-def settings_of(config: SegmentConfig, database: str = "") -> ExporterSettings | None:
+def exporter_settings(config: SegmentConfig, database: str = "") -> ExporterSettings | None:
     """What the file says; None if no segments are wanted. ConfigError if there cannot be any."""
     if config.segments == OFF:
         return None
@@ -107,7 +107,7 @@ def is_url(place: str) -> bool:
     return "://" in place
 
 
-def shown(place: str) -> str:
+def redact_url(place: str) -> str:
     """Where segments go, without what may be a key."""
     if not is_url(place):
         return place
@@ -115,18 +115,18 @@ def shown(place: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def read_note(data_dir: Path) -> SegmentNote | None:
+def read_export_state(data_dir: Path) -> ExportState | None:
     """What the last writer left; None if that cannot be known."""
     try:
-        with (data_dir / NOTE_FILE).open("rb") as file:
-            return msgspec.json.decode(file.read(MAX_NOTE_BYTES), type=SegmentNote)
+        with (data_dir / EXPORT_STATE_FILE).open("rb") as file:
+            return msgspec.json.decode(file.read(MAX_EXPORT_STATE_BYTES), type=ExportState)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def write_note(data_dir: Path, note: SegmentNote) -> None:
+def write_export_state(data_dir: Path, note: ExportState) -> None:
     """Replace it, all or nothing."""
-    partial = data_dir / f".{NOTE_FILE}.{os.getpid()}"
+    partial = data_dir / f".{EXPORT_STATE_FILE}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         partial.unlink()
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -134,4 +134,4 @@ def write_note(data_dir: Path, note: SegmentNote) -> None:
         file.write(msgspec.json.encode(note))
         file.flush()
         os.fsync(file.fileno())
-    partial.rename(data_dir / NOTE_FILE)
+    partial.rename(data_dir / EXPORT_STATE_FILE)

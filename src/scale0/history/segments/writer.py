@@ -12,28 +12,28 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from scale0.history.events.journal import JournalRow
 from scale0.history.segments import arrow
-from scale0.history.segments.destination import STEPS, Reach, SegmentDestination, open_place
+from scale0.history.segments.destination import STEPS, Failpoint, SegmentDestination, open_destination
+from scale0.history.segments.journals import JournalSource, open_journal
 from scale0.history.segments.names import Segment, day_at, day_of, folder_of, name_of, parse
-from scale0.history.segments.settings import ExporterSettings, SegmentNote, read_note, without_password, write_note
-from scale0.storage.sqlite.journal import JournalFile
+from scale0.history.segments.settings import (
+    ExporterSettings,
+    ExportState,
+    read_export_state,
+    without_password,
+    write_export_state,
+)
+from scale0.kernel.errors import StoreError
 
 KEEP_LOOK_SECONDS: Final = 600.0
 """How often old days are looked for; and, as a clock may be wrong at the start, how long after it the first time."""
 FAILPOINTS: Final = (*STEPS, "after_note")
-
-
-class JournalReader(Protocol):
-    """Where rows are read, whatever the store is."""
-
-    def ends(self) -> tuple[int, int]: ...
-    def after(self, seq: int) -> list[JournalRow]: ...
-    def close(self) -> None: ...
 
 
 class Exported(NamedTuple):
@@ -45,16 +45,7 @@ class Exported(NamedTuple):
     """Of the segment; blank: an earlier process wrote it."""
 
 
-def open_journal(settings: ExporterSettings) -> JournalReader:
-    """Where the store keeps it."""
-    if not settings.database:
-        return JournalFile(Path(settings.data_dir))
-    from scale0.storage.postgres.journal import JournalTable  # noqa: PLC0415  # an extra: only for who asks for it
-
-    return JournalTable(settings.database, settings.source)
-
-
-def pass_by(_name: str) -> None:
+def no_failpoint(_name: str) -> None:
     """No failpoint."""
 
 
@@ -67,13 +58,13 @@ class SegmentWriter:
         place: SegmentDestination | None = None,
         wall: Callable[[], float] = time.time,
         mono: Callable[[], float] = time.monotonic,
-        reach: Reach = pass_by,
-        journal: JournalReader | None = None,
+        reach: Failpoint = no_failpoint,
+        journal: JournalSource | None = None,
         takes_notes: bool = True,
     ) -> None:
         self._settings = settings
         self._folder = Path(settings.data_dir)
-        self._place = place or open_place(settings.place, settings.source, self._folder)
+        self._place = place or open_destination(settings.place, settings.source, self._folder)
         self._journal = journal or open_journal(settings)
         self._takes_notes = takes_notes
         self._wall = wall
@@ -138,7 +129,7 @@ class SegmentWriter:
         """Segments that an earlier process wrote, and of which the journal still has events."""
         today = day_at(self._wall())
         days = {today, today - timedelta(days=1)}
-        note = read_note(self._folder)
+        note = read_export_state(self._folder)
         if self._takes_notes and (note.database if note is not None else "") != self._noted_database:
             # Who reads must not wait for the first segment: all there is may be in the database.
             self._write_note(note.day if note is not None and note.place == self._settings.place else "")
@@ -161,7 +152,7 @@ class SegmentWriter:
         """True if it can be read to its end and holds what its name says."""
         try:
             arrow.verify(self._place.open(day, name), segment)
-        except (arrow.NotASegment, OSError):
+        except (arrow.InvalidSegment, OSError):
             return False
         return True
 
@@ -176,7 +167,7 @@ class SegmentWriter:
         table, last_seq = self._gather(rows)
         source = table["source"].unique().to_pylist()
         if len(source) != 1:
-            raise arrow.Damaged(rows[0].first_seq, f"one boot has events of {len(source)} sources")
+            raise arrow.DamagedRow(rows[0].first_seq, f"one boot has events of {len(source)} sources")
         segment = Segment(source[0], rows[0].boot, rows[0].first_seq, last_seq)
         day, name = day_at(self._wall()), name_of(segment)
         self._note(day)
@@ -208,7 +199,7 @@ class SegmentWriter:
                 last_seq = row.last_seq
             try:
                 tables += [arrow.table_of(taken)] if taken else []
-            except arrow.Damaged as error:
+            except arrow.DamagedRow as error:
                 good = [row for row in taken if row.first_seq < error.first_seq]
                 if not good and not tables:
                     raise
@@ -222,7 +213,7 @@ class SegmentWriter:
     def _note(self, day: date) -> None:
         """Before the first segment of a day: where to look for it after a kill."""
         name = folder_of(day)
-        if self._takes_notes and (name != self._day or read_note(self._folder) is None):
+        if self._takes_notes and (name != self._day or read_export_state(self._folder) is None):
             self._write_note(name)
         self._reach("after_note")
 
@@ -232,6 +223,29 @@ class SegmentWriter:
 
     def _write_note(self, day: str) -> None:
         settings = self._settings
-        note = SegmentNote(source=settings.source, place=settings.place, day=day, database=self._noted_database)
-        write_note(self._folder, note)
+        note = ExportState(source=settings.source, place=settings.place, day=day, database=self._noted_database)
+        write_export_state(self._folder, note)
         self._day = day
+
+
+def export_orphans(settings: ExporterSettings) -> Iterator[tuple[str, Exported]]:
+    """Write out, and forget, what each of them left; whose, and what."""
+    from scale0.storage.postgres.journal import JournalTable, dead_brokers_with_rows  # noqa: PLC0415  # an extra
+
+    for source in dead_brokers_with_rows(settings.database):
+        if source == settings.source:
+            continue
+        journal = JournalTable(settings.database, source)
+        try:
+            journal.ends()
+        except StoreError:
+            journal.close()  # another was faster, or it came back
+            continue
+        # The note in this data folder is about our own segments.
+        writer = SegmentWriter(msgspec.structs.replace(settings, source=source), journal=journal, takes_notes=False)
+        try:
+            for done in writer.export(everything=True):
+                journal.trim(done.last_seq)
+                yield source, done
+        finally:
+            writer.close()

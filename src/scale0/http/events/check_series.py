@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from scale0.history.segments.filters import EventFilter
-from scale0.history.segments.reader import Event, events_of
+from scale0.history.segments.reader import Event, EventFilter, events_of
 from scale0.http.events.event_index import EventIndex
 from scale0.http.events.pages import BackwardReader
 

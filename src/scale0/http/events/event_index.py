@@ -15,14 +15,13 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from scale0.history.events.journal import event_as_json
 from scale0.history.segments import arrow
 from scale0.history.segments.catalog import SegmentCatalog
 from scale0.history.segments.event_reader import EventRange, EventReader, Reason, empty
-from scale0.history.segments.filters import EventFilter
-from scale0.history.segments.journals import JournalSource, journal_of, mark_of
-from scale0.history.segments.json_lines import as_line
-from scale0.history.segments.reader import events_of
-from scale0.history.segments.settings import SegmentNote, read_note
+from scale0.history.segments.journals import JournalSource, journal_identity, open_for_reading
+from scale0.history.segments.reader import EventFilter, events_of
+from scale0.history.segments.settings import ExportState, read_export_state
 from scale0.http.events.cursor import MAX_SOURCES, Vector
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
@@ -130,8 +129,8 @@ class EventIndex:
 
     def _opened(self, folder: Path, shelf: SegmentCatalog) -> EventReader | None:
         """The folder's own source; None as long as nobody recorded there. A store that was replaced is opened anew."""
-        note = read_note(folder)
-        mark = mark_of(folder, note)
+        note = read_export_state(folder)
+        mark = journal_identity(folder, note)
         known = self._open.get(folder)
         if known is not None and known[1] == mark:
             return known[0]
@@ -142,7 +141,7 @@ class EventIndex:
             return None
         journal = None
         try:
-            journal = journal_of(folder, note)
+            journal = open_for_reading(folder, note)
             source = "" if journal is None else _name(note, journal)
         except StoreError as error:
             self._tell(str(error))
@@ -168,14 +167,14 @@ class EventIndex:
             log.warning("events cannot be told: %s", trouble, extra=about())
 
 
-def _name(note: SegmentNote | None, journal: JournalSource) -> str:
+def _name(note: ExportState | None, journal: JournalSource) -> str:
     """Who records in a folder: as its newest event says, or its writer of segments; blank: nobody did yet."""
     _, last = journal.ends()
     rows = journal.after(last - 1) if last else []
     if rows:
         try:
             return arrow.source_of(rows[-1])
-        except arrow.Damaged:
+        except arrow.DamagedRow:
             pass
     return "" if note is None else note.source
 
@@ -210,7 +209,7 @@ def _merged(stretches: dict[str, EventRange], lost: list[LostEvents], choices: I
         stands[source] = stretch.last_seq if count == whole else stretch.first_seq + count - 1
         tables.append(stretch.table.slice(0, count))
     lines = {
-        choice: list(heapq.merge(*(lines_of(choice.of(table)) for table in tables), key=lambda line: line.time_us))
+        choice: list(heapq.merge(*(lines_of(choice.apply(table)) for table in tables), key=lambda line: line.time_us))
         for choice in dict.fromkeys(choices)
     }
     return NextEvents(lines, lost, stands)
@@ -218,4 +217,6 @@ def _merged(stretches: dict[str, EventRange], lost: list[LostEvents], choices: I
 
 def lines_of(table: pa.Table) -> list[OutgoingEvent]:
     """Events, ready to be told."""
-    return [OutgoingEvent(event["time"], event["source"], event["seq"], as_line(event)) for event in events_of(table)]
+    return [
+        OutgoingEvent(event["time"], event["source"], event["seq"], event_as_json(event)) for event in events_of(table)
+    ]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.segments.event_reader import EventReader, Reason
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import EventFilter
 from scale0.http.events import cursor
 from scale0.http.events.cursor import Vector
 from scale0.http.events.event_index import EventIndex, LostEvents, OutgoingEvent, lines_of

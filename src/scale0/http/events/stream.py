@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from scale0.history.segments.catalog import SegmentCatalog
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import EventFilter
 from scale0.http.events.cursor import Vector
 from scale0.http.events.event_index import EventIndex, NextEvents
 from scale0.http.events.subscriber import StreamSubscriber

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import EventFilter
 from scale0.http.events import cursor
 from scale0.http.events.event_index import LostEvents, NextEvents, OutgoingEvent
 

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.history.segments.filters import EventFilter
-from scale0.history.segments.json_lines import as_time
-from scale0.history.segments.reader import Event, events_of, key_of
+from scale0.history.events.journal import format_time_us
+from scale0.history.segments.reader import Event, EventFilter, events_of, key_of
 from scale0.http.events.event_index import EventIndex
 from scale0.http.events.pages import BackwardReader
 from scale0.pipeline.explain_sentences import words_of
@@ -63,7 +62,7 @@ def story_of(library: EventIndex, task_id: str) -> TaskTimeline:
         unseen.append(f"only its newest {MAX_ITEMS:,} events are told")
     elif began_us is None and not look.is_over:
         unseen.append(
-            f"nothing before {as_time(look.bound_us)} was looked at: `scale0 explain {task_id}` looks further"
+            f"nothing before {format_time_us(look.bound_us)} was looked at: `scale0 explain {task_id}` looks further"
         )
     elif began_us is None and found:
         unseen.append("its beginning is too old to be kept here")
@@ -74,5 +73,5 @@ def _moment(event: Event) -> TimelineEntry:
     node: Any = event["identity"] if event["kind"] in NODES else None
     words = words_of(event, "task")
     return TimelineEntry(
-        as_time(event["at"]), event["kind"], words, node, event["attempt"], event["state"], event["source"]
+        format_time_us(event["at"]), event["kind"], words, node, event["attempt"], event["state"], event["source"]
     )

@@ -20,7 +20,7 @@ from litestar.response import Stream
 from typing_extensions import TypedDict
 
 from scale0.broker.admin.access import VIEWER
-from scale0.history.segments.filters import EventFilter
+from scale0.history.segments.reader import EventFilter
 from scale0.http.auth.authorization import ROLE
 from scale0.http.data_sources import readings_of
 from scale0.http.events import cursor

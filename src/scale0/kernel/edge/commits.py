@@ -76,7 +76,7 @@ class Commits:
 
     def look(self, ask: Any) -> Any:
         """Ask the store beside what is being committed, on the caller's own thread."""
-        return self._store.look(ask)
+        return self._store.scan(ask)
 
     async def flush(self) -> None:
         """Wait until everything is stored."""

@@ -258,7 +258,7 @@ class Runner:
         publishes, step.publishes = step.publishes, []
         size = ROW_BYTES * len(writes)
         if events:
-            row = self._journal.enter(events, now)
+            row = self._journal.append(events, now)
             if row is not None:
                 writes.append(row)
                 size += len(row.body)

@@ -31,7 +31,7 @@ from scale0.monitoring.pki import certificates
 from scale0.monitoring.pki.certificates import Issuer, SigningRequest
 from scale0.monitoring.pki.revocations import EVER_US, Revocations, plain_serial
 from scale0.monitoring.pki.tokens import EnrolmentToken, EnrolmentTokens, new_token, read_token
-from scale0.storage.data_dir import FOLDER_MODE, sync_folder
+from scale0.storage.data_dir import DIRECTORY_MODE, sync_directory
 
 log = logging.getLogger(__name__)
 
@@ -265,7 +265,7 @@ def create_authority(folder: Path, names: Sequence[str], now: float) -> Certific
     own = certificates.helen_certificate(issuer, key.public_key(), places, now)
     try:
         for each in (folder, folder / "tokens", folder / "issued", folder / "revoked"):
-            each.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            each.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         _write(folder / CA_KEY_FILE, certificates.key_pem(issuer.key))
         _write(folder / CA_FILE, certificates.pem_of(issuer.certificate))
         _write(folder / AGENTS_CA_KEY_FILE, certificates.key_pem(agents.key))
@@ -301,7 +301,7 @@ def _fingerprint(certificate: x509.Certificate) -> bytes:
 
 def _write(path: Path, text: str) -> None:
     write_secret(path, text)
-    sync_folder(path.parent)
+    sync_directory(path.parent)
 
 
 __all__ = [

@@ -30,7 +30,7 @@ from scale0.monitoring.pki.tokens import EnrolmentToken
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode, in_one_line
 from scale0.monitoring.protocol.parser import ParseFault, Parser
-from scale0.storage.data_dir import FOLDER_MODE, sync_folder
+from scale0.storage.data_dir import DIRECTORY_MODE, sync_directory
 
 CONFIG_FILE: Final = "agent.zpl"
 CERTIFICATE_FILE: Final = "agent.pem"
@@ -109,7 +109,7 @@ def enrol(
     config = folder / CONFIG_FILE
     if not config.exists():
         _write(config, config_text)
-        (folder / "checks").mkdir(mode=FOLDER_MODE, exist_ok=True)
+        (folder / "checks").mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     paths = (config, folder / CERTIFICATE_FILE, folder / KEY_FILE, folder / CA_FILE)
     return CertificateFiles(name, *paths, certificates.wall(leaf.not_valid_after_utc))
 
@@ -293,7 +293,7 @@ def _prepare(folder: Path, replace: bool) -> None:
             "name another folder with --dir, or take its place with --force",
         )
     try:
-        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise EnrolError(f"cannot make {folder}: {error.strerror}", "name another folder with --dir") from error
 
@@ -328,7 +328,7 @@ def _quoted(text: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     write_secret(path, text)
-    sync_folder(path.parent)
+    sync_directory(path.parent)
 
 
 def _read(path: Path, reader: Callable[[bytes], Any]) -> Any:

@@ -17,7 +17,7 @@ import msgspec
 
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.monitoring.pki.certificates import issued_us_of
-from scale0.storage.data_dir import sync_folder
+from scale0.storage.data_dir import sync_directory
 
 EVER_US: Final = 2**63 - 1
 SETTLED_SECONDS: Final = 2.0
@@ -115,7 +115,7 @@ class Revocations:
         else:
             new = Revoked(max(old.before_us, int(now * 1e6)), old.serials)
         write_secret(self._folder / f"{name}{_SUFFIX}", msgspec.json.encode(new).decode())
-        sync_folder(self._folder)
+        sync_directory(self._folder)
         self._stamp = -1
         self.refresh()
 

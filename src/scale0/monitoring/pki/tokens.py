@@ -18,7 +18,7 @@ import msgspec
 
 from scale0.config.value_types import DEFAULT_HELEN_PORT, split_address
 from scale0.kernel.edge.secret_files import write_secret
-from scale0.storage.data_dir import sync_folder
+from scale0.storage.data_dir import sync_directory
 
 SECRET_BYTES: Final = 32
 MAX_TOKEN_CHARS: Final = 1_000
@@ -91,7 +91,7 @@ class EnrolmentTokens:
         """Let it be used until then."""
         path = self._path(token)
         write_secret(path, msgspec.json.encode(StoredToken(token.name, expires)).decode())
-        sync_folder(self._folder)
+        sync_directory(self._folder)
 
     def find(self, token: EnrolmentToken) -> StoredToken | None:
         """What is remembered of it; None: it is unknown, or was used."""
@@ -108,7 +108,7 @@ class EnrolmentTokens:
             path.rename(used)
         except FileNotFoundError:
             return False
-        sync_folder(self._folder)
+        sync_directory(self._folder)
         used.unlink(missing_ok=True)
         return True
 

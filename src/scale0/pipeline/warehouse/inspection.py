@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scale0.history.events.columns import COLUMNS
-from scale0.history.segments.arrow import NotASegment, open_segment
+from scale0.history.segments.arrow import InvalidSegment, open_segment
 from scale0.pipeline.warehouse.errors import WarehouseError
 from scale0.pipeline.warehouse.listing import ListedSegment
 from scale0.pipeline.warehouse.liveness import hour_kinds, pulses_of
@@ -94,7 +94,7 @@ def inspect(path: Path, found: ListedSegment) -> Inspected:
     """Read all of a segment."""
     try:
         return _inspect(path, found)
-    except (_Bad, NotASegment) as error:
+    except (_Bad, InvalidSegment) as error:
         return Inspected(found, path, str(error))
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         return Inspected(found, path, f"it cannot be read: {' '.join(str(error).split())}")

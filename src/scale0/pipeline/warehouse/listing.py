@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from scale0.history.segments.names import Segment, day_of, parse
-from scale0.history.segments.settings import shown
+from scale0.history.segments.settings import redact_url
 from scale0.pipeline.warehouse.records import Range
 from scale0.pipeline.warehouse.segment_sources import SegmentSource, known_as
 
@@ -65,7 +65,7 @@ def list_segments(
 
     `rescan` opens all folders, whatever their stamps say. `url` may hold a key; what is found does not.
     """
-    base = shown(url).rstrip("/")
+    base = redact_url(url).rstrip("/")
     stamps: dict[str, int] = {}
     passed: set[str] = set()
     new: list[ListedSegment] = []

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from scale0.history.segments.names import day_of
-from scale0.history.segments.settings import is_url, shown
+from scale0.history.segments.settings import is_url, redact_url
 from scale0.pipeline.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def known_as(url: str) -> str:
     if not is_url(url):
         return url
     options = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if name in TELLING and "@" not in value]
-    return shown(url) + (f"?{urlencode(sorted(options))}" if options else "")
+    return redact_url(url) + (f"?{urlencode(sorted(options))}" if options else "")
 
 
 def without_key(path: str) -> str:

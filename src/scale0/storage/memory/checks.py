@@ -12,7 +12,7 @@ import msgspec
 from scale0.storage.check_rows import (
     AgentRow,
     CheckAnswer,
-    CheckAsk,
+    CheckQuery,
     CheckStateRow,
     CheckWrite,
     DropAgent,
@@ -109,7 +109,7 @@ class MemoryChecks:
         for _, id_ in sorted(closed)[: bounded(limit)]:
             del self._incidents[id_]
 
-    def answer(self, ask: CheckAsk) -> CheckAnswer:
+    def answer(self, ask: CheckQuery) -> CheckAnswer:
         """As the SQLite twin says it."""
         match ask:
             case ReadAgents(after, limit):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.history.events.journal import JournalRow
-from scale0.storage.check_rows import CheckAsk
+from scale0.storage.check_rows import CheckQuery
 from scale0.storage.interface import (
     CHECK_WRITES,
     FIRST_SEQ,
@@ -20,19 +20,19 @@ from scale0.storage.interface import (
     StoreFailed,
     StoreRefused,
     check_writes,
-    reach,
+    hit_failpoint,
 )
 from scale0.storage.memory.checks import ChecksSnapshot, MemoryChecks
 from scale0.storage.memory.tasks import MemoryTasks, TasksSnapshot
 from scale0.storage.rows import (
     Answer,
-    Ask,
     DocumentRow,
     DropSetting,
     DropToken,
     PutDocument,
     PutSetting,
     PutToken,
+    Query,
     ReadDocument,
     ReadDocuments,
     ReadJournal,
@@ -44,7 +44,7 @@ from scale0.storage.rows import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PLENTY_BYTES: Final = 1 << 40
+DEFAULT_FREE_BYTES: Final = 1 << 40
 """Room on the disk that this store does not have, unless a test says less."""
 
 
@@ -70,7 +70,7 @@ class MemoryStore:
         self,
         snapshot: MemorySnapshot | None = None,
         failpoint: Callable[[str], None] | None = None,
-        free_bytes: int = PLENTY_BYTES,
+        free_bytes: int = DEFAULT_FREE_BYTES,
     ) -> None:
         start = snapshot or MemorySnapshot()
         self._settings = dict(start.settings)
@@ -116,7 +116,7 @@ class MemoryStore:
         check_writes(writes, self._next_seq)
         try:
             for name in ("before_begin", "after_writes", "before_commit"):
-                reach(self._failpoint, name)
+                hit_failpoint(self._failpoint, name)
             # First of all, because only these can fail.
             about_tasks: Any = (write for write in writes if type(write) in TASK_WRITES)
             self._tasks.apply(about_tasks)
@@ -127,7 +127,7 @@ class MemoryStore:
         self._checks.apply(about_checks)
         for write in writes:
             self._apply(write)
-        reach(self._failpoint, "after_commit")
+        hit_failpoint(self._failpoint, "after_commit")
 
     def _apply(self, write: Write) -> None:
         match write:
@@ -161,7 +161,7 @@ class MemoryStore:
         elif write.current:
             self._documents[key] = msgspec.structs.replace(known, current=True)
 
-    def read(self, ask: Ask) -> Answer:
+    def read(self, ask: Query) -> Answer:
         if self._state != "open":
             raise StoreRefused("the store is not open")
         match ask:
@@ -178,15 +178,15 @@ class MemoryStore:
             case ReadJournal(after_seq, limit):
                 rows = [row for row in self._journal if row.last_seq > after_seq]
                 return tuple(rows[: bounded(limit)])
-            case _ if isinstance(ask, CheckAsk):
+            case _ if isinstance(ask, CheckQuery):
                 return self._checks.answer(ask)
             case _:
                 return self._tasks.answer(ask)
 
-    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+    def read_all(self, asks: Sequence[Query]) -> list[Answer]:
         return [self.read(ask) for ask in asks]
 
-    def look(self, ask: Ask) -> Answer:
+    def scan(self, ask: Query) -> Answer:
         return self.read(ask)
 
     def trim_journal(self, up_to_seq: int) -> None:

@@ -16,20 +16,21 @@ import msgspec
 from scale0.storage.interface import FIRST_TASK_SEQ, StoreFailed
 from scale0.storage.memory.task_pages import list_tasks
 from scale0.storage.rows import MAX_INTEGER, TaskAnswer, bounded
-from scale0.storage.shared_rows import Claimed, ClaimTasks
 from scale0.storage.task_queries import (
+    ClaimedTask,
+    ClaimTasks,
     CountTasks,
-    FindNew,
     FindTasks,
-    FoundTasks,
     ListTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
-    TaskAsk,
+    SubmissionLookup,
+    TaskQuery,
 )
 from scale0.storage.task_rows import (
     ASSIGNED,
@@ -38,13 +39,13 @@ from scale0.storage.task_rows import (
     RUNNING,
     SCHEDULED,
     ChangeTask,
-    DropFollow,
+    DropDependency,
     DropTaskClient,
     EndedTask,
     EndTask,
     LeaseTask,
     OpenTask,
-    PutFollow,
+    PutDependency,
     PutTask,
     PutTaskClient,
     ReopenTask,
@@ -72,7 +73,7 @@ class TasksSnapshot(msgspec.Struct, frozen=True):
     next_seq: int = FIRST_TASK_SEQ
 
 
-class Ordered:
+class SortedSet:
     """A sorted set. What is dropped stays in the list until half of it is such, so that a queue's head is cheap."""
 
     __slots__ = ("_items", "_live")
@@ -130,16 +131,16 @@ class MemoryTasks:
         self._index()
 
     def _index(self) -> None:
-        self._shelf: dict[tuple[str, int], Ordered] = {}
-        self._schedule = Ordered()
-        self._expiry = Ordered()
-        self._followers: dict[int, Ordered] = {}
+        self._shelf: dict[tuple[str, int], SortedSet] = {}
+        self._schedule = SortedSet()
+        self._expiry = SortedSet()
+        self._followers: dict[int, SortedSet] = {}
         for task in self._open.values():
             self._enter(task)
         for ended in self._ended.values():
             self._expiry.add((ended.expires_us, ended.seq))
         for after_seq, seq in self._follows:
-            self._followers.setdefault(after_seq, Ordered()).add(seq)
+            self._followers.setdefault(after_seq, SortedSet()).add(seq)
 
     def snapshot(self) -> TasksSnapshot:
         """All of it; later writes do not change it."""
@@ -211,11 +212,11 @@ class MemoryTasks:
                 for expires_us, seq in list(islice(places, bounded(limit))):
                     if expires_us <= before_us:
                         self._forget(seq)
-            case PutFollow(after_seq, seq):
+            case PutDependency(after_seq, seq):
                 self._set(self._follows, (after_seq, seq), True)
-                self._followers.setdefault(after_seq, Ordered()).add(seq)
-            case DropFollow(after_seq, seqs):
-                followers = self._followers.get(after_seq, Ordered())
+                self._followers.setdefault(after_seq, SortedSet()).add(seq)
+            case DropDependency(after_seq, seqs):
+                followers = self._followers.get(after_seq, SortedSet())
                 for seq in list(followers.after(-1)):
                     if seqs is None or seq in seqs:
                         self._set(self._follows, (after_seq, seq), None)
@@ -302,7 +303,7 @@ class MemoryTasks:
 
     def _enter(self, task: OpenTask) -> None:
         if task.status == QUEUED and task.shelved:
-            self._shelf.setdefault((task.method, task.priority), Ordered()).add(task.seq)
+            self._shelf.setdefault((task.method, task.priority), SortedSet()).add(task.seq)
         elif task.status == SCHEDULED and task.waits == 0:
             self._schedule.add((task.runnable_us, task.seq))
 
@@ -318,17 +319,17 @@ class MemoryTasks:
 
     # ---- asks
 
-    def answer(self, ask: TaskAsk) -> TaskAnswer:
+    def answer(self, ask: TaskQuery) -> TaskAnswer:
         """As the SQLite twin says it."""
         match ask:
             case FindTasks(ids):
                 return tuple(map(self.by_id, ids))
             case ClaimTasks(ids):
-                return tuple(Claimed(self.by_id(name)) for name in ids)
-            case FindNew(client, ids, key, series):
+                return tuple(ClaimedTask(self.by_id(name)) for name in ids)
+            case LookUpSubmission(client, ids, key, series):
                 keyed = None if key is None else self._by_seq(self._keys.get((client, key)))
                 last = "" if series is None else max(filter(_starts(f"{series}."), self._ids), default="")
-                return FoundTasks(self._clients.get(client), tuple(map(self.by_id, ids)), keyed, last)
+                return SubmissionLookup(self._clients.get(client), tuple(map(self.by_id, ids)), keyed, last)
             case ReadQueue():
                 return tuple(self._queue(ask))
             case ReadPriorities(method):
@@ -337,10 +338,10 @@ class MemoryTasks:
             case ReadSchedule(after_us, after_seq, limit):
                 places = islice(self._schedule.after((after_us, after_seq)), bounded(limit))
                 return tuple(self._open[seq] for _, seq in places)
-            case ReadFollowers(after_seq, seq, limit):
-                seqs = self._followers.get(after_seq, Ordered()).after(seq)
+            case ReadDependents(after_seq, seq, limit):
+                seqs = self._followers.get(after_seq, SortedSet()).after(seq)
                 return tuple(islice((self._open[each] for each in seqs if each in self._open), bounded(limit)))
-            case ReadSettled(limit):
+            case ReadEndedDependencies(limit):
                 seqs = (seq for seq in sorted(self._followers) if seq in self._ended)
                 return tuple(self._ended[seq] for seq in islice(seqs, bounded(limit)))
             case ReadExpiry():
@@ -364,7 +365,7 @@ class MemoryTasks:
 
     def _queue(self, ask: ReadQueue) -> Iterator[OpenTask]:
         size = 0
-        shelf = self._shelf.get((ask.method, ask.priority), Ordered())
+        shelf = self._shelf.get((ask.method, ask.priority), SortedSet())
         for seq in islice(shelf.after(ask.after_seq), bounded(ask.limit)):
             yield self._open[seq]
             size += len(self._open[seq].params)

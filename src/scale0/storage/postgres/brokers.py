@@ -13,7 +13,7 @@ import msgspec
 
 from scale0.storage.interface import MAX_SLOT, StoreFailed, StoreFenced, StoreRefused
 from scale0.storage.postgres.schema import LOCK_MIGRATE
-from scale0.storage.shared_rows import Beat, Beaten
+from scale0.storage.task_queries import StoreHeartbeat, StoreHeartbeatResult
 
 if TYPE_CHECKING:
     import psycopg
@@ -135,8 +135,8 @@ def count_open(connection: psycopg.Connection[Any]) -> int:
 
 
 def beat(
-    connection: psycopg.Connection[Any], fence: psycopg.Cursor[Any], life: BrokerEpoch, number: int, ask: Beat
-) -> Beaten | None:
+    connection: psycopg.Connection[Any], fence: psycopg.Cursor[Any], life: BrokerEpoch, number: int, ask: StoreHeartbeat
+) -> StoreHeartbeatResult | None:
     """Within a transaction: who is alive; None if this epoch is over, and `fence` changed no row."""
     place = {"slot": life.slot, "epoch": life.epoch, "number": number, "lease": ask.lease_us}
     row = fence.execute(_BEAT, place).fetchone()
@@ -149,7 +149,7 @@ def beat(
     if died:
         connection.execute(_LET_GO, ([slot for slot, _ in died],))
     alive = connection.execute(_ALIVE, (life.slot,)).fetchall()
-    return Beaten(
+    return StoreHeartbeatResult(
         open_tasks=count_open(connection),
         died=tuple(sorted(identity for _, identity in died)),
         alive=tuple(identity for (identity,) in alive),

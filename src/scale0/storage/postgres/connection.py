@@ -94,7 +94,7 @@ class PostgresConnection:
                 result = work(self.connect())
             except psycopg.Error as error:
                 self._clean_up()
-                if not passes(error) and not self._is_lost():
+                if not is_transient(error) and not self._is_lost():
                     raise
                 if error.sqlstate not in _AGAIN_SOON:
                     self._note_away(error)
@@ -120,8 +120,10 @@ class PostgresConnection:
 
     def _note_away(self, error: psycopg.Error) -> None:
         if not self.away:
-            log.error("the database is away, and it is tried again: %s", why(error, self._url), extra=about())
-        self.away = why(error, self._url)
+            log.error(
+                "the database is away, and it is tried again: %s", describe_error(error, self._url), extra=about()
+            )
+        self.away = describe_error(error, self._url)
 
     def _note_back(self) -> None:
         if self.away:
@@ -151,7 +153,7 @@ def connect(url: str, own_plans: bool) -> psycopg.Connection[Any]:
     return connection
 
 
-def passes(error: psycopg.Error) -> bool:
+def is_transient(error: psycopg.Error) -> bool:
     """True for an error that is not about what was said."""
     state = error.sqlstate
     if state is None:
@@ -159,13 +161,13 @@ def passes(error: psycopg.Error) -> bool:
     return state.startswith(_AGAIN) or state in _AGAIN_SOON or state in _AGAIN_LATER
 
 
-def why(error: BaseException, url: str) -> str:
+def describe_error(error: BaseException, url: str) -> str:
     """An error in one line, without what only the file may hold."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return hide(text, url)
+    return redact(text, url)
 
 
-def hide(text: str, url: str) -> str:
+def redact(text: str, url: str) -> str:
     """A text without the URL, and without its password."""
     secrets = [url]
     with contextlib.suppress(psycopg.Error):

@@ -14,7 +14,7 @@ import psycopg
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
 from scale0.storage.postgres.broker_rows import JOURNAL_FROM, TRIM
-from scale0.storage.postgres.connection import check_url, connect, why
+from scale0.storage.postgres.connection import check_url, connect, describe_error
 from scale0.storage.postgres.schema import LOCK_JOURNAL, check_version
 from scale0.storage.rows import MAX_INTEGER
 from scale0.storage.sqlite.journal import PAGE_BYTES, PAGE_ROWS
@@ -95,7 +95,7 @@ class JournalTable:
             return self._connection.execute(statement, values(), binary=True).fetchall()
         except psycopg.Error as error:
             self.close()
-            raise StoreError(f"cannot read the journal in the database: {why(error, self._url)}") from None
+            raise StoreError(f"cannot read the journal in the database: {describe_error(error, self._url)}") from None
 
     def _connect(self) -> psycopg.Connection[Any]:
         connection = connect(self._url, own_plans=True)
@@ -118,11 +118,11 @@ class JournalTable:
             raise StoreError(f"another broker exports the journal of {self._source} now")
 
 
-def left_behind(url: str) -> list[str]:
+def dead_brokers_with_rows(url: str) -> list[str]:
     """The brokers that have been dead for a while, and whose journal has rows."""
     try:
         with connect(url, own_plans=False) as connection:
             check_version(connection)
             return [identity for _, identity in connection.execute(_LEFT, (DEAD_US,)).fetchall()]
     except psycopg.Error as error:
-        raise StoreError(f"cannot read the database: {why(error, url)}") from None
+        raise StoreError(f"cannot read the database: {describe_error(error, url)}") from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 
 from scale0.history.events.journal import JournalRow
-from scale0.storage.data_dir import make_folder, take_lock
+from scale0.storage.data_dir import acquire_lock, make_directory
 from scale0.storage.interface import (
     CHECK_WRITES,
     SLOT_BITS,
@@ -25,7 +25,7 @@ from scale0.storage.interface import (
     StoreFenced,
     StoreRefused,
     check_writes,
-    reach,
+    hit_failpoint,
 )
 from scale0.storage.postgres.broker_rows import TRIM, answer_own, read_own
 from scale0.storage.postgres.brokers import (
@@ -39,14 +39,13 @@ from scale0.storage.postgres.brokers import (
     is_done,
     join,
 )
-from scale0.storage.postgres.connection import PostgresConnection, check_url, why
+from scale0.storage.postgres.connection import PostgresConnection, check_url, describe_error
 from scale0.storage.postgres.schema import migrate
 from scale0.storage.postgres.task_lookup import find_new
 from scale0.storage.postgres.task_queries import ClaimAll, answer_tasks, take_tasks
 from scale0.storage.postgres.tasks import TaskCommit
-from scale0.storage.rows import Answer, Ask, ReadDocument, ReadDocuments, ReadJournal, Write, takes
-from scale0.storage.shared_rows import Beat, ClaimTasks
-from scale0.storage.task_queries import FindNew, FoundTasks, ListTasks
+from scale0.storage.rows import Answer, Query, ReadDocument, ReadDocuments, ReadJournal, Write, is_claim
+from scale0.storage.task_queries import ClaimTasks, ListTasks, LookUpSubmission, StoreHeartbeat, SubmissionLookup
 from scale0.storage.task_rows import EndTask, PutTask
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ class PostgresStore:
         if self._state != "new":
             raise StoreRefused("this store was opened before")
         check_url(self._url)
-        make_folder(self._folder)
-        self._lock = take_lock(self._folder)
+        make_directory(self._folder)
+        self._lock = acquire_lock(self._folder)
         try:
             connection = self._writer.connect()
             migrate(connection)
@@ -107,8 +106,8 @@ class PostgresStore:
         except psycopg.Error as error:
             self.close()
             raise StoreRefused(
-                f"cannot use the database: {why(error, self._url)}; check that it runs, that `store` names it, and that"
-                " its user may create a schema there"
+                f"cannot use the database: {describe_error(error, self._url)}; check that it runs, that `store` names"
+                " it, and that its user may create a schema there"
             ) from None
         except BaseException:
             self.close()
@@ -182,7 +181,7 @@ class PostgresStore:
         self._work(self._writer, lambda connection: self._try_commit(connection, writes, place))
         self._commits += 1
         self._next_seq = next_seq
-        reach(self._failpoint, "after_commit")
+        hit_failpoint(self._failpoint, "after_commit")
 
     def _place(self, writes: Sequence[Write], next_seq: int) -> dict[str, Any]:
         """What the broker's own row is told by a commit."""
@@ -211,7 +210,7 @@ class PostgresStore:
 
     def _try_commit(self, connection: Connection, writes: Sequence[Write], place: dict[str, Any]) -> None:
         """One try, which finds out whether an earlier one was done."""
-        reach(self._failpoint, "before_begin")
+        hit_failpoint(self._failpoint, "before_begin")
         commit = TaskCommit(connection, self._life)
         fence = connection.cursor()
         try:
@@ -230,8 +229,8 @@ class PostgresStore:
         reopened = commit.check()
         if reopened:
             commit.count_opened(reopened)
-        reach(self._failpoint, "after_writes")
-        reach(self._failpoint, "before_commit")
+        hit_failpoint(self._failpoint, "after_writes")
+        hit_failpoint(self._failpoint, "before_commit")
         connection.execute("COMMIT")
 
     def _work(self, line: PostgresConnection, work: Callable[[Connection], T]) -> T:
@@ -247,7 +246,7 @@ class PostgresStore:
         except (psycopg.Error, OverflowError, UnicodeError) as error:
             self._fail()
             raise StoreFailed(
-                f"cannot commit to the database: {why(error, self._url)}; look there, then start again"
+                f"cannot commit to the database: {describe_error(error, self._url)}; look there, then start again"
             ) from None
         except BaseException:
             self._fail()
@@ -264,15 +263,15 @@ class PostgresStore:
 
     # ---- asks
 
-    def read(self, ask: Ask) -> Answer:
+    def read(self, ask: Query) -> Answer:
         return self._answer(self._reader, ask)
 
-    def look(self, ask: Ask) -> Answer:
+    def scan(self, ask: Query) -> Answer:
         return self._answer(self._looker, ask)
 
-    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+    def read_all(self, asks: Sequence[Query]) -> list[Answer]:
         """Submissions are looked up together: they are most of what is asked; and what is claimed is taken together."""
-        new = [(place, ask) for place, ask in enumerate(asks) if isinstance(ask, FindNew)]
+        new = [(place, ask) for place, ask in enumerate(asks) if isinstance(ask, LookUpSubmission)]
         found: dict[int, Answer] = {}
         if len(new) > 1:
             answers = self._find_new([ask for _, ask in new], self._reader)
@@ -280,7 +279,7 @@ class PostgresStore:
         found.update(self._claim_all(asks))
         return [found[place] if place in found else self.read(ask) for place, ask in enumerate(asks)]
 
-    def _claim_all(self, asks: Sequence[Ask]) -> dict[int, Answer]:
+    def _claim_all(self, asks: Sequence[Query]) -> dict[int, Answer]:
         """By place: each take is a commit, and thousands of tasks may be cancelled, or nodes come, in one turn."""
         claims = {place: ask for place, ask in enumerate(asks) if isinstance(ask, ClaimTasks)}
         if len(claims) < 2:
@@ -290,13 +289,13 @@ class PostgresStore:
         answers: Any = self._take(ClaimAll(tuple(claims.values())))
         return dict(zip(claims, answers, strict=True))
 
-    def _answer(self, line: PostgresConnection, ask: Ask) -> Answer:
+    def _answer(self, line: PostgresConnection, ask: Query) -> Answer:
         if self._state not in ("open", "failed", "fenced"):
             raise StoreRefused(_NOT_OPEN)
-        if isinstance(ask, FindNew):
+        if isinstance(ask, LookUpSubmission):
             (found,) = self._find_new([ask], line)
             return found
-        if isinstance(ask, Beat) or takes(ask):
+        if isinstance(ask, StoreHeartbeat) or is_claim(ask):
             return self._take(ask)
         return self._only_read(line, lambda connection: self._try_read(connection, ask))
 
@@ -304,7 +303,7 @@ class PostgresStore:
         try:
             return line.run(work)
         except psycopg.Error as error:
-            raise StoreRefused(f"cannot read the database: {why(error, self._url)}") from None
+            raise StoreRefused(f"cannot read the database: {describe_error(error, self._url)}") from None
 
     def _try_read(self, connection: Connection, ask: Any) -> Answer:
         match ask:
@@ -318,13 +317,13 @@ class PostgresStore:
             case _:
                 return answer_tasks(connection, ask)
 
-    def _find_new(self, asks: list[FindNew], line: PostgresConnection) -> list[FoundTasks]:
+    def _find_new(self, asks: list[LookUpSubmission], line: PostgresConnection) -> list[SubmissionLookup]:
         if self._state not in ("open", "failed", "fenced"):
             raise StoreRefused(_NOT_OPEN)
         if all(ask.reserve is None for ask in asks):
             return self._only_read(line, lambda connection: find_new(connection, self._life, asks))
 
-        def work(connection: Connection) -> list[FoundTasks]:
+        def work(connection: Connection) -> list[SubmissionLookup]:
             # To reserve again what was reserved by a try whose answer got lost changes nothing.
             found = find_new(connection, self._life, asks, begin=True)
             connection.execute("COMMIT")
@@ -356,7 +355,7 @@ class PostgresStore:
         fence = connection.cursor()
         with connection.pipeline():
             connection.execute("BEGIN")
-            if isinstance(ask, Beat):
+            if isinstance(ask, StoreHeartbeat):
                 answer: Answer = beat(connection, fence, self._life, number, ask)
             else:
                 fence.execute(_FENCE_ASK, place)

@@ -13,7 +13,7 @@ from scale0.storage.interface import StoreFenced
 from scale0.storage.postgres.brokers import FENCED, BrokerEpoch
 from scale0.storage.postgres.task_rows import JOINED, NAMED, NamedTask, named
 from scale0.storage.postgres.values import clean
-from scale0.storage.task_queries import FindNew, FoundTasks
+from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import TaskClient
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ Name = tuple[str] | tuple[str, str]
 
 
 def find_new(
-    connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[FindNew], begin: bool = False
-) -> list[FoundTasks]:
+    connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[LookUpSubmission], begin: bool = False
+) -> list[SubmissionLookup]:
     """The answers, in their order; to reserve, `begin` a transaction, which is left open."""
     look = _Look(connection, life, asks, begin)
     wanted = {place: names for place, ask in enumerate(asks) if (names := look.wanted(ask, life.slot))}
@@ -64,7 +64,7 @@ class _Look:
     """What is there, all of it asked for without waiting in between."""
 
     def __init__(
-        self, connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[FindNew], begin: bool
+        self, connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[LookUpSubmission], begin: bool
     ) -> None:
         ids = {clean(name) for ask in asks for name in (*ask.ids, ask.reserve or "")} - {""}
         keys = sorted({(clean(ask.client), clean(ask.key)) for ask in asks if ask.key is not None})
@@ -99,17 +99,17 @@ class _Look:
         known = self.names.get(name)
         return known is not None and known.task is None and known.reserver == slot and known.is_live
 
-    def wanted(self, ask: FindNew, slot: int) -> list[Name]:
+    def wanted(self, ask: LookUpSubmission, slot: int) -> list[Name]:
         """What is to be reserved for an ask: nothing if one of its names leads to a task, or is another's."""
         names = _names(ask)
         if any(self.task(name) is not None or self.is_busy(name, slot) for name in names):
             return []
         return names
 
-    def found(self, ask: FindNew, slot: int, busy: bool) -> FoundTasks:
+    def found(self, ask: LookUpSubmission, slot: int, busy: bool) -> SubmissionLookup:
         names = _names(ask)
         free = all(self.task(name) is None for name in names)
-        return FoundTasks(
+        return SubmissionLookup(
             client=self.clients.get(clean(ask.client)),
             tasks=tuple(self.task((clean(name),)) for name in ask.ids),
             keyed=None if ask.key is None else self.task((clean(ask.client), clean(ask.key))),
@@ -118,7 +118,7 @@ class _Look:
         )
 
 
-def _names(ask: FindNew) -> list[Name]:
+def _names(ask: LookUpSubmission) -> list[Name]:
     if ask.reserve is None:
         return []
     names: list[Name] = [(clean(ask.reserve),)] if ask.reserve else []

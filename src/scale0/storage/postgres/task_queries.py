@@ -14,31 +14,28 @@ import msgspec
 from scale0.storage.postgres.task_pages import list_tasks
 from scale0.storage.postgres.task_rows import ENDED, JOINED, NAMED, OPEN, NamedTask, ended_task, named, open_task
 from scale0.storage.postgres.values import clean
-from scale0.storage.rows import TaskAnswer, bounded, fit
-from scale0.storage.shared_rows import (
-    Claimed,
-    ClaimTasks,
-    FindEnded,
-    PeekQueue,
-    PeekShelf,
-    PutErrand,
-    TakeDue,
-    TakeErrands,
-    TakeOrphans,
-)
+from scale0.storage.rows import TaskAnswer, bounded, clamp
 from scale0.storage.task_queries import (
+    ClaimedTask,
+    ClaimTasks,
     CountTasks,
+    FindEnded,
     FindTasks,
     ListTasks,
+    PeekBacklog,
+    PeekQueue,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
-    TaskAsk,
+    TakeDue,
+    TakeOrphans,
+    TakeTaskCommands,
+    TaskQuery,
 )
-from scale0.storage.task_rows import OpenTask
+from scale0.storage.task_rows import OpenTask, PutTaskCommand
 
 if TYPE_CHECKING:
     import psycopg
@@ -125,7 +122,7 @@ _TAKE_ERRANDS: Final = """
     RETURNING number, receiver, kind, id, body"""
 
 
-def answer_tasks(connection: Connection, ask: TaskAsk) -> TaskAnswer:
+def answer_tasks(connection: Connection, ask: TaskQuery) -> TaskAnswer:
     """An ask that changes nothing."""
     match ask:
         case FindTasks(ids):
@@ -136,14 +133,14 @@ def answer_tasks(connection: Connection, ask: TaskAsk) -> TaskAnswer:
             return tuple(map(ended_task, rows))
         case ReadPriorities(method):
             return tuple(connection.execute(_PRIORITIES, {"method": clean(method)}).fetchall())
-        case PeekShelf(methods):
+        case PeekBacklog(methods):
             return tuple(connection.execute(_PEEK_SHELF, (sorted(set(map(clean, methods))),)).fetchall())
         case PeekQueue(method, limit):
             return tuple(name for (name,) in connection.execute(_PEEK_QUEUE, (clean(method), bounded(limit))))
         case ReadSchedule(after_us, after_seq, limit):
-            place = (fit(after_us), fit(after_seq), bounded(limit))
+            place = (clamp(after_us), clamp(after_seq), bounded(limit))
             return tuple(map(open_task, connection.execute(_SCHEDULE, place, binary=True)))
-        case ReadSettled(limit):
+        case ReadEndedDependencies(limit):
             return tuple(map(ended_task, connection.execute(_SETTLED, (bounded(limit),), binary=True)))
         case ReadExpiry():
             row = connection.execute(_EXPIRY).fetchone()
@@ -171,22 +168,22 @@ class ClaimAll(msgspec.Struct, frozen=True):
     claims: tuple[ClaimTasks, ...]
 
 
-def take_tasks(connection: Connection, slot: int, identity: str, ask: TaskAsk | ClaimAll) -> Any:
+def take_tasks(connection: Connection, slot: int, identity: str, ask: TaskQuery | ClaimAll) -> Any:
     """An ask that takes, within a transaction that has the lock of its broker's row."""
     match ask:
         case ReadQueue(method, priority, after_seq, limit, max_bytes):
-            place = {"method": clean(method), "priority": fit(priority), "after": fit(after_seq)}
+            place = {"method": clean(method), "priority": clamp(priority), "after": clamp(after_seq)}
             return _taken(
-                connection, _TAKE_QUEUE, slot, {**place, "limit": bounded(limit), "max_bytes": fit(max_bytes)}
+                connection, _TAKE_QUEUE, slot, {**place, "limit": bounded(limit), "max_bytes": clamp(max_bytes)}
             )
-        case ReadFollowers(after_seq, seq, limit):
-            place = {"after": fit(after_seq), "seq": fit(seq), "limit": bounded(limit)}
+        case ReadDependents(after_seq, seq, limit):
+            place = {"after": clamp(after_seq), "seq": clamp(seq), "limit": bounded(limit)}
             return _taken(connection, _TAKE_FOLLOWERS, slot, place)
         case TakeDue(now_us, limit):
-            due = _taken(connection, _TAKE_DUE, slot, {"now": fit(now_us), "limit": bounded(limit)})
+            due = _taken(connection, _TAKE_DUE, slot, {"now": clamp(now_us), "limit": bounded(limit)})
             return tuple(sorted(due, key=lambda task: (task.runnable_us, task.seq)))
         case TakeOrphans(patience_us, limit):
-            values = {"slot": slot, "patience": fit(patience_us), "limit": bounded(limit)}
+            values = {"slot": slot, "patience": clamp(patience_us), "limit": bounded(limit)}
             rows = connection.execute(_TAKE_ORPHANS, values, binary=True).fetchall()
             rows.sort(key=lambda row: (row[-1], row[0]))
             return tuple(open_task(row[:-1]) for row in rows)
@@ -194,9 +191,9 @@ def take_tasks(connection: Connection, slot: int, identity: str, ask: TaskAsk | 
             return _claim(connection, slot, identity, (ask,))[0]
         case ClaimAll(claims):
             return _claim(connection, slot, identity, claims)
-        case TakeErrands(limit):
+        case TakeTaskCommands(limit):
             rows = connection.execute(_TAKE_ERRANDS, (identity, bounded(limit)), binary=True).fetchall()
-            return tuple(PutErrand(*row[1:]) for row in sorted(rows))
+            return tuple(PutTaskCommand(*row[1:]) for row in sorted(rows))
         case _:
             raise TypeError(type(ask).__name__)
 
@@ -208,15 +205,15 @@ def _taken(connection: Connection, statement: str, slot: int, place: dict[str, A
 
 def _claim(
     connection: Connection, slot: int, identity: str, claims: tuple[ClaimTasks, ...]
-) -> tuple[tuple[Claimed, ...], ...]:
+) -> tuple[tuple[ClaimedTask, ...], ...]:
     ids = tuple(dict.fromkeys(name for claim in claims for name in claim.ids))
     if ids:
         connection.execute(_CLAIM, {"slot": slot, "ids": list(map(clean, ids))})
     found = find(connection, ids)
     nodes = sorted({clean(claim.node) for claim in claims if claim.node is not None})
-    orphans: dict[str, list[Claimed]] = {}
+    orphans: dict[str, list[ClaimedTask]] = {}
     for task in _taken(connection, _TAKE_NODES, slot, {"nodes": nodes}) if nodes else ():
-        orphans.setdefault(task.node, []).append(Claimed(task))
+        orphans.setdefault(task.node, []).append(ClaimedTask(task))
     # If a node is named twice, the first claim has what was its.
     return tuple(
         (*(_claimed(found.get(name), identity) for name in claim.ids), *orphans.pop(claim.node or "", ()))
@@ -224,7 +221,7 @@ def _claim(
     )
 
 
-def _claimed(each: NamedTask | None, identity: str) -> Claimed:
+def _claimed(each: NamedTask | None, identity: str) -> ClaimedTask:
     if each is None:
-        return Claimed(None)
-    return Claimed(each.task, "" if each.holder == identity else each.holder)
+        return ClaimedTask(None)
+    return ClaimedTask(each.task, "" if each.holder == identity else each.holder)

@@ -19,15 +19,18 @@ from scale0.storage.interface import StoreFailed
 from scale0.storage.postgres.broker_rows import apply_own
 from scale0.storage.postgres.values import clean, integers, truths
 from scale0.storage.rows import Write, bounded
-from scale0.storage.shared_rows import OWN_IDS, FreeId, PutErrand, ReleaseTask
 from scale0.storage.task_rows import (
-    DropFollow,
+    OWN_IDS,
+    DropDependency,
     DropTaskClient,
     EndTask,
+    FreeReservation,
     LeaseTask,
-    PutFollow,
+    PutDependency,
     PutTask,
     PutTaskClient,
+    PutTaskCommand,
+    ReleaseTask,
     ReopenTask,
     SweepTasks,
 )
@@ -126,11 +129,11 @@ _SWEEP: Final = """
     DELETE FROM task_keys n USING e WHERE n.client = e.client AND n.key = e.key"""
 
 _BESIDE: Final[dict[type, str]] = {
-    PutFollow: "INSERT INTO follows VALUES (%s, %s) ON CONFLICT DO NOTHING",
+    PutDependency: "INSERT INTO follows VALUES (%s, %s) ON CONFLICT DO NOTHING",
     PutTaskClient: """
         INSERT INTO task_clients VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET heard_us = excluded.heard_us""",
     DropTaskClient: "DELETE FROM task_clients WHERE id = %s",
-    PutErrand: """
+    PutTaskCommand: """
         INSERT INTO errands (receiver, kind, id, body) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING""",
 }
 """Their fields are the parameters in order."""
@@ -241,11 +244,11 @@ class TaskCommit:
         """What is not about an open task itself."""
         connection = self._connection
         match write:
-            case DropFollow(after_seq, None):
+            case DropDependency(after_seq, None):
                 connection.execute(_DROP_FOLLOWS, (after_seq,))
-            case DropFollow(after_seq, seqs):
+            case DropDependency(after_seq, seqs):
                 connection.execute(_DROP_FOLLOW, (after_seq, integers(seqs or ())))
-            case FreeId(id_, client, key):
+            case FreeReservation(id_, client, key):
                 if id_ is not None:
                     connection.execute(_FREE_ID, (clean(id_), self._life.slot))
                 if key is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.storage.check_rows import (
     AgentRow,
     CheckAnswer,
-    CheckAsk,
+    CheckQuery,
     CheckStateRow,
     CheckWrite,
     DropAgent,
@@ -33,7 +33,7 @@ from scale0.storage.check_rows import (
     SpoolRow,
     SweepIncidents,
 )
-from scale0.storage.rows import MAX_INTEGER, bounded, fit
+from scale0.storage.rows import MAX_INTEGER, bounded, clamp
 from scale0.storage.sqlite.tasks import at_once
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def apply_checks(writer: sqlite3.Connection, writes: Iterable[CheckWrite]) -> No
         if type(write) is SweepIncidents:
             _flush(writer, last)
             last = {}
-            writer.execute(_SWEEP, (fit(write.before_us), bounded(write.limit)))
+            writer.execute(_SWEEP, (clamp(write.before_us), bounded(write.limit)))
         else:
             table, key, row = _row(write)
             last.setdefault(table, {})[key] = (type(write), row)
@@ -151,7 +151,7 @@ _OPEN_INCIDENTS: Final = (
 """From the newest on, and from a place on."""
 
 
-def answer_checks(reader: sqlite3.Connection, ask: CheckAsk) -> CheckAnswer:
+def answer_checks(reader: sqlite3.Connection, ask: CheckQuery) -> CheckAnswer:
     """Answer from one moment: each ask is one statement."""
     limit = bounded(ask.limit)
     match ask:
@@ -168,5 +168,5 @@ def answer_checks(reader: sqlite3.Connection, ask: CheckAsk) -> CheckAnswer:
             if before_us is None or before_us > MAX_INTEGER:
                 rows = reader.execute(newest, (limit,))
             else:
-                rows = reader.execute(older, (fit(before_us), before_id, limit))
+                rows = reader.execute(older, (clamp(before_us), before_id, limit))
             return tuple(IncidentRow(*row) for row in rows)

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.history.events.journal import JournalRow
-from scale0.storage.check_rows import CheckAsk
-from scale0.storage.data_dir import FILE_MODE, make_folder, sync_folder, take_lock
-from scale0.storage.interface import CHECK_WRITES, OpenedStore, StoreFailed, StoreRefused, check_writes, reach
+from scale0.storage.check_rows import CheckQuery
+from scale0.storage.data_dir import FILE_MODE, acquire_lock, make_directory, sync_directory
+from scale0.storage.interface import CHECK_WRITES, OpenedStore, StoreFailed, StoreRefused, check_writes, hit_failpoint
 from scale0.storage.rows import (
     MAX_INTEGER,
     Answer,
-    Ask,
     DocumentRow,
     DropSetting,
     DropToken,
     PutDocument,
     PutSetting,
     PutToken,
+    Query,
     ReadDocument,
     ReadDocuments,
     ReadJournal,
@@ -112,8 +112,8 @@ class SqliteStore:
             raise StoreRefused("this store is open already")
         if sqlite3.sqlite_version_info < MIN_SQLITE:
             raise StoreRefused(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.37 or later")
-        make_folder(self._folder)
-        self._lock = take_lock(self._folder)
+        make_directory(self._folder)
+        self._lock = acquire_lock(self._folder)
         try:
             self._prepare_file()
             self._writer = writer = self._connect()
@@ -141,7 +141,7 @@ class SqliteStore:
         """SQLite would make the file with the umask's mode; its companions take the mode of the file."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
         os.close(descriptor)
-        sync_folder(self._folder)
+        sync_directory(self._folder)
 
     def _connect(self) -> sqlite3.Connection:
         # The runner promises one thread at a time; isolation None because every BEGIN here is said.
@@ -177,11 +177,11 @@ class SqliteStore:
             raise StoreFailed("the store is not open, or an earlier commit failed")
         next_seq = check_writes(writes, self._next_seq)
         try:
-            reach(self._failpoint, "before_begin")
+            hit_failpoint(self._failpoint, "before_begin")
             writer.execute("BEGIN IMMEDIATE")
             _apply_all(writer, writes)
-            reach(self._failpoint, "after_writes")
-            reach(self._failpoint, "before_commit")
+            hit_failpoint(self._failpoint, "after_writes")
+            hit_failpoint(self._failpoint, "before_commit")
             writer.execute("COMMIT")
         except BaseException as error:
             # Nothing is tried again: after a failed fsync the system may call lost pages clean.
@@ -192,7 +192,7 @@ class SqliteStore:
                 ) from error
             raise
         self._next_seq = next_seq
-        reach(self._failpoint, "after_commit")
+        hit_failpoint(self._failpoint, "after_commit")
 
     def _fail(self) -> None:
         self._failed = True
@@ -200,16 +200,16 @@ class SqliteStore:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.rollback()
 
-    def read(self, ask: Ask) -> Answer:
+    def read(self, ask: Query) -> Answer:
         return self._ask(self._reader, ask)
 
-    def read_all(self, asks: Sequence[Ask]) -> list[Answer]:
+    def read_all(self, asks: Sequence[Query]) -> list[Answer]:
         return [self.read(ask) for ask in asks]
 
-    def look(self, ask: Ask) -> Answer:
+    def scan(self, ask: Query) -> Answer:
         return self._ask(self._looker, ask)
 
-    def _ask(self, reader: sqlite3.Connection | None, ask: Ask) -> Answer:
+    def _ask(self, reader: sqlite3.Connection | None, ask: Query) -> Answer:
         if reader is None:
             raise StoreRefused("the store is not open")
         try:
@@ -306,7 +306,7 @@ def _document(row: tuple[Any, ...]) -> DocumentRow:
     return DocumentRow(version, name, parent, body, time_us, bool(current), author)
 
 
-def _answer(reader: sqlite3.Connection, ask: Ask) -> Answer:
+def _answer(reader: sqlite3.Connection, ask: Query) -> Answer:
     match ask:
         case ReadDocuments(limit, before, name):
             if before is None or before > MAX_INTEGER:
@@ -323,7 +323,7 @@ def _answer(reader: sqlite3.Connection, ask: Ask) -> Answer:
             after_seq = max(0, min(after_seq, MAX_INTEGER))
             rows = reader.execute(_JOURNAL, {"after": after_seq, "limit": bounded(limit)})
             return tuple(JournalRow(*row) for row in rows)
-        case _ if isinstance(ask, CheckAsk):
+        case _ if isinstance(ask, CheckQuery):
             return answer_checks(reader, ask)
         case _:
             return answer_tasks(reader, ask)

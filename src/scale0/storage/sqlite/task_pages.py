@@ -94,10 +94,10 @@ def compose_page(
     limit = max(1, writes.bounded(ask.limit))
     before = writes.MAX_INTEGER if ask.before_seq is None else ask.before_seq
     values = {
-        "before": writes.fit(before),
+        "before": writes.clamp(before),
         "limit": limit,
         "scan": writes.LIST_SCAN_ROWS,
-        "status": None if ask.status is None else writes.fit(ask.status),
+        "status": None if ask.status is None else writes.clamp(ask.status),
         "method": None if ask.method is None else text(ask.method),
         "client": None if ask.client is None else text(ask.client),
     }

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.storage.rows import MAX_INTEGER, TaskAnswer, bounded, fit
-from scale0.storage.shared_rows import Claimed, ClaimTasks
+from scale0.storage.rows import MAX_INTEGER, TaskAnswer, bounded, clamp
 from scale0.storage.sqlite.task_pages import OPEN_STATUSES, list_tasks, open_task
 from scale0.storage.task_queries import (
+    ClaimedTask,
+    ClaimTasks,
     CountTasks,
-    FindNew,
     FindTasks,
-    FoundTasks,
     ListTasks,
+    LookUpSubmission,
+    ReadDependents,
+    ReadEndedDependencies,
     ReadExpiry,
-    ReadFollowers,
     ReadPriorities,
     ReadQueue,
     ReadSchedule,
-    ReadSettled,
-    TaskAsk,
+    SubmissionLookup,
+    TaskQuery,
 )
 from scale0.storage.task_rows import EndedTask, OpenTask, TaskClient
 
@@ -65,7 +66,7 @@ _ONE_OPEN: Final = f"{SELECT_OPEN} FROM open_tasks WHERE seq = ?"
 _ONE_ENDED: Final = f"{_ENDED} FROM ended_tasks WHERE seq = ?"
 
 
-def answer_tasks(reader: sqlite3.Connection, ask: TaskAsk) -> TaskAnswer:
+def answer_tasks(reader: sqlite3.Connection, ask: TaskQuery) -> TaskAnswer:
     """Answer from one moment: a task that ends meanwhile must not be in both tables, or in none."""
     reader.execute("BEGIN")
     try:
@@ -74,26 +75,26 @@ def answer_tasks(reader: sqlite3.Connection, ask: TaskAsk) -> TaskAnswer:
         reader.rollback()  # nothing to keep; and SQLite may have ended it already
 
 
-def _answer(reader: sqlite3.Connection, ask: TaskAsk) -> TaskAnswer:
+def _answer(reader: sqlite3.Connection, ask: TaskQuery) -> TaskAnswer:
     match ask:
         case FindTasks(ids):
             return tuple(_by_name(reader, _FIND, (name,)) for name in ids)
         case ClaimTasks(ids):
-            return tuple(Claimed(_by_name(reader, _FIND, (name,))) for name in ids)
-        case FindNew():
+            return tuple(ClaimedTask(_by_name(reader, _FIND, (name,))) for name in ids)
+        case LookUpSubmission():
             return _find_new(reader, ask)
         case ReadQueue():
             return _read_queue(reader, ask)
         case ReadPriorities(method):
             return _read_priorities(reader, method)
         case ReadSchedule(after_us, after_seq, limit):
-            moment = reader.execute(_READ_MOMENT, (fit(after_us), fit(after_seq), bounded(limit))).fetchall()
-            later = reader.execute(_READ_LATER, (fit(after_us), bounded(limit) - len(moment)))
+            moment = reader.execute(_READ_MOMENT, (clamp(after_us), clamp(after_seq), bounded(limit))).fetchall()
+            later = reader.execute(_READ_LATER, (clamp(after_us), bounded(limit) - len(moment)))
             return (*map(open_task, moment), *map(open_task, later))
-        case ReadFollowers(after_seq, seq, limit):
-            place = (fit(after_seq), fit(seq), bounded(limit))
+        case ReadDependents(after_seq, seq, limit):
+            place = (clamp(after_seq), clamp(seq), bounded(limit))
             return tuple(map(open_task, reader.execute(_READ_FOLLOWERS, place)))
-        case ReadSettled(limit):
+        case ReadEndedDependencies(limit):
             return tuple(EndedTask(*row) for row in reader.execute(_READ_SETTLED, (bounded(limit),)))
         case ReadExpiry():
             found: int | None = reader.execute(_READ_EXPIRY).fetchone()[0]
@@ -117,13 +118,13 @@ def _by_name(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> Op
     return open_task(reader.execute(_ONE_OPEN, seq).fetchone())
 
 
-def _find_new(reader: sqlite3.Connection, ask: FindNew) -> FoundTasks:
+def _find_new(reader: sqlite3.Connection, ask: LookUpSubmission) -> SubmissionLookup:
     client = reader.execute(_FIND_CLIENT, (ask.client,)).fetchone()
     last = None
     if ask.series is not None:
         # "/" is the letter behind ".".
         last = reader.execute(_FIND_LAST, (f"{ask.series}.", f"{ask.series}/")).fetchone()[0]
-    return FoundTasks(
+    return SubmissionLookup(
         client=None if client is None else TaskClient(*client),
         tasks=tuple(_by_name(reader, _FIND, (name,)) for name in ask.ids),
         keyed=None if ask.key is None else _by_name(reader, _FIND_KEY, (ask.client, ask.key)),
@@ -132,7 +133,7 @@ def _find_new(reader: sqlite3.Connection, ask: FindNew) -> FoundTasks:
 
 
 def _read_queue(reader: sqlite3.Connection, ask: ReadQueue) -> tuple[OpenTask, ...]:
-    place = (ask.method, fit(ask.priority), fit(ask.after_seq), bounded(ask.limit))
+    place = (ask.method, clamp(ask.priority), clamp(ask.after_seq), bounded(ask.limit))
     cursor = reader.execute(_READ_QUEUE, place)
     tasks: list[OpenTask] = []
     size = 0

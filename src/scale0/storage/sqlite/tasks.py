@@ -23,12 +23,12 @@ from scale0.storage.rows import Write, bounded
 from scale0.storage.sqlite.task_pages import open_task
 from scale0.storage.sqlite.task_queries import SELECT_OPEN
 from scale0.storage.task_rows import (
-    DropFollow,
+    DropDependency,
     DropTaskClient,
     EndTask,
     LeaseTask,
     OpenTask,
-    PutFollow,
+    PutDependency,
     PutTask,
     PutTaskClient,
     ReopenTask,
@@ -91,7 +91,7 @@ ROWS_AT_ONCE: Final = (200, 20, 1)
 """How many rows one statement takes: as many as there are, in as few statements as these allow."""
 
 TASK_STATEMENTS: Final[dict[type, str]] = {
-    PutFollow: "INSERT OR IGNORE INTO follows VALUES (?, ?)",
+    PutDependency: "INSERT OR IGNORE INTO follows VALUES (?, ?)",
     PutTaskClient: """
         INSERT INTO task_clients VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET heard_us = excluded.heard_us""",
     DropTaskClient: "DELETE FROM task_clients WHERE id = ?",
@@ -150,13 +150,13 @@ def _flush(
         else:
             at_once(writer, _DROP_OPEN, _DROP_OPEN_ROW, [(seq,) for seq in seqs])
     for kind, group in itertools.groupby(rest, type):
-        if kind is DropFollow:
+        if kind is DropDependency:
             _drop_follows(writer, group)
         else:
             other(writer, kind, group)
 
 
-def _drop_follows(writer: sqlite3.Connection, group: Iterable[DropFollow]) -> None:
+def _drop_follows(writer: sqlite3.Connection, group: Iterable[DropDependency]) -> None:
     for drop in group:
         if drop.seqs is None:
             writer.execute(_DROP_FOLLOWS, (drop.after_seq,))

@@ -4,7 +4,7 @@ Lives here: what becomes of them when one ends. Never here: the end itself. Foll
 round is about are in memory while it lasts, so that whoever else changes one changes the same. Invariants: rounds are
 done one after another, each read behind the writes of the one before, so that a count is never taken down from an old
 value; the row that says who waits goes with the write that tells it, so that nobody is told twice; a broker that dies
-in between finds the rest at its next start (`ReadSettled`).
+in between finds the rest at its next start (`ReadEndedDependencies`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.storage.task_queries import ReadFollowers, ReadSettled
-from scale0.storage.task_rows import FAILED, FINISHED, SCHEDULED, STATUS_NAMES, DropFollow, EndedTask, OpenTask
+from scale0.storage.task_queries import ReadDependents, ReadEndedDependencies
+from scale0.storage.task_rows import FAILED, FINISHED, SCHEDULED, STATUS_NAMES, DropDependency, EndedTask, OpenTask
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import AFTER_FAILED, error_object
@@ -56,7 +56,7 @@ class Dependencies:
         """Finish what a predecessor left, or another broker that shares the store."""
         if self._open or self._ended:
             return
-        self._queue.shelf.ask(ReadSettled(PAGE_TASKS), self._settled, step)
+        self._queue.shelf.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, step)
 
     def _settled(self, rows: tuple[EndedTask, ...], _mark: int, _now: Now, step: Effects) -> None:
         self._ended.extend(EndedDependency(row.seq, row.id, row.status) for row in rows)
@@ -77,14 +77,14 @@ class Dependencies:
         round_, self._ended = self._ended[:ROUND_TASKS], self._ended[ROUND_TASKS:]
         for telling in round_:
             if telling is None:
-                self._queue.shelf.ask(ReadSettled(PAGE_TASKS), self._settled, step)
+                self._queue.shelf.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, step)
                 continue
             self._open += 1
             self._ask(telling, 0, step)
 
     def _ask(self, telling: EndedDependency, after: int, step: Effects) -> None:
         self._queue.shelf.ask(
-            ReadFollowers(telling.seq, after, PAGE_TASKS),
+            ReadDependents(telling.seq, after, PAGE_TASKS),
             lambda rows, mark, now, out: self._tell(telling, rows, mark, now, out),
             step,
         )
@@ -100,7 +100,7 @@ class Dependencies:
                 self._step_on(telling, row, now, step)
                 told.append(row.seq)
         if told:
-            step.write(DropFollow(telling.seq, tuple(told)))
+            step.write(DropDependency(telling.seq, tuple(told)))
         if again and self._queue.shared is not None:
             # The rows that say who waits are still there: they are read anew.
             self._ask(telling, 0, step)
@@ -118,7 +118,7 @@ class Dependencies:
         for row in found:
             if isinstance(row, QueuedTask | OpenTask):
                 self._step_on(telling, row, now, step)
-                step.write(DropFollow(telling.seq, (row.seq,)))
+                step.write(DropDependency(telling.seq, (row.seq,)))
         self._done(telling, step)
 
     def _done(self, telling: EndedDependency, step: Effects) -> None:
@@ -126,7 +126,7 @@ class Dependencies:
         if telling.open:
             return
         if self._queue.shared is None:
-            step.write(DropFollow(telling.seq))
+            step.write(DropDependency(telling.seq))
         self._open -= 1
         if not self._open:
             self._let_go()

@@ -15,7 +15,6 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.timers import LazyTimerWheel
 from scale0.storage.interface import SLOT_BITS, SharedStoreInfo
-from scale0.storage.shared_rows import ReleaseTask
 from scale0.storage.task_rows import (
     ASSIGNED,
     FAILED,
@@ -26,6 +25,7 @@ from scale0.storage.task_rows import (
     STATUS_NAMES,
     EndTask,
     OpenTask,
+    ReleaseTask,
 )
 from scale0.tasks.core.attempts import attempt_ended, pause_before_next, remembered
 from scale0.tasks.core.backlog_window import OwnBacklogWindow

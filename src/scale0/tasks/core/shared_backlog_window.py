@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from scale0.kernel.effects import Effects
-from scale0.storage.shared_rows import PeekShelf
-from scale0.storage.task_queries import ReadQueue
+from scale0.storage.task_queries import PeekBacklog, ReadQueue
 from scale0.storage.task_rows import OpenTask
 from scale0.tasks.core import method_queues
 from scale0.tasks.core.method_queues import MethodQueue, PriorityQueue
@@ -87,7 +86,7 @@ class SharedBacklogWindow:
                 by_method[method].level(priority).newest = MORE
                 self.short[method] = by_method[method]
 
-        self._shelf.ask(PeekShelf(tuple(by_method)), found, step)
+        self._shelf.ask(PeekBacklog(tuple(by_method)), found, step)
 
     def there_is(self, lane: MethodQueue, priority: int, take: bool, step: Effects) -> None:
         """The shelf has tasks of this method and priority."""

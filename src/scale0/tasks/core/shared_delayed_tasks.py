@@ -14,7 +14,7 @@ from typing import Final
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.storage.shared_rows import TakeDue
+from scale0.storage.task_queries import TakeDue
 from scale0.storage.task_rows import OpenTask
 from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.stored_backlog import StoredBacklog

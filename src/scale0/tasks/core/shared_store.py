@@ -15,18 +15,15 @@ from typing import Any, Final
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.storage.shared_rows import (
-    CANCEL,
-    RELEASE,
-    Beat,
-    Beaten,
-    Claimed,
+from scale0.storage.task_queries import (
+    ClaimedTask,
     FindEnded,
-    PutErrand,
-    TakeErrands,
+    StoreHeartbeat,
+    StoreHeartbeatResult,
     TakeOrphans,
+    TakeTaskCommands,
 )
-from scale0.storage.task_rows import ASSIGNED, CANCELLED, RUNNING, OpenTask
+from scale0.storage.task_rows import ASSIGNED, CANCEL, CANCELLED, RELEASE, RUNNING, OpenTask, PutTaskCommand
 from scale0.tasks.core.broker_interface import BrokerInfo, Slots
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.dependencies import Dependencies
@@ -138,9 +135,9 @@ class SharedStore:
     def _beat(self, _: None, now: Now, step: Effects) -> None:
         lease = self._house.interval * self._house.liveness
         judges = now.mono - self._steady >= STEADY_LEASES * lease
-        self._queue.shelf.ask(Beat(of_seconds(lease), judges), self._beaten, step)
+        self._queue.shelf.ask(StoreHeartbeat(of_seconds(lease), judges), self._beaten, step)
 
-    def _beaten(self, told: Beaten, _mark: int, now: Now, step: Effects) -> None:
+    def _beaten(self, told: StoreHeartbeatResult, _mark: int, now: Now, step: Effects) -> None:
         self._later(self._house.interval, self._beat, now)
         last, self._heard = self._heard, now.mono
         if now.mono - last > self._house.interval * self._house.liveness:
@@ -176,9 +173,9 @@ class SharedStore:
         ids = tuple(self._moving)
         if ids:
             self._queue.shelf.claim(ids, lambda rows, later, out: self._moved(ids, rows, later, out), step)
-        self._queue.shelf.ask(TakeErrands(MAX_ERRANDS), self._run_errands, step)
+        self._queue.shelf.ask(TakeTaskCommands(MAX_ERRANDS), self._run_errands, step)
 
-    def _run_errands(self, errands: tuple[PutErrand, ...], _mark: int, now: Now, step: Effects) -> None:
+    def _run_errands(self, errands: tuple[PutTaskCommand, ...], _mark: int, now: Now, step: Effects) -> None:
         self._later(LOOK_SECONDS, self._look, now)
         for errand in errands:
             task = self._queue.shelf.tasks.get(errand.id)
@@ -237,7 +234,7 @@ class SharedStore:
         # What it has in hand fills its slots: nobody may be given these before we know.
         reserved = sum(self._slots.take_from(holder) for _ in ids)
 
-        def found(rows: tuple[Claimed, ...], now: Now, out: Effects) -> None:
+        def found(rows: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
             for _ in range(reserved):
                 self._slots.give_back(holder)
             last = said()
@@ -249,7 +246,7 @@ class SharedStore:
         self._queue.shelf.claim(ids, found, step, node)
 
     def _settle_claim(
-        self, id_: str, row: Claimed, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects
+        self, id_: str, row: ClaimedTask, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects
     ) -> None:
         task = row.task
         attempt = None if holds is None else holds.get(id_)
@@ -288,9 +285,9 @@ class SharedStore:
     def _move(self, task: OpenTask, where: str, holder: Any, now: Now, step: Effects) -> None:
         if task.id not in self._moving or self._moving[task.id].attempt != task.attempt:
             self._moving[task.id] = MovingLease(holder, task.attempt, now.mono + ERRAND_SECONDS)
-            step.write(PutErrand(where, RELEASE, task.id, b""))
+            step.write(PutTaskCommand(where, RELEASE, task.id, b""))
 
-    def _moved(self, ids: tuple[str, ...], rows: tuple[Claimed, ...], now: Now, step: Effects) -> None:
+    def _moved(self, ids: tuple[str, ...], rows: tuple[ClaimedTask, ...], now: Now, step: Effects) -> None:
         """Have these come, or where are they now?"""
         for id_, row in zip(ids, rows, strict=True):
             want, task = self._moving.get(id_), row.task
@@ -303,7 +300,7 @@ class SharedStore:
                 # That broker lives: it lets go of it, or dies, and then it is nobody's.
                 if now.mono >= want.again:
                     want.again = now.mono + ERRAND_SECONDS
-                    step.write(PutErrand(row.holder, RELEASE, id_, b""))
+                    step.write(PutTaskCommand(row.holder, RELEASE, id_, b""))
                 continue
             del self._moving[id_]
             self._settle_claim(id_, row, want.holder, {id_: want.attempt}, now, step)
@@ -312,7 +309,7 @@ class SharedStore:
 
     def end_elsewhere(self, id_: str, where: str, error: bytes, then: Then, now: Now, step: Effects) -> None:
         """Have the broker that holds a task cancel it; `then` hears whether it has ended."""
-        step.write(PutErrand(where, CANCEL, id_, error))
+        step.write(PutTaskCommand(where, CANCEL, id_, error))
         self._endings.setdefault(id_, []).append(PendingEnd(error, then, now.mono + CANCEL_SECONDS))
 
     def _look_for_ends(self, _: None, now: Now, step: Effects) -> None:

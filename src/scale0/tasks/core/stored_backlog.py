@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
-from scale0.storage.shared_rows import Claimed, ClaimTasks
-from scale0.storage.task_queries import FindTasks
+from scale0.storage.task_queries import ClaimedTask, ClaimTasks, FindTasks
 from scale0.storage.task_rows import EndedTask, OpenTask
 from scale0.tasks.core.task import QueuedTask, from_store
 
@@ -84,18 +83,18 @@ class StoredBacklog:
     def claim(
         self,
         ids: tuple[str, ...],
-        then: Callable[[tuple[Claimed, ...], Now, Effects], None],
+        then: Callable[[tuple[ClaimedTask, ...], Now, Effects], None],
         step: Effects,
         node: str | None = None,
         looks: int = 0,
-        behind: tuple[Claimed, ...] = (),
+        behind: tuple[ClaimedTask, ...] = (),
     ) -> None:
         """Tasks by id, and those that nobody holds are ours from now on: whoever asks must load them, or write them.
 
         `behind`: orphans of the node that were taken when it was asked before: the next answer does not name them.
         """
 
-        def answered(found: tuple[Claimed, ...], mark: int, now: Now, out: Effects) -> None:
+        def answered(found: tuple[ClaimedTask, ...], mark: int, now: Now, out: Effects) -> None:
             rows = [row.task for row in found if row.task is not None]
             stale = any(row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)
             if stale and looks < MAX_LOOKS:

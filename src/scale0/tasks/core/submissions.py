@@ -17,9 +17,8 @@ import msgspec
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity, is_reserved
-from scale0.storage.shared_rows import FreeId
-from scale0.storage.task_queries import FindNew, FoundTasks
-from scale0.storage.task_rows import FAILED, FINISHED, STATUS_NAMES, EndedTask, OpenTask, PutFollow
+from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
+from scale0.storage.task_rows import FAILED, FINISHED, STATUS_NAMES, EndedTask, FreeReservation, OpenTask, PutDependency
 from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.queue import OWN_IDS, TaskQueue
@@ -175,11 +174,11 @@ class Submissions:
             prefix, _, counter = id_.rpartition(".")
             series = prefix if prefix and len(counter) == COUNTER_CHARS else None
         ids = new.after if id_ is None else (id_, *new.after)
-        ask = FindNew(new.args.client_id, ids, new.options.key, series, (id_ or "") if shared else None)
+        ask = LookUpSubmission(new.args.client_id, ids, new.options.key, series, (id_ or "") if shared else None)
         self._queue.shelf.ask(ask, lambda found, mark, now, out: self._found(new, series, found, mark, now, out), step)
 
     def _found(
-        self, new: NewSubmission, series: str | None, found: FoundTasks, mark: int, now: Now, step: Effects
+        self, new: NewSubmission, series: str | None, found: SubmissionLookup, mark: int, now: Now, step: Effects
     ) -> None:
         """The store has answered."""
         shelf = self._queue.shelf
@@ -221,12 +220,12 @@ class Submissions:
     def _again(self, new: NewSubmission, now: Now, step: Effects) -> None:
         self._ask(new, step)
 
-    def _free(self, new: NewSubmission, found: FoundTasks, step: Effects) -> None:
+    def _free(self, new: NewSubmission, found: SubmissionLookup, step: Effects) -> None:
         """What the store reserved for a submission that is refused."""
         id_, key = new.args.task_id, new.options.key
         taken = id_ is not None and found.tasks[0] is not None
         if found.keyed is None and not taken and (id_ is not None or key is not None):
-            step.write(FreeId(id_, new.args.client_id, key))
+            step.write(FreeReservation(id_, new.args.client_id, key))
 
     def _learn_series(self, series: str, last: str) -> None:
         name, _, counter = last.rpartition(".")
@@ -239,7 +238,7 @@ class Submissions:
             if len(self._series) > MAX_SERIES:
                 self._series.popitem(last=False)
 
-    def _decide(self, new: NewSubmission, found: FoundTasks, now: Now, step: Effects) -> str:
+    def _decide(self, new: NewSubmission, found: SubmissionLookup, now: Now, step: Effects) -> str:
         """Take it, or say why not; the id of the task."""
         args, options = new.args, new.options
         line = new.asked.line
@@ -279,7 +278,7 @@ class Submissions:
         return found
 
     def _follow(self, before: QueuedTask | OpenTask, task: QueuedTask, step: Effects) -> None:
-        step.write(PutFollow(before.seq, task.seq))
+        step.write(PutDependency(before.seq, task.seq))
         if before.followed or (isinstance(before, OpenTask) and self._queue.shared is not None):
             # Another broker may hold it, and end it: in a shared store those who wait are looked for every second.
             return

@@ -12,8 +12,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.names import is_reserved
 from scale0.storage.interface import SharedStoreInfo
-from scale0.storage.shared_rows import PeekQueue
-from scale0.storage.task_queries import ListTasks, ReadExpiry
+from scale0.storage.task_queries import ListTasks, PeekQueue, ReadExpiry
 from scale0.storage.task_rows import QUEUED, OpenTask, SweepTasks
 from scale0.tasks.core.broker_interface import BrokerInfo, Slots, TaskBroker
 from scale0.tasks.core.completion_waits import CompletionWaits

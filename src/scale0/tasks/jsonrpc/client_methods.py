@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.storage.shared_rows import Claimed
-from scale0.storage.task_queries import FindNew, FoundTasks
+from scale0.storage.task_queries import ClaimedTask, LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, OpenTask
 from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.completion_waits import CompletionWaits, entry_of
@@ -97,7 +96,7 @@ class ClientMethods:
             asked.answer(quoted(self._clients.connect(asked.line, client_id, now, step)), step)
             return
 
-        def answered(found: FoundTasks, _mark: int, later: Now, out: Effects) -> None:
+        def answered(found: SubmissionLookup, _mark: int, later: Now, out: Effects) -> None:
             """With CURVE the store knows whose it is."""
             try:
                 if found.client is not None:
@@ -106,7 +105,7 @@ class ClientMethods:
             except RpcError as error:
                 asked.refuse(error.code, error.message, out, error.data)
 
-        self._queue.shelf.ask(FindNew(client_id, (), None, None), answered, step)
+        self._queue.shelf.ask(LookUpSubmission(client_id, (), None, None), answered, step)
 
     def disconnect(self, asked: RpcCall, now: Now, step: Effects) -> None:
         """An id is valid no longer."""
@@ -178,7 +177,7 @@ class ClientMethods:
     def _take_and_cancel(self, sharing: SharedStore, id_: str, error: bytes, then: Then, step: Effects) -> None:
         """It is in a store that brokers share: it is ours to end only once we hold it."""
 
-        def taken(found: tuple[Claimed, ...], now: Now, out: Effects) -> None:
+        def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
             row, where = self._queue.shelf.tasks.get(id_) or found[0].task, found[0].holder
             if isinstance(row, OpenTask) and where:
                 sharing.end_elsewhere(id_, where, error, then, now, out)
@@ -239,9 +238,9 @@ class ClientMethods:
             then([own(tasks[id_], client_id, now) for id_ in ids], now, step)
             return
 
-        def answered(found: FoundTasks, mark: int, later: Now, out: Effects) -> None:
+        def answered(found: SubmissionLookup, mark: int, later: Now, out: Effects) -> None:
             if any(row is not None and row.id not in tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
-                shelf.ask(FindNew(client_id, ids, None, None), answered, out)
+                shelf.ask(LookUpSubmission(client_id, ids, None, None), answered, out)
                 return
             try:
                 self._clients.learn(asked.line, found.client, client_id)
@@ -251,7 +250,7 @@ class ClientMethods:
                 dropped()
                 asked.refuse(error.code, error.message, out, error.data)
 
-        shelf.ask(FindNew(client_id, ids, None, None), answered, step)
+        shelf.ask(LookUpSubmission(client_id, ids, None, None), answered, step)
 
 
 def own(row: Row | None, client_id: str, now: Now) -> Row | None:

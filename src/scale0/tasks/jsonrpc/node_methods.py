@@ -17,7 +17,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity, is_reserved, made_for
-from scale0.storage.shared_rows import Claimed
+from scale0.storage.task_queries import ClaimedTask
 from scale0.storage.task_rows import QUEUED, EndedTask, OpenTask
 from scale0.tasks.core.broker_interface import BrokerInfo, Holder, TaskBroker
 from scale0.tasks.core.leases import Leases
@@ -168,7 +168,7 @@ class NodeMethods:
     def _take_and_pull(self, asked: RpcCall, id_: str, step: Effects) -> None:
         """It is in a store that brokers share: it can be handed out only once we hold it."""
 
-        def taken(found: tuple[Claimed, ...], now: Now, out: Effects) -> None:
+        def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
             row, theirs = self._queue.shelf.tasks.get(id_) or found[0].task, bool(found[0].holder)
             holder = self._desk.holder_of(asked.line)
             if not isinstance(row, QueuedTask) and (not isinstance(row, OpenTask) or theirs):

@@ -42,7 +42,7 @@ from scale0.monitoring.agent.edge.stage0 import RELOAD_STATUS, USAGE_STATUS
 from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context, described
 from scale0.monitoring.checks.registry import built_in
-from scale0.storage.data_dir import make_folder, take_lock
+from scale0.storage.data_dir import acquire_lock, make_directory
 from scale0.storage.interface import StoreRefused
 
 log = logging.getLogger("scale0.agent")
@@ -101,11 +101,11 @@ def context_of(config: AgentConfig) -> ssl.SSLContext:
 
 def hold(folder: Path) -> int:
     """The lock of the data folder; an agent that was killed just now may have left somebody who still has it."""
-    make_folder(folder)
+    make_directory(folder)
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            return take_lock(folder)
+            return acquire_lock(folder)
         except StoreRefused:
             if time.monotonic() >= until:
                 raise

@@ -25,7 +25,7 @@ from scale0.broker.main.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_
 from scale0.config import HelenConfig
 from scale0.history.events.journal import Journal
 from scale0.history.segments.exporter import SegmentExporter
-from scale0.history.segments.settings import ExporterSettings, settings_of
+from scale0.history.segments.settings import ExporterSettings, exporter_settings
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
@@ -94,7 +94,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         log.critical("the store failed, nothing more is promised: %s", error, extra=about())
         end(1)
 
-    context, settings = context_of(config), settings_of(config)
+    context, settings = context_of(config), exporter_settings(config)
     opened = store.open()
     with contextlib.ExitStack() as stack:
         commits = Commits(store, loop, fail)
