@@ -22,7 +22,7 @@ from scale0.monitoring.protocol.parser import Parser
 from scale0.monitoring.protocol.results import read_result
 from scale0.storage.check_rows import ReadCheckStates, ReadIncidents, ReadNotices
 from simulator.invariants.check_oracle import Oracle
-from simulator.invariants.evaluation_recorder import Taken, Turn
+from simulator.invariants.evaluation_recorder import StoredTurn, Taken
 from simulator.invariants.storage import StoreChecks
 from simulator.monitoring.agent import AgentNode, Spooled
 from simulator.monitoring.helen import HelenNode
@@ -161,7 +161,7 @@ class AgentChecks:
         if self.network is not None:
             self.network.ended(node)
 
-    def helen_stored(self, node: HelenNode, turn: Turn) -> None:
+    def helen_stored(self, node: HelenNode, turn: StoredTurn) -> None:
         """A turn is on disk."""
         for note in turn.notes:
             if isinstance(note, Taken):
@@ -180,7 +180,7 @@ class AgentChecks:
         if isinstance(event, CheckAnswered) and event.message.startswith('{"nonce"'):
             self._asked_recorded.add(event.message)
 
-    def _result(self, node: HelenNode, note: Taken, turn: Turn) -> None:
+    def _result(self, node: HelenNode, note: Taken, turn: StoredTurn) -> None:
         answered = note.answered
         spooled = self.results.get(answered.ref)
         if spooled is None:

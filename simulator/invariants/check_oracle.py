@@ -21,7 +21,7 @@ from scale0.monitoring.helen.core.incidents import Incident
 from scale0.monitoring.helen.core.notifications import Notification
 from scale0.monitoring.protocol.results import CheckFinding
 from scale0.storage.check_rows import PutCheckState, PutIncident, PutNotice
-from simulator.invariants.evaluation_recorder import Configured, HandedOver, Known, Taken, TakenOver, Ticked, Turn
+from simulator.invariants.evaluation_recorder import Configured, HandedOver, Known, StoredTurn, Taken, TakenOver, Ticked
 from simulator.promises import broken
 
 Key = tuple[str, str]
@@ -140,7 +140,7 @@ class Oracle:
             if one.enabled and matches_any(one.agents, agent) and matches_labels(one.labels, labels)
         }
 
-    def stored(self, turn: Turn) -> None:
+    def stored(self, turn: StoredTurn) -> None:
         """A turn is on disk: does what it decided follow from what it was told?"""
         self._wall = turn.wall
         expected: list[tuple[Any, ...]] = []
@@ -267,7 +267,7 @@ class Oracle:
             del self.states[key]
             self.incidents.pop(key, None)
 
-    def _adopt(self, agent: str, turn: Turn) -> None:
+    def _adopt(self, agent: str, turn: StoredTurn) -> None:
         """Two Helens knew a part each: what they make of it together is taken as it was stored."""
         for write in turn.writes:
             match write:
@@ -282,7 +282,7 @@ class Oracle:
                         del self.incidents[agent, check]
 
     def _compare(
-        self, promise: str, expected: Iterable[tuple[Any, ...]], turn: Turn, joined: set[str], *kinds: type
+        self, promise: str, expected: Iterable[tuple[Any, ...]], turn: StoredTurn, joined: set[str], *kinds: type
     ) -> None:
         wanted = sorted(repr(one[1:]) + one[0].kind for one in expected if one[0] in kinds and one[1] not in joined)
         events = [event for event in turn.events if type(event) in kinds and event.agent not in joined]
@@ -291,7 +291,7 @@ class Oracle:
             missing = [one for one in wanted if one not in found]
             raise broken(promise, f"{self.name} at {turn.virtual:.6f}: expected {missing or wanted}, recorded {found}")
 
-    def _compare_notices(self, expected: list[tuple[str, ...]], turn: Turn, joined: set[str]) -> None:
+    def _compare_notices(self, expected: list[tuple[str, ...]], turn: StoredTurn, joined: set[str]) -> None:
         found: list[tuple[str, ...]] = []
         for put in turn.writes:
             if isinstance(put, PutNotice) and put.id not in self.notices:

@@ -60,7 +60,7 @@ class TakenOver(msgspec.Struct, frozen=True):
 Note = Configured | Known | Taken | Ticked | HandedOver | TakenOver
 
 
-class Turn(msgspec.Struct, frozen=True):
+class StoredTurn(msgspec.Struct, frozen=True):
     """What Watch was told in one turn, and what was decided: stored as a whole, or not at all."""
 
     virtual: float

@@ -8,6 +8,7 @@ changes nothing.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,11 +18,14 @@ from scale0.config import HelenConfig
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message, StoreQuery
+from scale0.kernel.machine import Sent
+from scale0.kernel.turn import Turn
 from scale0.monitoring.helen.core.agent_connection import AGENTS, ORDERLY
 from scale0.monitoring.helen.core.helen import Helen
 from scale0.monitoring.helen.core.pending_requests import NETWORK
 from scale0.monitoring.helen.edge.composition import compose_helen, read_agents, read_spools
-from simulator.invariants.evaluation_recorder import Note, Turn, WatchSpy
+from scale0.monitoring.helen.edge.process import MAX_CLIENT_BYTES
+from simulator.invariants.evaluation_recorder import Note, StoredTurn, WatchSpy
 from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
 from simulator.network.connections import Parcel, Wire
 from simulator.network.disk import Disk
@@ -39,7 +43,7 @@ class Looker(Protocol):
     def helen_began(self, node: HelenNode) -> None: ...
     def helen_ended(self, node: HelenNode) -> None: ...
     def helen_said(self, node: HelenNode, wire: Wire, data: bytes) -> None: ...
-    def helen_stored(self, node: HelenNode, turn: Turn) -> None: ...
+    def helen_stored(self, node: HelenNode, turn: StoredTurn) -> None: ...
 
 
 class Surroundings(Protocol):
@@ -55,9 +59,9 @@ class HelenNode:
     """One Helen, over all her lives."""
 
     __slots__ = (
-        *("_agenda", "_alarm_at", "_chance", "_diary", "_inbox", "_journal", "_mono_base", "_notes", "_turn_due"),
+        *("_agenda", "_alarm_at", "_chance", "_diary", "_driver", "_inbox", "_journal", "_mono_base", "_notes"),
         *("around", "asleep", "config", "disk", "helen", "life", "lives", "looker", "name", "on_waking", "place"),
-        *("started", "up", "wall_offset", "wires"),
+        *("_turn_due", "started", "up", "wall_offset", "wires"),
     )
 
     def __init__(
@@ -113,6 +117,7 @@ class HelenNode:
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
         self.helen: Helen = compose_helen(self.config, self.config.helen_port, self.disk.store)
+        self._driver = Turn(self.helen, self, MAX_CLIENT_BYTES)
         self._notes: list[Note] = []
         spy: Any = WatchSpy(self.helen.state.watch, self._notes)
         self.helen.state.watch = spy
@@ -213,76 +218,71 @@ class HelenNode:
         self._finish(step, now)
 
     def _finish(self, step: Effects, now: Now) -> None:
-        due = self.helen.deadline()
-        if due is not None and due <= now.mono:
-            self.helen.tick(now, step)
-        self._send_all(step, now)
+        self._driver.finish(step, now)
         self._arm()
 
-    def _send_all(self, step: Effects, now: Now) -> None:
-        self.helen.settle(now, step)
-        while step.sends or step.promises or step.writes or step.events or step.asks or step.closes:
-            sends, step.sends = step.sends, {}
-            closes, step.closes = step.closes, []
-            asks, step.asks = step.asks, []
-            promised = step.promises
-            self._commit(step, now)
-            for ask in asks:
-                if isinstance(ask, StoreQuery):
-                    self.disk.ask(ask)
-                else:
-                    self.around.answer(self, ask)
-            for peer, messages in sends.items():
-                self._send(peer, messages, now, step)
-            for peer in closes:
-                if peer in promised:
-                    self.disk.add([], lambda peer=peer: self._close(peer))  # type: ignore[misc]
-                else:
-                    self._close(peer)
-            self.helen.settle(now, step)
+    # The host of a turn: see kernel.turn.TurnHost.
 
-    def _close(self, peer: Any) -> None:
-        wire = self.wires.pop(peer.routing_id, None) if peer.door == AGENTS else None
-        if wire is not None:
-            wire.end_of_broker(silent=False)
+    def read_clock(self) -> Now:
+        return self.now
 
-    def _commit(self, step: Effects, now: Now) -> None:
-        writes, step.writes = step.writes, []
-        events, step.events = step.events, []
-        promises, step.promises = step.promises, {}
+    def ask(self, ask: Any) -> None:
+        if isinstance(ask, StoreQuery):
+            self.disk.ask(ask)
+        else:
+            self.around.answer(self, ask)
+
+    def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
         row = self._journal.append(events, now) if events else None
         if row is not None:
             writes.append(row)
         turn = None
         if writes:
-            turn = Turn(self._agenda.now, now.wall, tuple(self._notes), tuple(events), tuple(writes), row)
+            turn = StoredTurn(self._agenda.now, now.wall, tuple(self._notes), tuple(events), tuple(writes), row)
             self._notes.clear()
-        if writes or promises:
-            self.disk.add(writes, (lambda: self._release(promises)) if promises else None, turn)
+        if writes or release is not None:
+            self.disk.add(writes, None if release is None else functools.partial(self._released, release), turn)
 
-    def _stored(self, turn: Turn) -> None:
+    def _stored(self, turn: StoredTurn) -> None:
         self.looker.helen_stored(self, turn)
 
-    def _release(self, promises: dict[Any, list[Message]]) -> None:
-        now, step = self.now, Effects()
-        for peer, messages in promises.items():
-            self._send(peer, messages, now, step)
-        self._send_all(step, now)
+    def _released(self, release: Callable[[], None]) -> None:
+        release()
         self._soon(0.0001)
 
-    def _send(self, peer: Any, messages: Sequence[Message], now: Now, step: Effects) -> None:
+    def pack(self, peer: Any, messages: Sequence[Message]) -> list[list[bytes]]:
+        packed: list[list[bytes]] = peer.pack(messages)
+        return packed
+
+    def send(self, peer: Any, frames: list[bytes]) -> Sent:
         if peer.door == NETWORK:
-            for frames in peer.pack(messages):
-                self.around.reply(self, peer.routing_id, frames)
-            return
+            self.around.reply(self, peer.routing_id, frames)
+            return "sent"
         wire = self.wires.get(peer.routing_id)
         if wire is None:
-            self.helen.undelivered(peer, messages, now, step)
-            return
-        data = b"".join(b"".join(frames) for frames in peer.pack(messages))
+            return "gone"
+        data = b"".join(frames)
         self.looker.helen_said(self, wire, data)
         for piece in cut(data, self._chance):
             wire.to_client([piece])
+        return "sent"
+
+    def publish(self, socket: str, frames: list[bytes]) -> None:
+        raise TypeError("Helen publishes nothing")
+
+    def dial(self, endpoint: str) -> None:
+        raise TypeError("Helen dials nobody")
+
+    def hang_up(self, endpoint: str) -> None:
+        raise TypeError("Helen dials nobody")
+
+    def close(self, peer: Any) -> None:
+        wire = self.wires.pop(peer.routing_id, None) if peer.door == AGENTS else None
+        if wire is not None:
+            wire.end_of_broker(silent=False)
+
+    def failed(self, where: str, error: Exception) -> None:
+        raise error
 
     def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
         """What the disk answered, in one turn."""

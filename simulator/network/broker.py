@@ -7,6 +7,7 @@ commits are done in order, one in flight; a crash leaves exactly what was commit
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from scale0.config import BrokerConfig
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message, StoreQuery
+from scale0.kernel.machine import Sent
+from scale0.kernel.turn import Turn
 from scale0.storage.interface import OpenedStore
 from scale0.storage.memory.store import MemoryStore
 from simulator.network.connections import Parcel, Wire
@@ -56,7 +59,7 @@ class BrokerNode:
     """One broker, over all its lives."""
 
     __slots__ = (
-        *("_agenda", "_alarm_at", "_backlogs", "_chance", "_diary", "_inbox", "_journal", "_mono_base", "_turn_due"),
+        *("_agenda", "_alarm_at", "_chance", "_diary", "_driver", "_inbox", "_journal", "_mono_base", "_turn_due"),
         *("asleep", "broker", "capacity", "config", "disk", "latency", "life", "lives", "name", "on_waking"),
         *("on_dial", "on_hang", "on_start", "passwords", "publish", "started", "turns", "up", "wall_offset", "watch"),
         "wires",
@@ -95,7 +98,7 @@ class BrokerNode:
 
     @property
     def now(self) -> Now:
-        """As this machine's clocks have it."""
+        """This machine's clocks."""
         at = self._agenda.now
         return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
 
@@ -111,7 +114,6 @@ class BrokerNode:
         self.on_waking = []
         self._mono_base = self._chance.random() * 10_000.0
         self._inbox: deque[Mail] = deque()
-        self._backlogs: dict[Connection, deque[list[bytes]]] = {}
         self._turn_due = False
         self._alarm_at = float("inf")
         self.wires: dict[bytes, Wire] = {}
@@ -125,6 +127,7 @@ class BrokerNode:
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         endpoints = self.config.endpoints()
         self.broker: Broker = compose_broker(self.config, endpoints, opened, boot, self._chance, digest_of(LOCAL_TOKEN))
+        self._driver = Turn(self.broker, self, self.broker.state.limits.max_client_bytes)
         self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
         self._diary.note(f"{self.name} starts, boot {boot:x}, {'its disk' if with_disk else 'a new disk'}")
         self.watch.began(self, opened, with_disk)
@@ -219,41 +222,32 @@ class BrokerNode:
         self._finish(step, now)
 
     def _finish(self, step: Effects, now: Now) -> None:
-        due = self.broker.deadline()
-        if due is not None and due <= now.mono:
-            self.broker.tick(now, step)
-        if self._backlogs:
-            self._retry(now, step)
-        self._send_all(step, now)
+        self._driver.finish(step, now)
         self.watch.after_turn(self)
         self._arm()
 
-    def _send_all(self, step: Effects, now: Now) -> None:
-        self.broker.settle(now, step)
-        while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
-            sends, step.sends = step.sends, {}
-            closes, step.closes = step.closes, []
-            asks, step.asks = step.asks, []
-            self._commit(step, now)
-            for ask in asks:
-                if isinstance(ask, StoreQuery) and not ask.aside:
-                    self.disk.ask(ask)
-                else:
-                    self._agenda.after(0.001 + 0.05 * self._chance.random(), self._answer, ask, self.life)
-            for peer, messages in sends.items():
-                self._send(peer, messages, now, step)
-            for peer in closes:
-                self._backlogs.pop(peer, None)
-            self.broker.settle(now, step)
-        self._dial(step)
+    # The host of a turn: see kernel.turn.TurnHost.
 
-    def _dial(self, step: Effects) -> None:
-        hangs, step.hangs = step.hangs, []
-        dials, step.dials = step.dials, []
-        for endpoint in hangs:
-            self.on_hang(endpoint)
-        for endpoint in dials:
-            self.on_dial(endpoint)
+    def read_clock(self) -> Now:
+        return self.now
+
+    def ask(self, ask: Any) -> None:
+        if isinstance(ask, StoreQuery) and not ask.aside:
+            self.disk.ask(ask)
+        else:
+            self._agenda.after(0.001 + 0.05 * self._chance.random(), self._answer, ask, self.life)
+
+    def dial(self, endpoint: str) -> None:
+        self.on_dial(endpoint)
+
+    def hang_up(self, endpoint: str) -> None:
+        self.on_hang(endpoint)
+
+    def close(self, peer: Connection) -> None:
+        """A ROUTER socket cannot close a connection."""
+
+    def failed(self, where: str, error: Exception) -> None:
+        raise error
 
     def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
         """What the disk answered, in one turn."""
@@ -262,73 +256,40 @@ class BrokerNode:
             self.broker.answer(question, value, now, step)
         self._finish(step, now)
 
-    def _commit(self, step: Effects, now: Now) -> None:
-        writes, step.writes = step.writes, []
-        events, step.events = step.events, []
-        promises, step.promises = step.promises, {}
-        publishes, step.publishes = step.publishes, []
+    def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
         if writes:
             self.watch.decided(self, writes, now)
-        if events:
-            for event in events:
-                self.watch.happened(self, event, now)
-            row = self._journal.append(events, now)
-            if row is not None:
-                writes.append(row)
-        if not promises and not publishes:
-            if writes:
-                self.disk.add(writes, None)
-            return
-        self.disk.add(writes, lambda: self._release(promises, publishes))
+        for event in events:
+            self.watch.happened(self, event, now)
+        row = self._journal.append(events, now) if events else None
+        if row is not None:
+            writes.append(row)
+        if release is not None:
+            self.disk.add(writes, functools.partial(self._released, release))
+        elif writes:
+            self.disk.add(writes, None)
 
-    def _release(self, promises: dict[Any, list[Message]], publishes: list[tuple[str, list[bytes]]]) -> None:
-        for door, frames in publishes:
-            self.publish(door, frames)
-        if not promises:
-            return
-        now, step = self.now, Effects()
-        for peer, messages in promises.items():
-            self._send(peer, messages, now, step)
-        self._send_all(step, now)
+    def _released(self, release: Callable[[], None]) -> None:
+        release()
         self._soon(self.latency)
 
-    def _send(self, peer: Connection, messages: Sequence[Message], now: Now, step: Effects) -> None:
+    def pack(self, peer: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
+        self.watch.said(self, self.wires.get(peer.routing_id), peer, messages)
+        return peer.pack(messages)
+
+    def send(self, peer: Connection, frames: list[bytes]) -> Sent:
         wire = self.wires.get(peer.routing_id)
-        self.watch.said(self, wire, peer, messages)
-        backlog = self._backlogs.get(peer)
-        for frames in peer.pack(messages):
-            if backlog is None:
-                if wire is None:
-                    self.broker.undelivered(peer, messages, now, step)
-                    return
-                if not self._is_full(wire):
-                    wire.to_client(frames)
-                    continue
-                self._backlogs[peer] = backlog = deque()
-            backlog.append(frames)
-        if backlog is not None and size_of(backlog) > self.broker.state.limits.max_client_bytes:
-            del self._backlogs[peer]
-            self.broker.overflow(peer, now, step)
-
-    def _is_full(self, wire: Wire) -> bool:
-        return wire.down.unread >= self.capacity
-
-    def _retry(self, now: Now, step: Effects) -> None:
-        for peer, backlog in list(self._backlogs.items()):
-            wire = self.wires.get(peer.routing_id)
-            if wire is None:
-                self._backlogs.pop(peer, None)
-                self.broker.undelivered(peer, (), now, step)
-                continue
-            while backlog and not self._is_full(wire):
-                wire.to_client(backlog.popleft())
-            if not backlog:
-                self._backlogs.pop(peer, None)
+        if wire is None:
+            return "gone"
+        if wire.down.unread >= self.capacity:
+            return "full"
+        wire.to_client(frames)
+        return "sent"
 
     def _arm(self) -> None:
         due = self.broker.deadline()
         when = float("inf") if due is None else self.virtual(due)
-        if self._backlogs:
+        if self._driver.backlogs:
             when = min(when, self._agenda.now + BACKLOG_RETRY_SECONDS)
         when = max(when, self._agenda.now + LEAST_SECONDS)
         if when < self._alarm_at:
@@ -343,7 +304,7 @@ class BrokerNode:
             self.on_waking.append(self._arm)
             return
         due = self.broker.deadline()
-        if self._backlogs or (due is not None and due <= self.now.mono):
+        if self._driver.backlogs or (due is not None and due <= self.now.mono):
             self._turn(life)
         else:
             self._arm()
@@ -366,8 +327,3 @@ class BrokerNode:
         now, step = self.now, Effects()
         self.broker.answer(ask, value, now, step)
         self._finish(step, now)
-
-
-def size_of(backlog: deque[list[bytes]]) -> int:
-    """The bytes that wait."""
-    return sum(len(frame) for frames in backlog for frame in frames)

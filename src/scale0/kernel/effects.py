@@ -1,8 +1,7 @@
-"""A Step: what one turn of the machines wants done.
+"""Effects: what one turn of the machines wants done.
 
-Lives here: the ledger that machines write to and the runner empties. Never here: doing any of it.
-Invariant: `sends` speak of nothing that must be on disk; `promises` leave only after the turn's
-`writes` and `events` are committed together, in one transaction.
+Invariant: `sends` depend on no commit; `promises`, `publishes` and `after_commit` leave only after the turn's writes
+and events are committed together, in one transaction. `kernel.turn` has the order in which all of it is done.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ Message = tuple[Any, ...] | list[bytes]
 
 
 class PeerAddress(Protocol):
-    """The other end of a connection, as the runner needs to see it."""
+    """The other end of a connection, as a turn needs to see it."""
 
     @property
     def door(self) -> str:
-        """Which socket it is on."""
+        """The name of its socket."""
         ...
 
     @property
     def routing_id(self) -> bytes:
-        """What libzmq calls it."""
+        """The id that libzmq gave it."""
         ...
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Wire messages, without the routing id, in the framing that this peer speaks."""
+        """Frames without the routing id, in the framing of this peer."""
         ...
 
 
 class StoreQuery:
-    """An Ask for the store, and who wants the answer: `then(value, now, step)` in a later turn.
+    """A query to the store, and who gets the answer: `then(value, now, effects)` in a later turn.
 
-    It is read behind all writes that were decided before it, in the same turn included; one that is `aside` is read
-    beside them, when it suits: for long lists.
+    It is read after all writes that were decided before it, in the same turn included; one that is `aside` is read
+    beside them, at any time: for long lists.
     """
 
     __slots__ = ("aside", "ask", "then")
@@ -52,7 +51,7 @@ class StoreQuery:
 
 
 class RecordedEvent(Protocol):
-    """Something that happened; the classes are in `events/`."""
+    """An event; the classes are in `history.events`."""
 
     @property
     def kind(self) -> str:
@@ -61,14 +60,18 @@ class RecordedEvent(Protocol):
 
 
 class Effects:
-    """One turn's output. Machines append; the runner takes it all and starts a new one."""
+    """The output of one round of a turn. Machines append to it."""
 
-    __slots__ = ("asks", "closes", "dials", "events", "hangs", "promises", "publishes", "sends", "writes")
+    __slots__ = (
+        *("asks", "closes", "deferred", "dials", "events", "hangs", "promises", "publishes", "sends"),
+        "writes",
+    )
 
     def __init__(self) -> None:
         self.sends: dict[Any, list[Message]] = {}
         self.promises: dict[Any, list[Message]] = {}
         self.publishes: list[tuple[str, list[bytes]]] = []
+        self.deferred: list[Callable[[Now, Effects], None]] = []
         self.writes: list[Any] = []
         self.events: list[Any] = []
         self.asks: list[Any] = []
@@ -76,8 +79,22 @@ class Effects:
         self.dials: list[str] = []
         self.hangs: list[str] = []
 
+    def is_empty(self) -> bool:
+        return not (
+            self.sends
+            or self.promises
+            or self.writes
+            or self.events
+            or self.asks
+            or self.publishes
+            or self.deferred
+            or self.closes
+            or self.dials
+            or self.hangs
+        )
+
     def send(self, peer: PeerAddress, message: Message) -> None:
-        """Send as soon as the turn ends."""
+        """Send when the turn ends."""
         box = self.sends.get(peer)
         if box is None:
             self.sends[peer] = [message]
@@ -85,27 +102,31 @@ class Effects:
             box.append(message)
 
     def promise(self, peer: PeerAddress, message: Message) -> None:
-        """Send once this turn's writes are on disk."""
+        """Send after this turn's commit."""
         self.promises.setdefault(peer, []).append(message)
 
-    def publish(self, door: str, frames: list[bytes]) -> None:
-        """Publish on a PUB socket once this turn's writes are on disk."""
-        self.publishes.append((door, frames))
+    def publish(self, socket: str, frames: list[bytes]) -> None:
+        """Publish on a PUB socket after this turn's commit."""
+        self.publishes.append((socket, frames))
+
+    def after_commit(self, then: Callable[[Now, Effects], None]) -> None:
+        """Call `then` after this turn's commit, in a turn of its own."""
+        self.deferred.append(then)
 
     def dial(self, endpoint: str) -> None:
         """Connect to another broker, and keep connecting; before anything is sent."""
         self.dials.append(endpoint)
 
     def hang_up(self, endpoint: str) -> None:
-        """End what was dialed, after what was sent."""
+        """End the connection to a dialed endpoint, after what was sent."""
         self.hangs.append(endpoint)
 
     def close(self, peer: PeerAddress) -> None:
-        """Forget whatever still waits for this peer, after what was sent."""
+        """End this connection, and drop what waits for it, after what was sent and promised."""
         self.closes.append(peer)
 
     def record(self, event: RecordedEvent) -> None:
-        """Enter an event in the journal."""
+        """Append an event to the journal."""
         self.events.append(event)
 
     def write(self, row: object) -> None:

@@ -171,7 +171,7 @@ def echo_door(folder: Path, max_connections: int = 10_000) -> Iterator[EchoDoor]
         async def answer(ask: Any) -> Any:
             raise AssertionError(ask)
 
-        runner = Runner(machine, [door], [], commits, journal, read_now, answer, 1 << 24)
+        runner = Runner(machine, [door], [], commits, journal.append, read_now, answer, 1 << 24)
         runner.start(Effects(), read_now())
         sweeping = loop.create_task(sweep_often(door))
         up.set()

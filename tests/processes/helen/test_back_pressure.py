@@ -105,7 +105,7 @@ async def begin(store: SlowStore) -> tuple[Teller, Runner, Commits]:
     machine = Teller()
     commits = Commits(store, asyncio.get_running_loop(), lambda error: None)
     door: Any = EndlessDoor()
-    runner = Runner(machine, [door], [], commits, Journal("h", 1, 1, 0), read_now, nobody, 1 << 24)
+    runner = Runner(machine, [door], [], commits, Journal("h", 1, 1, 0).append, read_now, nobody, 1 << 24)
     runner.start(Effects(), read_now())
     return machine, runner, commits
 
@@ -114,7 +114,7 @@ async def end(runner: Runner, commits: Commits) -> None:
     runner.stop(Effects(), read_now())
     await commits.flush()
     commits.close()
-    os.close(runner._doors["agents"].descriptor)
+    os.close(runner._sockets["agents"].descriptor)
 
 
 # Promise: AGENT-14

@@ -22,11 +22,13 @@ from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
+from scale0.kernel.machine import Sent
 from scale0.storage.memory.store import MemoryStore
 from scale0.transport.core.codec import encode
 from scale0.transport.core.session import UP
 from scale0.transport.core.session_effects import SessionEffects
 from scale0.transport.core.sockets import CLIENT_SOCKETS, DIALED, FRONTEND, PEER
+from tests.fakes.turns import InstantHost
 
 TOKEN = "s0_test"
 WALL = 1_700_000_000.0
@@ -41,6 +43,10 @@ class Node:
     """One broker, over all its lives."""
 
     def __init__(self, network: Network, name: str, config: BrokerConfig) -> None:
+        self._host = InstantHost(
+            lambda: self.now, self._send, lambda endpoint: self.dialed.pop(endpoint, None), (StoreQuery, ReadHistory)
+        )
+        self.events = self._host.events
         self.network = network
         self.config = config
         self.name = name
@@ -49,7 +55,6 @@ class Node:
         self.keys: Keys | None = None
         self.up = False
         self.frozen = False
-        self.events: list[Any] = []
         self.admin: deque[tuple[int, Any]] = deque()
         self.dialed: dict[str, int] = {}
         """By endpoint: the number of the connection, which the other end knows it by."""
@@ -73,8 +78,9 @@ class Node:
         self.broker: Broker = compose_broker(
             self.config, msgspec.convert(ends, Endpoints), opened, boot, self.network.dice, digest_of(TOKEN), self.keys
         )
+        self._host.begin(self.broker, self.store, self.journal)
         start_broker(self.broker, opened, now, step)
-        self.take(step)
+        self._host.finish(step)
 
     def kill(self) -> None:
         """kill -9: what it dialed and what was dialed to it is gone, and nobody is told."""
@@ -91,49 +97,20 @@ class Node:
     def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
         step = Effects()
         self.broker.receive(door, routing_id, frames, self.now, step)
-        self.take(step)
+        self._host.finish(step)
 
     def ring(self) -> None:
-        step = Effects()
-        self.broker.tick(self.now, step)
-        self.take(step)
+        self._host.finish(Effects())
 
-    def take(self, step: Effects) -> None:
-        """As the runner does, with a disk that takes no time."""
-        self.broker.settle(self.now, step)
-        while any((step.sends, step.promises, step.writes, step.events, step.asks, step.publishes, step.closes)):
-            sends, step.sends = step.sends, {}
-            promises, step.promises = step.promises, {}
-            writes, step.writes = step.writes, []
-            events, step.events = step.events, []
-            asks, step.asks = step.asks, []
-            step.publishes, step.closes = [], []
-            self.events += events
-            row = self.journal.append(events, self.now) if events else None
-            self.store.commit([*writes, *([row] if row is not None else [])])
-            for ask in asks:
-                if isinstance(ask, (StoreQuery, ReadHistory)):
-                    self.broker.answer(ask, self.store.read(ask.ask), self.now, step)
-            for box in (sends, promises):
-                for peer, messages in box.items():
-                    self._send(peer, messages, step)
-            self.broker.settle(self.now, step)
-        # What is dialed connects a moment later, as sockets do.
-        step.dials.clear()
-        for endpoint in step.hangs:
-            self.dialed.pop(endpoint, None)
-
-    def _send(self, peer: Connection, messages: list[Any], step: Effects) -> None:
-        for frames in peer.pack(messages):
-            if peer.door in CLIENT_SOCKETS:
-                guest = self.network.guests.get(int(peer.routing_id))
-                if guest is None:
-                    self.admin.append((int(peer.routing_id), frames))
-                else:
-                    self.network.post(self.name, guest, frames)
-            elif not self.network.carry(self, peer, frames):
-                self.broker.undelivered(peer, messages, self.now, step)
-                return
+    def _send(self, peer: Connection, frames: list[bytes]) -> Sent:
+        if peer.door not in CLIENT_SOCKETS:
+            return "sent" if self.network.carry(self, peer, frames) else "gone"
+        guest = self.network.guests.get(int(peer.routing_id))
+        if guest is None:
+            self.admin.append((int(peer.routing_id), frames))
+        else:
+            self.network.post(self.name, guest, frames)
+        return "sent"
 
     def manage(self, command: str, **words: Any) -> tuple[int, Any]:
         """MANAGEMENTREQ; the code and the body."""

@@ -73,7 +73,7 @@ class KeyedNode(Node):
         self.share.know(places_of(self.files))
         self.share.keep(newer.brokers.values())
         self.broker.lose_users(lost, self.now, step)
-        self.take(step)
+        self._host.finish(step)
         self.disk = msgspec.json.encode(self.share.tellers)
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:

@@ -107,7 +107,7 @@ class Exchange(RuleBasedStateMachine):
         if connection is not None:
             step = Effects()
             self.world.broker.overflow(connection, self.world.now, step)
-            self.world._end(step)
+            self.world._host.finish(step)
             self.open.get(who, set()).clear()
             self.commands.get(who, set()).clear()
             self.held.get(who, {}).clear()
@@ -120,7 +120,7 @@ class Exchange(RuleBasedStateMachine):
         if connection is not None and connection.member is not None and connection.member.backend is not None:
             step = Effects()
             self.world.broker.undelivered(connection, (), self.world.now, step)
-            self.world._end(step)
+            self.world._host.finish(step)
             self.listen()
             self.held[who].clear()
             self.world.ready(who, "a", slots=1)

@@ -19,7 +19,9 @@ from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
+from scale0.kernel.machine import Sent
 from scale0.storage.memory.store import MemoryStore
+from tests.fakes.turns import InstantHost
 
 MAGIC = b"SCALE0/1"
 TOKEN = "s0_test"
@@ -33,7 +35,10 @@ class World:
 
     def __init__(self, keys: Keys | None = None, **config: Any) -> None:
         """`keys`: as with CURVE."""
-        opened = MemoryStore().open()
+        self._host = InstantHost(lambda: self.now, self._send)
+        self.events = self._host.events
+        store = MemoryStore()
+        opened = store.open()
         made = BrokerConfig(identity="broker-1", **config)
         self.broker: Broker = compose_broker(made, Endpoints(), opened, 1_000, random.Random(7), digest_of(TOKEN), keys)
         self.mono = 100.0
@@ -41,11 +46,10 @@ class World:
         self.told: dict[bytes, list[Told]] = {}
         self.promised: list[tuple[bytes, str]] = []
         """Who was told what only after a commit."""
-        self.events: list[Any] = []
-        self._journal = Journal("broker-1", 1_000, 1, 0)
+        self._host.begin(self.broker, store, Journal("broker-1", 1_000, 1, 0))
         step = Effects()
         start_broker(self.broker, opened, self.now, step)
-        self._end(step)
+        self._host.finish(step)
 
     @property
     def now(self) -> Now:
@@ -61,7 +65,7 @@ class World:
         step = Effects()
         name = who.encode()
         self.broker.receive(door or who.partition("-")[0], name, list(frames), self.now, step)
-        self._end(step)
+        self._host.finish(step)
         return self.hear(who)
 
     def hear(self, who: str) -> list[Told]:
@@ -91,9 +95,7 @@ class World:
         self._move(self.mono + seconds)
 
     def turn(self) -> None:
-        step = Effects()
-        self.broker.tick(self.now, step)
-        self._end(step)
+        self._host.finish(Effects())
 
     def manage(self, command: str, **arguments: Any) -> Told:
         said = {"command": command, "id": "m", "auth_token": TOKEN, **arguments}
@@ -106,16 +108,12 @@ class World:
         self.wall += mono - self.mono
         self.mono = mono
 
-    def _end(self, step: Effects) -> None:
-        self._journal.append(step.events, self.now)
-        self.events += step.events
-        for box, promised in ((step.sends, False), (step.promises, True)):
-            for peer, messages in box.items():
-                for frames in peer.pack(messages):
-                    for command, options, bodies in unpacked(frames[1:] if frames[0] == b"" else frames):
-                        self.told.setdefault(peer.routing_id, []).append((command, options, bodies))
-                        if promised:
-                            self.promised.append((peer.routing_id, command))
+    def _send(self, peer: Any, frames: list[bytes]) -> Sent:
+        for command, options, bodies in unpacked(frames[1:] if frames[0] == b"" else frames):
+            self.told.setdefault(peer.routing_id, []).append((command, options, bodies))
+            if self._host.releasing:
+                self.promised.append((peer.routing_id, command))
+        return "sent"
 
 
 def unpacked(frames: list[bytes]) -> list[Told]:

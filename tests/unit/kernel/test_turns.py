@@ -101,7 +101,7 @@ def take_turns(
         machine.then[last] = done.set
         commits = Commits(MemoryStore(), asyncio.get_running_loop(), lambda error: None)
         runner = Runner(
-            machine, doors, [], commits, Journal("b", 1, 1, 0), machine.now, answers, max_client_bytes=1_000
+            machine, doors, [], commits, Journal("b", 1, 1, 0).append, machine.now, answers, max_client_bytes=1_000
         )
         runner.start(Effects(), machine.now())
         async with asyncio.timeout(20):

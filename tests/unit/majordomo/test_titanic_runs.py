@@ -49,7 +49,7 @@ def test_a_stored_request_survives_the_broker(harbour):
 
 
 def test_nothing_is_said_before_it_is_stored(harbour):
-    harbour.cut = True
+    harbour.cut_power()
     harbour.says("client", C02, CLIENT_REQUEST_02, REQUEST, b"echo", b"hello")
     assert harbour.hears("client") == []
     harbour.dies()

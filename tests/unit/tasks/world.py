@@ -11,7 +11,7 @@ import itertools
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,9 +21,11 @@ from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, Message, StoreQuery
+from scale0.kernel.effects import Effects, StoreQuery
+from scale0.kernel.machine import Sent
 from scale0.storage.memory.store import MemoryStore
-from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
+from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
+from tests.fakes.turns import InstantHost
 
 STORES = ["own"]
 """Which store a new world gets: one of the broker's `own`, or one that is `shared`."""
@@ -135,6 +137,8 @@ class World:
         boot = max(int(self.wall * 1_000_000), opened.last_boot_us + 1)
         self.broker: Broker = compose_broker(self.config, Endpoints(), opened, boot, self._chance, None)
         self._journal = Journal(self.config.identity, boot, opened.next_seq, opened.last_time_us)
+        self._host = DiskHost(self)
+        self._host.begin(self.broker, store)
         step = Effects()
         start_broker(self.broker, opened, self.now, step)
         self._finish(step)
@@ -143,7 +147,7 @@ class World:
         """A store of its own, or one that it could share."""
         if STORES[0] == "own":
             return MemoryStore()
-        return FakePostgresStore(FakeDatabase(lambda: int(self.mono * 1_000_000)), self.config.identity)
+        return SharedMemoryStore(SharedMemory(lambda: int(self.mono * 1_000_000)), self.config.identity)
 
     @property
     def now(self) -> Now:
@@ -210,51 +214,33 @@ class World:
         self._finish(step)
 
     def _finish(self, step: Effects) -> None:
-        """The end of a turn, as the runner has it."""
-        due = self.broker.deadline()
-        if due is not None and due <= self.mono:
-            self.broker.tick(self.now, step)
-        self._send_all(step)
+        self._host.finish(step)
 
-    def _send_all(self, step: Effects) -> None:
-        self.broker.settle(self.now, step)
-        while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
-            sends, step.sends = step.sends, {}
-            asks, step.asks = step.asks, []
-            step.closes = []
-            self._commit(step)
-            for ask in asks:
-                self.disk.ask(ask)
-            for peer, messages in sends.items():
-                self._deliver(peer, messages, step)
-            self.broker.settle(self.now, step)
-
-    def _commit(self, step: Effects) -> None:
-        writes, step.writes = step.writes, []
-        events, step.events = step.events, []
-        promises, step.promises = step.promises, {}
-        step.publishes = []
-        row = self._journal.append(events, self.now)
-        if row is not None:
-            self.events.extend(events)
-            writes.append(row)
-        if writes or promises:
-            self.disk.add(writes, (lambda: self._release(promises)) if promises else None)
-
-    def _release(self, promises: dict[Any, list[Message]]) -> None:
-        step = Effects()
-        for peer, messages in promises.items():
-            self._deliver(peer, messages, step)
-        self._send_all(step)
-
-    def _deliver(self, peer: Any, messages: Sequence[Message], step: Effects) -> None:
+    def _send(self, peer: Any, frames: list[bytes]) -> Sent:
         who = peer.routing_id.decode()
-        packed = peer.pack(messages)
         if who in self.gone:
-            self.broker.undelivered(peer, messages, self.now, step)
-            return
-        for frames in packed:
-            self.heard.extend(read(who, frames))
+            return "gone"
+        self.heard.extend(read(who, frames))
+        return "sent"
+
+
+class DiskHost(InstantHost):
+    """A host whose commits and queries go through a Disk, which may hold them back."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: world.now, world._send)
+        self._world = world
+
+    def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
+        row = self._world._journal.append(events, now)
+        if row is not None:
+            self._world.events.extend(events)
+            writes.append(row)
+        if writes or release is not None:
+            self._world.disk.add(writes, release)
+
+    def ask(self, ask: Any) -> None:
+        self._world.disk.ask(ask)
 
 
 def read(who: str, frames: list[bytes]) -> Iterator[Heard]:

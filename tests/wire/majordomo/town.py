@@ -16,9 +16,12 @@ from scale0.broker.core.members import Member
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects
-from scale0.storage.interface import OpenedStore
+from scale0.kernel.effects import Effects, StoreQuery
+from scale0.kernel.machine import Sent
+from scale0.storage.interface import Store
+from scale0.storage.memory.store import MemoryStore
 from scale0.transport.core.sockets import DISABLED
+from tests.fakes.turns import InstantHost
 
 C01, C02, W01, W02 = b"MDPC01", b"MDPC02", b"MDPW01", b"MDPW02"
 EMPTY = b""
@@ -29,21 +32,42 @@ REPLY_01, HEARTBEAT_01, DISCONNECT_01 = b"\x03", b"\x04", b"\x05"
 PARTIAL_02, FINAL_02, HEARTBEAT_02, DISCONNECT_02 = b"\x03", b"\x04", b"\x05", b"\x06"
 CLIENT_REQUEST_02, CLIENT_PARTIAL_02, CLIENT_FINAL_02 = b"\x01", b"\x02", b"\x03"
 
-BEFORE = OpenedStore(settings={}, document=None, tokens=(), next_seq=1, last_time_us=0, last_boot_us=0, boots=1)
+SOCKETS = {"frontend", "backend", "peer", "dialed"}
 
 
 class Town:
     """One broker and everybody who talks to it."""
 
-    def __init__(self, **config: Any) -> None:
-        own: dict[str, Any] = {"identity": "broker-1", "state": "active", **config}
-        self.broker: Broker = compose_broker(BrokerConfig(**own), Endpoints(), BEFORE, 1, random.Random(1), None)
+    def __init__(self, store: Store | None = None, **config: Any) -> None:
         self.mono = 1_000.0
-        self.events: list[Any] = []
+        self._host = InstantHost(lambda: self.now, self._send, answered=(StoreQuery,))
+        self.events = self._host.events
         self._mail: dict[str, list[list[bytes]]] = {}
-        step = Effects()
-        start_broker(self.broker, BEFORE, self.now, step)
-        self._take(step)
+        self._config = {"identity": "broker-1", "state": "active", **config}
+        self.opens(store or MemoryStore())
+
+    def opens(self, store: Store) -> None:
+        """A broker starts on this store."""
+        self.store = store
+        opened = store.open()
+        self.broker: Broker = compose_broker(
+            BrokerConfig(**self._config), Endpoints(), opened, opened.boots, random.Random(opened.boots), None
+        )
+        self._host.crashed = False
+        self._host.begin(self.broker, store)
+        effects = Effects()
+        start_broker(self.broker, opened, self.now, effects)
+        self._host.finish(effects)
+
+    def cut_power(self) -> None:
+        """Nothing more is committed."""
+        self._host.crashed = True
+
+    def dies(self) -> None:
+        """As by kill -9; the next one starts from what was committed."""
+        assert isinstance(self.store, MemoryStore)
+        self._mail.clear()
+        self.opens(self.store.crash())
 
     @property
     def now(self) -> Now:
@@ -53,14 +77,14 @@ class Town:
         """One message; names that start with `w` come to the backend door, others to the frontend."""
         step = Effects()
         self.broker.receive(door or door_of(who), who.encode(), list(frames), self.now, step)
-        self._take(step)
+        self._host.finish(step)
 
     def together(self, who: str, *messages: list[bytes]) -> None:
         """Several messages in one turn."""
         step = Effects()
         for frames in messages:
             self.broker.receive(door_of(who), who.encode(), frames, self.now, step)
-        self._take(step)
+        self._host.finish(step)
 
     def hears(self, who: str) -> list[list[bytes]]:
         """What came for somebody since it was last asked."""
@@ -71,16 +95,14 @@ class Town:
         end = self.mono + seconds
         while (due := self.broker.deadline()) is not None and due <= end:
             self.mono = max(self.mono, due)
-            step = Effects()
-            self.broker.tick(self.now, step)
-            self._take(step)
+            self._host.finish(Effects())
         self.mono = end
 
     def gone(self, who: str, *messages: Any) -> None:
         """The socket says that somebody's connection is gone, and what could not be sent."""
         step = Effects()
         self.broker.undelivered(self.connection(who), messages, self.now, step)
-        self._take(step)
+        self._host.finish(step)
 
     def disables(self) -> None:
         """What management's `disable` does to those who are there."""
@@ -88,7 +110,7 @@ class Town:
         for member in list(self.broker.members.by_name.values()):
             self.broker.members.leave(member, self.now, step)
         self.broker.state.state = DISABLED
-        self._take(step)
+        self._host.finish(step)
 
     def connection(self, who: str) -> Connection:
         found = self.broker.connections.find(door_of(who), who.encode())
@@ -116,10 +138,11 @@ class Town:
         self.scale0(who, "READY", {"services": services, "config_version": version})
         assert [frames[1] for frames in self.hears(who)] == [b"READYOK"]
 
-    def _take(self, step: Effects) -> None:
-        self.events += step.events
-        for peer, messages in [*step.sends.items(), *step.promises.items()]:
-            self._mail.setdefault(peer.routing_id.decode(), []).extend(peer.pack(messages))
+    def _send(self, peer: Any, frames: list[bytes]) -> Sent:
+        assert peer.door in SOCKETS
+        if not self._host.crashed:
+            self._mail.setdefault(peer.routing_id.decode(), []).append(frames)
+        return "sent"
 
 
 def door_of(who: str) -> str:

@@ -145,7 +145,7 @@ async def serve(
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
         most, cut = config.limits().max_client_bytes, portions_of(config.limits(), broker.ignores)
-        runner = Runner(broker, doors, publishers, commits, journal, read_now, answers.find, most, cut)
+        runner = Runner(broker, doors, publishers, commits, journal.append, read_now, answers.find, most, cut)
         step = Effects()
         start_broker(broker, opened, now, step)
         runner.start(step, now)

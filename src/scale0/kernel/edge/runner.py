@@ -1,9 +1,8 @@
-"""The runner: turns of drain, decide, commit, send.
+"""The runner: a machine on asyncio, with its sockets and its store.
 
-Lives here: the loop around a machine. Never here: a protocol, or what a machine and a door are (`runnable`).
-Invariants: a turn takes in a bounded number of messages, for a bounded time; what depends on no commit leaves at the
-end of the turn, what does leaves after its commit; a peer that does not read holds back nobody else, and no more than
-`max_client_bytes` of memory for longer than STALL_SECONDS.
+A turn takes messages from one socket, lets the machine decide, and hands its effects to `kernel.turn`. Invariants: a
+turn takes a bounded number of messages, for a bounded time; the sockets take turns; the loop never waits for a socket,
+the disk or an answer.
 """
 
 from __future__ import annotations
@@ -17,55 +16,57 @@ from typing import Any, Final
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.inbox import Cut, Inbox, whole
-from scale0.kernel.edge.send_backlog import SendBacklog
 from scale0.kernel.effects import Effects, Message, PeerAddress, StoreQuery
 from scale0.kernel.log_context import about
-from scale0.kernel.machine import ClosableSocket, DialingSocket, Machine, MessageSocket, PublishSocket
+from scale0.kernel.machine import ClosableSocket, DialingSocket, Machine, MessageSocket, PublishSocket, Sent
+from scale0.kernel.turn import Turn
 
 log = logging.getLogger("scale0.runner")
 
 TURN_SECONDS: Final = 0.002
-"""How long a turn takes in messages: while it does, whoever speaks at another door waits, and nothing is sent."""
+"""How long a turn takes messages: meanwhile other sockets wait, and nothing is sent."""
 TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
-"""How often a peer that could take nothing more is tried, if libzmq says nothing."""
+"""How often a peer that could accept nothing more is tried, if libzmq signals nothing."""
 MAX_UNSTORED_BYTES: Final = 64 * 1024 * 1024
-"""What waits for the disk; while there is more, a door that can make others wait takes nothing in."""
+"""What may wait for the disk; while there is more, sockets with flow control are not read."""
 ROW_BYTES: Final = 1_024
-"""What a row counts for in that, whatever it holds; events count as they are."""
+"""What a row counts for in MAX_UNSTORED_BYTES, whatever it holds; events count as they are."""
 MAX_DELAY_SECONDS: Final = 3_600.0
 """The longest sleep."""
 
+Enter = Callable[[list[Any], Now], Any]
+"""Numbers a turn's events: the journal row that holds them, with its `body`, or None."""
+
 
 class Runner:
-    """One machine, its doors and its store."""
+    """One machine, its sockets and its store."""
 
     def __init__(
         self,
         machine: Machine,
-        doors: Iterable[MessageSocket],
+        sockets: Iterable[MessageSocket],
         publishers: Iterable[PublishSocket],
         commits: Commits,
-        journal: Any,
+        enter: Enter,
         clock: Callable[[], Now],
         answer: Callable[[Any], Awaitable[Any]],
         max_client_bytes: int,
         cut: Cut = whole,
     ) -> None:
-        """`cut`: what makes portions of a long message, so that others have their turn between them."""
+        """`cut` divides a long message, so that other senders have their turn between the parts."""
         self._machine = machine
-        self._doors = {door.name: door for door in doors}
-        self._intakes = {name: Inbox(door, cut) for name, door in self._doors.items()}
-        self._closing = {name: door for name, door in self._doors.items() if isinstance(door, ClosableSocket)}
-        self._dialing = next((door for door in self._doors.values() if isinstance(door, DialingSocket)), None)
+        self._sockets = {socket.name: socket for socket in sockets}
+        self._inboxes = {name: Inbox(socket, cut) for name, socket in self._sockets.items()}
+        self._closable = {name: socket for name, socket in self._sockets.items() if isinstance(socket, ClosableSocket)}
+        self._dialing = next((one for one in self._sockets.values() if isinstance(one, DialingSocket)), None)
         self._publishers = {publisher.name: publisher for publisher in publishers}
         self._commits = commits
-        self._journal = journal
-        self._clock = clock
+        self._enter = enter
+        self.read_clock = clock
         self._answer = answer
-        self._max_client_bytes = max_client_bytes
-        self._backlogs: dict[PeerAddress, SendBacklog] = {}
+        self._turn = Turn(machine, self, max_client_bytes)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -74,295 +75,176 @@ class Runner:
         self._answers: list[tuple[StoreQuery, Any]] = []
         self._unstored_bytes = 0
         self._held: set[MessageSocket] = set()
-        """Doors that are not looked at until the disk has caught up."""
+        """Sockets that are not read until the disk has caught up."""
+        self._used: set[str] = set()
+        """Sockets that this turn sent on."""
+        self._published: set[PublishSocket] = set()
         self._paused = False
         self._stopped = False
 
-    def start(self, step: Effects, now: Now) -> None:
-        """The first turn's output, and then the doors are open."""
-        for door in self._doors.values():
-            self._loop.add_reader(door.descriptor, self._turn, door)
+    def start(self, effects: Effects, now: Now) -> None:
+        """Do the first turn's effects, then read the sockets."""
+        for socket in self._sockets.values():
+            self._loop.add_reader(socket.descriptor, self._read, socket)
         for publisher in self._publishers.values():
-            self._loop.add_reader(publisher.descriptor, self._listen, publisher)
-        self._finish(step, now)
-        for door in self._doors.values():
-            self._soon(door)
+            self._loop.add_reader(publisher.descriptor, self._read_subscriptions, publisher)
+        self._finish(effects, now)
+        for socket in self._sockets.values():
+            self._soon(socket)
         for publisher in self._publishers.values():
-            self._listen(publisher)
+            self._read_subscriptions(publisher)
 
-    def stop(self, step: Effects, now: Now) -> None:
-        """The doors are closed; what the last turn says is still done."""
+    def stop(self, effects: Effects, now: Now) -> None:
+        """Read the sockets no more; the effects of the last turn are still done."""
         self._stopped = True
-        for door in self._doors.values():
-            self._loop.remove_reader(door.descriptor)
+        for socket in self._sockets.values():
+            self._loop.remove_reader(socket.descriptor)
         for publisher in self._publishers.values():
             self._loop.remove_reader(publisher.descriptor)
         if self._timer is not None:
             self._timer.cancel()
-        self._finish(step, now)
+        self._finish(effects, now)
 
     def take(self, do: Callable[[Now, Effects], None]) -> None:
-        """A turn for what came by no door: `do` tells it to the machine."""
+        """A turn for an input that came by no socket."""
         if self._stopped:
             return
-        now, step = self._clock(), Effects()
+        now, effects = self.read_clock(), Effects()
         try:
-            do(now, step)
-        except Exception:
-            log.exception("something from outside was too much for us: please report this", extra=about())
-        self._finish(step, now)
+            do(now, effects)
+        except Exception as error:
+            self.failed("an input", error)
+        self._finish(effects, now)
 
     def pause(self, on: bool) -> None:
-        """While `on`, doors that can make others wait take nothing in: there is no room for what it would become."""
+        """While `on`, sockets with flow control are not read: the disk has no room for the result."""
         self._paused = on
         if not on:
-            for door in list(self._held):
-                self._open(door)
+            for socket in list(self._held):
+                self._resume(socket)
 
-    def _hold(self, door: MessageSocket) -> None:
-        """The disk is behind: whoever is at this door waits there, until what was decided before is stored."""
-        if door not in self._held:
-            self._held.add(door)
-            self._loop.remove_reader(door.descriptor)
-            self._commits.add([], functools.partial(self._open, door))
+    # Reading.
 
-    def _open(self, door: MessageSocket) -> None:
-        if door in self._held and not self._paused and not self._stopped:
-            self._held.discard(door)
-            self._loop.add_reader(door.descriptor, self._turn, door)
-            self._soon(door)
+    def _hold(self, socket: MessageSocket) -> None:
+        """The disk is behind: stop reading this socket until everything decided so far is stored."""
+        if socket not in self._held:
+            self._held.add(socket)
+            self._loop.remove_reader(socket.descriptor)
+            self._commits.add([], functools.partial(self._resume, socket))
 
-    def _soon(self, door: MessageSocket) -> None:
-        """There may be more at this door: another turn for it, after those whom the loop finds waiting at others."""
-        if door not in self._again and not self._stopped:
-            self._again.add(door)
-            self._loop.call_soon(self._loop.call_soon, self._turn, door, True)
+    def _resume(self, socket: MessageSocket) -> None:
+        if socket in self._held and not self._paused and not self._stopped:
+            self._held.discard(socket)
+            self._loop.add_reader(socket.descriptor, self._read, socket)
+            self._soon(socket)
 
-    def _turn(self, door: MessageSocket, due: bool = False) -> None:
-        """Drain, decide; `_finish` commits and sends. A door whose turn is due has none before it: each would lead to
-        one more, and who comes to another door would wait for all of them."""
-        if self._stopped or (door in self._again and not due):
+    def _soon(self, socket: MessageSocket) -> None:
+        """The socket may hold more: read it again, after other sockets that are readable now."""
+        if socket not in self._again and not self._stopped:
+            self._again.add(socket)
+            self._loop.call_soon(self._loop.call_soon, self._read, socket, True)
+
+    def _read(self, socket: MessageSocket, due: bool = False) -> None:
+        """One turn of a socket. A socket whose turn is due gets none before it: each would lead to one more, and
+        messages at other sockets would wait for all of them."""
+        if self._stopped or (socket in self._again and not due):
             return
-        self._again.discard(door)
-        if (self._paused or self._unstored_bytes > MAX_UNSTORED_BYTES) and door.name in self._closing:
-            self._hold(door)
+        self._again.discard(socket)
+        if (self._paused or self._unstored_bytes > MAX_UNSTORED_BYTES) and socket.name in self._closable:
+            self._hold(socket)
             return
-        now = self._clock()
-        step = Effects()
-        receive, name, taken = self._machine.receive, door.name, 0
-        for routing_id, *frames in self._intakes[name].take(TURN_MESSAGES):
+        now, effects = self.read_clock(), Effects()
+        receive, name, taken = self._machine.receive, socket.name, 0
+        for routing_id, *frames in self._inboxes[name].take(TURN_MESSAGES):
             taken += 1
             if not frames:
                 continue
             try:
-                receive(name, routing_id, frames, now, step)
+                receive(name, routing_id, frames, now, effects)
             except Exception:
-                # Our own mistake: it must not cost the others their turn, and it must be seen.
+                # A defect of ours must be seen, and must not cost other senders their turn.
                 log.exception(
-                    "a message on the %s socket was too much for us: please report this",
+                    "internal error while handling a message on the %s socket; the message was dropped. "
+                    "Please report this traceback.",
                     name,
                     extra=about(socket=name, client=routing_id),
                 )
-            if self._clock().mono - now.mono > TURN_SECONDS:
+            if self.read_clock().mono - now.mono > TURN_SECONDS:
                 taken = TURN_MESSAGES
                 break
         if taken >= TURN_MESSAGES:
-            self._soon(door)
-        self._finish(step, now)
+            self._soon(socket)
+        self._finish(effects, now)
 
-    def _listen(self, publisher: PublishSocket) -> None:
-        """Somebody subscribed, or left."""
+    def _read_subscriptions(self, publisher: PublishSocket) -> None:
         if self._stopped:
             return
-        now, step = self._clock(), Effects()
+        now, effects = self.read_clock(), Effects()
         for frames in publisher.subscriptions(TURN_MESSAGES):
             try:
-                self._machine.hear_subscription(frames, now, step)
-            except Exception:
-                log.exception(
-                    "a subscription was too much for us: please report this", extra=about(socket=publisher.name)
-                )
-        self._finish(step, now)
+                self._machine.hear_subscription(frames, now, effects)
+            except Exception as error:
+                self.failed(f"a subscription on the {publisher.name} socket", error)
+        self._finish(effects, now)
 
-    def _finish(self, step: Effects, now: Now) -> None:
-        if now.mono >= self._timer_at:
-            try:
-                self._machine.tick(now, step)
-            except Exception:
-                log.exception("an alarm was too much for us: please report this", extra=about())
-        if self._backlogs:
-            self._retry(now, step)
-        self._send_all(step, now)
+    def _finish(self, effects: Effects, now: Now) -> None:
+        self._turn.finish(effects, now)
+        self._look_again()
         self._arm(now)
 
-    def _send_all(self, step: Effects, now: Now) -> None:
-        """Send, and go on while sending itself makes the machine say more."""
-        used: set[str] = set()
-        self._settle(step, now)
-        if step.dials or step.hangs:
-            self._dial(step)
-        while step.sends or step.promises or step.writes or step.events or step.asks or step.publishes or step.closes:
-            sends, step.sends = step.sends, {}
-            closes, step.closes = step.closes, []
-            asks, step.asks = step.asks, []
-            promised = step.promises
-            self._commit(step, now)
-            for ask in asks:
-                self._start_answer(ask)
-            for peer, messages in sends.items():
-                used.add(peer.door)
-                self._send(peer, messages, now, step)
-            for peer in closes:
-                self._close(peer, peer in promised)
-            self._settle(step, now)
-        self._look_again(used)
-
-    def _dial(self, step: Effects) -> None:
-        """Connections to make, and to end once what this turn says has left."""
-        assert self._dialing is not None, "nothing here can dial"
-        dials, step.dials = step.dials, []
-        hangs, step.hangs = step.hangs, []
-        for endpoint in dials:
-            self._dialing.dial(endpoint)
-        for endpoint in hangs:
-            self._loop.call_soon(self._dialing.hang_up, endpoint)
-
-    def _close(self, peer: PeerAddress, promised: bool) -> None:
-        """Forget what waits for it; a door that can end the connection does so, after what this turn promised it."""
-        self._backlogs.pop(peer, None)
-        door = self._closing.get(peer.door)
-        if door is None:
-            return
-        if promised:
-            self._commits.add([], lambda: door.close_peer(peer.routing_id))
-        else:
-            door.close_peer(peer.routing_id)
-
-    def _settle(self, step: Effects, now: Now) -> None:
-        try:
-            self._machine.settle(now, step)
-        except Exception:
-            log.exception("the end of a turn was too much for us: please report this", extra=about())
-
-    def _look_again(self, used: Iterable[str]) -> None:
-        """Sending may have swallowed the signal that something came: ask, or it would wait for ever."""
+    def _look_again(self) -> None:
+        """Sending may have consumed libzmq's signal that a message came: ask, or the message would wait forever."""
+        used, self._used = self._used, set()
         for name in used:
-            door = self._doors[name]
-            if not self._stopped and door.pending():
-                self._soon(door)
-
-    def _commit(self, step: Effects, now: Now) -> None:
-        writes, step.writes = step.writes, []
-        events, step.events = step.events, []
-        promises, step.promises = step.promises, {}
-        publishes, step.publishes = step.publishes, []
-        size = ROW_BYTES * len(writes)
-        if events:
-            row = self._journal.append(events, now)
-            if row is not None:
-                writes.append(row)
-                size += len(row.body)
-        self._unstored_bytes += size
-        if promises or publishes:
-            self._commits.add(writes, lambda: self._release(promises, publishes, size))
-        elif writes:
-            self._commits.add(writes, functools.partial(self._note_stored, size))
-
-    def _note_stored(self, size: int) -> None:
-        self._unstored_bytes -= size
-
-    def _release(
-        self, promises: dict[PeerAddress, list[Message]], publishes: list[tuple[str, list[bytes]]], size: int
-    ) -> None:
-        """It is stored: now it may be said."""
-        self._note_stored(size)
-        now = self._clock()
-        step = Effects()
-        heard: set[PublishSocket] = set()
-        for name, frames in publishes:
-            publisher = self._publishers.get(name)
-            if publisher is not None:
-                publisher.publish(frames)
-                heard.add(publisher)
-        for peer, messages in promises.items():
-            self._send(peer, messages, now, step)
-        self._send_all(step, now)
-        self._look_again({peer.door for peer in promises})
-        for publisher in heard:
-            # Publishing, too, may have swallowed the signal that somebody subscribed.
-            self._listen(publisher)
-        self._arm(now)
-
-    def _send(self, peer: PeerAddress, messages: Sequence[Message], now: Now, step: Effects) -> None:
-        door = self._doors[peer.door]
-        backlog = self._backlogs.get(peer)
-        packed = peer.pack(messages)
-        for number, frames in enumerate(packed):
-            if backlog is None:
-                match door.send(peer.routing_id, frames):
-                    case "sent":
-                        continue
-                    case "gone":
-                        # What left before may have arrived: only what certainly did not is done elsewhere.
-                        alone = len(packed) == len(messages)
-                        stayed = messages[number:] if alone or number == 0 else ()
-                        self._machine.undelivered(peer, stayed, now, step)
-                        return
-                    case "full":
-                        self._backlogs[peer] = backlog = SendBacklog(now.mono)
-            backlog.frames.append(frames)
-            backlog.bytes += sum(map(len, frames))
-        if backlog is not None:
-            self._judge(peer, backlog, now, step)
-
-    def _judge(self, peer: PeerAddress, backlog: SendBacklog, now: Now, step: Effects) -> None:
-        """A peer that is too far behind is let go."""
-        if backlog.is_too_much(self._max_client_bytes, now.mono):
-            self._backlogs.pop(peer, None)
-            self._machine.overflow(peer, now, step)
-
-    def _retry(self, now: Now, step: Effects) -> None:
-        """libzmq woke us: perhaps somebody reads again."""
-        used = {peer.door for peer in self._backlogs}
-        for peer, backlog in list(self._backlogs.items()):
-            door = self._doors[peer.door]
-            while backlog.frames:
-                sent = door.send(peer.routing_id, backlog.frames[0])
-                if sent == "full":
-                    self._judge(peer, backlog, now, step)
-                    break
-                if sent == "gone":
-                    self._backlogs.pop(peer, None)
-                    self._machine.undelivered(peer, (), now, step)
-                    break
-                backlog.bytes -= sum(map(len, backlog.frames.popleft()))
-                backlog.moved = now.mono
-            else:
-                self._backlogs.pop(peer, None)
-        self._look_again(used)
+            socket = self._sockets[name]
+            if not self._stopped and socket.pending():
+                self._soon(socket)
+        published, self._published = self._published, set()
+        for publisher in published:
+            self._read_subscriptions(publisher)
 
     def _arm(self, now: Now) -> None:
         """Wake up for the machine's next deadline."""
         if self._stopped:
             return
-        due = self._machine.deadline()
+        due = self._turn.due
         when = now.mono + MAX_DELAY_SECONDS if due is None else due
-        if self._backlogs:
+        if self._turn.backlogs:
             when = min(when, now.mono + BACKLOG_RETRY_SECONDS)
         if self._timer is not None:
-            # A ring that comes too early costs less than setting the timer anew in every turn.
+            # A timer that fires too early costs less than setting it again in every turn.
             if self._timer_at <= when:
                 return
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self._loop.call_later(max(0.0, when - now.mono), self._ring)
+        self._timer = self._loop.call_later(max(0.0, when - now.mono), self._wake)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self._timer = None
         if not self._stopped:
-            self._finish(Effects(), self._clock())
+            self._finish(Effects(), self.read_clock())
 
-    def _start_answer(self, ask: Any) -> None:
+    # The host of a turn: see kernel.turn.TurnHost.
+
+    def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
+        size = ROW_BYTES * len(writes)
+        if events:
+            row = self._enter(events, now)
+            if row is not None:
+                writes.append(row)
+                size += len(row.body)
+        if writes or release is not None:
+            self._unstored_bytes += size
+            self._commits.add(writes, functools.partial(self._stored, size, release))
+
+    def _stored(self, size: int, release: Callable[[], None] | None) -> None:
+        self._unstored_bytes -= size
+        if release is not None:
+            release()
+            self._look_again()
+            self._arm(self.read_clock())
+
+    def ask(self, ask: Any) -> None:
         if type(ask) is StoreQuery and not ask.aside:
             self._commits.ask(ask.ask, functools.partial(self._take_answer, ask))
             return
@@ -370,28 +252,60 @@ class Runner:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _take_answer(self, question: StoreQuery, value: Any) -> None:
+    def pack(self, peer: PeerAddress, messages: Sequence[Message]) -> list[list[bytes]]:
+        return peer.pack(messages)
+
+    def send(self, peer: PeerAddress, frames: list[bytes]) -> Sent:
+        self._used.add(peer.door)
+        return self._sockets[peer.door].send(peer.routing_id, frames)
+
+    def publish(self, socket: str, frames: list[bytes]) -> None:
+        publisher = self._publishers.get(socket)
+        if publisher is not None:
+            publisher.publish(frames)
+            self._published.add(publisher)
+
+    def dial(self, endpoint: str) -> None:
+        assert self._dialing is not None, "none of the sockets can dial"
+        self._dialing.dial(endpoint)
+
+    def hang_up(self, endpoint: str) -> None:
+        assert self._dialing is not None, "none of the sockets can dial"
+        self._loop.call_soon(self._dialing.hang_up, endpoint)
+
+    def close(self, peer: PeerAddress) -> None:
+        socket = self._closable.get(peer.door)
+        if socket is not None:
+            socket.close_peer(peer.routing_id)
+
+    def failed(self, where: str, error: Exception) -> None:
+        log.error(
+            "internal error while handling %s. Please report this traceback.", where, exc_info=error, extra=about()
+        )
+
+    # Answers.
+
+    def _take_answer(self, query: StoreQuery, value: Any) -> None:
         """The answers that come together are one turn."""
         if not self._answers:
-            self._loop.call_soon(self._hear_answers)
-        self._answers.append((question, value))
+            self._loop.call_soon(self._give_answers)
+        self._answers.append((query, value))
 
-    def _hear_answers(self) -> None:
+    def _give_answers(self) -> None:
         answers, self._answers = self._answers, []
-        now, step = self._clock(), Effects()
-        for question, value in answers:
-            self._hear(question, value, now, step)
-        self._finish(step, now)
+        now, effects = self.read_clock(), Effects()
+        for query, value in answers:
+            self._give(query, value, now, effects)
+        self._finish(effects, now)
 
-    def _hear(self, ask: Any, value: Any, now: Now, step: Effects) -> None:
+    def _give(self, ask: Any, value: Any, now: Now, effects: Effects) -> None:
         try:
-            self._machine.answer(ask, value, now, step)
-        except Exception:
-            log.exception("an answer was too much for us: please report this", extra=about(ask=type(ask).__name__))
+            self._machine.answer(ask, value, now, effects)
+        except Exception as error:
+            self.failed(f"the answer to {type(ask).__name__}", error)
 
     async def _find(self, ask: Any) -> None:
         value = await self._answer(ask)
-        now = self._clock()
-        step = Effects()
-        self._hear(ask, value, now, step)
-        self._finish(step, now)
+        now, effects = self.read_clock(), Effects()
+        self._give(ask, value, now, effects)
+        self._finish(effects, now)

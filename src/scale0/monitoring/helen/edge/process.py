@@ -110,7 +110,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         now = read_now()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
-        runner = Runner(helen, [door, network], [], commits, journal, read_now, answers.find, MAX_CLIENT_BYTES)
+        runner = Runner(helen, [door, network], [], commits, journal.append, read_now, answers.find, MAX_CLIENT_BYTES)
         runner.start(first_turn(helen, store, authority, now), now)
         network.start()
         for number in (signal.SIGTERM, signal.SIGINT):
