@@ -24,7 +24,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.machine import Sent
 from scale0.storage.memory.store import MemoryStore
-from simulator.fake_postgres.store import SharedMemory, SharedMemoryStore
+from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 from tests.fakes.turns import InstantHost
 
 STORES = ["own"]
@@ -147,7 +147,7 @@ class World:
         """A store of its own, or one that it could share."""
         if STORES[0] == "own":
             return MemoryStore()
-        return SharedMemoryStore(SharedMemory(lambda: int(self.mono * 1_000_000)), self.config.identity)
+        return FakePostgresStore(FakeDatabase(lambda: int(self.mono * 1_000_000)), self.config.identity)
 
     @property
     def now(self) -> Now:
