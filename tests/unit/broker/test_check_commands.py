@@ -279,8 +279,10 @@ def test_a_broker_that_is_told_not_to_serve_does_not_run_it(watched):
 def test_the_policy_of_the_service_counts_for_the_command_too(watched):
     policy = {"name": "helen.check", "timeout": 7, "retry": True}
     assert watched.manage("patch_config", set={"services": [policy]})[1]["code"] == 200
-    watched.hear(HELEN)
     watched.ready("backend-other", "helen.check")
+    watched.pass_time(0.1)
+    watched.hear(HELEN)
+    watched.hear("backend-other")
     run(watched, **ON)
     first = HELEN if HELEN.encode() in watched.told else "backend-other"
     assert asked(watched, first)[1]["timeout"] == 7
