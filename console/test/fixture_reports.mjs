@@ -36,8 +36,8 @@ function availability(days) {
     incidents: strip.sum("down_seconds") ? 4 : 0, mttr_seconds: strip.sum("down_seconds") ? strip.sum("down_seconds") / 4 : null, mtbf_seconds: null, up_seconds: strip.sum("up_seconds"), soft_seconds: 0, absent_seconds: strip.sum("absent_seconds"),
   }));
   return frame("availability", days, `${rows.length} subjects; 6 of them were down, the worst check db-1/disk for 1 d 4 h (95.2 % to 97.1 %).`,
-    [table("availability", "Availability, the worst first", [["subject", "Subject"], ["subject_kind", "Kind"], ["availability_low", "At least", "availability"], ["availability_high", "At most", "availability"]], rows)],
-    [{ plot: "strips", title: "Availability by the day", about: "For each subject, what it was in each day: up, down, downtime, or not observed.", unit_us: DAY_US, strips: strips.map(({ kind, name, cells, low, high }) => ({ name: `${kind} ${name}`, cells, low, high })) }],
+    [table("availability", "Availability, worst first", [["subject", "Subject"], ["subject_kind", "Kind"], ["availability_low", "At least", "availability"], ["availability_high", "At most", "availability"]], rows)],
+    [{ plot: "strips", title: "Availability by day", about: "For each subject, its state in each day: up, down, downtime, or not observed.", unit_us: DAY_US, strips: strips.map(({ kind, name, cells, low, high }) => ({ name: `${kind} ${name}`, cells, low, high })) }],
     ["5.1 % of the subjects' time was not observed: availability lies between low and high.", "Tables end 12 minutes ago; type `scale0 pipeline run` for newer ones."]);
 }
 
@@ -46,16 +46,16 @@ function cone(title, slope) {
   const history = Array.from({ length: 14 * 24 }, (_, at) => [end - (14 * 24 - at) * 3.6e9, 60 + at * slope + Math.sin(at / 12) * 1.5 + chance()]);
   const value = 60 + 14 * 24 * slope;
   const meets = end + ((95 - value) / slope) * 3.6e9;
-  return { plot: "cone", title, about: "It meets its limit if it goes on like this.", history, at_us: end, value, limit: 95, meets_us: meets, low_us: end + (meets - end) * 0.8, high_us: end + (meets - end) * 1.35 };
+  return { plot: "cone", title, about: "It reaches its limit if the trend continues.", history, at_us: end, value, limit: 95, meets_us: meets, low_us: end + (meets - end) * 0.8, high_us: end + (meets - end) * 1.35 };
 }
 
 function capacity(days) {
-  const plots = [cone("db-1/disk: /", 0.08), cone("web-1/disk: /var", 0.05), { plot: "lines", title: "Load of all nodes by the day", about: "The share of all slots that was busy in each day.", unit: "share", lines: [{ name: "load", points: starts(days).map((at, number) => [at, number === 8 ? null : 0.4 + 0.2 * Math.sin(number / 3)]) }] }];
+  const plots = [cone("db-1/disk: /", 0.08), cone("web-1/disk: /var", 0.05), { plot: "lines", title: "Load of all nodes by day", about: "The share of all slots that was busy in each day.", unit: "share", lines: [{ name: "load", points: starts(days).map((at, number) => [at, number === 8 ? null : 0.4 + 0.2 * Math.sin(number / 3)]) }] }];
   const rows = plots.slice(0, 2).map((each) => ({ subject: each.title.split(":")[0], metric: "/", value: each.value, limit: 95, exhausted: iso(each.meets_us / 1e6), low: iso(each.low_us / 1e6), high: iso(each.high_us / 1e6), r2: 0.93 }));
-  return frame("capacity", days, "2 metrics will meet a limit, first / of db-1/disk. 40 nodes worked.",
-    [table("forecasts", "What runs out", [["subject", "Subject"], ["metric", "Metric"], ["value", "Now", "number"], ["limit", "Limit", "number"], ["exhausted", "Met on", "time"], ["low", "At the earliest", "time"], ["high", "At the latest", "time"], ["r2", "R²", "number"]], rows),
-      table("nodes", "Nodes, the busiest first", [["node", "Node"], ["busy", "Busy", "share"], ["attempts", "Attempts", "count"], ["lost", "Lost", "count"]], Array.from({ length: 12 }, (_, at) => ({ node: `worker-${at * 4}`, busy: 0.9 - at * 0.05, attempts: 12_000 - at * 800, lost: at % 3 })))],
-    plots, ["Of 14 other metrics with a limit no straight line says that it will be met."]);
+  return frame("capacity", days, "2 metrics will reach a limit, first / of db-1/disk. 40 nodes worked.",
+    [table("forecasts", "Limits that will be reached", [["subject", "Subject"], ["metric", "Metric"], ["value", "Now", "number"], ["limit", "Limit", "number"], ["exhausted", "Met on", "time"], ["low", "At the earliest", "time"], ["high", "At the latest", "time"], ["r2", "R²", "number"]], rows),
+      table("nodes", "Nodes, busiest first", [["node", "Node"], ["busy", "Busy", "share"], ["attempts", "Attempts", "count"], ["lost", "Lost", "count"]], Array.from({ length: 12 }, (_, at) => ({ node: `worker-${at * 4}`, busy: 0.9 - at * 0.05, attempts: 12_000 - at * 800, lost: at % 3 })))],
+    plots, ["14 other metrics with a limit will not reach it according to the linear fit."]);
 }
 
 function requests(days, name) {
@@ -63,8 +63,8 @@ function requests(days, name) {
   const bars = Array.from({ length: 40 }, (_, at) => [0.001 * 1.2 ** at, 0.001 * 1.2 ** (at + 1), Math.round(9000 * Math.exp(-((at - 14) ** 2) / 60))]);
   return frame(name, days, "8.1 million answered, 0.02 % failed.",
     [table(name, `By ${name === "tasks" ? "method" : "service"}`, [["service", name === "tasks" ? "Method" : "Service"], ["answered", "Answered", "count"], ["failed", "Failed", "count"], ["p50_seconds", "p50", "seconds"], ["p90_seconds", "p90", "seconds"], ["p99_seconds", "p99", "seconds"], ["change", "p99 change", "change"], ["bytes", "Bytes", "bytes"]], rows)],
-    [{ plot: "stacks", title: "Answered and failed by the day", about: "How many requests each day.", names: ["answered", "failed"], unit_us: DAY_US, stacks: starts(days).map((at, number) => [at, [200_000 + 40_000 * Math.sin(number / 2), 900 + number * 300]]) },
-      { plot: "lines", title: "Times to an answer", about: "Percentiles by the day.", unit: "seconds", lines: ["p50", "p90", "p99"].map((each, at) => ({ name: each, points: starts(days).map((start, number) => [start, 0.004 * 4 ** at * (1 + 0.2 * Math.sin(number))]) })) },
+    [{ plot: "stacks", title: "Answered and failed by day", about: "How many requests each day.", names: ["answered", "failed"], unit_us: DAY_US, stacks: starts(days).map((at, number) => [at, [200_000 + 40_000 * Math.sin(number / 2), 900 + number * 300]]) },
+      { plot: "lines", title: "Response times", about: "Percentiles by day.", unit: "seconds", lines: ["p50", "p90", "p99"].map((each, at) => ({ name: each, points: starts(days).map((start, number) => [start, 0.004 * 4 ** at * (1 + 0.2 * Math.sin(number))]) })) },
       { plot: "bars", title: "How long answers took", about: "All answers of the period.", bars, marks: [["p50", 0.012], ["p99", 0.2]] }]);
 }
 

@@ -1,7 +1,4 @@
-"""A network's history with known truths planted in it: for tests, demos and benchmarks.
-
-Lives here: `synth`, and what it says of its work. Never here: Spark; numpy and pyarrow are enough to make things up.
-"""
+"""Generates synthetic histories with known truths planted in them, for tests, demos and benchmarks. Needs no Spark."""
 
 from simulator.history.history import NotEmpty, synth
 from simulator.history.plan import TooSmall

@@ -1,7 +1,4 @@
-"""Where in a history a truth has room: nothing that concerns one subject touches anything else of it.
-
-Lives here: `Calendar`. Never here: what the time is used for. Invariant: intervals of one key keep a margin.
-"""
+"""Time slots for truths."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 MARGIN_US: Final = 20 * MINUTE_US
-"""Between two things that concern one subject: longer than any silence, lease or patience."""
+"""Between two truths of one subject: longer than any silence, lease or timeout."""
 TRIES: Final = 2_000
 
 
 class Calendar:
-    """Who is busy when, by key: the name of a source, client, agent or method."""
+    """Allocates intervals by key: the name of a source, client, agent or method. Intervals of one key keep a margin."""
 
     __slots__ = ("_dice", "_from_us", "_taken", "_to_us")
 
@@ -34,9 +31,9 @@ class Calendar:
     def place(
         self, length_us: int, keys: Iterable[str], clear_of: Iterable[str] = (), first: float = 0.05, last: float = 0.95
     ) -> int:
-        """A start, somewhere between the shares `first` and `last` of the history, free for all these keys.
+        """Allocate an interval for `keys` between the shares `first` and `last` of the history, and return its start.
 
-        It is taken for `keys`; `clear_of` must be free too, and may be used by others at the same time.
+        `clear_of` must be free too, but others may use it at the same time.
         """
         keys, others = list(keys), list(clear_of)
         span_us = self._to_us - self._from_us
@@ -47,10 +44,9 @@ class Calendar:
                 if all(self._is_free(key, start, start + length_us) for key in [*keys, *others]):
                     self.take(start, start + length_us, keys)
                     return start
-        raise TooSmall("these days have no room for all the truths: take more of them, or more events")
+        raise TooSmall("there is not enough time for all the truths: use more days or more events")
 
     def take(self, from_us: int, to_us: int, keys: Iterable[str]) -> None:
-        """Nothing else of these keys happens then."""
         for key in keys:
             self._taken.setdefault(key, []).append((from_us, to_us))
 

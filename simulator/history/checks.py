@@ -1,8 +1,7 @@
-"""Checks: what agents answered, when Helen heard of it, and what they measured.
+"""Generates `check.answered` events.
 
-Lives here: the events `check.answered` of one slice. Never here: numbering, or other kinds. Invariants: results of an
-agent that was not heard come later, once each, with their old `at`; a problem that nobody planted is never the second
-in a row, so it is never hard.
+Results of a disconnected agent arrive later, once each, with their old `at`. A problem that was not planted is never
+the second in a row, so it is never hard.
 """
 
 from __future__ import annotations
@@ -22,31 +21,29 @@ if TYPE_CHECKING:
     from simulator.history.script import Lives, Script
 
 NOISE_EVERY: Final = 4
-"""Only each fourth result may be a problem by chance."""
+"""Only each fourth result may be a random problem."""
 NOISE_SHARE: Final = 0.012
 NOISE_STATES: Final = (1, 1, 1, 1, 1, 1, 1, 1, 2, 3)
-"""Mostly warnings, now and then critical or unknown."""
+"""Mostly warnings, sometimes critical or unknown."""
 LATENCY_US: Final = (1_000, 50_000)
 LATE_US: Final = (2 * SECOND_US, 20 * SECOND_US)
-"""After Helen is back, agents tell what she missed."""
+"""After Helen is back, agents send what she missed."""
 OVER: Final = 1.1
-"""How far beyond its limit a metric is in a problem."""
+"""The factor by which a metric exceeds its limit in a problem."""
 _CRITICAL: Final = vocabulary.STATES.index(vocabulary.CRITICAL)
 _WARNING: Final = vocabulary.STATES.index(vocabulary.WARNING)
 _OK: Final = vocabulary.STATES.index(vocabulary.OK)
 
 
 class _Results(NamedTuple):
-    """By result."""
-
     pair: Array
     number: Array
-    """Of its check, from 0 on."""
+    """Of its check, from 0."""
     at: Array
 
 
 class CheckMaker:
-    """Makes the results of a history, slice by slice."""
+    """Generates results, slice by slice."""
 
     def __init__(self, script: Script, lives: Lives, lexicon: Lexicon) -> None:
         plan = script.plan
@@ -58,7 +55,7 @@ class CheckMaker:
         self._spools = lexicon.numbers([f"{spool:016x}:" for spool in spools])
         self._spooled = np.zeros(plan.agents, np.int64)
         self._cut: dict[int, int] = {}
-        """By agent: the number of its first result that nobody heard."""
+        """By agent: the number of the first result that could not be delivered."""
         self._services = lexicon.numbers([check.name for check in plan.checks])
         self._states = lexicon.numbers(list(vocabulary.STATES))
         self._data = np.array(
@@ -71,7 +68,7 @@ class CheckMaker:
         self._metrics = [_limits(plan.checks, 0), _limits(plan.checks, 1)]
 
     def make(self, slice_number: int, from_us: int, to_us: int) -> Rows:
-        """All results that are due in the slice; some are heard of later."""
+        """All results that are due in the slice; some are recorded later."""
         dice = randomness.dice_of(self._script.plan.seed, randomness.CHECKS, slice_number + 1)
         results = self._answered(self._due(from_us, to_us))
         agent = results.pair // self._script.schedule.checks
@@ -99,7 +96,7 @@ class CheckMaker:
         return join([rows, *self._twice(rows, agent)])
 
     def _due(self, from_us: int, to_us: int) -> _Results:
-        """Agent by agent in the order of their ends."""
+        """In order of agent and time."""
         schedule = self._script.schedule
         first = np.maximum(0, -((schedule.phase_us - from_us) // schedule.interval_us))
         end = np.maximum(first, -((schedule.phase_us - to_us) // schedule.interval_us))
@@ -111,7 +108,7 @@ class CheckMaker:
         return _Results(pair[order], number[order], at[order])
 
     def _answered(self, results: _Results) -> _Results:
-        """Without those that no agent made."""
+        """Without the results that agents did not produce."""
         made = np.ones(results.pair.size, bool)
         for each in self._script.episodes:
             if each.what == SILENT:
@@ -136,7 +133,7 @@ class CheckMaker:
         return state
 
     def _heard(self, agent: Array, at: Array, dice: np.random.Generator) -> tuple[Array, Array]:
-        """By which Helen, and when."""
+        """The recording Helen, and the time."""
         source = self._helens[agent].copy()
         time = at + dice.integers(*LATENCY_US, at.size)
         for absence in self._script.absences:
@@ -149,7 +146,9 @@ class CheckMaker:
         return source, self._lives.delayed(source, time, dice.integers(*LATE_US, at.size))
 
     def _twice(self, rows: Rows, agent: Array) -> list[Rows]:
-        """The first results of one that was cut off: its old Helen had recorded them when the line broke again."""
+        """The first results of an agent that was cut off are recorded twice: the connection broke again before the
+        acknowledgement.
+        """
         found = []
         for absence in self._script.absences:
             if absence.is_cut_off:
@@ -163,14 +162,14 @@ class CheckMaker:
         return found
 
     def _first_late(self, agent: int, rows: Rows, late: Array) -> int:
-        """The spool's number of the first result that nobody heard; it may lie in the slice before."""
+        """The spool number of the first undelivered result; it may be in the previous slice."""
         known = self._cut.get(agent)
         if known is None and late.size:
             known = self._cut[agent] = int(rows.ref_number[late].min())
         return known or 0
 
     def _spool(self, agent: Array) -> Array:
-        """The next numbers of each agent's spool, in order: the results stand agent by agent."""
+        """The next spool numbers of each agent, in order: the results are ordered by agent."""
         counts = np.bincount(agent, minlength=self._spooled.size)
         rank = np.arange(agent.size) - (np.cumsum(counts) - counts)[agent]
         number: Array = self._spooled[agent] + rank + 1
@@ -178,7 +177,7 @@ class CheckMaker:
         return number
 
     def _measured(self, n: int, results: _Results, check: Array, state: Array, dice: np.random.Generator) -> Array:
-        """The values of a check's first or second metric; NaN where it has none."""
+        """The values of a check's first or second metric; NaN if it has none."""
         usual, noise, rhythm, warn, crit = self._metrics[n][:, check]
         day = np.cos((results.at % 86_400_000_000) * (2.0 * np.pi / 86_400_000_000) - 3.7)
         value = usual * self._levels[results.pair] + rhythm * day + noise * dice.standard_normal(check.size)
@@ -212,7 +211,7 @@ def _limits(checks: tuple[vocabulary.Check, ...], n: int) -> Array:
 
 
 def _data(check: vocabulary.Check, state: str) -> str:
-    """As the journal has it, of a scheduled result."""
+    """The data column of a scheduled result."""
     message = f"{check.name} is {state}"
     answered = CheckAnswered(
         *("", "", "", 0.0, state, None, (), message, True),

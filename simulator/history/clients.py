@@ -1,8 +1,4 @@
-"""Clients: sources that are alive, backends that are seen, and frontends that come and go.
-
-Lives here: the events of sources and clients that are many. Never here: those that a script tells one by one.
-Invariant: who is seen has a session at that broker.
-"""
+"""Generates source.alive, client.seen and frontend sessions. A client that is seen has a session at that broker."""
 
 from __future__ import annotations
 
@@ -22,10 +18,10 @@ if TYPE_CHECKING:
     from simulator.history.script import Boot, Lives, Script
 
 HEARTBEATS: Final = 12
-"""In a minute."""
+"""Per minute."""
 BEAT_SECONDS: Final = 5.0
 LOST_SHARE: Final = 0.05
-"""Of the frontends' sessions: the others leave in order."""
+"""Of the frontends' sessions: the others leave cleanly."""
 PATIENCE_US: Final = 15 * SECOND_US
 SHORTEST_US: Final = 2 * MINUTE_US
 LONGEST_US: Final = 4 * HOUR_US
@@ -33,7 +29,7 @@ PEAK_HOUR: Final = 12.0
 
 
 class ClientMaker:
-    """Makes what is heard of sources and clients, slice by slice."""
+    """Generates events of sources and clients, slice by slice."""
 
     def __init__(self, script: Script, lives: Lives, lexicon: Lexicon) -> None:
         plan = script.plan
@@ -57,7 +53,7 @@ class ClientMaker:
         return join([*parts, self._seen(from_us, to_us, dice), self._frontends(from_us, to_us, dice)])
 
     def _alive(self, source: int, boot: Boot, from_us: int, to_us: int) -> Rows:
-        """Every minute of a boot; a Helen begins with one."""
+        """Every minute of a boot; a Helen starts with one."""
         is_helen = source >= self._script.plan.brokers
         time = _ticks(boot.start_us + (0 if is_helen else MINUTE_US), min(boot.end_us, to_us), from_us)
         return make(time, source=source, kind=self._lexicon.number("source.alive"), identity=self._sources[source])
@@ -77,7 +73,7 @@ class ClientMaker:
         return self._heard(np.concatenate(times), np.concatenate(names), np.concatenate(sources), every, dice)
 
     def _heard(self, time: Array, name: Array, source: Array, every: int, dice: np.random.Generator) -> Rows:
-        """Heartbeats of a minute: the farther apart they are, the fewer come in one."""
+        """Heartbeats of a minute: with longer intervals there are fewer."""
         missed = dice.random(time.size) < 0.01
         gap = BEAT_SECONDS + dice.exponential(0.05, time.size) + np.where(missed, BEAT_SECONDS, 0.0)
         return make(
@@ -99,7 +95,7 @@ class ClientMaker:
         front, source, begins, ends = front[up], source[up], begins[up], ends[up]
         is_lost = dice.random(up.size) < LOST_SHARE
         recorded = ends + np.where(is_lost, PATIENCE_US, 0)
-        # A session whose broker ends before it does has no end of its own.
+        # A session whose broker ends first has no end of its own.
         ended = np.flatnonzero(self._lives.is_up(source, recorded) & self._same_boot(source, begins, recorded))
         kinds = self._lexicon.numbers(["client.left", "client.lost"])
         joined = make(
@@ -137,7 +133,7 @@ class ClientMaker:
 
 
 def _ticks(first_us: int, end_us: int, from_us: int, minutes: int = 1) -> Array:
-    """Every so many minutes from first_us on, of these what lies in [from_us, end_us)."""
+    """Every `minutes` from first_us on, within [from_us, end_us)."""
     step_us = minutes * MINUTE_US
     skipped = max(0, -((first_us - from_us) // step_us))
     return np.arange(first_us + skipped * step_us, end_us, step_us, dtype=np.int64)

@@ -1,8 +1,4 @@
-"""Rows as Arrow tables: the columns of a segment, built without touching a single event by itself.
-
-Lives here: numbers to Arrow arrays of the one schema. Never here: files, or the order of events. Invariant: the table
-has exactly the schema of `history.segments`.
-"""
+"""Converts rows to Arrow tables with the schema of `history.segments`, without a Python loop over events."""
 
 from __future__ import annotations
 
@@ -20,12 +16,10 @@ if TYPE_CHECKING:
 TASK_DIGITS: Final = 12
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _HEX4: Final = _HEX[(np.arange(65_536)[:, None] >> np.array([12, 8, 4, 0])) & 15]
-"""Four digits of every number of 16 bits."""
+"""Four digits of every 16-bit number."""
 
 
 class Columns:
-    """Turns rows into tables; the texts that it was given stay the same."""
-
     def __init__(self, sources: tuple[str, ...], texts: list[str], checks: tuple[Check, ...]) -> None:
         self._sources = sources
         self._texts = pa.array(texts, pa.string())
@@ -66,7 +60,7 @@ class Columns:
         return self._texts.take(pa.array(numbers, mask=numbers == NULL))
 
     def _refs(self, rows: Rows) -> pa.Array:
-        """Head and number of each, written into one stretch of bytes."""
+        """Writes head and number of each ref into one buffer."""
         form, head, number = rows.ref_form, rows.ref_head, rows.ref_number
         has = form != NO_REF
         heads = np.where(has, self._head_lengths[head], 0)
@@ -97,7 +91,7 @@ class Columns:
 
 
 def _digits(number: Array, base: int) -> Array:
-    """How many it takes to write each."""
+    """The number of digits of each."""
     count = np.ones(number.size, np.int64)
     power = base
     while number.size and power <= int(number.max()):
@@ -116,7 +110,7 @@ def _write_digits(flat: Array, starts: Array, number: Array, digits: Array, base
 
 
 def _lists(lengths: Array, has: Array, elements: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists of these lengths, null where there is none."""
+    """Lists of these lengths; null where `has` is false."""
     offsets = np.concatenate([[0], np.cumsum(np.where(has, lengths, 0))]).astype(np.int32)
     bitmap = pa.py_buffer(np.packbits(has, bitorder="little"))
     return pa.Array.from_buffers(kind, has.size, [bitmap, pa.py_buffer(offsets)], children=[elements])
@@ -133,7 +127,7 @@ def _histograms(rows: Rows, buckets: Buckets) -> pa.Array:
 
 
 class _MetricSets:
-    """What each check measures: one metric or two."""
+    """The metrics of each check: one or two."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
         metrics = [metric for check in checks for metric in check.metrics]
@@ -146,7 +140,6 @@ class _MetricSets:
         }
 
     def lists(self, rows: Rows) -> pa.Array:
-        """The metrics of each row that has any."""
         has = rows.metrics != NULL
         check = rows.metrics[has]
         length = self._length[check]

@@ -1,8 +1,4 @@
-"""`python -m simulator.history`: write a made-up history with known truths in it.
-
-Lives here: the command, and how its numbers are read. Never here: the history. Invariants: nothing that exists is
-written over; a bar is shown on a terminal only; what was planted is also in `truths.json`.
-"""
+"""The command `python -m simulator.history`. It never overwrites existing files."""
 
 from __future__ import annotations
 
@@ -26,12 +22,11 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
 class Amount(click.ParamType[int]):
-    """A whole number, as people write large ones: 20M, 1.5M, 200k."""
+    """A whole number with an optional unit: 20M, 1.5M, 200k."""
 
     name = "number"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number that was meant."""
         if isinstance(value, int):
             return value
         found = _COUNT.fullmatch(str(value))
@@ -43,12 +38,11 @@ class Amount(click.ParamType[int]):
 
 
 class Day(click.ParamType[datetime]):
-    """A day, as 2026-11-02; it begins at midnight, UTC."""
+    """A day such as 2026-11-02; it begins at midnight UTC."""
 
     name = "day"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Its midnight."""
         if isinstance(value, datetime):
             return value
         text = str(value)
@@ -61,19 +55,27 @@ class Day(click.ParamType[datetime]):
 
 
 @click.command()
-@click.option("--events", type=Amount(), default="1M", show_default=True, help="About how many: 20M, 200k.")
-@click.option("--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="How long it is.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Another seed, another history.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="A new or empty folder for segments."
+    "--events", type=Amount(), default="1M", show_default=True, help="Approximate number of events: 20M, 200k."
 )
-@click.option("--start", type=Day(), default=None, help="The first day, UTC; without it always the same Monday.")
+@click.option(
+    "--days", type=click.IntRange(1, 3_660), default=7, show_default=True, help="Length of the history in days."
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the random numbers.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="New or empty directory for the segments.",
+)
+@click.option("--start", type=Day(), default=None, help="First day, UTC.  [default: 2026-01-05]")
 @json_option
 def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, wants_json: bool) -> None:
-    """Write a network's history into DIR, with known truths planted in it.
+    """Generate a synthetic history with known truths, as segments in DIR.
 
-    Outages, a slow release, a filling disk, a flapping check, a lost segment, an old disk that came back and more:
-    DIR/truths.json says what, whose and when. The same numbers make the same history.
+    The truths are outages, a slow release, a filling disk, a flapping check, a lost segment, a restored old disk and
+    more; DIR/truths.json lists their kinds, subjects and times. Equal arguments generate equal histories.
 
     \b
     Examples:
@@ -90,14 +92,14 @@ def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, 
         found = _written(events, days, seed, out, start)
     except NotEmpty as error:
         raise errors.CommandError(
-            str(error), "name a new folder with --out, or empty this one", errors.USAGE
+            str(error), "choose a new directory with --out, or empty this one", errors.USAGE
         ) from error
     except TooSmall as error:
         raise errors.CommandError(str(error), "raise --events", errors.USAGE) from error
     except ValueError as error:
         raise errors.CommandError(str(error), "python -m simulator.history --help", errors.USAGE) from error
     except OSError as error:
-        raise errors.CommandError(f"{out} cannot be written: {error.strerror or error}", "is there room?") from error
+        raise errors.CommandError(f"cannot write {out}: {error.strerror or error}", "check the free space") from error
     if wants_json:
         import msgspec
 
@@ -108,11 +110,11 @@ def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, 
 
 
 def _written(events: int, days: int, seed: int, out: Path, start: datetime | None) -> Truths:
-    """The history; with a bar, if a person looks on."""
+    """Generate the history, with a progress bar on a terminal."""
     from simulator.history import synth as write
 
     if out.exists() and not out.is_dir():
-        raise errors.CommandError(f"{out} is a file", "name a folder with --out", errors.USAGE)
+        raise errors.CommandError(f"{out} is a file", "choose a directory with --out", errors.USAGE)
     if not sys.stderr.isatty():
         return write(events=events, days=days, seed=seed, out=out, start=start)
     from rich.console import Console
@@ -129,11 +131,11 @@ def _written(events: int, days: int, seed: int, out: Path, start: datetime | Non
 
 
 def _show(found: Truths, out: Path) -> None:
-    """What was planted, by time."""
+    """Print the truths by time."""
     truths = sorted(found.truths, key=lambda each: (each.from_us, each.kind, each.subject))
     rows = [(each.kind, each.subject, _moment(each.from_us), _length(each)) for each in truths]
     output.table(("TRUTH", "SUBJECT", "FROM (UTC)", "FOR"), rows, numbers=("FOR",), cut="SUBJECT")
-    output.say(f"{found.events:,} events in {found.segments:,} segments are in {out}")
+    output.say(f"wrote {found.events:,} events in {found.segments:,} segments to {out}")
     output.note(f"  next: scale0 pipeline run --segments {out} --warehouse DIR")
 
 

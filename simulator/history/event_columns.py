@@ -1,8 +1,4 @@
-"""Events of the true classes as columns: for what happens so seldom that it is made one by one.
-
-Lives here: `Line` (one event at one source), and lines to Rows. Never here: what happens. Invariant: the columns are
-those of the event's own `row()`, and its data is the JSON text that the journal would hold.
-"""
+"""Events as columns."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ _to_json: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Line(NamedTuple):
-    """One event, and who recorded it when."""
+    """An event with its recording time and source."""
 
     time: int
     source: int
@@ -32,17 +28,16 @@ class Line(NamedTuple):
 
 
 def line(time: int, source: int, event: Event) -> Line:
-    """One event."""
     return Line(time, source, event.row())
 
 
 def data_text(row: EventRow) -> str:
-    """A row's data as the journal has it."""
+    """A row's data as the journal stores it."""
     return _to_json(row.data).decode()
 
 
 def rows_of(lines: Sequence[Line], lexicon: Lexicon) -> Rows:
-    """These events; none of them has a histogram or metrics."""
+    """These events as rows; they have no histograms or metrics."""
     rows = [each.row for each in lines]
 
     def texts(values: list[str | None]) -> Any:

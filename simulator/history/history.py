@@ -1,8 +1,7 @@
-"""A network's history, made up: slice by slice, as segments that brokers and Helens could have written.
+"""Generates a history, slice by slice, as segments of brokers and Helens.
 
-Lives here: `synth`, which numbers the events of each source and cuts them into segments. Never here: what happens.
-Invariants: seq has no gaps within a source but those that were planted; time never goes back within a boot; a segment
-holds one boot of one source; the same arguments make the same history.
+Seqs of a source have no gaps except the planted ones. Time ascends within a boot. A segment holds one boot of one
+source. Equal arguments generate equal histories.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class NotEmpty(ValueError):
-    """There is something in the folder already."""
+    """The directory is not empty."""
 
 
 def synth(
@@ -49,11 +48,11 @@ def synth(
     progress: Callable[[int, int], None] | None = None,
     counts: Counts | None = None,
 ) -> Truths:
-    """Write about so many events over so many days below `out`, and what was planted as `truths.json`.
+    """Write about `events` events over `days` days to `out`, and what was planted to `truths.json`.
 
-    `start` is a midnight, UTC (a fixed Monday where nothing is said). `progress` is told how many events are written,
-    and of how many. NotEmpty if there is something in the folder; TooSmall if these days need more events; ValueError
-    if there is no such history.
+    `start` is a midnight in UTC (default: a fixed Monday). `progress` is called with the number of events written and
+    the total. NotEmpty if the directory is not empty; TooSmall if the days need more events; ValueError for invalid
+    arguments.
     """
     start_us = DEFAULT_START_US if start is None else to_us(start)
     script = plant(make_plan(events, days, seed, start_us, counts or Counts()))
@@ -68,8 +67,6 @@ def synth(
 
 
 class _History:
-    """What is being written."""
-
     def __init__(self, script: Script, out: Path, progress: Callable[[int, int], None]) -> None:
         self._script, self._out, self._progress = script, out, progress
         self._lexicon = lexicon = Lexicon()
@@ -87,7 +84,6 @@ class _History:
         self._kinds = np.zeros(0, np.int64)
 
     def write(self) -> None:
-        """All of it, slice by slice."""
         plan = self._script.plan
         for number, from_us in enumerate(range(plan.start_us, plan.end_us, plan.slice_us)):
             to_us = from_us + plan.slice_us
@@ -99,7 +95,9 @@ class _History:
                 self._write_source(desk, take(rows, order), buckets, columns)
 
     def _made(self, number: int, from_us: int, to_us: int) -> tuple[Rows, Buckets]:
-        """What is recorded in the slice; what comes later waits. Lines come first: a boot begins with its start."""
+        """The events recorded in the slice; later ones are kept. Single events come first: a boot begins with its
+        start.
+        """
         lines = self._lines
         told = take(lines, (lines.time >= from_us) & (lines.time < to_us))
         requests, buckets = self._requests.make(number, from_us, to_us)
@@ -110,7 +108,7 @@ class _History:
         return self._stepped(take(rows, ~is_later)), buckets
 
     def _stepped(self, rows: Rows) -> Rows:
-        """Where a clock stepped back, the time waits until it is right again."""
+        """While a clock was set back, the time stays constant until it is correct again."""
         time = rows.time
         for step in self._script.steps:
             waits = (rows.source == step.source) & (time >= step.from_us) & (time < step.to_us)
@@ -141,7 +139,6 @@ class _History:
         self._progress(self._written, max(self._written, self._script.plan.events))
 
     def truths(self) -> Truths:
-        """What was planted, with the numbers that it got."""
         plan = self._script.plan
         sources = [desk.facts() for desk in self._desks]
         kinds = {self._lexicon.texts[n]: int(count) for n, count in enumerate(self._kinds.tolist()) if count}

@@ -1,7 +1,6 @@
-"""How large a synthetic network is: from the number of events and days that were asked for.
+"""The sizes of a synthetic network, from the number of events and days.
 
-Lives here: sizes and rates. Never here: a truth, or an event. Invariants: the parts add up to about the events that
-were asked for; a small network has everything that a large one has, only less of it.
+The parts add up to about the requested events. A small network has everything that a large one has, only less of it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from simulator.history import vocabulary
 from simulator.history.truths import Counts
 
 DEFAULT_START_US: Final = 1_767_571_200_000_000
-"""2026-01-05, a Monday: never today, since the same arguments make the same history."""
+"""2026-01-05, a Monday: never today, since equal arguments must generate equal histories."""
 
 MAX_EVENTS: Final = 10_000_000_000
 MAX_DAYS: Final = 3_660
@@ -24,16 +23,16 @@ DAY_MINUTES: Final = 1_440
 LARGE_EVENTS: Final = 1_000_000
 """From here on there are three brokers."""
 SLICE_EVENTS: Final = 1_200_000
-"""What is made at once: some 200 bytes of memory for each."""
+"""Events generated at once: about 200 bytes of memory for each."""
 SPARE_AGENTS: Final = 2
-"""Agents to whom nothing happens."""
+"""Agents without a truth."""
 NODES_PER_BROKER: Final = 2
 MIN_LARGE_AGENTS: Final = 20
 FRONTEND_MINUTES: Final = 30
 """The mean length of a frontend's session."""
 MIN_INTERVAL_SECONDS: Final = 60
 MAX_INTERVAL_SECONDS: Final = 3_600
-"""With longer ones nothing could be found within a day."""
+"""With longer intervals nothing could be found within a day."""
 
 _TASKS: Final = 0.57
 _CHECKS: Final = 0.25
@@ -43,16 +42,14 @@ _FAILED: Final = 0.01
 _SHARES: Final = _TASKS + _CHECKS + _SUMMED + _SEEN + _FAILED
 
 EVENTS_PER_TASK: Final = 2.0235
-"""Submitted, ended, and now and then an attempt that came to nothing."""
+"""Submitted, completed, and sometimes an ended attempt."""
 
 
 class TooSmall(ValueError):
-    """What was asked for has no room for a network."""
+    pass
 
 
 class Plan(NamedTuple):
-    """The sizes of one history."""
-
     events: int
     days: int
     seed: int
@@ -61,22 +58,21 @@ class Plan(NamedTuple):
     brokers: int
     helens: int
     slice_us: int
-    """A history is made slice by slice, so that memory stays bounded; a segment ends where a slice does."""
+    """A history is generated slice by slice to limit memory; a segment ends with its slice."""
     tasks: float
-    """How many are expected in all; the same for the following."""
+    """Expected total; likewise the following fields."""
     summed: float
     failed: float
     frontend_sessions: float
     nodes: int
-    """Backends that work on tasks and common requests; those with a service of their own come on top."""
+    """Backends that run tasks and common requests, without those that offer a service of their own."""
     seen_minutes: int
-    """A backend's heartbeats are farther apart in a small network: it is seen once in so many minutes."""
+    """Backends send fewer heartbeats in a small network: one summary per this many minutes."""
     agents: int
     checks: tuple[vocabulary.Check, ...]
 
     @property
     def end_us(self) -> int:
-        """Where it ends."""
         return self.start_us + self.days * DAY_US
 
     @property
@@ -92,10 +88,10 @@ class Plan(NamedTuple):
 
 
 def make_plan(events: int, days: int, seed: int, start_us: int, counts: Counts) -> Plan:
-    """The sizes. TooSmall says what would be enough."""
+    """TooSmall says how many events are enough."""
     _check_arguments(events, days, seed, start_us)
     if min(msgspec.structs.astuple(counts)) < 0:
-        raise ValueError("a count of truths is not negative")
+        raise ValueError("the counts of truths must not be negative")
     brokers = 3 if events >= LARGE_EVENTS else 2
     helens = 2
     minutes = DAY_MINUTES * days
@@ -103,7 +99,7 @@ def make_plan(events: int, days: int, seed: int, start_us: int, counts: Counts) 
     results = days * (counts.agents + SPARE_AGENTS) * vocabulary.SMALL_CHECKS * 86_400 / MAX_INTERVAL_SECONDS
     least = math.ceil((alive + results * _SHARES / _CHECKS) / 1_000) * 1_000
     if events < least:
-        why = "every source says once a minute that it is alive, and every check is answered once an hour"
+        why = "every source records source.alive once a minute, and every check is answered once an hour"
         raise TooSmall(f"{days} {'day needs' if days == 1 else 'days need'} at least {least:,} events: {why}")
     rest = events - alive
     seen = rest * _SEEN / _SHARES
@@ -132,13 +128,13 @@ def make_plan(events: int, days: int, seed: int, start_us: int, counts: Counts) 
 
 def _check_arguments(events: int, days: int, seed: int, start_us: int) -> None:
     if not 1 <= events <= MAX_EVENTS:
-        raise ValueError(f"a history has 1 to {MAX_EVENTS:,} events, not {events:,}")
+        raise ValueError(f"the number of events must be 1 to {MAX_EVENTS:,}, not {events:,}")
     if not 1 <= days <= MAX_DAYS:
-        raise ValueError(f"a history has 1 to {MAX_DAYS:,} days, not {days:,}")
+        raise ValueError(f"the number of days must be 1 to {MAX_DAYS:,}, not {days:,}")
     if seed < 0:
-        raise ValueError("a seed is not negative")
+        raise ValueError("the seed must not be negative")
     if start_us < 0 or start_us % DAY_US:
-        raise ValueError("a history starts at midnight, UTC, after 1970")
+        raise ValueError("the start must be a midnight in UTC after 1970")
 
 
 def _slice_us(events_a_day: float) -> int:
@@ -149,7 +145,7 @@ def _slice_us(events_a_day: float) -> int:
 
 
 def _monitoring(results: float, days: int, counts: Counts) -> tuple[int, tuple[vocabulary.Check, ...]]:
-    """How many agents, and their checks: few with one long interval where there are few results."""
+    """The number of agents, and their checks: few with one long interval if there are few results."""
     daily = sum(86_400 / check.interval_seconds for check in vocabulary.CHECKS)
     least = counts.agents + SPARE_AGENTS
     agents = round(results / (days * daily))

@@ -1,7 +1,6 @@
-"""Chance and rhythm: the dice of every maker and slice, and how the hours of a week differ.
+"""Random number streams, and daily and weekly rhythms.
 
-Lives here: streams of random numbers, and times drawn by them. Never here: what happens then. Invariant: a stream
-depends on the seed, its number and its slice alone, so that a history is the same however often it is made.
+A stream depends only on the seed, its number and its slice.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ REQUESTS: Final = 3
 CLIENTS: Final = 4
 CHECKS: Final = 5
 SCRIPTED: Final = 6
-"""The streams; planting has number 1."""
+"""Stream numbers; planting has number 1."""
 
 DAILY: Final = 0.6
-"""How much more than the mean there is at the peak hour."""
+"""The excess over the mean at the peak hour."""
 WEEKEND: Final = 0.55
-"""Of what a working day has."""
+"""Share of a working day."""
 _WEEK_DAYS: Final = 7
 _SATURDAY: Final = 5
 _EPOCH_WEEKDAY: Final = 3
@@ -31,12 +30,11 @@ _EPOCH_WEEKDAY: Final = 3
 
 
 def dice_of(seed: int, stream: int, slice_number: int = 0) -> np.random.Generator:
-    """The dice for one maker and slice."""
     return np.random.Generator(np.random.PCG64([seed, stream, slice_number]))
 
 
 def weight(us: Array, peak_hour: Array | float) -> Array:
-    """How much there is at an instant, with the mean of a working day as 1."""
+    """The relative rate at an instant; the mean of a working day is 1."""
     hour = us % DAY_US / HOUR_US
     weekday = (us // DAY_US + _EPOCH_WEEKDAY) % _WEEK_DAYS
     daily = 1.0 + DAILY * np.cos((hour - peak_hour) * (2.0 * np.pi / 24.0))
@@ -45,7 +43,7 @@ def weight(us: Array, peak_hour: Array | float) -> Array:
 
 
 class Rhythm:
-    """How often things with a peak hour happen: rates by minute that add up to what is expected of the whole."""
+    """Rates by minute with a peak hour, which add up to the expected total."""
 
     __slots__ = ("_peaks", "_rates")
 
@@ -56,7 +54,7 @@ class Rhythm:
         self._peaks = peak_hours
 
     def draw(self, from_us: int, to_us: int, dice: np.random.Generator) -> tuple[Array, Array]:
-        """Of the things, by number, and when each happens, in [from_us, to_us): in no order."""
+        """Draw events in [from_us, to_us): the index of each and its time, in no order."""
         minutes = np.arange(from_us, to_us, MINUTE_US)
         means = self._rates[:, None] * weight(minutes[None, :], self._peaks[:, None])
         counts = dice.poisson(means)
@@ -66,6 +64,5 @@ class Rhythm:
 
 
 def microseconds(seconds: Array) -> Array:
-    """Durations as whole microseconds."""
     whole: Array = np.round(seconds * 1e6).astype(np.int64)
     return whole

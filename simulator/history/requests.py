@@ -1,7 +1,7 @@
-"""Requests: summed up every ten seconds for each service and backend, and one by one where they failed.
+"""Generates request.summed and request.failed events.
 
-Lives here: the events of requests of one slice. Never here: numbering, or other kinds. Invariants: the counts of a
-histogram add up to `code`; the longest request lies in its last bucket; a backend that is not there answers nothing.
+The counts of a histogram add up to `code`; the longest request is in its last bucket; an absent backend answers
+nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 SUM_US: Final = 10 * SECOND_US
 BUCKETS: Final = (5, 16)
-"""Of a histogram: from, and before."""
+"""Range of the number of buckets."""
 QUIET_BUCKETS: Final = (1, 3)
 MEAN_COUNT: Final = 4.0
-"""Of one bucket, besides the first."""
+"""Mean count of a bucket, in addition to 1."""
 BUCKET_STEP: Final = (1, 7)
 BYTES: Final = (200, 2_000)
-"""Of one request and its answer."""
+"""Per request and answer."""
 PEAK_HOUR: Final = 14.0
 FAILED_CODES: Final = (codes.FAILED, codes.FAILED, codes.FAILED, codes.NO_ANSWER, codes.BACKEND_DIED, codes.TOO_MANY)
 NODE_CODES: Final = frozenset({codes.FAILED, codes.BACKEND_DIED, codes.NO_ANSWER})
-"""A backend had it."""
+"""Codes of failures at a backend."""
 
 
 class RequestMaker:
-    """Makes the requests of a history, slice by slice."""
+    """Generates requests, slice by slice."""
 
     def __init__(self, script: Script, lives: Lives, lexicon: Lexicon) -> None:
         plan = script.plan
@@ -66,7 +66,7 @@ class RequestMaker:
         self._asked = 0
 
     def make(self, slice_number: int, from_us: int, to_us: int) -> tuple[Rows, Buckets]:
-        """All events of the slice, and the histograms that they refer to."""
+        """All events of the slice, and their histograms."""
         dice = randomness.dice_of(self._script.plan.seed, randomness.REQUESTS, slice_number + 1)
         summed, buckets = self._sums(from_us, to_us, dice)
         return join([summed, self._failures(from_us, to_us, dice)]), buckets
@@ -85,7 +85,7 @@ class RequestMaker:
         key, first = np.unique(key, return_index=True)
         service, backend, period = service[first], backend[first], period[first]
         broker = self._broker[backend]
-        # Every broker sums up at its own beat, at the end of the ten seconds.
+        # Every broker has its own phase within the ten seconds.
         time = from_us + period * SUM_US + SUM_US - 1 - broker * 1_234_567
         which = np.flatnonzero(self._lives.is_up(broker, time) & self._is_there(backend, time))
         service, backend, broker, time = service[which], backend[which], broker[which], time[which]

@@ -1,7 +1,6 @@
-"""Many events at once, as columns of numbers: what the parts of a synthetic history hand to its writer.
+"""Events as columns of numbers, and the dictionary of texts.
 
-Lives here: `Rows`, and `Lexicon`, which gives every text a number. Never here: what happens in a history, or Arrow.
-Invariants: a missing value is NULL (NULL_CODE for `code`, NaN for durations); all columns of Rows are equally long.
+A missing value is NULL (NULL_CODE for `code`, NaN for durations). All columns of Rows have equal lengths.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import numpy as np
 
 NULL: Final = -1
 NULL_CODE: Final = -(2**31)
-"""`code` has its own: -1 may be one."""
+"""`code` has its own null: -1 is a valid code."""
 
 NO_REF: Final = 0
 TEXT_REF: Final = 1
@@ -22,16 +21,16 @@ TASK_REF: Final = 2
 SPOOL_REF: Final = 3
 """The head, and the number in decimal: a result of an agent's spool."""
 REQUEST_REF: Final = 4
-"""The head, and the number in hexadecimal digits, as many as it needs: a frontend's request."""
+"""The head, and the number in hexadecimal without padding: a frontend's request."""
 
 Array = np.ndarray[Any, Any]
 
 
 class Rows(NamedTuple):
-    """Events without numbers yet: the writer gives each source's events their boot and seq."""
+    """Events without boot and seq."""
 
     source: Array
-    """Which of the plan's sources recorded it."""
+    """Index of the recording source in the plan."""
     time: Array
     at: Array
     kind: Array
@@ -49,12 +48,12 @@ class Rows(NamedTuple):
     bytes: Array
     data: Array
     histogram_start: Array
-    """Where its buckets begin in the slice's `Buckets`."""
+    """The start of its buckets in the slice's `Buckets`."""
     histogram_length: Array
     metrics: Array
-    """Which set of metrics (`words.METRICS`) it has."""
+    """Index of the check whose metrics it has."""
     value: Array
-    """Of the first metric; and of the second, where there is one."""
+    """The values of the first and of the second metric."""
     second_value: Array
 
 
@@ -84,14 +83,14 @@ DEFAULTS: Final[dict[str, tuple[Any, Any]]] = {
 
 
 class Buckets(NamedTuple):
-    """The histograms of a slice, one behind the other."""
+    """The concatenated histograms of a slice."""
 
     bucket: Array
     counts: Array
 
 
 class Lexicon:
-    """Every text that a history repeats, once."""
+    """Numbers the texts of a history."""
 
     __slots__ = ("_numbers", "texts")
 
@@ -100,7 +99,6 @@ class Lexicon:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """Of this text, for ever."""
         found = self._numbers.get(text)
         if found is None:
             found = self._numbers[text] = len(self.texts)
@@ -108,12 +106,11 @@ class Lexicon:
         return found
 
     def numbers(self, texts: list[str]) -> Array:
-        """Of these, to be looked up by index."""
         return np.array([self.number(text) for text in texts], np.int32)
 
 
 def make(time: Array, **columns: Any) -> Rows:
-    """Rows of these columns; `at` is the time unless given, and what is not named is missing. A scalar is for all."""
+    """Rows of these columns; `at` defaults to the time, other columns to missing. A scalar applies to all rows."""
     columns = {"at": time, **columns, "time": time}
     return Rows(
         *(
@@ -124,15 +121,13 @@ def make(time: Array, **columns: Any) -> Rows:
 
 
 def empty() -> Rows:
-    """No rows."""
     return make(np.zeros(0, np.int64))
 
 
 def join(parts: list[Rows]) -> Rows:
-    """All of them, in this order."""
     return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else empty()
 
 
 def take(rows: Rows, which: Array) -> Rows:
-    """Those of a mask, or of an order."""
+    """`which` is a mask, or an order."""
     return Rows(*(column[which] for column in rows))

@@ -1,8 +1,4 @@
-"""The script of a synthetic history: what will happen to whom, and when, before a single event is made.
-
-Lives here: the nouns of it, as frozen data. Never here: chance, or an event. Invariant: every truth that is planted
-stands here, and everything else that is made follows from the plan and the script alone.
-"""
+"""The script of a synthetic history: everything planted, before any event is generated."""
 
 from __future__ import annotations
 
@@ -21,20 +17,20 @@ _JITTER_KEY: Final = 40_503_977
 
 
 class Boot(NamedTuple):
-    """One life of a source: it records within [start_us, end_us)."""
+    """One boot of a source: it records within [start_us, end_us)."""
 
     start_us: int
     end_us: int
     is_stopped: bool = False
-    """It ends in order."""
+    """It stops cleanly."""
     lost_from_us: int = 0
-    """What it recorded from here on is in a segment that was lost. 0: nothing was."""
+    """Events from here on are in a lost segment. 0: none."""
     back: int = 0
-    """By how many events its disk is older than what was recorded already."""
+    """By how many events its restored disk is older."""
 
 
 class ClockStep(NamedTuple):
-    """A wall clock that stands within [from_us, to_us): it stepped back, and was set right."""
+    """A wall clock that was set back, and corrected later: it is constant within [from_us, to_us)."""
 
     source: int
     from_us: int
@@ -42,16 +38,16 @@ class ClockStep(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A client is not there within [from_us, to_us)."""
+    """A client is absent within [from_us, to_us)."""
 
     from_us: int
     to_us: int
     is_left: bool
-    """It left in order; otherwise it was lost."""
+    """It left cleanly; otherwise it was lost."""
 
 
 class Backend(NamedTuple):
-    """One backend of a broker, and when it is not there."""
+    """A backend of a broker."""
 
     name: str
     broker: int
@@ -60,16 +56,16 @@ class Backend(NamedTuple):
     gaps: tuple[Gap, ...] = ()
     replaced_us: int = 0
     changed_us: int = 0
-    """When the same identity came again; when it offered more slots. 0: never."""
+    """When the same identity joined again; when it offered more slots. 0: never."""
 
     @property
     def is_node(self) -> bool:
-        """It works on tasks."""
+        """It runs tasks."""
         return self.name.startswith("node-")
 
 
 class Release(NamedTuple):
-    """Another version of a method is in use within [from_us, to_us)."""
+    """Another version of a method runs within [from_us, to_us)."""
 
     method: int
     from_us: int
@@ -79,7 +75,7 @@ class Release(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """The results of a check from number `first` to before number `end` are special."""
+    """Special results of a check, from number `first` to before number `end`."""
 
     pair: int
     first: int
@@ -89,8 +85,6 @@ class Episode(NamedTuple):
 
 
 class Downtime(NamedTuple):
-    """Planned."""
-
     ref: str
     agent: int
     check: str
@@ -99,7 +93,7 @@ class Downtime(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """An agent is lost at from_us and joins again at to_us; one that was only cut off has checked all the time."""
+    """An agent is lost at from_us and joins again at to_us; one that was only cut off kept checking."""
 
     agent: int
     from_us: int
@@ -108,7 +102,7 @@ class Absence(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """A disk whose `used` grows by a line."""
+    """A disk whose `used` grows linearly."""
 
     pair: int
     at_start: float
@@ -116,22 +110,21 @@ class Filling(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """When each check of each agent ends. Pairs are numbered agent by agent, check by check."""
+    """When each check of each agent ends. Pairs are numbered by agent, then by check."""
 
     checks: int
-    """Of each agent."""
+    """Checks per agent."""
     phase_us: Array
     """When the first result of each pair is due."""
     interval_us: Array
 
     def at_us(self, pair: Array, number: Array) -> Array:
-        """The end of a result: due time, and a little more that depends on both alone."""
+        """The end of a result: its due time plus a deterministic jitter."""
         late = (number * _JITTER_K + pair * _JITTER_KEY) % _JITTER_US
         due: Array = self.phase_us[pair] + number * self.interval_us[pair] + late
         return due
 
     def one_us(self, pair: int, number: int) -> int:
-        """The same of one."""
         return int(self.at_us(np.array([pair]), np.array([number]))[0])
 
     def number_after(self, pair: int, us: int) -> int:
@@ -140,8 +133,6 @@ class Schedule(NamedTuple):
 
 
 class Script(NamedTuple):
-    """Everything that was decided."""
-
     plan: Plan
     boots: tuple[tuple[Boot, ...], ...]
     """By source."""
@@ -154,23 +145,22 @@ class Script(NamedTuple):
     absences: tuple[Absence, ...]
     fillings: tuple[Filling, ...]
     truths: tuple[Truth, ...]
-    """Those of sources get their exact numbers when all is written."""
+    """Those of sources get their exact numbers after writing."""
 
     def agent_name(self, agent: int) -> str:
-        """As it is known everywhere."""
         return f"agent-{agent + 1:04d}"
 
     def helen_of(self, agent: int) -> int:
-        """The source that has this agent, until it is cut off from her."""
+        """The Helen of this agent, until it is cut off from her."""
         return self.plan.brokers + agent % self.plan.helens
 
     def other_helen(self, agent: int) -> int:
-        """The one that takes it afterwards."""
+        """The Helen of this agent after it was cut off."""
         return self.plan.brokers + (agent + 1) % self.plan.helens
 
 
 class Lives:
-    """When the sources record, for many instants at once."""
+    """When sources record, vectorised."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -179,12 +169,11 @@ class Lives:
         self._ends = [np.array([boot.end_us for boot in lives], np.int64) for lives in boots]
 
     def boot_of(self, source: int, time: Array) -> Array:
-        """The number of the boot that an instant belongs to, or that ended before it."""
+        """The number of the boot at an instant, or of the last one before it."""
         found: Array = np.searchsorted(self._starts[source], time, "right") - 1
         return found
 
     def is_up(self, source: Array, time: Array) -> Array:
-        """True where the source records."""
         up = np.zeros(time.shape, bool)
         for each in range(len(self._starts)):
             which = np.flatnonzero(source == each)
@@ -193,7 +182,7 @@ class Lives:
         return up
 
     def delayed(self, source: Array, time: Array, wait_us: Array) -> Array:
-        """The time itself where the source records; else `wait_us` after its next start (which may never come)."""
+        """The time itself if the source records; otherwise `wait_us` after its next start (or NEVER_US)."""
         late = np.flatnonzero(~self.is_up(source, time))
         if not late.size:
             return time

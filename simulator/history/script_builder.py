@@ -1,7 +1,4 @@
-"""From a plan to a script: everything that happens is decided here, by the seed.
-
-Lives here: the order of planting. Never here: events. Invariant: the same plan makes the same script.
-"""
+"""Plans everything that happens in a history, from the seed, and allocates time for it."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ if TYPE_CHECKING:
     from simulator.history.plan import Plan
 
 PLANTING: Final = 1
-"""The stream of chance that planting uses; the makers of events have others."""
+"""The random stream of planting; the generators use others."""
 
 
 def plant(plan: Plan) -> Script:
-    """Decide. TooSmall if there is no room for all that was asked for."""
+    """TooSmall if there is not enough time for all truths."""
     dice = np.random.Generator(np.random.PCG64([plan.seed, PLANTING]))
     calendar = Calendar(plan.start_us, plan.end_us, dice)
     sources = plant_sources(plan, calendar, dice)

@@ -1,8 +1,7 @@
-"""Planting what happens to agents and their checks.
+"""Plants truths of agents and their checks.
 
-Lives here: when each check is due, and the episodes of some. Never here: events. Invariants: an agent has one truth at
-most; an episode begins and ends with a result, so its times are exact; who comes, goes or is in a
-downtime finds its Helen there.
+An agent has at most one truth. An episode begins and ends with a result, so its times are exact. Helen is running when
+an agent joins, leaves or is in a downtime.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ OUTAGE_RESULTS: Final = 4
 DUPLICATES: Final = 5
 """Results of an agent that was cut off which two Helens record."""
 FULL_DAYS: Final = (1.5, 4.0)
-"""How long after the end of the history a filling disk is full."""
+"""How many days after the end of the history a filling disk is full."""
 FULL_FROM: Final = 0.45
 """How full it is at the start."""
 
 
 class Monitoring(NamedTuple):
-    """What was planted."""
-
     schedule: Schedule
     episodes: tuple[Episode, ...]
     downtimes: tuple[Downtime, ...]
@@ -48,7 +45,7 @@ class Monitoring(NamedTuple):
 
 
 class _Garden:
-    """Takes agents one by one, each for one truth."""
+    """Assigns each agent at most one truth."""
 
     def __init__(self, plan: Plan, calendar: Calendar, dice: np.random.Generator) -> None:
         self.plan, self.calendar, self.dice = plan, calendar, dice
@@ -69,9 +66,9 @@ class _Garden:
         return (self.plan.sources[self.plan.brokers + agent % self.plan.helens],)
 
     def episode(self, kind: str, what: str, results: int, least_us: int) -> tuple[Episode, Truth]:
-        """Of the check `load` of the next agent: at least so many results, and so long.
+        """For the check `load` of the next agent: at least so many results, and so long.
 
-        A Helen that is away meanwhile hears of the results later: their `at` is the same. Only downtimes need her.
+        If Helen is absent meanwhile she records the results later, with the same `at`. Only downtimes need her.
         """
         agent = self.free.pop()
         pair = agent * self.schedule.checks + vocabulary.LOAD
@@ -90,19 +87,17 @@ class _Garden:
         return episode, truth
 
     def add(self, truth: Truth, **facts: Any) -> None:
-        """Say more of the truth that came last."""
+        """Add facts to the last truth."""
         self.truths[-1] = Truth(
             truth.kind, truth.subject_kind, truth.subject, truth.from_us, truth.to_us, truth.facts | facts
         )
 
 
 def agent_name(agent: int) -> str:
-    """As `Script.agent_name` has it."""
     return f"agent-{agent + 1:04d}"
 
 
 def plant_checks(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> Monitoring:
-    """All truths of agents and checks."""
     garden = _Garden(plan, calendar, dice)
     counts = plan.counts
     for _ in range(counts.agents_cut_off):
@@ -142,7 +137,7 @@ def _critical(garden: _Garden, in_downtime: bool) -> None:
 
 
 def _silent(garden: _Garden) -> None:
-    """Between the result before it and the one after it, nothing is known from the end of vouching on."""
+    """The check is unobserved from the end of the last result's validity to the next result."""
     episode, truth = garden.episode(truths.SILENT_CHECK, SILENT, MIN_SILENT_RESULTS, 2 * HOUR_US)
     check = garden.plan.checks[vocabulary.LOAD]
     last_us = garden.schedule.one_us(episode.pair, episode.first - 1)
@@ -158,7 +153,7 @@ def _absence(garden: _Garden, kind: str) -> None:
     length_us = max(OUTAGE_RESULTS * shortest_us, (3 if is_cut_off else 1) * HOUR_US)
     length_us += int(garden.dice.integers(HOUR_US))
     helens = garden.plan.sources[garden.plan.brokers :] if is_cut_off else garden.helens(agent)
-    # One that was cut off has another Helen afterwards: nothing else may happen to it later.
+    # An agent that was cut off has another Helen afterwards: nothing else may happen to it later.
     start_us = garden.calendar.place(length_us, (agent_name(agent),), helens)
     garden.absences.append(Absence(agent, start_us, start_us + length_us, is_cut_off))
     helen = garden.helens(agent)[0]

@@ -1,7 +1,5 @@
-"""Planting what happens to backends and methods: outages, deploys, releases.
-
-Lives here: the backends of a network, when each is not there, and which versions of methods are in use. Never here:
-events. Invariant: nothing happens to a backend while something happens to its broker.
+"""Plants truths of backends and methods: outages, deploys, releases. A backend has no truth during one of its
+broker.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 SLOW_FACTOR: Final = 3.0
 FAILED_SHARE: Final = 0.4
 FAILED_US: Final = 3 * 60 * MINUTE_US
-"""How long a failing release is in use; in a small history longer, or nobody would see it."""
+"""How long a failing release runs; longer in a small history, to be detectable."""
 FAILED_PART: Final = 0.15
 FEW_TASKS: Final = 10_000
 NODE_SLOTS: Final = 4
@@ -30,19 +28,17 @@ MORE_SLOTS: Final = 8
 OWN_SLOTS: Final = 2
 QUIET_PER_HOUR: Final = 2.0
 RELEASED_METHODS: Final = 8
-"""Releases are of the busiest ones, in a small history of the very first."""
+"""Releases are of the busiest methods; in a small history of the first."""
 
 
 class Clients(NamedTuple):
-    """What was planted."""
-
     backends: tuple[Backend, ...]
     releases: tuple[Release, ...]
     truths: list[Truth]
 
 
 def plant_clients(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> Clients:
-    """Nodes in turns over the brokers, and one backend for each service that has only one."""
+    """Nodes are distributed over the brokers; each exclusive service has one backend."""
     found: list[Truth] = []
     nodes = _nodes(plan)
     for n in range(plan.counts.deploys):
@@ -58,7 +54,7 @@ def plant_clients(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> 
 
 
 def _nodes(plan: Plan) -> list[Backend]:
-    """Each broker has a node for every method; where there are many, a node offers one part of them."""
+    """Each broker has a node for every method; with many nodes, each offers a part of them."""
     parts = max(1, min(3, plan.nodes // plan.brokers // 2))
     services = [service.name for service in vocabulary.SERVICES]
     nodes = []
@@ -112,11 +108,11 @@ def _quiet(plan: Plan, n: int, found: list[Truth]) -> Backend:
 
 
 def _releases(plan: Plan, calendar: Calendar, dice: np.random.Generator, found: list[Truth]) -> tuple[Release, ...]:
-    """Slow ones stay; failing ones are taken back after some hours. Each is of another method."""
+    """Slow ones stay; failing ones are rolled back after some hours. Each is of another method."""
     counts = plan.counts
     releases = counts.slow_releases + counts.failing_releases
     if releases > len(vocabulary.METHODS):
-        raise ValueError(f"there are {len(vocabulary.METHODS)} methods, and each may have one release")
+        raise ValueError(f"there are {len(vocabulary.METHODS)} methods, and each can have one release")
     is_small = plan.tasks < FEW_TASKS
     busiest = releases if is_small else RELEASED_METHODS
     failed_us = max(FAILED_US, int(FAILED_PART * plan.days * DAY_US)) if is_small else FAILED_US

@@ -1,7 +1,4 @@
-"""Planting what happens to sources: kills, restarts, lost segments, old disks, clocks that step back.
-
-Lives here: the boots of every source. Never here: events. Invariant: two of these never touch, whosever they are.
-"""
+"""Plants truths of sources: kills, restarts, lost segments, restored disks, clock steps. No two of them overlap."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ if TYPE_CHECKING:
     from simulator.history.plan import Plan
 
 SOURCES: Final = "sources"
-"""The calendar's key of all of them together."""
+"""The calendar key of all sources together."""
 MAX_REWOUND_EVENTS: Final = 200
 REWOUND_MINUTES: Final = 10
-"""How much an old disk is behind, at most: soon after, the numbers are larger than ever again."""
+"""How far a restored disk is behind, at most: soon afterwards the seqs exceed all previous ones."""
 
 
 class _Break(NamedTuple):
-    """One source does not record within [from_us, to_us)."""
+    """A source does not record within [from_us, to_us)."""
 
     from_us: int
     to_us: int
@@ -37,15 +34,13 @@ class _Break(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What was planted."""
-
     boots: tuple[tuple[Boot, ...], ...]
     steps: tuple[ClockStep, ...]
     truths: list[Truth]
 
 
 def plant_sources(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> Sources:
-    """Every break of every source, in turns: each kind begins with another broker."""
+    """Every break of every source; each kind begins with another broker."""
     counts = plan.counts
     found: list[Truth] = []
     breaks: dict[int, list[_Break]] = {n: [] for n in range(len(plan.sources))}
@@ -78,7 +73,7 @@ def plant_sources(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> 
 def _clock_steps(
     plan: Plan, calendar: Calendar, dice: np.random.Generator, found: list[Truth]
 ) -> tuple[ClockStep, ...]:
-    """A clock steps back, and is set right before anybody would call the source silent."""
+    """A clock is set back, and corrected before the source would count as silent."""
     steps = []
     for n in range(plan.counts.clock_steps):
         source = n % plan.brokers
@@ -96,7 +91,7 @@ def _rewound(plan: Plan) -> int:
 
 
 def back_seconds(step: ClockStep) -> float:
-    """How far the clock went back: it would have caught up only after it was set right."""
+    """How far the clock was set back: it would have caught up only after the correction."""
     return 2 * (step.to_us - step.from_us) / SECOND_US
 
 

@@ -1,7 +1,7 @@
-"""What a script tells one by one: starts and stops, sessions, downtimes, commands, and kinds of the future.
+"""Rare events, generated one by one: starts and stops, sessions, downtimes, commands, and unknown kinds.
 
-Lives here: the seldom events of a whole history, as lines. Never here: those that come in thousands. Invariant: a line
-is recorded only while its source records.
+An event is recorded only while its source records. Its columns are those of the event's own `row()`, and its data is
+the JSON text of the journal.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from simulator.history.script import Script
 
 PATIENCE_US: Final = 15 * SECOND_US
-"""From the last sign of life until a client is lost; a Helen waits longer."""
+"""From the last sign of life until a client is lost; Helen waits longer."""
 HELEN_PATIENCE_US: Final = 30 * SECOND_US
 PEER_US: Final = 10 * SECOND_US
 REJOIN_US: Final = (SECOND_US, 5 * SECOND_US)
-"""After its source has started, a client is there."""
+"""How long after its source's start a client joins."""
 COMMANDS_A_DAY: Final = 4
 TURBINES_A_DAY: Final = 3
 ASKED_CHECKS: Final = 5
-"""Checks that somebody asked for; they are critical, and count for nothing since no schedule asked."""
+"""Manually requested checks; they are critical, but do not count because they are not scheduled."""
 OUTAGE_FAILURES: Final = 12
-"""Requests that nobody could answer, in an outage."""
+"""Unanswerable requests in an outage."""
 BACKEND: Final = "backend"
 AGENT: Final = "agent"
 
@@ -75,16 +75,15 @@ def agent_sessions(script: Script, agent: int) -> list[tuple[int, int, int]]:
 
 
 SHORT_US: Final = 1_500_000
-"""How long an agent that was cut off has its old Helen again, before the line breaks once more."""
+"""How long an agent that was cut off is connected to its old Helen before the connection breaks again."""
 
 
 def second_join_us(back_us: int) -> int:
-    """When it comes to the other Helen."""
     return back_us + 20 * SECOND_US
 
 
 def _spans(script: Script, source: int, number: int, gaps: Spans) -> Spans:
-    """The boots of a source without the gaps; clients need a moment after each start."""
+    """The boots of a source without the gaps; clients join a moment after each start."""
     low, high = REJOIN_US
     spans = [(boot.start_us + low + number * 37_003 % (high - low), boot.end_us) for boot in script.boots[source]]
     for from_us, to_us in gaps:
@@ -99,7 +98,6 @@ def _spans(script: Script, source: int, number: int, gaps: Spans) -> Spans:
 
 
 def all_lines(script: Script) -> list[Line]:
-    """Everything, by time."""
     lines = [
         *_sources(script),
         *_peers(script),
@@ -127,7 +125,7 @@ def _sources(script: Script) -> Iterator[Line]:
 
 
 def _peers(script: Script) -> Iterator[Line]:
-    """Each broker hears of each other's ends and beginnings."""
+    """Each broker records the other brokers' ends and starts."""
     names = script.plan.sources
     for source in range(script.plan.brokers):
         for other in range(script.plan.brokers):
@@ -206,7 +204,7 @@ def _outage_failures(script: Script) -> Iterator[Line]:
 
 
 def _changes(script: Script) -> Iterator[Line]:
-    """Commands, new documents, kinds of the future, and checks that somebody asked for: all at times without truths."""
+    """Commands, configuration changes, unknown kinds, and manually requested checks, outside of all truths."""
     plan = script.plan
     dice = randomness.dice_of(plan.seed, randomness.SCRIPTED)
     span_us = plan.end_us - plan.start_us
@@ -232,7 +230,7 @@ def _changes(script: Script) -> Iterator[Line]:
 
 
 def _asked(script: Script) -> Iterator[Line]:
-    """At an agent without a truth, one after the other."""
+    """Of an agent without a truth."""
     pairs = [*(each.pair for each in script.episodes), *(each.pair for each in script.fillings)]
     busy = {each.agent for each in script.absences} | {pair // script.schedule.checks for pair in pairs}
     agent = next(n for n in range(script.plan.agents) if n not in busy)

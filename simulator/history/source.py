@@ -1,7 +1,7 @@
-"""The desk of one source: it numbers events, and knows which of them were lost.
+"""Numbers the events of one source, and determines which are lost.
 
-Lives here: seqs over boots, and where segments end. Never here: a file. Invariants: numbers go on without a gap over
-boots, but where an old disk came back; a piece is of one boot, and either all written or all lost.
+Seqs continue over boots without a gap, except after a restored disk. A piece is of one boot, and completely written or
+completely lost.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from simulator.history.script import Boot, Script
 
 SEGMENT_EVENTS: Final = 250_000
-"""As many as a real one holds at most."""
+"""The maximum of a real segment."""
 
 
 class Desk:
-    """Of one source, from its first event to its last."""
-
     def __init__(self, source: int, script: Script) -> None:
         self.source = source
         self.name = script.plan.sources[source]
@@ -35,7 +33,7 @@ class Desk:
         self._next_seq = 1
 
     def number(self, boot: int, time: Array) -> int:
-        """The first seq of these events of a boot; the others follow it."""
+        """The first seq of these events of a boot; the others follow."""
         known = self._facts.get(boot)
         if known is None:
             self._next_seq -= self._rewound(boot)
@@ -57,24 +55,23 @@ class Desk:
         return first_seq
 
     def _rewound(self, boot: int) -> int:
-        """How far an old disk goes back: never beyond the half of the boot before it."""
+        """How far a restored disk goes back: at most half of the previous boot."""
         before = self._facts.get(boot - 1)
         if before is None:
             return 0
         return min(self.boots[boot].back, (before.last_seq - before.first_seq + 1) // 2)
 
     def is_lost(self, boot: int, time: Array) -> bool:
-        """True if no segment holds these."""
+        """True if no segment holds these events."""
         lost_from_us = self.boots[boot].lost_from_us
         return bool(lost_from_us) and int(time[0]) >= lost_from_us
 
     def facts(self) -> SourceFacts:
-        """What was numbered, boot by boot."""
         return SourceFacts(self.name, self._role, [self._facts[boot] for boot in sorted(self._facts)])
 
 
 def pieces(boot: Array, boots: tuple[Boot, ...], time: Array) -> Iterator[tuple[int, int]]:
-    """Where segments begin and end, of events in the order of their times with the numbers of their boots."""
+    """The ranges of segments; the events are ordered by time and have the numbers of their boots."""
     lost_from_us = np.array([each.lost_from_us or np.iinfo(np.int64).max for each in boots])
     part = boot * 2 + (time >= lost_from_us[boot])
     edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), part.size]

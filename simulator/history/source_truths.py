@@ -1,8 +1,4 @@
-"""The truths of sources get their exact numbers: known only when all events have theirs.
-
-Lives here: planted intervals to those that the events show. Never here: planting. Invariant: a truth that needs no
-number stays as it is.
-"""
+"""Exact numbers of truths."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ _BREAKS: Final = frozenset(
 
 
 def settled(script: Script, sources: list[SourceFacts]) -> list[Truth]:
-    """All truths; a break of a source is from its last written event to the first of its next boot."""
+    """All truths; those of sources last from the last written event to the first of the next boot."""
     by_name = {source.source: (source, script.boots[n]) for n, source in enumerate(sources)}
     found = []
     for truth in script.truths:

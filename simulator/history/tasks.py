@@ -1,7 +1,6 @@
-"""Tasks: submitted, tried again, ended.
+"""Generates task events.
 
-Lives here: the events of tasks of one slice. Never here: numbering, or other kinds. Invariants: a task is submitted and
-ended at one broker; what ends while that is down is recorded when it is back; an end never comes before its beginning.
+A task is submitted and ended at one broker. What ends while that is down is recorded when it is back.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ CANCELLED_SHARE: Final = 0.003
 OPEN_SHARE: Final = 0.0005
 RETRIED_SHARE: Final = 0.02
 TWICE_SHARE: Final = 0.0035
-"""Of all tasks: those that are tried a third time."""
+"""Of all tasks: those with a third attempt."""
 WAIT_SECONDS: Final = 0.03
 BACKOFF_SECONDS: Final = (1.0, 5.0)
 LATE_US: Final = (5 * SECOND_US, 60 * SECOND_US)
-"""After its broker is back, a node tells what it did meanwhile."""
+"""After its broker is back, a node reports what it did meanwhile."""
 PRIORITIES: Final = (0, 0, 0, 0, 0, 0, 5, 9)
 SERIES_DIGITS: Final = 20
 ATTEMPT_STATES: Final = ("failed", "timeout", "lost")
@@ -36,7 +35,7 @@ ATTEMPT_CODES: Final = (codes.FAILED, codes.NO_ANSWER, codes.BACKEND_DIED)
 
 
 class _Tasks(NamedTuple):
-    """Tasks of a slice, in the order of submission; everything by task."""
+    """Tasks of a slice, in the order of submission."""
 
     method: Array
     broker: Array
@@ -46,7 +45,7 @@ class _Tasks(NamedTuple):
 
 
 class TaskMaker:
-    """Makes the tasks of a history, slice by slice."""
+    """Generates tasks, slice by slice."""
 
     def __init__(self, script: Script, lives: Lives, lexicon: Lexicon) -> None:
         plan = script.plan
@@ -171,7 +170,7 @@ class TaskMaker:
         return Rows(*(column[ends] for column in rows))
 
     def _node(self, tasks: _Tasks, ended: Array, dice: np.random.Generator) -> Array:
-        """A node of the broker that offers the method, and that is there."""
+        """A node of the broker that offers the method and is present."""
         cells = self._cells
         cell = tasks.broker * cells.parts + tasks.method % cells.parts
         place = (dice.random(cell.size) * cells.sizes[cell]).astype(np.int64)
@@ -188,7 +187,7 @@ class _Cells(NamedTuple):
     names: Array
     sizes: Array
     away: list[tuple[int, int, int, int]]
-    """Name, from, to, and who works instead."""
+    """Name, from, to, and the replacement."""
 
 
 def _node_cells(script: Script, lexicon: Lexicon) -> _Cells:
@@ -220,6 +219,6 @@ def _of(tasks: _Tasks, which: Array) -> _Tasks:
 
 
 def _large_numbers(dice: np.random.Generator, count: int) -> list[int]:
-    """Of 80 bits, as a client draws them."""
+    """80-bit numbers, as clients draw them."""
     high, low = dice.integers(0, 2**40, (2, count)).tolist()
     return [(first << 40) + second for first, second in zip(high, low, strict=True)]

@@ -1,7 +1,6 @@
-"""What was planted in a synthetic history, for tests, demos and benchmarks to find again.
+"""What was planted in a synthetic history: the records of `truths.json`.
 
-Lives here: `Truth`, `Counts` (how many of each), and `truths.json`. Never here: how one is planted. Invariants: times
-are whole microseconds, UTC; an interval is [from_us, to_us); the file is complete, or not there.
+Times are whole microseconds, UTC; an interval is [from_us, to_us). The file is complete or does not exist.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 FILE: Final = "truths.json"
-"""Beside the `written=` folders. Spark would skip a name that begins with _ or . silently, so this has none."""
+"""Beside the `written=` directories. Spark would silently skip a name that begins with _ or ."""
 FORM: Final = 1
-"""The version of the file's form."""
+"""The version of the file format."""
 
 BACKEND_OUTAGE: Final = "backend_outage"
 AGENT_OUTAGE: Final = "agent_outage"
@@ -42,20 +41,20 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How many of each truth are planted."""
 
     backend_outages: int = 2
-    """A backend that alone offers its service is out: the service is down."""
+    """The only backend of a service is down: the service is down."""
     agent_outages: int = 2
     broker_kills: int = 1
     """Killed, and started again after some minutes: down."""
     broker_restarts: int = 1
-    """In order."""
+    """Clean restarts."""
     helen_restarts: int = 1
     lost_segments: int = 1
-    """A broker crashed, and its last segment is gone: a hole, unobserved."""
+    """A broker crashed, and its last segment is lost: a hole, unobserved."""
     rewinds: int = 1
-    """An old disk came back: a boot that begins below the last seq."""
+    """An old disk was restored: a boot begins below the last seq."""
     clock_steps: int = 1
     slow_releases: int = 1
-    """A method's run times are three times as long from then on."""
+    """A method's run times triple."""
     failing_releases: int = 1
     filling_disks: int = 1
     flapping_checks: int = 1
@@ -65,36 +64,34 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     silent_checks: int = 1
     """Not answered for some time: unobserved."""
     agents_cut_off: int = 1
-    """For hours; their results come later, some of them recorded by two Helens."""
+    """For hours; their results arrive later, some recorded by two Helens."""
     quiet_services: int = 1
     deploys: int = 2
-    """A node leaves in order and joins again."""
+    """A node leaves cleanly and joins again."""
     replaced_clients: int = 1
     changed_clients: int = 1
 
     @property
     def agents(self) -> int:
-        """How many agents have a truth; each has one at most, so that it is clear whose fault is whose."""
+        """How many agents have a truth; each has at most one."""
         checks = self.filling_disks + self.flapping_checks + self.critical_checks + self.criticals_in_downtime
         return self.agent_outages + checks + self.silent_checks + self.agents_cut_off
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """Something that is known to have happened."""
-
     kind: str
     subject_kind: str
     """broker, client, service, agent, check, helen or method."""
     subject: str
-    """As the tables name it: a check's is `agent/check`."""
+    """As in the tables: a check's is `agent/check`."""
     from_us: int
     to_us: int
     facts: dict[str, Any] = {}
-    """What else is known of this kind."""
+    """More facts, depending on the kind."""
 
 
 class BootFacts(msgspec.Struct, frozen=True):
-    """One boot of a source, as it stands in the segments."""
+    """One boot of a source, as in the segments."""
 
     boot: int
     first_us: int
@@ -103,12 +100,10 @@ class BootFacts(msgspec.Struct, frozen=True):
     first_seq: int
     last_seq: int
     written_seq: int
-    """The last one that a segment holds: less than last_seq where the last segment was lost."""
+    """The last seq in a segment: less than last_seq if the last segment was lost."""
 
 
 class SourceFacts(msgspec.Struct, frozen=True):
-    """One source."""
-
     source: str
     role: str
     """broker or helen."""
@@ -116,11 +111,9 @@ class SourceFacts(msgspec.Struct, frozen=True):
 
 
 class Truths(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a history."""
-
     form: int
     events: int
-    """Written ones; `asked` is what was asked for."""
+    """Written events; `asked` is the requested number."""
     asked: int
     days: int
     seed: int
@@ -136,7 +129,6 @@ class Truths(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(truths: Truths, folder: Path) -> None:
-    """As `truths.json`."""
     text = msgspec.json.format(msgspec.json.encode(truths), indent=1)
     draft = folder / f"{FILE}.new"
     draft.write_bytes(text + b"\n")
@@ -144,5 +136,4 @@ def write(truths: Truths, folder: Path) -> None:
 
 
 def read(folder: Path) -> Truths:
-    """What `write` wrote there."""
     return msgspec.json.decode((folder / FILE).read_bytes(), type=Truths)

@@ -1,7 +1,4 @@
-"""The vocabulary of a synthetic network: its methods, services, checks and metrics, with their usual numbers.
-
-Lives here: names and rates as data. Never here: how many there are of what, or when it happens.
-"""
+"""The methods, services, checks and metrics of a synthetic network, with their usual values."""
 
 from __future__ import annotations
 
@@ -9,15 +6,13 @@ from typing import Final, NamedTuple
 
 
 class Method(NamedTuple):
-    """Something that tasks do."""
-
     name: str
     share: float
     """Of all tasks, before normalising."""
     run_seconds: float
-    """Its median."""
+    """The median."""
     spread: float
-    """Of the logarithm of its run time."""
+    """The standard deviation of the logarithm of the run time."""
     peak_hour: float
     """When most of them are submitted."""
 
@@ -34,16 +29,14 @@ METHODS: Final = tuple(
     Method(name, 1.0 / (rank + 2.0), 0.02 * 1.25 ** ((rank * 11) % 30), 0.4 + 0.02 * (rank % 10), (13 + rank * 7) % 24)
     for rank, name in enumerate(_METHOD_WORDS)
 )
-"""30 methods: the busiest first, run times from 20 ms to 13 s, each with its own hour."""
+"""30 methods: the busiest first, run times from 20 ms to 13 s, each with its own peak hour."""
 
 
 class Service(NamedTuple):
-    """Something that requests ask for."""
-
     name: str
     share: float
     seconds: float
-    """The usual time to an answer."""
+    """The usual response time."""
 
 
 SERVICES: Final = (
@@ -57,17 +50,17 @@ SERVICES: Final = (
 """Each is offered by several backends."""
 
 SOLO_SERVICES: Final = ("ledger.post", "fax.send", "crypto.sign", "badge.open", "voice.dial", "meter.read")
-"""Each is offered by one backend alone: where that is out, the service is down."""
+"""Each is offered by one backend alone: if that is down, the service is down."""
 SOLO_SHARE: Final = 1.5
 SOLO_SECONDS: Final = 0.025
 
 QUIET_SERVICE: Final = "archive.fetch"
-"""Hardly ever asked for, and well."""
+"""Rarely requested, and healthy."""
 QUIET_SECONDS: Final = 0.4
 
 
 class Metric(NamedTuple):
-    """What a check measures: its limits, and the values that it usually has."""
+    """A metric of a check: its limits, and its usual values."""
 
     name: str
     unit: str | None
@@ -124,12 +117,12 @@ CHECKS: Final = (
     Check("certs", 3600, 30, 2, 0.4, (Metric("days", "d", None, None, 0.0, None, 61.0, 0.01, 0.0),)),
     Check("updates", 3600, 60, 3, 1.5, (Metric("pending", None, 50.0, 200.0, 0.0, None, 6.0, 0.5, 0.0),)),
 )
-"""Of a large network. A small one has the first SMALL_CHECKS, all with one interval."""
+"""The checks of a large network. A small one has the first SMALL_CHECKS, all with one interval."""
 
 SMALL_CHECKS: Final = 3
 LOAD: Final = 0
 DISK: Final = 1
-"""Where the checks stand that truths are planted in: a small network has them too."""
+"""Indexes of the checks in which truths are planted: a small network has them too."""
 
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -141,4 +134,4 @@ GROUP: Final = "main"
 """The group of the brokers."""
 VERSION: Final = "0.1.0"
 FUTURE_KIND: Final = "turbine.spun"
-"""A kind that no program of today knows."""
+"""A kind that no program knows."""

@@ -77,7 +77,7 @@ def test_a_damaged_segment_stops_its_source_and_nobody_else(warehouse, segments,
     assert taken.waiting == 2
     [problem] = taken.problems
     assert problem.name == str(bad)
-    assert "broker-1 stops before event 11" in problem.why
+    assert "broker-1 is blocked before event 11" in problem.why
     assert taken.stopped == {"broker-1": str(bad)}
 
     again, _ = run(warehouse, segments)
@@ -152,7 +152,7 @@ def test_a_footer_that_says_something_else_than_the_rows_is_damage(segments, tru
         path.unlink()
         path.write_bytes(body[:place] + false + body[place + len(true) :])
         fault = inspect(path, found(path)).fault
-        noticed += "is wrong" in fault
+        noticed += "the statistics of its column" in fault
         assert fault or statistics(path) == told, "the other place is an old form that nobody reads"
     assert noticed
 
@@ -167,12 +167,12 @@ def bad_rows(change):
     ("change", "said"),
     [
         (lambda e: e[5].update(seq=5), "not numbered"),
-        (lambda e: e[5].update(time=START_US), "time goes back"),
+        (lambda e: e[5].update(time=START_US), "its times are not in order"),
         (lambda e: e[5].update(at=e[5]["time"] + 1), "after it was recorded"),
         (lambda e: e[5].update(boot=8), "another source or boot"),
         (lambda e: e[5].update(source="other"), "another source or boot"),
         (lambda e: e[5].update(at=-1), "before 1970"),
-        (lambda e: e.pop(5), "has 19 events, its name says 20"),
+        (lambda e: e.pop(5), "has 19 events, but its name says 20"),
     ],
 )
 def test_a_segment_that_does_not_hold_what_it_promises_is_damaged(warehouse, segments, change, said):

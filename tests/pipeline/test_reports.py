@@ -71,7 +71,7 @@ def test_a_period_is_no_longer_than_the_tables():
 
 @pytest.mark.parametrize(
     ("start", "end", "why"),
-    [(HORIZON_US + DAY_US, None, "go up to 2026-05-20 09:30"), (0, START_US - 1, "begin at 2026-05-10 00:00")],
+    [(HORIZON_US + DAY_US, None, "end at 2026-05-20 09:30"), (0, START_US - 1, "begin at 2026-05-10 00:00")],
 )
 def test_a_period_without_tables_says_where_they_are(start, end, why):
     with pytest.raises(NothingThen, match=why):
@@ -175,7 +175,7 @@ def test_why_lists_holes_and_restatements(root):
         "rows_after": 3,
         "cause": "late events",
     }
-    assert any("1 part of these tables changed afterwards, in 1 run (late events)" in note for note in report.notes)
+    assert any("1 part of these tables changed later, in 1 run (late events)" in note for note in report.notes)
 
 
 def test_restatements_of_other_times_and_tables_are_none_of_its_business(root):
@@ -339,7 +339,7 @@ def test_capacity_tells_the_newest_forecast_and_the_load(root):
     assert any("1 other metric with a limit" in note for note in report.notes)
     half = asked(root, "capacity", to_us=START_US + HOUR_US, last_us=HOUR_US)
     assert by(half, "nodes", "node")["node-2"]["load_share"] == pytest.approx(0.1)
-    assert {plot.title for plot in report.plots} == {"web-1/disk: used", "Load of all nodes by the day"}
+    assert {plot.title for plot in report.plots} == {"web-1/disk: used", "Load of all nodes by day"}
 
 
 def test_noise_has_the_months_that_the_period_touches(root):

@@ -71,7 +71,7 @@ def test_what_happened_late_in_the_journal_stands_where_it_happened():
     lost = event(20, "client.lost", at=30, identity="node-2") | {"at": 4 * SECOND}
     joined = event(19, "client.joined", at=10, identity="node-2", data='{"role": "backend"}')
     assert texts("node-2", [joined, lost]) == [
-        "last sign of life; b-1 held it for lost 26 s later",
+        "last seen; b-1 declared it lost 26 s later",
         "joined b-1 as backend",
     ]
 
@@ -81,9 +81,9 @@ def test_what_goes_on_as_always_is_one_line():
     done = [event(n, "task.completed", ref=f"t-{n}", identity="node-2", state="finished") for n in range(8, 10)]
     bad = event(10, "task.completed", ref="t-10", service="m", identity="node-2", state="failed", code=500, attempt=1)
     assert texts("node-2", [*seen, *done, bad, event(11, "client.seen", identity="node-2", seconds=1.0)]) == [
-        "2 tasks finished; alive, the longest gap between heartbeats 700 ms",
+        "2 tasks finished; alive, longest heartbeat gap 700 ms",
         "failed t-10 (m) (code 500), attempt 1 on node-2",
-        "alive, the longest gap between heartbeats 1 s",
+        "alive, longest heartbeat gap 1 s",
     ]
 
 
@@ -126,7 +126,7 @@ def test_whatever_an_event_says_it_can_be_told(kind, data):
     ("data", "told"),
     [
         ('{"previous": "ok", "hard": true, "message": "gone"}', "became critical (hard), was ok: gone"),
-        ('{"previous": "", "hard": true}', "became critical (hard), the first result"),
+        ('{"previous": "", "hard": true}', "became critical (hard), first result"),
     ],
 )
 def test_a_change_says_from_what_unless_there_was_nothing_before(data, told):
@@ -175,7 +175,7 @@ def known(root, what: str, **question: Any) -> WarehouseFacts:
 def test_the_warehouse_tells_events_and_what_they_come_to(root):
     found = known(root, "t-1")
     assert [one["kind"] for one in found.events] == ["task.submitted", "task.attempt_ended", "task.completed"]
-    assert [one.text for one in found.judged] == ["all in all: finished, 2 attempts, waited 3 s, wasted 1.5 s"]
+    assert [one.text for one in found.judged] == ["total: finished, 2 attempts, waited 3 s, wasted 1.5 s"]
     assert found.horizon_us == world.HORIZON_US
     story = story_of("t-1", 0, 10**18, found.events, found)
     assert [one.kind for one in story.entries][-2:] == ["task.completed", "tasks"]
@@ -191,7 +191,7 @@ def test_the_warehouse_tells_when_it_was_down_and_when_nobody_looked(root):
     assert down[0] == "the check was down for 2 min (down it was), by broker-1:7:1778551200"
     unobserved = known(root, "node-1")
     assert "the client was unobserved for 1 d 6 h (unobserved it was)" in unobserved.judged[0].text
-    assert unobserved.judged[-1].text == "its session at broker-1 ended with broker-1, after 1 h"
+    assert unobserved.judged[-1].text == "its session at broker-1 ended when broker-1 stopped, after 1 h"
     assert any("broker-1 has 1 hole on 2026-05-" in one for one in unobserved.unseen)
 
 

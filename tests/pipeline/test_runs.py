@@ -49,7 +49,7 @@ def test_a_foreign_file_is_named_by_a_run_once_and_by_the_status_while_it_is_the
     outcome = place.run()
     assert outcome.problems == ()
     (named,) = outcome.ignored
-    assert named.startswith(f"{place.segments}/{FOREIGN}: it is no segment")
+    assert named.startswith(f"{place.segments}/{FOREIGN}: not a segment")
     assert place.run().ignored == ()
     assert (place.status().problems, place.status().ignored) == ((), (named,))
     (place.segments / FOREIGN).unlink()
@@ -70,7 +70,7 @@ def test_a_request_that_cannot_be_done_is_told_and_put_away(place: Place):
     enqueue(place.warehouse, QueuedBackfill(START_US + 9 * HOUR_US, None, OTHER))
     (outcome,) = place.stream()
     (problem,) = outcome.problems
-    assert "other parameters need all tables" in problem
+    assert "changed parameters require a backfill" in problem
     (kept,) = place.queue()
     assert kept.endswith(f".json{REFUSED}")
     assert kept in problem
@@ -84,8 +84,8 @@ def test_a_request_that_cannot_be_read_is_told_and_put_away(place: Place, body: 
     (place.warehouse / QUEUE / "1.json").write_bytes(body)
     enqueue(place.warehouse, QueuedBackfill(START_US + 9 * HOUR_US, None, OTHER))
     unread, refused = place.stream()
-    assert "it is no request" in unread.problems[0]
-    assert "other parameters" in refused.problems[0], "what waits behind it has its turn"
+    assert "not a valid request" in unread.problems[0]
+    assert "changed parameters" in refused.problems[0], "what waits behind it has its turn"
     assert place.queue()[0] == f"1.json{REFUSED}"
     assert place.stream() == []
 

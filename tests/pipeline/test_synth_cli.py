@@ -49,7 +49,7 @@ def test_it_says_what_was_planted_and_what_to_do_next(tmp_path: Path):
     assert done.exit_code == 0, done.output
     for word in ("backend_outage", "slow_release", "flapping_check", "lost_segment", "rewind", "2026-03-0"):
         assert word in done.stdout
-    assert "segments are in" in done.stdout
+    assert " segments to " in done.stdout
     assert "scale0 pipeline run --segments" in done.stderr
     assert (out / "truths.json").is_file()
     assert list(out.glob("written=2026-03-01/seg-*.parquet"))

@@ -54,7 +54,7 @@ def files(root: Path) -> set[str]:
 
 def test_a_warehouse_in_which_nothing_was_committed_is_empty(warehouse):
     assert warehouse.latest() is None
-    with pytest.raises(WarehouseError, match="scale0 pipeline run fills it"):
+    with pytest.raises(WarehouseError, match="is empty: run `scale0 pipeline run` first"):
         open_arrow(warehouse, "events")
 
 
@@ -217,7 +217,7 @@ def test_without_the_lock_the_manifest_is_the_fence(warehouse, segments):
         take_in(one, str(segments), NOW_US)
         take_in(other, str(segments), NOW_US)
         commit(other)
-        with pytest.raises(WarehouseFenced, match="another driver made manifest 1"):
+        with pytest.raises(WarehouseFenced, match="another driver committed manifest 1"):
             commit(one)
     assert not slow.folder.exists()
     assert (warehouse.numbers(), seqs(warehouse)) == ([1], list(range(1, 11)))
@@ -292,7 +292,7 @@ def test_a_damaged_newest_manifest_is_an_error_that_says_what_to_do(warehouse, s
         }[damage]
     )
     with pytest.raises(
-        WarehouseDamaged, match="use the newer program" if damage == "newer" else r"2\.json is damaged.*move it away"
+        WarehouseDamaged, match="upgrade scale0" if damage == "newer" else r"2\.json is damaged.*move it away"
     ):
         warehouse.latest()
     path.unlink()

@@ -73,7 +73,7 @@ def test_a_chapter_that_is_gone_stops_collection_and_it_says_what_helps(warehous
     warehouse.path(manifest.chapters[DAY].path).unlink()
     everything = files(warehouse.root)
     with pytest.raises(
-        WarehouseDamaged, match="nothing is removed: restore it from a backup; or move the whole"
+        WarehouseDamaged, match="nothing was deleted: restore it from a backup; or move the whole"
     ) as met:
         Warehouse(warehouse.root).collect(NOW_US)
     assert "backfill" not in str(met.value), "it would read the same chapter"

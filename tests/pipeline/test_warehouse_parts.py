@@ -115,7 +115,7 @@ def test_replacing_what_was_not_announced_is_a_mistake(warehouse):
 
 
 def test_a_file_of_somebody_else_cannot_be_registered(warehouse, tmp_path):
-    with warehouse.begin() as attempt, pytest.raises(ValueError, match="not in the attempt"):
+    with warehouse.begin() as attempt, pytest.raises(ValueError, match="not in the staging directory"):
         attempt.register("tally", [tmp_path / "x.parquet"])
 
 

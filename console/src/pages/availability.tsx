@@ -80,7 +80,7 @@ function Whole({ report }: { report: Report }) {
       <p class="summary">{report.summary}</p>
       {report.plots.map((plot) => <ReportPlot key={plot.title} plot={plot} />)}
       {report.plots.length === 0 && <Legend />}
-      <Table label="Availability" rows={numbered} columns={COLUMNS} id={(row) => String(row["#"])} empty={<p class="calm">{table?.empty ?? "No subject was there."}</p>} />
+      <Table label="Availability" rows={numbered} columns={COLUMNS} id={(row) => String(row["#"])} empty={<p class="calm">{table?.empty ?? "There were no subjects."}</p>} />
       {report.notes.length > 0 && <section class="notes"><h2>How far to believe it</h2><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
     </div>
   );

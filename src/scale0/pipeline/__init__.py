@@ -1,8 +1,6 @@
-"""The PySpark pipeline: segments in, tables out.
+"""The PySpark pipeline: it reads segments of events and writes tables to a warehouse.
 
-Lives here: functions from frame to frame with explicit schemas, the engine that runs them, the warehouse that keeps
-what they make, and its readers. Never here: a network, or a machine. Invariant: running a period again changes
-nothing.
+Running a period again never changes its tables.
 """
 
 from scale0.pipeline.reading import ask, open_arrow, open_duckdb, read, tables

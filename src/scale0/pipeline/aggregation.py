@@ -1,9 +1,8 @@
-"""What the engine asks of those who compute: families step from hour to hour, derivations look at whole parts.
+"""The interfaces between the engine and what computes tables: aggregations, marts and the run's parameters.
 
-Lives here: the two Protocols. Never here: Spark jobs, files, or the order in which things run (`engine.py`).
-Invariants: everything here builds frames and runs no action (but for those that are cut, `holding.py`); no clock,
-nothing random, nothing that depends on the order or the partitioning of rows; a step over many hours equals the steps
-over each, with the carry between them.
+Implementations build frames and run no Spark action (except `caching.truncate_plan`). They use no clock and no
+randomness, and do not depend on the order or the partitioning of rows. A step over many hours gives the same rows as
+one step per hour with the state passed between them.
 """
 
 from __future__ import annotations
@@ -21,79 +20,84 @@ if TYPE_CHECKING:
 
 
 class Aggregation(Protocol):
-    """Tables that are computed together, by one step with one carry (or none: tables without memory)."""
+    """Tables that are computed together, hour by hour, with one shared state (or without state)."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What it steps over: `events`, `pulses` (up to the horizon), or tables (all their hour slabs united)."""
+        """The inputs of a step: `events`, `pulses` (up to the horizon), or tables (the union of their hourly data
+        sets).
+        """
         ...
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of events that it wants; empty: every kind (or it reads a table)."""
+        """The kinds of events that it needs; empty means every kind (or that it reads a table)."""
         ...
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it wants of the events."""
+        """The event columns that it needs."""
         ...
 
     @property
     def key(self) -> str:
-        """The column of the events that separates it: rows of other keys never matter. "": not separable."""
+        """The event column by which it is separable: rows with another value never matter. Empty: not separable."""
         ...
 
     @property
     def slabs(self) -> tuple[DataSet, ...]:
-        """What it makes, besides the carry."""
+        """Its output, without the state."""
         ...
 
     @property
     def carry(self) -> DataSet | None:
-        """One row per live key; `part` p is the carry at the start of hour p. None: it has no memory."""
+        """One row per live key; `part` p is the state at the start of hour p. None: the aggregation is stateless."""
         ...
 
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """By slab name, with `part`; the carry too, for the hours (stretch.first, stretch.last_carry].
+        """Return frames by data set name, with `part`; also the state for the hours (time_range.first,
+        time_range.last_state].
 
-        `carry` is the one at stretch.first, without `part`. `rows`, by what it reads, are those of the hours of the
-        stretch, at or before the horizon, in no order: events with the columns asked for, tables with `part`. An `open`
-        slab holds what is open at stretch.until_us, with part OPEN_PART.
+        `carry` is the state at time_range.first, without `part`. `rows` holds, by input name, the rows of the hours of
+        the range up to the horizon, in no order: events with the requested columns, tables with `part`. An `open` data
+        set holds what is open at time_range.until_us, with part OPEN_PART.
         """
         ...
 
 
 class Mart(Protocol):
-    """A table that is a function of parts of stored slabs, without memory of its own."""
+    """A table computed from parts of stored data sets, without state of its own."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def slabs(self) -> tuple[DataSet, ...]:
-        """What it makes: all of one period."""
+        """Its output; all data sets have one period."""
         ...
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The slabs that it reads."""
+        """The data sets that it reads."""
         ...
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        """The parts of its own to compute again, when these parts of its inputs changed."""
+        """Return its own parts that must be computed again when these parts of its inputs changed."""
         ...
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        """The parts of its inputs from which to compute these parts of its own."""
+        """Return the parts of its inputs that are needed to compute these parts of its own."""
         ...
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """By slab name, with `part`: the whole of these parts. Inputs have `part` too, and hold what `wants` said."""
+        """Return frames by data set name, with `part`, that hold all of these parts. Inputs have `part` and hold what
+        `wants` returned.
+        """
         ...

@@ -1,7 +1,4 @@
-"""The events as Spark sees them.
-
-Lives here: the one definition of `history/events/columns.py` in Spark's types. Never here: a second list of columns.
-"""
+"""Events in Spark's types, derived from `history/events/columns.py`."""
 
 from __future__ import annotations
 
@@ -38,4 +35,4 @@ _TYPES: Final[dict[Type, t.DataType]] = {
 }
 
 EVENTS: Final = t.StructType([t.StructField(c.name, _TYPES[c.type], True) for c in COLUMNS])
-"""All nullable: Spark reads files, and files promise nothing."""
+"""All nullable: a Parquet file does not guarantee otherwise."""

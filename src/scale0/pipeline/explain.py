@@ -1,8 +1,7 @@
-"""One story of all that happened to a task, a client or a check.
+"""Builds one timeline of everything that happened to a task, a client or a check.
 
-Lives here: what the warehouse knows of it, and how everything becomes one timeline. Never here: the journal (the
-command reads it, and hands its events in), or a terminal. Invariants: each event is told once, by (source, boot,
-seq), wherever it was found; what was judged from events is told as such; what nobody saw is told, too.
+The warehouse supplies events and computed intervals; the command adds events of the local journal. Each event appears
+once, by (source, boot, seq). Computed entries are marked as such, and missing data is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from scale0.pipeline.reports.query import ReportReader
 from scale0.pipeline.time_ranges import to_time
 
 MAX_EVENTS: Final = 200_000
-"""Of the warehouse: the newest. Who has more is told so."""
+"""Newest events read from the warehouse. If there are more, the explanation says so."""
 
 Sort = Literal["task", "client", "check"]
 _TIMES: Final = ("time", "at")
@@ -31,23 +30,19 @@ DOWNTIMES: Final = ("downtime.started", "downtime.ended")
 
 
 class ExplainEntry(msgspec.Struct, frozen=True):
-    """One line of a story."""
-
     at_us: int
     until_us: int | None
-    """Where it is about a while."""
+    """Set if the entry is about an interval."""
     kind: str
-    """The event's; `routine`; or the table that judged it."""
+    """The event's kind, `routine`, or the name of the table."""
     text: str
     id: str = ""
     """source:boot:seq of the event."""
     order: tuple[int, str, int, int] = (0, "", 0, 0)
-    """Among what happened at one instant: events as they were recorded, and then what was made of them."""
+    """Order among entries of one instant: events in recording order, then entries from tables."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The whole of it."""
-
     what: str
     sort: Sort
     since_us: int
@@ -55,14 +50,12 @@ class Explanation(msgspec.Struct, frozen=True):
     entries: tuple[ExplainEntry, ...]
     summary: str
     unseen: tuple[str, ...]
-    """What is not in it, and why."""
+    """What is missing, and why."""
     others: tuple[str, ...] = ()
-    """Who else had to do with it: worth a look."""
+    """Related identities."""
 
 
 class WarehouseFacts(msgspec.Struct, frozen=True):
-    """What the warehouse has."""
-
     events: tuple[Event, ...] = ()
     judged: tuple[ExplainEntry, ...] = ()
     unseen: tuple[str, ...] = ()
@@ -70,7 +63,6 @@ class WarehouseFacts(msgspec.Struct, frozen=True):
 
 
 def is_about(event: Event, what: str) -> bool:
-    """True if an event belongs into the story."""
     agent, slash, check = what.partition("/")
     if what in (event["ref"], event["identity"]):
         return True
@@ -82,7 +74,7 @@ def is_about(event: Event, what: str) -> bool:
 
 
 def known_of(desk: ReportReader, what: str) -> WarehouseFacts:
-    """All that the warehouse has of it in the desk's period."""
+    """Everything the warehouse has about `what` in the reader's period."""
     events = events_of(desk, what)
     tables = (*timeline_of(desk, what), *incidents_of(desk, what), *sessions_of(desk, what), *tasks_of(desk, what))
     return WarehouseFacts(tuple(events), tables, tuple(unseen_of(desk, events, what)), desk.period.horizon_us)
@@ -103,14 +95,14 @@ def events_of(desk: ReportReader, what: str) -> list[Event]:
         kinds=list(AGENT_KINDS),
         downtimes=list(DOWNTIMES),
         since=desk.period.bounds["since"],
-        # An event at the horizon itself counts.
+        # Include an event at the horizon itself.
         until=to_time(desk.period.to_us + 1),
     )
     return [dict(zip(COLUMN_NAMES, row, strict=True)) for row in reversed(rows)]
 
 
 def timeline_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
-    """When it was not up, as the tables judge."""
+    """Intervals in which the subject was not up."""
     rows = desk.rows(
         'SELECT subject_kind, subject, epoch_us("from"), epoch_us("to"), "class", reason, evidence FROM timeline'
         " WHERE subject = $what AND \"class\" NOT IN ('up', 'absent') AND \"to\" > $since"
@@ -123,7 +115,7 @@ def timeline_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
 
 
 def _of_interval(one: Interval, horizon_us: int) -> ExplainEntry:
-    went = f"for {duration((one.to_us - one.from_us) / 1e6)}" if one.to_us < horizon_us else "ever since"
+    went = f"for {duration((one.to_us - one.from_us) / 1e6)}" if one.to_us < horizon_us else "until now"
     why = f" ({one.reason})" if one.reason and one.reason != one.state else ""
     evidence = f", by {one.evidence}" if one.evidence else ""
     text = f"the {one.subject_kind} was {one.state} {went}{why}{evidence}"
@@ -131,7 +123,6 @@ def _of_interval(one: Interval, horizon_us: int) -> ExplainEntry:
 
 
 def incidents_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
-    """Incidents, as the tables judge."""
     rows = desk.rows(
         "SELECT epoch_us(opened), epoch_us(closed), down_seconds, worst_state, also_failing FROM incidents"
         " WHERE subject = $what AND opened < $until AND (closed IS NULL OR closed >= $since) ORDER BY opened",
@@ -143,14 +134,14 @@ def incidents_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     found = []
     for opened, closed, down, worst, others in rows:
         end = "still open" if closed is None else f"closed {moment(closed)}"
-        also = f", {counted(others, 'other')} failed with it" if others else ""
-        text = f"incident: down for {duration(down or 0.0)}, the worst was {worst or 'down'}, {end}{also}"
+        also = f", {counted(others, 'other subject')} failed at the same time" if others else ""
+        text = f"incident: down for {duration(down or 0.0)}, worst state {worst or 'down'}, {end}{also}"
         found.append(ExplainEntry(opened, closed, "incidents", text, order=(2, "", 0, 0)))
     return tuple(found)
 
 
 def sessions_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
-    """Sessions that ended without an event that says so."""
+    """Sessions that ended without an event of their own, because the broker was lost."""
     rows = desk.rows(
         'SELECT epoch_us(joined), epoch_us("left"), broker FROM sessions'
         " WHERE identity = $what AND reason = 'broker_lost' AND \"left\" >= $since ORDER BY joined",
@@ -159,14 +150,13 @@ def sessions_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
         since=desk.period.bounds["since"],
     )
     return tuple(
-        ExplainEntry(left, None, "sessions", f"its session at {broker} ended with {broker}, after"
+        ExplainEntry(left, None, "sessions", f"its session at {broker} ended when {broker} stopped, after"
               f" {duration((left - joined_us) / 1e6)}", order=(1, "", 0, 0))
         for joined_us, left, broker in rows
     )  # fmt: skip
 
 
 def tasks_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
-    """A task's row: what its events come to."""
     rows = desk.rows(
         "SELECT epoch_us(coalesce(ended, submitted)), outcome, attempts, wait_seconds, delay_seconds, run_seconds,"
         " wasted_seconds FROM tasks WHERE ref = $what ORDER BY submitted",
@@ -177,13 +167,13 @@ def tasks_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     for at_us, outcome, attempts, waited, delayed, ran, wasted in rows:
         parts = (("waited", waited), ("delayed", delayed), ("ran", ran), ("wasted", wasted))
         times = ", ".join(f"{name} {duration(value)}" for name, value in parts if value)
-        text = f"all in all: {outcome}, {counted(attempts or 0, 'attempt')}{f', {times}' if times else ''}"
+        text = f"total: {outcome}, {counted(attempts or 0, 'attempt')}{f', {times}' if times else ''}"
         found.append(ExplainEntry(at_us, None, "tasks", text, order=(3, "", 0, 0)))
     return tuple(found)
 
 
 def unseen_of(desk: ReportReader, events: list[Event], what: str) -> list[str]:
-    """Holes of the sources that told of it, or of all; and tables that were restated."""
+    """Gaps in the sources involved (or in all sources), and restated tables."""
     sources = {event["source"] for event in events}
     found = [
         f"{one.source} has {counted(one.holes, 'hole')} on {moment(one.day_us)}: events of that day are missing"
@@ -192,14 +182,18 @@ def unseen_of(desk: ReportReader, events: list[Event], what: str) -> list[str]:
     ]
     restated = restatements_of(desk, ("timeline", "incidents", "sessions", "tasks"))
     if restated:
-        found.append(f"{counted(len(restated), 'part')} of the tables changed afterwards: `scale0 report` has --why")
+        found.append(
+            f"{counted(len(restated), 'part')} of the tables changed afterwards: see `scale0 report` with --why"
+        )
     if len(events) > MAX_EVENTS:
-        found.append(f"only the newest {MAX_EVENTS:,} events of {what} are told: choose a shorter --last")
+        found.append(f"only the newest {MAX_EVENTS:,} events of {what} are shown: choose a shorter --last")
     return found
 
 
 def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event], known: WarehouseFacts) -> Explanation:
-    """Everything as one story. `recorded` is what this machine has besides the warehouse; it may have the same."""
+    """Merge all sources into one explanation. `recorded` are events found on this machine; they may repeat the
+    warehouse's.
+    """
     events: dict[tuple[str, int, int], Event] = {}
     for event in (*known.events, *recorded):
         if since_us <= event["at"] <= until_us:
@@ -221,12 +215,11 @@ def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event],
 
 
 def order_of(event: Event) -> tuple[int, str, int, int]:
-    """As tables order events."""
+    """The order of events in tables."""
     return event["at"], event["source"], event["boot"], event["seq"]
 
 
 def sort_of(what: str, events: list[Event], judged: Iterable[ExplainEntry]) -> Sort:
-    """What it is, by what happened to it."""
     if any(event["ref"] == what for event in events) or any(one.kind == "tasks" for one in judged):
         return "task"
     is_client = any(event["identity"] == what for event in events)
@@ -234,7 +227,7 @@ def sort_of(what: str, events: list[Event], judged: Iterable[ExplainEntry]) -> S
 
 
 def folded(events: list[Event], sort: Sort) -> list[ExplainEntry]:
-    """A line for each event that matters; what went on as always between them is one line."""
+    """One entry for each significant event; routine events between them are summarised in one entry."""
     found: list[ExplainEntry] = []
     routine: list[Event] = []
     answered: str | None = None
@@ -266,27 +259,26 @@ def folded(events: list[Event], sort: Sort) -> list[ExplainEntry]:
 
 
 def summary_of(events: list[Event], sort: Sort) -> str:
-    """How it stands, in a sentence."""
     if not events:
-        return "no event of it was recorded in this time"
+        return "no event was recorded in this period"
     first, last = events[0], events[-1]
     span = duration((last["at"] - first["at"]) / 1e6)
     if sort == "task":
         ended = [event for event in events if event["kind"] == "task.completed"]
-        state = ended[-1]["state"] if ended else "not ended"
+        state = ended[-1]["state"] if ended else "not finished"
         return f"{state}; {counted(len(events), 'event')} within {span}"
     return f"{counted(len(events), 'event')} within {span}, the last {last['kind']} at {moment(last['at'])}"
 
 
 def others_of(events: list[Event], sort: Sort) -> list[str]:
-    """Of a task: the client, and the nodes that it was on."""
+    """For a task: its client, and the nodes that ran it."""
     if sort != "task":
         return []
     return list(dict.fromkeys(event["identity"] for event in events if event["identity"]))
 
 
 def as_data(story: Explanation) -> dict[str, Any]:
-    """For programs; times are text, UTC."""
+    """JSON output; times are ISO 8601 text in UTC."""
 
     def time(us: int | None) -> str | None:
         return None if us is None else to_time(us).isoformat().replace("+00:00", "Z")

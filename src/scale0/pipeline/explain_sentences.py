@@ -1,7 +1,6 @@
-"""What an event says, in plain words.
+"""Sentences in English for events: one for each kind, and one for a run of routine events.
 
-Lives here: a sentence for each kind, and for many events of one routine. Never here: where events come from.
-Invariants: a kind that is not known is still told; what an event says is text, and is never obeyed.
+An unknown kind gets a generic sentence.
 """
 
 from __future__ import annotations
@@ -18,13 +17,15 @@ Event = dict[str, Any]
 """The columns of an event; `time` and `at` in microseconds."""
 
 ROUTINE: Final = frozenset({"client.seen", "request.summed", "source.alive"})
-"""Kinds that say that all goes on as before."""
+"""Kinds that only confirm that nothing changed."""
 MAX_TEXT: Final = 200
-"""Of a message or reason that came from elsewhere."""
+"""Limit for messages and reasons from other programs."""
 
 
 def is_routine(event: Event, sort: str, answered: str | None) -> bool:
-    """True if it is worth no line of its own. `answered` is what the check before it said, if it is a check's story."""
+    """True if the event gets no entry of its own. `answered` is the previous state of the check, in a check's
+    timeline.
+    """
     if event["kind"] in ROUTINE:
         return True
     if sort == "task":
@@ -35,7 +36,7 @@ def is_routine(event: Event, sort: str, answered: str | None) -> bool:
 
 
 def data_of(event: Event) -> dict[str, Any]:
-    """The rest of an event; nothing, where it is no object."""
+    """The decoded `data` column; empty if it is not a JSON object."""
     try:
         found = msgspec.json.decode(event["data"] or "{}")
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -44,7 +45,6 @@ def data_of(event: Event) -> dict[str, Any]:
 
 
 def words_of(event: Event, sort: str) -> str:
-    """One event, in words."""
     room = event["kind"].partition(".")[0]
     match room:
         case "task":
@@ -63,7 +63,7 @@ def _task(event: Event, sort: str) -> str:
     match event["kind"]:
         case "task.submitted":
             method = f" for {event['service']}" if sort == "task" else f"{whose}"
-            return f"submitted by {event['identity'] or 'somebody'}{method}{_priority(event)}"
+            return f"submitted by {event['identity'] or 'an unknown client'}{method}{_priority(event)}"
         case "task.attempt_ended":
             node = f" on {event['identity']}" if event["identity"] else ""
             return f"{attempt}{whose}{node} ended: {event['state'] or 'unknown'}{_code(event)}{_times(event)}"
@@ -73,9 +73,10 @@ def _task(event: Event, sort: str) -> str:
             waited = f", waited {duration(event['waited'])}" if event["waited"] is not None else ""
             return f"{event['state'] or 'ended'}{whose}{after}{_code(event)}{node}{waited}"
         case "task.refused":
-            return f"{attempt}{whose}: a result of {event['identity'] or 'somebody'} came too late{_code(event)}"
+            node = event["identity"] or "an unknown node"
+            return f"{attempt}{whose}: a result from {node} arrived too late{_code(event)}"
         case "task.reopened":
-            return f"reopened{whose}: to be tried again"
+            return f"reopened{whose}: will be retried"
         case _:
             return _other(event)
 
@@ -91,14 +92,14 @@ def _client(event: Event) -> str:
         case "client.joined":
             return f"joined {event['source']}{what}{offers}{slots}"
         case "client.changed":
-            return f"offers something else{what}{offers}{slots}"
+            return f"changed its services{what}{offers}{slots}"
         case "client.left":
-            return f"left {event['source']} in order"
+            return f"left {event['source']} cleanly"
         case "client.lost":
             late = (event["time"] - event["at"]) / 1e6
-            return f"last sign of life; {event['source']} held it for lost {duration(late)} later"
+            return f"last seen; {event['source']} declared it lost {duration(late)} later"
         case "client.replaced":
-            return f"replaced at {event['source']}: the same identity came from another connection"
+            return f"replaced at {event['source']}: the same identity connected again"
         case "client.refused":
             return f"refused by {event['source']}{_code(event)}{_because(data)}"
         case _:
@@ -111,33 +112,33 @@ def _check(event: Event) -> str:
     match event["kind"]:
         case "check.answered":
             took = f" in {duration(event['seconds'])}" if event["seconds"] is not None else ""
-            asked = "" if data.get("scheduled", True) else ", asked for by hand"
+            asked = "" if data.get("scheduled", True) else ", requested manually"
             return f"answered {event['state']}{took}{asked}{message}"
         case "check.state_changed":
             hard = "hard" if data.get("hard") else f"soft, attempt {event['attempt']}"
             flapping = ", flapping" if data.get("flapping") else ""
-            was = f", was {data['previous']}" if data.get("previous") else ", the first result"
+            was = f", was {data['previous']}" if data.get("previous") else ", first result"
             return f"became {event['state']} ({hard}{flapping}){was}{message}"
         case "check.removed":
-            return "removed: the agent runs it no longer"
+            return "removed: the agent no longer runs it"
         case "incident.opened":
             return f"incident {event['ref']} opened: {event['state']}{message}"
         case "incident.closed":
             lasted = f" after {duration(event['seconds'])}" if event["seconds"] is not None else ""
-            return f"incident {event['ref']} closed{lasted}; the worst was {event['state']}"
+            return f"incident {event['ref']} closed{lasted}; worst state {event['state']}"
         case "downtime.started":
             of = f" of {event['service']}" if event["service"] else ""
-            return f"downtime {event['ref']}{of} began{_because(data)}"
+            return f"downtime {event['ref']}{of} started{_because(data)}"
         case "downtime.ended":
             return f"downtime {event['ref']} ended"
         case "notice.sent":
-            return f"notice sent to {data.get('handler', 'a handler')}"
+            return f"notification sent to {data.get('handler', 'a handler')}"
         case _:
             return _other(event)
 
 
 def _other(event: Event) -> str:
-    """A kind without a sentence of its own: its words, and what it has."""
+    """A generic sentence for a kind without one of its own."""
     said = event["kind"].replace(".", " ").replace("_", " ")
     extra = [f"{name} {event[name]}" for name in ("service", "state", "code") if event[name] not in (None, "")]
     if event["seconds"] is not None:
@@ -171,7 +172,7 @@ def _short(text: str) -> str:
 
 
 def routine_words(events: Sequence[Event]) -> str:
-    """Many events without a line of their own, in one."""
+    """One sentence for many routine events."""
     kinds = Counter(event["kind"] for event in events)
     said = []
     answers = [event for event in events if event["kind"] == "check.answered"]
@@ -188,7 +189,7 @@ def routine_words(events: Sequence[Event]) -> str:
         said.append(f"{counted(answered, 'request')} answered")
     if kinds["client.seen"]:
         gap = max((e["seconds"] or 0.0 for e in events if e["kind"] == "client.seen"), default=0.0)
-        said.append(f"alive, the longest gap between heartbeats {duration(gap)}")
+        said.append(f"alive, longest heartbeat gap {duration(gap)}")
     if kinds["source.alive"]:
         said.append("watching")
     return "; ".join(said)

@@ -1,8 +1,7 @@
-"""Histograms in log buckets, as Spark columns: what `history/events/histogram.py` does, for millions of rows.
+"""Histograms in log buckets as Spark columns: the vectorised counterpart of `history/events/histogram.py`.
 
-Lives here: durations as whole microseconds, their buckets, run lengths, merging, nearest ranks. Never here: what is
-measured. Invariants: built-ins alone; a histogram is ascending and without zero counts, so that equal histograms are
-equal arrays; nothing depends on the order of rows.
+Only built-in functions are used. A histogram is ascending and has no zero counts, so equal histograms are equal arrays.
+Nothing depends on the order of rows.
 """
 
 from __future__ import annotations
@@ -25,60 +24,61 @@ if TYPE_CHECKING:
 HISTOGRAM: Final = t.ArrayType(
     t.StructType([t.StructField("bucket", t.IntegerType()), t.StructField("count", t.LongType())])
 )
-"""As slabs have it: without the promise of the events' schema that nothing in it is null, which no file can keep."""
+"""As stored in data sets. Unlike in the events' schema all fields are nullable, because a file cannot guarantee
+otherwise.
+"""
 
 SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 """The quantiles that tables show."""
 
 DURATION_BITS: Final = 46
 MAX_US: Final = (1 << DURATION_BITS) - 1
-"""Two years. What claims to be longer is no duration, and no sum of what is left overflows."""
+"""Two years. A longer value is not a duration; sums of valid durations cannot overflow."""
 BUCKET_BITS: Final = 11
-"""As many as the buckets from ZERO_BUCKET to that of MAX_US need."""
+"""Bits for the buckets from ZERO_BUCKET to that of MAX_US."""
 
 MAX_BUCKET: Final = ZERO_BUCKET + (1 << BUCKET_BITS) - 1
-"""No summary has a bucket above it: 7 * 10^11 seconds."""
+"""No summary has a higher bucket: 7 * 10^11 seconds."""
 
 Bounds = tuple[int, int]
-"""The least and the largest of something."""
+"""The smallest and the largest allowed value."""
 
 BUCKETS: Final[Bounds] = (ZERO_BUCKET, MAX_BUCKET)
 COUNT_BITS: Final = 48
 MAX_COUNT: Final = 1 << COUNT_BITS
-"""Of one bucket or code of one row: larger ones could overflow when they are added up."""
+"""Limit for one bucket or code of one row: larger counts could overflow when summed."""
 
 _PER_LOG: Final = 1.0 / math.log(GAMMA)
 _MIDDLE: Final = 2.0 / (1.0 + GAMMA)
 
 
 def micros(seconds: Column) -> Column:
-    """A duration in whole microseconds, bigint; null where it is none: missing, negative, NaN, or beyond MAX_US."""
-    # Spark holds NaN to be larger than every number: the second condition keeps it out too.
+    """A duration in whole microseconds, bigint; null if it is missing, negative, NaN, or beyond MAX_US."""
+    # Spark orders NaN above every number, so the second condition excludes it too.
     known = (seconds >= 0.0) & (seconds <= MAX_US / SECOND_US)
     return f.when(known, f.rint(seconds * float(SECOND_US)).cast("bigint"))
 
 
 def seconds_of(us: Column) -> Column:
-    """Whole microseconds as the seconds that tables show."""
     return us / f.lit(float(SECOND_US))
 
 
 def micros_of(seconds: Column) -> Column:
-    """Back from `seconds_of`: exact, since doubles hold 53 bits."""
+    """The inverse of `seconds_of`: exact, since doubles hold 53 bits."""
     return f.rint(seconds * float(SECOND_US)).cast("bigint")
 
 
 def bucket_of(us: Column) -> Column:
     """The bucket of a duration in whole microseconds, int; ZERO_BUCKET for null.
 
-    Never null, so that an array of buckets is sorted as an array of plain ints: measured, it takes a tenth of the time.
+    Never null, so that Spark sorts an array of buckets as plain ints, which takes a tenth of the time.
     """
     log = f.ceil(f.ln(us / f.lit(float(SECOND_US))) * f.lit(_PER_LOG)).cast("int")
     return f.coalesce(f.when(us >= 1, log), f.lit(ZERO_BUCKET))
 
 
 def value_of(bucket: Column) -> Column:
-    """The duration in seconds that a bucket stands for."""
+    """The duration in seconds that a bucket represents."""
     value = f.exp(bucket / f.lit(_PER_LOG)) * f.lit(_MIDDLE)
     return f.when(bucket.isNotNull(), f.when(bucket <= ZERO_BUCKET, f.lit(0.0)).otherwise(value))
 
@@ -89,7 +89,9 @@ def rank(count: Column, share: float) -> Column:
 
 
 def run_ends(values: Column, of: Callable[[Column], Column] = lambda value: value) -> Column:
-    """Where runs of equal keys end in a sorted array, from 1: array<int>. `of`: the key of a value."""
+    """The 1-based positions at which runs of equal keys end in a sorted array: array<int>. `of` returns a value's
+    key.
+    """
     last = f.size(values)
 
     def ends(place: Column) -> Column:
@@ -101,20 +103,20 @@ def run_ends(values: Column, of: Callable[[Column], Column] = lambda value: valu
 
 
 def run_begin(ends: Column, index: Column) -> Column:
-    """Behind how many values the run with this number, from 0, begins."""
+    """The number of values before the run with this index (from 0)."""
     return f.coalesce(f.get(ends, index - 1), f.lit(0))
 
 
 def merged(
     rows: DataFrame, keys: Sequence[str], sums: Sequence[str], maxima: Sequence[str], counts: Mapping[str, Bounds]
 ) -> DataFrame:
-    """All rows of a key as one: (keys, sums, maxima, counts).
+    """Merge all rows of a key into one: (keys, sums, maxima, counts).
 
-    `counts` are arrays of entries (int, bigint), or maps: histograms, failures by code. Their counts are added up; an
-    entry beyond its bounds is the nearest within; no count above MAX_COUNT is believed.
+    `counts` are arrays of entries (int, bigint), or maps: histograms, failures by code. Their counts are summed; an
+    entry outside its bounds is clamped; counts above MAX_COUNT are ignored.
 
-    Measured: to group by every bucket makes millions of groups, spills, and takes half as long again. So entries are
-    collected as single numbers, which sort quickly, and equal ones are runs.
+    Grouping by every bucket creates millions of groups, spills, and takes half as long again. So entries are collected
+    as single numbers, which sort quickly, and equal entries form runs.
     """
     packings = {name: _Packing(bounds) for name, bounds in counts.items()}
     packed = rows.select(
@@ -134,7 +136,7 @@ def merged(
 
 
 def _entries(rows: DataFrame, name: str) -> Column:
-    """An array of entries; null where there are none at all."""
+    """An array of entries; null if the column is null."""
     column = f.col(name)
     if isinstance(rows.schema[name].dataType, t.MapType):
         column = f.map_entries(column)
@@ -144,9 +146,9 @@ def _entries(rows: DataFrame, name: str) -> Column:
 def merged_many(
     rows: DataFrame, keys: Sequence[str], sums: Sequence[str], maxima: Sequence[str], counts: Mapping[str, Bounds]
 ) -> DataFrame:
-    """What `merged` gives, where a key has many rows with mostly the same entries: an hour's minutes, a day's hours.
+    """The same result as `merged`, for keys with many rows that mostly share entries: an hour's minutes, a day's hours.
 
-    Then there are few groups of entries, and counting them is compiled code, where `merged` has lambdas.
+    There are few groups of entries then, and Spark compiles their counting, whereas `merged` uses lambdas.
     """
     added = rows.groupBy(*keys).agg(
         f.count(f.lit(1)).alias("rows"),
@@ -173,7 +175,7 @@ def merged_many(
 
 
 class _Packing:
-    """How an entry and its count are one value that sorts by entry: a number where both fit, else a pair."""
+    """Encodes an entry and its count as one value that sorts by entry: a number if both fit, otherwise a struct."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._low, self._high = bounds
@@ -187,7 +189,8 @@ class _Packing:
         within = f.least(f.greatest(entry["bucket"], f.lit(self._low)), f.lit(self._high))
         if not self._fits:
             return f.struct(within.alias("bucket"), entry["count"].alias("count"))
-        # From 1 to MAX_COUNT: one less fits into its bits. Never null, so that plain numbers are sorted.
+        # Counts go from 1 to MAX_COUNT: minus one they fit into their bits. Never null, so that plain numbers are
+        # sorted.
         number = f.shiftleft((within - self._low).cast("bigint"), COUNT_BITS) + (entry["count"] - 1)
         return f.coalesce(number, f.lit(0))
 
@@ -200,7 +203,7 @@ class _Packing:
         return value.bitwiseAND(f.lit(MAX_COUNT - 1)) + 1 if self._fits else value["count"]
 
     def added(self, values: Column, ends: Column) -> Column:
-        """The sorted values, those of one entry added up; their runs end there. Both must be columns of a frame."""
+        """Sum the counts of equal entries in the sorted values. Both arguments must be columns of a frame."""
 
         def one(end: Column, index: Column) -> Column:
             before = run_begin(ends, index)
@@ -212,12 +215,11 @@ class _Packing:
 
 
 def total(histogram: Column) -> Column:
-    """How many values it holds."""
     return f.aggregate(histogram, f.lit(0).cast("bigint"), lambda sum_, entry: sum_ + entry["count"])
 
 
 def quantiles(histogram: Column, count: Column) -> Column:
-    """A struct of p50, p90, p99: the values of the buckets at the nearest ranks of so many values; nulls of none.
+    """A struct of p50, p90, p99: the bucket values at the nearest ranks; nulls for an empty histogram.
 
     `count` must be a column of a frame: an expression (`total`) would be computed again for every bucket.
     """

@@ -1,23 +1,19 @@
-"""Java's classes and methods as Python asks for them: each is looked for once.
-
-Lives here: what is remembered of Java. Never here: a query. Invariants: it is all static methods, which never change;
-several threads may ask at once, and the worst is that two of them look.
-
-For each column that a query names, PySpark asks Java for a class, then for its method, and only then calls it. Java
-looks for the class under names that do not exist first, in each of Spark's 280 archives: that was a twentieth of what
-Java did in a small run, and two of three questions.
-"""
+"""Caches PySpark's lookups of Java classes and methods."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 NAMES: Final = ("functions", "org.apache.spark.sql.functions", "PythonSQLUtils", "PythonUtils")
-"""What PySpark asks for while it makes columns and frames."""
+"""What PySpark looks up while it builds columns and frames."""
 
 
 class JavaLookups:
-    """A class of Java's whose methods are remembered."""
+    """Caches the static methods of one Java class.
+
+    PySpark looks up a class and a method for each column of a query, and Java first tries names that do not exist in
+    each of Spark's 280 archives: a twentieth of Java's time in a small run, and two of three calls.
+    """
 
     def __init__(self, java: Any) -> None:
         self._java = java
@@ -29,7 +25,6 @@ class JavaLookups:
 
 
 def look_once(jvm: Any) -> None:
-    """From now on PySpark asks for these once."""
     for name in NAMES:
         if name not in vars(jvm):
             setattr(jvm, name, JavaLookups(getattr(jvm, name)))

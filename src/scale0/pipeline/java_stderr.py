@@ -1,8 +1,4 @@
-"""What a Java machine says on stderr that nobody can do anything about, left out.
-
-Lives here: a pipe between its stderr and ours, while it starts and as long as it lives. Never here: Spark's own log,
-which `conf/log4j2.properties` keeps short. Invariant: whatever is not known to be of no use is passed on as it is.
-"""
+"""Filters useless lines from the stderr of a Java process."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ from typing import Final
 
 STDERR: Final = 2
 USELESS: Final = (b"WARNING: Using incubator modules:",)
-"""Beginnings of lines."""
+"""Prefixes of lines."""
 
 
 @contextlib.contextmanager
 def murmurs_left_out() -> Iterator[None]:
-    """Processes that are started within have a stderr without such lines."""
+    """Processes started inside the context have a stderr without USELESS lines; all other lines are passed through."""
     ours = os.dup(STDERR)
     inlet, outlet = os.pipe()
     threading.Thread(target=_pass_on, args=(inlet, ours), daemon=True, name="scale0-murmurs").start()
@@ -32,7 +28,7 @@ def murmurs_left_out() -> Iterator[None]:
 
 
 def _pass_on(inlet: int, ours: int) -> None:
-    """Until the last process that has the other end is gone."""
+    """Copy lines until the last process that holds the other end has exited."""
     with open(inlet, "rb") as lines, contextlib.suppress(OSError):
         for line in lines:
             if not line.startswith(USELESS):

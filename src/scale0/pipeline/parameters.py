@@ -1,8 +1,4 @@
-"""What a run may be told besides its events: the parameters, which the manifest records.
-
-Lives here: names, defaults and reasons. Never here: a path, a master, or anything that only says where or how fast.
-Invariant: equal events, horizon, parameters and code version give equal tables.
-"""
+"""The parameters of a run, which the manifest records."""
 
 from __future__ import annotations
 
@@ -12,17 +8,17 @@ import msgspec
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one warehouse; other ones need a backfill of all of it."""
+    """What tables depend on besides events and code. Changed parameters require a backfill of the whole warehouse."""
 
     flapping: Literal["icinga", "nagios", "sensu"] = "icinga"
     flapping_start: float | None = None
-    """Percent; None: the formula's own (equus.flapping.DEFAULTS)."""
+    """Percent; None: the formula's own default."""
     flapping_end: float | None = None
     silence_seconds: int = 150
-    """A source that says nothing for longer was not watching."""
+    """A source that records nothing for longer was not observing."""
     absent_days: int = 7
-    """A service without a backend for longer is no subject any more."""
+    """A service without a backend for longer is no longer a subject."""
     anomaly_score: float = 3.5
     """Deviations above this are anomalies."""
     together_seconds: int = 60
-    """Incidents that open within this of each other failed together."""
+    """Incidents that open within this time of each other are correlated."""

@@ -1,9 +1,8 @@
 """Readers of the warehouse: with Spark, with pyarrow, and with DuckDB.
 
-Lives here: a table as a frame, as Arrow and as a view. Never here: an edit, or a question that is about one table.
-Invariants: exactly what the newest manifest lists is read, all tables of one manifest; Spark and pyarrow are imported
-by who asks for them: a report waits for neither; DuckDB opens files of the warehouse and nothing else. If a file is
-gone, the manifest is read again, once.
+A reader sees exactly what the newest manifest lists, all tables from one manifest. Spark and pyarrow are imported only
+by the functions that need them. DuckDB can open only files of the warehouse. If a listed file is gone, the reader
+retries once with the newest manifest.
 """
 
 from __future__ import annotations
@@ -29,21 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GLOB_CHARACTERS: Final = frozenset("*?[]{}")
-"""Spark and DuckDB take paths with these for patterns."""
+"""Spark and DuckDB interpret these in paths as patterns."""
 
 Place = Warehouse | Path | str
 Result = TypeVar("Result")
 
 
 def tables(warehouse: Place) -> list[str]:
-    """The names of all tables."""
     return sorted({*_newest(_opened(warehouse)).tables, EVENTS})
 
 
 def read(
     spark: SparkSession, table: str, *, warehouse: Place, since: datetime | None = None, until: datetime | None = None
 ) -> DataFrame:
-    """A table as a frame: its columns in order, without those that the pipeline keeps for itself."""
+    """A table as a frame: its public columns in order."""
 
     def frame(chosen: Selection) -> DataFrame:
         from pyspark.sql import functions as f  # noqa: PLC0415  # other readers need no Spark
@@ -76,7 +74,7 @@ def open_arrow(
     until: datetime | None = None,
     where: pc.Expression | None = None,
 ) -> pa.Table:
-    """A table as Arrow, of the parts that touch [since, until); `where` chooses among its rows."""
+    """A table as Arrow, of the parts that overlap [since, until); `where` filters its rows."""
     import pyarrow as pa  # noqa: PLC0415  # DuckDB's readers need none
 
     place = _opened(warehouse)
@@ -102,10 +100,10 @@ def open_duckdb(
     cover: Cover | None = None,
     beside: duckdb.DuckDBPyConnection | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """A connection with a view for each table (None: all), of the parts that touch [since, until).
+    """A connection with a view for each table (None: all), of the parts that overlap [since, until).
 
-    `cover`: of tables with grains only these parts. `beside`: another connection to this warehouse, whose database the
-    new one shares, with views of its own: that is quicker than to begin another.
+    `cover` limits tables with grains to these parts. `beside` is another connection to this warehouse: the new
+    connection shares its database, which is faster than creating one, and gets its own views.
     """
     place = _opened(warehouse)
     _no_patterns(place)
@@ -122,7 +120,7 @@ def ask(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> pa.Table:
-    """The answer to one question in SQL; if a file is gone when it is needed, it is asked again of the new manifest."""
+    """The result of one SQL query. If a file disappears meanwhile, the query is repeated with the newest manifest."""
     place = _opened(warehouse)
     _no_patterns(place)
     views = WarehouseViews(None if tables is None else tuple(tables), _span(since, until))
@@ -134,9 +132,6 @@ def ask(
     return _reread(place, answer)
 
 
-# What they share.
-
-
 def _opened(warehouse: Place) -> Warehouse:
     return warehouse if isinstance(warehouse, Warehouse) else Warehouse(Path(warehouse))
 
@@ -144,12 +139,12 @@ def _opened(warehouse: Place) -> Warehouse:
 def _newest(warehouse: Warehouse) -> Manifest:
     manifest = warehouse.latest()
     if manifest is None:
-        raise WarehouseError(f"there is nothing in the warehouse {warehouse.root} yet: scale0 pipeline run fills it")
+        raise WarehouseError(f"the warehouse {warehouse.root} is empty: run `scale0 pipeline run` first")
     return manifest
 
 
 def _reread(warehouse: Warehouse, work: Callable[[Manifest], Result]) -> Result:
-    """Do it with the newest manifest; if a file was collected meanwhile, once more with the one that is newest then."""
+    """Run `work` with the newest manifest, and again with a newer one if a file was garbage-collected meanwhile."""
     manifest = _newest(warehouse)
     try:
         return work(manifest)
@@ -165,8 +160,7 @@ def _reread(warehouse: Warehouse, work: Callable[[Manifest], Result]) -> Result:
 
 
 def _is_gone(error: Exception) -> bool:
-    """True if a listed file was not there."""
-    # DuckDB and Spark have one error for all that can be wrong with a file.
+    # DuckDB and Spark have one error class for everything that can be wrong with a file.
     return isinstance(error, FileNotFoundError) or any(
         sign in str(error) for sign in ("No files found that match", "No such file or directory", "PATH_NOT_FOUND")
     )
@@ -185,11 +179,8 @@ def _span(since: datetime | None, until: datetime | None) -> TimeSpan:
 def _no_patterns(warehouse: Warehouse) -> None:
     if found := GLOB_CHARACTERS.intersection(str(warehouse.root)):
         raise WarehouseError(
-            f"the path {warehouse.root} has a {min(found)!r}, which Spark and DuckDB take for a pattern: move it"
+            f"the path {warehouse.root} contains {min(found)!r}, which Spark and DuckDB interpret as a pattern: move it"
         )
-
-
-# Arrow.
 
 
 def _arrow(files: SelectedFiles, schema: pa.Schema, shown: list[str], where: pc.Expression | None) -> pa.Table:
@@ -223,12 +214,7 @@ def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expressi
     return one & other
 
 
-# DuckDB.
-
-
 class WarehouseViews(NamedTuple):
-    """What a connection shows."""
-
     tables: tuple[str, ...] | None
     """None: all."""
     span: TimeSpan
@@ -243,7 +229,7 @@ def _connected(
         connection.execute("SET TimeZone = 'UTC'")
         for table in sorted({*manifest.tables, EVENTS}) if views.tables is None else views.tables:
             view = _view(select(warehouse, manifest, table, views.span, views.cover))
-            # What is temporary is seen by one connection only, and before what all of them see.
+            # Temporary views are private to a connection and take precedence over shared ones.
             connection.execute(f"CREATE {'' if beside is None else 'TEMP '}VIEW {_name(table)} AS {view}")
     except BaseException:
         connection.close()
@@ -252,7 +238,7 @@ def _connected(
 
 
 def _database(warehouse: Warehouse) -> duckdb.DuckDBPyConnection:
-    """An empty one, to which the files of a warehouse are all there is."""
+    """An empty database that may only read files of the warehouse."""
     import duckdb  # noqa: PLC0415  # Spark and pyarrow readers need none
 
     connection = duckdb.connect(
@@ -268,7 +254,6 @@ def _database(warehouse: Warehouse) -> duckdb.DuckDBPyConnection:
 
 
 def _view(chosen: Selection) -> str:
-    """The rows of all files, each behind its filter."""
     pieces = [_piece(chosen, files) for files in chosen.files]
     if not pieces:
         nulls = (f"CAST(NULL AS {duck_type(word)}) AS {_name(n)}" for n, word in chosen.columns.items())
@@ -289,7 +274,7 @@ def _piece(chosen: Selection, files: SelectedFiles) -> str:
         first, last = (f"TIMESTAMPTZ '{to_time(us).isoformat()}'" for us in chosen.at)
         conditions.append(f'"at" BETWEEN {first} AND {last}')
     paths = ", ".join(_text(path) for path in files.paths)
-    # Names and paths are quoted, and come from a manifest, not from who asks.
+    # Names and paths are quoted, and come from a manifest, not from the caller.
     rows = f"SELECT {columns} FROM read_parquet([{paths}], hive_partitioning = false)"  # noqa: S608
     return f"{rows} WHERE {' AND '.join(conditions)}" if conditions else rows
 

@@ -1,7 +1,6 @@
-"""Every family and derivation, in the order in which they run.
+"""All aggregations and marts, in the order in which they run.
 
-Lives here: the two lists, and what follows from them. Never here: how one computes. Invariants: who reads a table
-stands below who makes it; one slab has one maker.
+A reader of a table comes after its writer; a data set has one writer.
 """
 
 from __future__ import annotations
@@ -59,7 +58,9 @@ DERIVATIONS: Final[tuple[Mart, ...]] = (
 )
 
 TABLES_VERSION: Final = 1
-"""Recorded with every run: a larger one means other rows from the same events, and wants a backfill of everything."""
+"""Recorded with every run. A larger version computes different rows from the same events and requires a full
+backfill.
+"""
 
 
 def _all_slabs() -> dict[str, DataSet]:
@@ -74,16 +75,15 @@ def _all_slabs() -> dict[str, DataSet]:
 
 
 SLABS: Final = _all_slabs()
-"""By name."""
 
 
 def slabs_of(table: str, period: str | None = None) -> tuple[DataSet, ...]:
-    """The slabs that make a table; with a period, only those."""
+    """The data sets of a table; only those of `period` if it is given."""
     return tuple(slab for slab in SLABS.values() if slab.table == table and period in (None, slab.period))
 
 
 def table_infos() -> dict[str, TableInfo]:
-    """How the tables are made of slabs, as the manifest tells readers who have no Spark."""
+    """How tables consist of data sets, as the manifest records it for readers without Spark."""
     infos: dict[str, TableInfo] = {}
     for slab in SLABS.values():
         if not slab.table:

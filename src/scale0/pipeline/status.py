@@ -1,7 +1,6 @@
-"""The status of a warehouse: what is covered, how far it is behind, and what is missing.
+"""The status of a warehouse: what it covers, how far it is behind, and what is missing.
 
-Lives here: facts for people, from the manifest, the audit and the names of segments. Never here: Spark, or a file of
-events. Invariant: nothing is changed, and no lock is taken.
+It is read-only and takes no lock.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from scale0.pipeline.warehouse.warehouse import Warehouse
 
 
 class PendingSegments(msgspec.Struct, frozen=True):
-    """Segments that no run has taken in."""
+    """Segments that no run has ingested."""
 
     segments: int
     events: int
-    """By their names: what is in them may still be known, or damaged."""
+    """According to their names: segments may turn out to be damaged or duplicates."""
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
-    """One broker or Helen."""
+    """Status of one broker or Helen."""
 
     source: str
     boots: int
@@ -42,13 +41,11 @@ class SourceStatus(msgspec.Struct, frozen=True):
 
 
 class WarehouseStatus(msgspec.Struct, frozen=True):
-    """The whole of it."""
-
     warehouse: str
     number: int | None
     horizon_us: int | None
     newest_us: int | None
-    """The newest `time` that is covered; it is beyond the horizon where a clock is ahead."""
+    """The newest covered `time`; it is after the horizon if a source's clock is ahead."""
     first_day: int | None
     last_day: int | None
     code_version: str
@@ -57,15 +54,14 @@ class WarehouseStatus(msgspec.Struct, frozen=True):
     pending: PendingSegments | None
     restatements: int
     problems: tuple[str, ...]
-    """Of segments that are damaged, or contradict what is known."""
+    """Segments that are damaged or contradict known events."""
     ignored: tuple[str, ...]
-    """Files in the segments' folders that are no segments: nothing is wrong with the tables."""
+    """Files in segment directories that are not segments: the tables are not affected."""
     unreachable: tuple[str, ...] = ()
-    """Why places of segments could not be looked at; `pending` is of the others."""
+    """Why segment sources could not be listed; `pending` counts the others."""
 
 
 def status_of(root: Path, segments: Sequence[str], now_us: int) -> WarehouseStatus:
-    """How it stands."""
     warehouse = Warehouse(root)
     manifest = warehouse.latest()
     pending, unreachable = pending_of(warehouse, manifest, segments, now_us)
@@ -91,12 +87,12 @@ def status_of(root: Path, segments: Sequence[str], now_us: int) -> WarehouseStat
 
 
 def told_of(problem: SegmentProblem) -> str:
-    """In a line. Older manifests had keys of URLs in names."""
+    """Older manifests have credentials of URLs in names."""
     return f"{without_key(problem.name)}: {problem.why}"
 
 
 def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, ...]:
-    """Every source, with what the audit counted."""
+    """Every source, with its totals from the audit table."""
     counted: dict[str, dict[str, int]] = {}
     for row in reading.open_arrow(warehouse, "audit").to_pylist():
         total = counted.setdefault(row["source"], dict.fromkeys(("holes", "rewinds", "duplicates", "rejected"), 0))
@@ -123,7 +119,7 @@ def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, 
 def pending_of(
     warehouse: Warehouse, manifest: Manifest | None, segments: Sequence[str], now_us: int
 ) -> tuple[PendingSegments | None, tuple[str, ...]]:
-    """What the next run would look at, where that can be known; and why it cannot elsewhere."""
+    """What the next run would ingest, and errors for the sources that cannot be listed."""
 
     def seen_in(folder: str) -> set[tuple[str, Range]]:
         if manifest is None:

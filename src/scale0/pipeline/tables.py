@@ -1,7 +1,4 @@
-"""Shapes that several rooms of the pipeline share: the timeline, the pulses, the ids of events.
-
-Lives here: schemas and words. Never here: how a row is computed.
-"""
+"""Schemas that several modules share: the timeline, liveness samples, event ids."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ DOWNTIME: Final = "downtime"
 UNOBSERVED: Final = "unobserved"
 ABSENT: Final = "absent"
 CLASSES: Final = (UP, DOWN, DOWNTIME, UNOBSERVED, ABSENT)
-"""Every second of a subject is one of these."""
+"""Every second of a subject has one of these classes."""
 
 BROKER: Final = "broker"
 CLIENT: Final = "client"
@@ -29,7 +26,7 @@ AGENT: Final = "agent"
 CHECK: Final = "check"
 
 SOFT: Final = "soft"
-"""The reason of an `up` that has a problem which is not yet hard."""
+"""The reason of an `up` interval with a problem that is not yet hard."""
 
 TIMELINE: Final = fields(
     ("subject_kind", "string"),
@@ -42,12 +39,12 @@ TIMELINE: Final = fields(
     ("state", "string"),
     ("flapping", "boolean"),
 )
-"""Half-open intervals, cut at every hour; a piece that touches the next and is equal to it but for `evidence` is
-its continuation.
+"""Half-open intervals, split at every hour. An interval that touches the next one and equals it except for `evidence`
+continues it.
 
-`evidence` is the id of the event that made it so; of a check's piece that begins with an hour it is the last result
+`evidence` is the id of the event that caused it; for a check's interval that begins at an hour it is the last result
 before that hour, so the pieces of one run may name several. `state` (of a check: ok, warning, critical, unknown) and
-`flapping` are null where they have no meaning.
+`flapping` are null where they do not apply.
 """
 
 PULSES: Final = fields(
@@ -61,15 +58,15 @@ PULSES: Final = fields(
     ("duplicates", "bigint"),
     ("rejected", "bigint"),
 )
-"""What a source recorded within one minute of its `time`, seq by seq without a gap: the proof that it was watching.
+"""What a source recorded within one minute of `time`, with consecutive seqs: the proof that it was observing.
 
-Taken from the segments when they are adopted; `part` is the hour of `time`. One minute may have several rows (a segment
-ended within it). A row with events = 0 only counts duplicates or rejected events; its seqs and times are theirs.
+Ingestion computes these liveness samples from segments; `part` is the hour of `time`. A minute has several rows if a
+segment ended within it. A row with events = 0 only counts duplicates or rejected events; its seqs and times are theirs.
 """
 
 
 def event_id(source: Column | str = "source", boot: Column | str = "boot", seq: Column | str = "seq") -> Column:
-    """The id of an event as text, as `evidence` has it."""
+    """The id of an event as text, as in `evidence`."""
     return f.concat_ws(
         ":",
         source,

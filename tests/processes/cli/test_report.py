@@ -43,7 +43,7 @@ def test_the_commands_are_the_reports():
 def test_every_report_is_shown_in_every_form(root, name):
     shown = said(name, "--warehouse", root)
     assert shown.exit_code == 0, shown.output
-    assert "The tables go up to 2026-05-20 09:30 UTC." in shown.stdout
+    assert "The tables end at 2026-05-20 09:30 UTC." in shown.stdout
     for line in said(name, "--warehouse", root, "--format", "json", "--why").stdout.splitlines():
         found = json.loads(line)
         assert found["to"] == "2026-05-20T09:30:00Z"
@@ -91,7 +91,7 @@ def test_a_name_that_nobody_has_says_who_there_is(root):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--from", "2026-06-01"), "the tables go up to 2026-05-20 09:30 UTC"),
+        (("--from", "2026-06-01"), "the tables end at 2026-05-20 09:30 UTC"),
         (("--from", "2026-01-01", "--to", "2026-02-01"), "the tables begin at 2026-05-10 00:00 UTC"),
     ],
 )

@@ -74,11 +74,11 @@ def test_a_foreign_file_is_named_and_all_is_well(place: Place):
     (place.segments / FOREIGN).write_text("hello")
     ran = asked(place, "run")
     assert ran.exit_code == 0, ran.output
-    assert f"ignored: {place.segments}/{FOREIGN}: it is no segment" in ran.stderr
+    assert f"ignored: {place.segments}/{FOREIGN}: not a segment" in ran.stderr
     assert "ignored" not in asked(place, "run").stderr, "it is said once"
     status = asked(place, "status")
     assert status.exit_code == 0
-    assert f"ignored: {place.segments}/{FOREIGN}: it is no segment" in status.stderr
+    assert f"ignored: {place.segments}/{FOREIGN}: not a segment" in status.stderr
     found = json.loads(asked(place, "status", "--json").stdout)
     assert (found["problems"], len(found["ignored"])) == ([], 1)
 
@@ -107,7 +107,7 @@ def test_a_name_cannot_command_a_terminal(place: Place):
     for command in ("run", "status"):
         done = asked(place, command)
         assert "\x07" not in done.stderr
-        assert "a\\x07b: it is no segment" in done.stderr
+        assert "a\\x07b: not a segment" in done.stderr
 
 
 # What it refuses.

@@ -62,7 +62,7 @@ def test_a_terminal_obeys_no_event(folder):
 def test_the_warehouse_alone_is_told_up_to_where_it_goes(root, tmp_path):
     shown = said("web-1/load", "--data-dir", str(tmp_path / "none"), "--warehouse", root)
     assert shown.exit_code == 0, shown.output
-    assert "* incident: down for 1 h, the worst was critical, closed 2026-05-18 09:30" in shown.stdout
+    assert "* incident: down for 1 h, worst state critical, closed 2026-05-18 09:30" in shown.stdout
     assert "not seen: there is no journal here" in shown.stdout
     assert "told: 2026-05-13 09:30 to 2026-05-20 09:30 UTC" in shown.stdout
 

@@ -110,7 +110,7 @@ REFUSED: list[tuple[Callable[[WarehouseReader], Awaitable[bytes]], str, str]] = 
     (lambda stock: stock.report("weather", EVER, {}), "unknown", "there is no report 'weather'"),
     (lambda stock: stock.report("tasks", EVER, {"check": "x"}), "unknown", "not chosen by check"),
     (lambda stock: stock.report("tasks", EVER, {"method": "thumb"}), "unknown", "nothing in this period matches"),
-    (lambda stock: stock.report("tasks", WarehouseQuery(from_us=2**51), {}), "absent", "the tables go up to"),
+    (lambda stock: stock.report("tasks", WarehouseQuery(from_us=2**51), {}), "absent", "the tables end at"),
     (lambda stock: stock.report("tasks", WarehouseQuery(to_us=1), {}), "absent", "the tables begin at"),
     (lambda stock: stock.rows("x; DROP", 10, None, EVER), "unknown", "there is no table"),
     (lambda stock: stock.rows("events", 10, None, EVER), "unknown", "there is no table"),

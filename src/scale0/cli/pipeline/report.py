@@ -41,12 +41,18 @@ REPORTS: Final = {
         ("subject", "service", "agent", "check"),
         "How long everything was up, down, or not observed; the worst first.",
     ),
-    "tasks": (("method",), "What each method did: how many, how long they waited and ran, what failed."),
+    "tasks": (("method",), "What each method did: how many tasks, how long they waited and ran, what failed."),
     "requests": (("service",), "What each service answered, how fast, and what failed."),
-    "checks": (("subject", "agent", "check"), "How checks are: states, problems, flapping, the slowest."),
-    "incidents": (("subject", "service", "agent", "check"), "What went down, when, for how long, and what with it."),
-    "capacity": (("subject", "agent", "check"), "What runs out when, how busy the nodes are, what grows."),
-    "noise": (("check",), "Which checks alert most for least."),
+    "checks": (("subject", "agent", "check"), "The states of checks: problems, flapping, the slowest."),
+    "incidents": (
+        ("subject", "service", "agent", "check"),
+        "What went down, when, for how long, and what failed with it.",
+    ),
+    "capacity": (
+        ("subject", "agent", "check"),
+        "Which limits will be reached when, how busy the nodes are, what grows.",
+    ),
+    "noise": (("check",), "Which checks alert most for the least reason."),
 }
 ALL: Final = "all"
 

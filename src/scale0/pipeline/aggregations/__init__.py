@@ -1,1 +1,1 @@
-"""Families: tables that step from hour to hour."""
+"""Aggregations: tables computed hour by hour."""

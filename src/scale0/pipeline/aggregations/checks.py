@@ -1,14 +1,21 @@
-"""The family of checks: their timeline, their states, and what they carry from hour to hour.
+"""The aggregation of checks: their timeline and their state changes.
 
-Lives here: what the engine sees. Never here: how it is computed (`checks_*`). Invariant: agents never meet, so that a
-step over some agents gives their rows of the whole.
+    events, state ─▶ checks_rows: deduplicated ─▶ checks_results: kept rows ─┬▶ check_states
+                     downtimes ─────────────────────┐                        ├▶ state of the next hour
+                                                    └▶ overlay ◀─────────────┴─ timeline pieces
 
-    events, carry ─▶ checks_rows: each once ─▶ checks_states: kept rows ─┬▶ check_states
-                     checks_downtimes ──────────────┐                    ├▶ checks_carry
-                                                    └▶ laid over ◀───────┴─ checks_timeline: pieces
+Agents are independent: a step over some agents gives exactly their rows.
 
-The kept rows are read three times, so they are persisted; whoever runs the step clears the cache when all is written.
-The states stand first: once they are written, Spark knows how the kept rows lie, and does not move pieces to lay over.
+Downtimes: a downtime is (agent, check, id), and its newest start says when it ends, unless its next event comes
+earlier. Events of one downtime at one instant count in recording order, because Helen moves an end by recording an end
+and a start. An end without a start is ignored. A start without a readable `ends` lasts until it is ended. Downtime
+overrides every class except absent; of overlapping downtimes the one that started first is shown (then by id), so that
+splitting at hours changes nothing.
+
+Timeline: in an hour in which a check has pieces, they cover the hour up to the horizon without gap or overlap, and
+every hour starts a new piece. Before a check's first scheduled result the hour is absent (`unseen`); after a removal
+the rest of the hour is absent (`removed`), and later hours have no rows until the next result. The evidence of a piece
+is the result that began it, or the last result before it. While unobserved, state and flapping are null.
 """
 
 from __future__ import annotations
@@ -36,8 +43,6 @@ EVENTS: Final = "events"
 
 
 class CheckAggregation:
-    """timeline.checks, check_states and carry.checks."""
-
     name: Final = "checks"
     reads: Final = (EVENTS,)
     kinds: Final = frozenset({ANSWERED, REMOVED_KIND, STARTED, ENDED})
@@ -49,7 +54,10 @@ class CheckAggregation:
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """One sort of an agent's rows serves every window; downtimes are few and go beside them."""
+        """One sort of an agent's rows serves every window. The kept rows are read three times, so they are cached. The
+        states come first: once they are written, Spark knows the partitioning of the kept rows and needs no exchange
+        for the overlay.
+        """
         rule = rule_from(parameters)
         kept = hold(kept_rows(each_once(rows[EVENTS], carry), stretch, rule))
         downtimes = downtimes_of(rows[EVENTS], carry)

@@ -1,14 +1,4 @@
-"""Planned downtimes: when each holds, what it does to the timeline of checks, and which are open at an hour's end.
-
-Lives here: downtimes of agents and of single checks, laid over pieces. Never here: what a piece is without them.
-Invariants: downtime beats all but absent; overlapping ones are a union: each instant shows the one that started first
-of those that hold (then by id), so that cutting at hours changes nothing.
-
-Readings: a downtime is (agent, check, id), and the newest start of it says when it ends: at the earlier of that and its
-next event. Starts and ends of one downtime at one instant count in the order in which they were recorded, since a Helen
-who moves an end records an end and a start at once. An end without a start means nothing. A start whose `ends` cannot
-be read holds until it is ended. A downtime makes no check seen.
-"""
+"""Planned downtimes in the timeline of checks."""
 
 from __future__ import annotations
 
@@ -34,12 +24,12 @@ ENDED: Final = "downtime.ended"
 
 _DATA: Final = fields(("ends", "double"))
 _NEVER_US: Final = round(MAX_WALL) * SECOND_US
-"""Beyond all that is recorded."""
+"""After every recorded time."""
 _SEGMENTS: Final = "array<struct<from_us:bigint,to_us:bigint,id:string,downtime:string>>"
 
 
 def downtimes_of(events: DataFrame, carry: DataFrame | None) -> DataFrame:
-    """Every start of a downtime, with `next_us`: when the same downtime was next spoken of."""
+    """Every start of a downtime, with `next_us`: the time of its next event."""
     ends = f.from_json("data", _DATA)["ends"]
     rows = events.where(f.col("kind").isin(STARTED, ENDED) & (f.col("identity") != "")).select(
         f.col("identity").alias("agent"),
@@ -65,7 +55,7 @@ def downtimes_of(events: DataFrame, carry: DataFrame | None) -> DataFrame:
 
 
 def downtimes_carried(downtimes: DataFrame, stretch: TimeRange) -> DataFrame:
-    """The open ones at the start of each hour: started before it, not ended before it, and to end after it."""
+    """The downtimes that are open at the start of each hour."""
     after = f.greatest(part_column(f.col("at_us"), HOUR_US), f.lit(stretch.first))
     spoken = part_column(f.coalesce("next_us", f.lit(_NEVER_US)), HOUR_US)
     over = part_column(f.coalesce("ends_us", f.lit(_NEVER_US)) - 1, HOUR_US)
@@ -81,13 +71,13 @@ def downtimes_carried(downtimes: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def lay_over(pieces: DataFrame, downtimes: DataFrame) -> DataFrame:
-    """The pieces, with downtime wherever one holds; empty ones are dropped."""
+    """The pieces, with downtime wherever one applies; empty pieces are dropped."""
     end = f.least(f.coalesce("ends_us", f.lit(_NEVER_US)), f.coalesce("next_us", f.lit(_NEVER_US)))
     one = f.struct("at_us", "id", end.alias("end_us"), "check", "downtime")
     by_agent = (
         downtimes.where(end > f.col("at_us")).groupBy("agent").agg(f.sort_array(f.collect_list(one)).alias("all"))
     )
-    # Both sides are partitioned by agent already: a merge would sort all pieces, a broadcast would be a job of its own.
+    # Both sides are partitioned by agent already: a merge would sort all pieces, a broadcast would be a separate job.
     by_agent = by_agent.hint("shuffle_hash")
     cut = pieces.join(by_agent, on="agent", how="left").select(*pieces.columns, f.explode(_segments()).alias("segment"))
     down = f.col("segment.id").isNotNull()
@@ -104,7 +94,7 @@ def lay_over(pieces: DataFrame, downtimes: DataFrame) -> DataFrame:
 
 
 def _segments() -> Column:
-    """A piece, cut where downtimes begin and end: with the id of the one that holds, or null."""
+    """A piece, split where downtimes begin and end: with the id of the downtime that applies, or null."""
     from_us, to_us = f.col("from_us"), f.col("to_us")
     whole = f.array(_segment(from_us, to_us, None))
     holding = f.filter(

@@ -1,13 +1,4 @@
-"""Flapping as columns: the history of 20 changes as a running ring of bits, and the three formulas over it.
-
-Lives here: how a check's history of changes is kept over rows without a sliding frame, and when it starts and stops to
-flap. Never here: what the online formulas say (`monitoring.helen.core.flapping` says it; tests compare). Invariant: all
-whole numbers.
-
-The ring: the change at the i-th weighed row is bit (-i mod 40) of a running xor. Xor with its value 20 rows before
-leaves the newest 20; rotated by i, the newest is lowest. 40 and not 20, so that a carried history, which stands in bits
-0 to 19 of row 0, is shifted out above bit 19 by the rows after it and never meets their bits.
-"""
+"""Flapping as Spark columns."""
 
 from __future__ import annotations
 
@@ -28,15 +19,15 @@ if TYPE_CHECKING:
 _RING: Final = 2 * TRANSITIONS
 _NEWEST: Final = {NAGIOS: 95}
 _NEWEST_ICINGA: Final = 118
-"""The newest change's weight: icinga's in hundredths, nagios's in parts of 76. Each older one weighs 2 less."""
+"""The newest change's weight: icinga's in hundredths, nagios's in 1/76. Each older one weighs 2 less."""
 _STEP: Final = 2
 _NOTHING: Final = -1
-"""Stands for a state where there was none."""
+"""Represents a missing state."""
 _HUNDREDTHS: Final = 100
 _PLACE_BITS: Final = tuple(
     sum(1 << place for place in range(TRANSITIONS) if place >> bit & 1) for bit in range((TRANSITIONS - 1).bit_length())
 )
-"""By bit of a place's number: the places that have it. So a sum of places is a few counts of bits."""
+"""By bit of a position: the positions that have it. So a sum of positions is a few bit counts."""
 
 
 def rule_from(parameters: Parameters) -> FlapRule:
@@ -55,7 +46,12 @@ def weighed(rule: FlapRule) -> Column:
 
 
 def history_passes(rule: FlapRule) -> list[dict[str, Column]]:
-    """The columns of each pass over the sorted rows; after the last one `known_states` and `history` can be told."""
+    """The columns of each pass over the sorted rows; after the last one `known_states` and `history` are available.
+
+    The change at the i-th counted row is bit (-i mod 40) of a running XOR. XOR with its value 20 rows before leaves the
+    newest 20; rotated by i, the newest is lowest. 40 instead of 20 bits, so that the history of the previous hour, in
+    bits 0 to 19 of row 0, is shifted out above bit 19 and never overlaps later bits.
+    """
     counts, what, state = weighed(rule), f.col("what"), f.col("state")
     entered = f.when(what == CARRIED, _carried_state(rule)).when(what == REMOVED, _NOTHING).when(counts, state)
     seen = f.when(what == CARRIED, f.col("known")).when((what == RESULT) & counts, 1).otherwise(0)
@@ -76,7 +72,7 @@ def history_passes(rule: FlapRule) -> list[dict[str, Column]]:
     if rule.hard_only:
         passes += [{"ring_weighed": f.when(counts, f.col("ring"))}]
         passes += [{"ring_before": nth_known("lag", "ring_weighed", TRANSITIONS)}]
-        # A row that was not weighed looks back one row too few; it takes over what the last weighed one saw.
+        # A row that does not count looks back one row too few; it takes the value of the last row that counts.
         passes += [{"ring_before": f.last(f.when(counts, f.col("ring_before")), ignorenulls=True).over(up_to())}]
     else:
         passes += [{"ring_before": f.lag("ring", TRANSITIONS).over(ordered())}]
@@ -84,21 +80,21 @@ def history_passes(rule: FlapRule) -> list[dict[str, Column]]:
 
 
 def _carried_state(rule: FlapRule) -> Column:
-    """The state that last entered the history, at a carried row."""
+    """The state that last entered the history, at a row of the previous state."""
     if not rule.hard_only:
         return f.col("state")
-    # A soft problem was not weighed; what was before it was ok, or nothing at all.
+    # A soft problem did not count; the state before it was ok, or missing.
     soft = (f.col("state") != OK_CODE) & ~f.col("hard_problem")
     return f.when(~soft, f.col("state")).when(f.col("known") > 0, OK_CODE).otherwise(_NOTHING)
 
 
 def known_states() -> Column:
-    """The states seen since the check was there, at most 21."""
+    """The number of states since the check appeared, at most 21."""
     return f.least(f.col("seen") - f.coalesce("seen_before", f.lit(0)), f.lit(STATES)).cast("int")
 
 
 def history(known: Column) -> Column:
-    """The 20 changes, the newest lowest; what happened before a removal is forgotten."""
+    """The 20 newest changes, the newest lowest; changes before a removal are cleared."""
     ring = f.col("ring").bitwiseXOR(f.coalesce("ring_before", f.lit(0).cast("bigint")))
     turn = f.pmod(f.col("place"), f.lit(_RING)).cast("int")
     left = f.call_function("shiftleft", ring, turn)
@@ -108,14 +104,14 @@ def history(known: Column) -> Column:
 
 
 def weight(changes: Column, rule: FlapRule) -> Column:
-    """The sum of the weights of the changes, in the formula's own parts."""
+    """The sum of the weights of the changes, in the formula's units."""
     places = [f.bit_count(changes.bitwiseAND(f.lit(mask))) * (1 << bit) for bit, mask in enumerate(_PLACE_BITS)]
     newest = _NEWEST.get(rule.formula, _NEWEST_ICINGA)
     return f.bit_count(changes) * newest - sum(places[1:], places[0]) * _STEP
 
 
 def starts_or_stops(changes: Column, known: Column, rule: FlapRule) -> Column:
-    """True: it flaps from here on. False: it does not. Null: as before. At or below the end it never flaps."""
+    """True: flapping starts. False: it stops. Null: unchanged. At or below the end threshold it never flaps."""
     total = weight(changes, rule).cast("bigint")
     if rule.formula == NAGIOS:
         # percent = 100 / 20 / 76 of the sum, so hundredths of it are sum * 125 / 19.
@@ -129,7 +125,7 @@ def starts_or_stops(changes: Column, known: Column, rule: FlapRule) -> Column:
 
 
 def percent(changes: Column, known: Column, rule: FlapRule) -> Column:
-    """How much it changes, for people."""
+    """The percentage shown to users."""
     total = weight(changes, rule)
     if rule.formula == NAGIOS:
         return f.round(total * 5 / 76, 2)

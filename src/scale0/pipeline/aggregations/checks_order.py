@@ -1,8 +1,4 @@
-"""The one order of a check's rows, and the windows over it.
-
-Lives here: what every pass over the rows shares. Never here: a pass. Invariant: all windows have the same key and the
-same order, so that one sort serves them all.
-"""
+"""The order of a check's rows, and the windows over it."""
 
 from __future__ import annotations
 
@@ -16,25 +12,24 @@ if TYPE_CHECKING:
 
 KEY: Final = ("agent", "check")
 ORDER: Final = ("at_us", "source", "boot", "seq")
-"""At one instant the source decides, and its own counting. Carried rows have an instant alone, before all others."""
+"""At one instant, source and seq decide. Rows of the previous state come before all others."""
 
 
 def ordered() -> WindowSpec:
-    """The rows of a check, in order."""
     return Window.partitionBy(*KEY).orderBy(*ORDER)
 
 
 def up_to() -> WindowSpec:
-    """All until a row, itself too."""
+    """All rows up to and including the current one."""
     return ordered().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
 def before() -> WindowSpec:
-    """All before a row."""
+    """All rows before the current one."""
     return ordered().rowsBetween(Window.unboundedPreceding, -1)
 
 
 def nth_known(way: Literal["lag", "lead"], column: str, nth: int) -> Column:
-    """The n-th value before or after a row that is not null; only Spark's SQL can say it without a costly frame."""
+    """The n-th non-null value before or after a row; only Spark's SQL expresses it without a costly frame."""
     keys, order = (", ".join(f"`{name}`" for name in names) for names in (KEY, ORDER))
     return f.expr(f"{way}(`{column}`, {nth}) ignore nulls over (partition by {keys} order by {order})")

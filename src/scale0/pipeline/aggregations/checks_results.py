@@ -1,11 +1,9 @@
-"""What every result makes of its check: soft or hard, its history, flapping; and whether anything is another now.
+"""The state of a check after every result: soft or hard, change history, flapping; and which rows matter.
 
-Lives here: the passes over the sorted rows, and which rows are kept. Never here: intervals, or what lies between rows.
-Invariants: the states are those of `monitoring.helen.core.check_state.CheckState.advance` on the same results in the
-same order (tests compare); a row is dropped only if nothing begins or ends at it and no carry is taken from it.
-
-Readings: a removal forgets everything, so the next result is like the first one. A removal of a check that is not
-there means nothing.
+States equal those of `monitoring.helen.core.check_state.CheckState.advance` on the same results in the same order, and
+flapping equals `monitoring.helen.core.flapping` (tests compare); all arithmetic uses whole numbers. A row is dropped
+only if nothing begins or ends at it and no state is taken from it. A removal clears everything; a removal of an unknown
+check is ignored.
 """
 
 from __future__ import annotations
@@ -63,10 +61,10 @@ def _ok() -> Column:
 
 
 def kept_rows(rows: DataFrame, stretch: TimeRange, rule: FlapRule) -> DataFrame:
-    """The rows at which something begins or ends, each with all that is known of its check there.
+    """The rows at which something begins or ends, with everything known about the check there.
 
-    `until_us`: the next row, or the end. `start`: a piece begins at it. `gap`: its vouching ends before `until_us`.
-    `break_us`: when the piece that holds at its end is broken by a later row.
+    `until_us`: the next row, or the end. `start`: a piece begins here. `gap`: its validity ends before `until_us`.
+    `break_us`: when a later row ends the piece that is current at its end.
     """
     history_of = history_passes(rule)
     passes = _hardness_passes()
@@ -80,7 +78,7 @@ def kept_rows(rows: DataFrame, stretch: TimeRange, rule: FlapRule) -> DataFrame:
 
 
 def _hardness_passes() -> list[dict[str, Column]]:
-    """Until `problem`: a hard one. `problems` counts those that are not ok, also before the last ok."""
+    """Passes up to `problem`, a hard problem. `problems` counts results that are not ok, also before the last ok."""
     counted = f.when(_is(CARRIED), f.col("attempt")).when(_is(RESULT) & ~_ok(), 1).otherwise(0)
     settled = _is(REMOVED) | (_is(RESULT) & _ok())
     enough = _attempts() >= f.col("max_attempts")
@@ -106,7 +104,7 @@ def _attempts() -> Column:
 
 
 def _goes() -> Column:
-    """A removal of a check that is there."""
+    """A removal of a known check."""
     return _is(REMOVED) & f.col("was_what").isin(CARRIED, RESULT)
 
 
@@ -128,7 +126,7 @@ def _flapping(rows: DataFrame, rule: FlapRule) -> DataFrame:
 
 
 def _flags(rows: DataFrame, stretch: TimeRange) -> DataFrame:
-    """Whether something is another at a row, and the rows of which that, or what follows from them, is true."""
+    """Computes whether something changes at a row, and keeps the rows where it does or an hour ends."""
     at_us, until_us = f.col("at_us"), f.coalesce("next_us", f.lit(stretch.until_us))
     hard, was_hard = f.col("problem") | _ok(), f.col("was_problem") | (f.col("was_state") == OK_CODE)
     other = (f.col("state") != f.col("was_state")) | (hard != was_hard) | (f.col("flaps") != f.col("flapped"))
@@ -150,7 +148,7 @@ def _flags(rows: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def _breaks(rows: DataFrame) -> DataFrame:
-    """The first instant after a row's own at which another kept row begins or ends something."""
+    """Adds the first instant after a row's own at which another kept row begins or ends something."""
     own = f.when(f.col("start"), f.col("at_us")).when(f.col("gap"), f.col("vouched_us"))
     return rows.withColumn("own_break_us", own).select(
         *("agent", "check", "at_us", "what", "state", "was_state", "vouched_us", "gone_us", "problem", "flaps"),
@@ -161,7 +159,7 @@ def _breaks(rows: DataFrame) -> DataFrame:
 
 
 def states_of(kept: DataFrame, rule: FlapRule) -> DataFrame:
-    """`check_states`: one row for each result that made something another."""
+    """One row for each result that changed something."""
     return kept.where("changed").select(
         *("agent", "check", "id"),
         f.timestamp_micros("at_us").alias("time"),

@@ -1,11 +1,9 @@
-"""What the checks step over: results, removals and the carry, as rows of one shape, each counted once.
+"""Input rows of the checks: results, removals and the previous state, deduplicated, in one shape and order; and the
+state.
 
-Lives here: how an event of a check is read, which of two equal results counts, and in which order rows stand. Never
-here: what a row means for those after it. Invariants: whatever `data` holds, a row comes out or none, never an error;
-a carried row stands before all rows of the stretch, since it happened before its first hour.
-
-Readings: a result whose interval is missing or odd vouches for its instant alone, one with an odd timeout for its
-interval; without a `max_attempts` of at least 1 a problem is hard at once; a state that is none of the four is unknown.
+Whatever `data` holds, a row results or none, never an error. Rows of the previous state precede all rows of the range.
+A result with a missing or invalid interval is valid for its instant only; one with an invalid timeout for its interval;
+without a `max_attempts` of at least 1 a problem is hard at once; an invalid state is unknown.
 """
 
 from __future__ import annotations
@@ -31,27 +29,29 @@ REMOVED_KIND: Final = "check.removed"
 CARRIED: Final = 0
 RESULT: Final = 1
 REMOVED: Final = 2
-"""What a row is, in column `what`."""
+"""Values of column `what`."""
 
 STATES: Final = (OK, WARNING, CRITICAL, UNKNOWN)
-"""A state is its place here while it is reckoned with."""
+"""The code of a state is its index."""
 OK_CODE: Final = STATES.index(OK)
 WARNING_CODE: Final = STATES.index(WARNING)
 UNKNOWN_CODE: Final = STATES.index(UNKNOWN)
 
 MAX_VOUCH_SECONDS: Final = MAX_INTERVAL
-"""An interval or a timeout beyond what a definition may say is odd."""
+"""A longer interval or timeout is invalid."""
 
 _DATA: Final = fields(("scheduled", "boolean"), ("interval", "double"), ("timeout", "double"), ("max_attempts", "int"))
 _SHAPE: Final = (
     *("agent", "check", "at_us", "source", "boot", "seq", "what", "state", "vouched_us", "max_attempts"),
     *("id", "changes", "known", "attempt", "hard_problem", "flapping"),
 )
-"""`vouched_us` is the end of vouching. From `id` on: of a carried row only, what is known at its result."""
+"""`vouched_us` is the end of the result's validity. The columns from `id` on are set in rows of the previous state
+only.
+"""
 
 
 def code_of(state: Column) -> Column:
-    """A state's place in STATES; unknown of anything else."""
+    """A state's index in STATES; unknown for anything else."""
     chain = f.when(state == STATES[0], 0)
     for code, name in enumerate(STATES[1:], 1):
         chain = chain.when(state == name, code)
@@ -59,7 +59,7 @@ def code_of(state: Column) -> Column:
 
 
 def name_of(code: Column) -> Column:
-    """The state at a place in STATES; null of null. (`element_at` was seen to give the last one there.)"""
+    """The state at an index; null for null. (`element_at` returned the last one.)"""
     chain = f.when(code == 0, STATES[0])
     for place, name in enumerate(STATES[1:], 1):
         chain = chain.when(code == place, name)
@@ -69,7 +69,7 @@ def name_of(code: Column) -> Column:
 def each_once(events: DataFrame, carry: DataFrame | None) -> DataFrame:
     """Every row of the checks, in `_SHAPE`, all of an agent in one partition.
 
-    Two Helens may record one result: of those with one `ref` of an agent in one hour, the first counts.
+    Two Helens may record one result: of results with one `ref` of an agent in one hour, the first counts.
     """
     rows = _events(events)
     if carry is not None:
@@ -90,7 +90,7 @@ def _events(events: DataFrame) -> DataFrame:
         at_us.alias("at_us"),
         *("source", "boot", "seq", "state", "ref"),
         f.when(f.col("kind") == ANSWERED, RESULT).otherwise(REMOVED).alias("what"),
-        # A generator, so that the text is read once: a plain column would be read by the filter and again.
+        # A generator, so that the JSON is parsed once: a plain column would be parsed by the filter and again.
         f.inline(f.array(f.from_json("data", _DATA))),
     )
     return rows.where(~result | f.col("scheduled")).select(
@@ -107,7 +107,7 @@ def _events(events: DataFrame) -> DataFrame:
 
 
 def _vouched_us() -> Column:
-    """How long a result vouches. NaN is larger than any bound."""
+    """How long a result is valid. NaN is larger than any bound."""
     interval, timeout = f.col("interval"), f.col("timeout")
     wait = f.when(timeout.between(0, MAX_VOUCH_SECONDS), timeout).otherwise(f.lit(0.0))
     seconds = f.when(interval.between(0, MAX_VOUCH_SECONDS), interval + wait).otherwise(f.lit(0.0))
@@ -130,5 +130,5 @@ def _carried(carry: DataFrame) -> DataFrame:
 
 
 def _unique(text: Column) -> Column:
-    """What stands for a missing `ref`: no Helen writes such a one."""
+    """Replaces a missing `ref`: Helen never writes such a value."""
     return f.concat(f.lit("\0"), text)

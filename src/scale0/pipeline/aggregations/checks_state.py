@@ -1,12 +1,4 @@
-"""What a check needs to go on in the next hour: one row per live check and per open downtime, at every hour's end.
-
-Lives here: the shape of the carry, and the hours for which a row is taken. Never here: how it is read again
-(`checks_rows`, `checks_downtimes`). Invariants: a row is bounded and normalised, and names no start of a run, so that a
-late result is forgotten as soon as its traces are: after the next result for the id, after 20 for the changes.
-
-Readings: a check stays live until it is removed, however long it was silent: it costs a row per hour. A removed one is
-dropped at the end of its hour.
-"""
+"""The state of checks between hours."""
 
 from __future__ import annotations
 
@@ -44,12 +36,17 @@ CARRY: Final = DataSet(
     ),
     key="agent",
 )
-"""`downtime` is null: a check's last result, and what is known there. Otherwise the id of an open downtime of the check
-(blank: of all checks of the agent), its start, and when it is to end (null: when it is ended)."""
+"""`downtime` is null: a check's last result. Otherwise the id of an open downtime of the check (blank: of all checks of
+the agent), its start and its planned end (null: none).
+
+A row has a bounded size and does not refer to the start of a run, so a late result stops mattering soon: after the next
+result for the id, after 20 for the changes. A check stays live until it is removed; a removed one is dropped at the end
+of its hour.
+"""
 
 
 def hours_between(after: Column, last: Column) -> Column:
-    """One row for each hour of (after, last]; none if there is none. Both are numbers of hours."""
+    """One row for each hour in (after, last]."""
     none = f.array().cast("array<int>")
     return f.explode(f.when(after < last, f.sequence(after + 1, last)).otherwise(none))
 

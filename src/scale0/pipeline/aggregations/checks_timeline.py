@@ -1,14 +1,4 @@
-"""The timeline of checks: pieces of every hour, from the rows that were kept.
-
-Lives here: where pieces begin and end, and what they are called. Never here: downtimes (laid over them afterwards), or
-how a state came to be. Invariants: in an hour in which a check has pieces at all, they cover the hour, up to the
-horizon, without gap or overlap; every hour begins with a piece of its own.
-
-Readings: a check is first seen with its first scheduled result, and what lies before it in that hour is absent
-(`unseen`); after a removal the rest of that hour is absent (`removed`), and later hours have no rows until the next
-result. The evidence of a piece is the result that began it; of one that begins with the hour or with the end of
-vouching it is the last result before: no start of a run is carried. While unobserved, state and flapping are null.
-"""
+"""The timeline of checks."""
 
 from __future__ import annotations
 
@@ -37,15 +27,15 @@ CHECKS_TIMELINE: Final = DataSet(
 )
 
 UNSEEN: Final = "unseen"
-"""Absent since no result was there yet."""
+"""Absent: no result yet."""
 GONE: Final = "removed"
-"""Absent since the definition was removed."""
+"""Absent: the definition was removed."""
 SILENT: Final = "silent"
-"""Unobserved since the last result vouches no longer."""
+"""Unobserved: the last result is no longer valid."""
 
 
 def pieces_of(kept: DataFrame, stretch: TimeRange) -> DataFrame:
-    """The pieces without downtimes, some of them empty: agent, check, from_us, to_us and what holds there."""
+    """The pieces without downtimes, some of them empty: agent, check, from_us, to_us and their class."""
     rows = kept.withColumn("from_us", f.explode(_beginnings(stretch)))
     from_us, nothing = f.col("from_us"), f.lit(None)
     absent = (f.col("what") == REMOVED) | ((f.col("what") == RESULT) & (from_us < f.col("at_us")))
@@ -70,8 +60,9 @@ def pieces_of(kept: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def _beginnings(stretch: TimeRange) -> Column:
-    """When pieces of a row begin: with the hour before a first result, at the row, when its vouching ends, and at every
-    hour until the next row."""
+    """When pieces of a row begin: at the hour before a first result, at the row, when its validity ends, and at every
+    hour until the next row.
+    """
     at_us, vouched_us, gap = f.col("at_us"), f.col("vouched_us"), f.col("gap")
     none = f.array().cast("array<bigint>")
 
@@ -81,7 +72,7 @@ def _beginnings(stretch: TimeRange) -> Column:
     hour = part_column(at_us, HOUR_US)
     gone_before = f.coalesce(part_column(f.col("gone_us"), HOUR_US) != hour, f.lit(True))
     unseen = f.col("first") & gone_before & (at_us % HOUR_US != 0)
-    # An end of vouching on the hour is the hour's own beginning, unless the row stands there itself.
+    # An end of validity on the hour is the hour's own beginning, unless the row itself is there.
     ends = gap & (vouched_us >= stretch.from_us) & ((vouched_us % HOUR_US != 0) | (vouched_us == at_us))
     after = f.greatest(hour + 1, f.lit(stretch.first)).cast("bigint") * HOUR_US
     hours = f.when(
@@ -97,7 +88,7 @@ def _beginnings(stretch: TimeRange) -> Column:
 
 
 def _end(from_us: Column, unobserved: Column, stretch: TimeRange) -> Column:
-    """The next thing that happens: the hour's end, the end of vouching, another row's break, or the horizon."""
+    """The next change: the hour's end, the end of validity, another row's break, or the horizon."""
     hour_end = (part_column(from_us, HOUR_US).cast("bigint") + 1) * HOUR_US
     unvouched = f.when(f.col("gap") & ~unobserved, f.col("vouched_us"))
     return f.least(
@@ -110,7 +101,6 @@ def _end(from_us: Column, unobserved: Column, stretch: TimeRange) -> Column:
 
 
 def timeline_of(pieces: DataFrame) -> DataFrame:
-    """As the table shows them."""
     return pieces.select(
         f.lit(CHECK).alias("subject_kind"),
         f.concat_ws("/", "agent", "check").alias("subject"),

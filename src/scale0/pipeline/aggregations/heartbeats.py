@@ -1,8 +1,4 @@
-"""Heartbeats by the hour: `beats`, from `client.seen`.
-
-Lives here: the longest gap and the number of heartbeats of every client and hour. Never here: whether a client was
-alive (`families/world.py`). Invariant: whole numbers are summed and maxima taken, so the order of rows does not matter.
-"""
+"""Heartbeats by hour (`beats`), from `client.seen`: the longest gap and the number of heartbeats of every client."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
 KIND: Final = "client.seen"
 
 MAX_GAP_SECONDS: Final = 1e9
-"""Thirty years: a longer gap is no measurement."""
+"""Thirty years: a longer gap is not a measurement."""
 
 BEATS: Final = DataSet(
     name="beats",
@@ -33,12 +29,10 @@ BEATS: Final = DataSet(
     schema=fields(("identity", "string"), ("gap_seconds", "double"), ("heartbeats", "bigint")),
     key="identity",
 )
-"""`gap_seconds` is null where no event of the hour told a gap."""
+"""`gap_seconds` is null if no event of the hour had a gap."""
 
 
 class HeartbeatAggregation:
-    """The family without memory that makes `beats`."""
-
     name: Final = "beats"
     reads: Final = ("events",)
     kinds: Final = frozenset({KIND})
@@ -50,7 +44,6 @@ class HeartbeatAggregation:
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """Every hour from its own rows alone."""
         seen = rows["events"].where((f.col("kind") == KIND) & f.col("identity").isNotNull())
         told = f.when(f.col("seconds").between(0.0, MAX_GAP_SECONDS), f.col("seconds"))
         hours = (

@@ -1,11 +1,14 @@
-"""Incidents: a family that steps over the timeline.
+"""The aggregation of incidents, computed from the timeline.
 
-Lives here: its slabs, and which incident stands in which part. Never here: what closes an incident
-(`incidents_chains.py`) or who failed together (`incidents_together.py`). Invariants:
-- an incident stands in the hour of the later of its closing and its opening + `together_seconds`: by then all of its
-  columns are known for ever; until that is before the end of what is known it stands in `incidents.open`;
-- only what happened before an instant is known at it: a closing at an hour's border belongs to the hour that begins;
-- the carry holds what is open, and openings so young that a later one may look back at them.
+An incident lasts from the first down second to the next up or absent one. Up, absent and missing rows are equivalent: a
+gap between the rows that keep an incident open, so only those few rows are sorted. The timeline is split at hours, so
+an incident that is open at an hour's end has a piece that ends there: its mark.
+
+An incident is in the hour of the later of its closing and its opening + `together_seconds`: by then all of its columns
+are final. Before, it is in `incidents.open`. A closing at an hour's border belongs to the hour that begins. The state
+holds open incidents, and openings so recent that a later one may be correlated with them.
+
+Expressions are Spark SQL: a call for each operator costs a round trip to the JVM, a second for a step of this size.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ _EDGES_SCHEMA: Final = fields(
     ("opened", "timestamp"),
     ("down_us", "bigint"),
 )
-"""`edge` is opened or closed; `down_us`, of a closed one, is the whole incident's down time."""
+"""`edge` is opened or closed; `down_us`, for closed, is the incident's total down time."""
 
 INCIDENTS_SLAB: Final = DataSet("incidents", "incidents", "hour", _SCHEMA)
 OPEN_SLAB: Final = DataSet("incidents.open", "incidents", "open", _SCHEMA)
@@ -59,8 +62,6 @@ CARRY_SLAB: Final = DataSet("carry.incidents", "", "hour", CARRY)
 
 
 class IncidentAggregation:
-    """From the first down second to the next up or absent one, for every subject of the timeline."""
-
     name = "incidents"
     reads = (TIMELINE,)
     kinds: frozenset[str] = frozenset()
@@ -72,7 +73,7 @@ class IncidentAggregation:
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """All slabs are views of one small frame, which is kept for them until the engine clears its cache."""
+        """All data sets are views of one small cached frame."""
         reach_us = parameters.together_seconds * SECOND_US
         known = hold(with_also_failing(incidents(rows[TIMELINE], carry, stretch), reach_us))
         settled_us = f"greatest(closed_us, opened_us + {reach_us}L)"
@@ -99,7 +100,7 @@ _SHOWN: Final = (
 
 
 def _edges(known: DataFrame, stretch: TimeRange) -> DataFrame:
-    """The openings and closings of the stretch."""
+    """The openings and closings of the range."""
     edges = (
         f"named_struct('at_us', opened_us, 'edge', '{OPENED}', 'down_us', CAST(NULL AS BIGINT))",
         f"named_struct('at_us', closed_us, 'edge', '{CLOSED}', 'down_us', down_us)",
@@ -116,10 +117,10 @@ def _edges(known: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def _carries(known: DataFrame, stretch: TimeRange, reach_us: int) -> DataFrame:
-    """Each incident at the hours that must know it: as it stood while it was open, and as it ended while it is young.
+    """Each incident at the hours that must know it: as it was while open, and as it ended while it is recent.
 
-    At T, openings from T - 2 * reach on are kept: one at T - reach may still find another that opens at T, and must
-    then know those `reach` before itself.
+    At T, openings from T - 2 * reach on are kept: one at T - reach may still be correlated with one at T, and must then
+    know those `reach` before itself.
     """
     first = f"greatest(CAST(closed_us DIV {HOUR_US} AS INT), {stretch.first}) + 1"
     last = f"least(CAST((opened_us + {2 * reach_us}L) DIV {HOUR_US} AS INT), {stretch.last_carry})"
@@ -144,6 +145,6 @@ def _carries(known: DataFrame, stretch: TimeRange, reach_us: int) -> DataFrame:
 
 
 def _stands(each: str, array: str, part: str, closed_us: str, of: str) -> str:
-    """An array of how an incident stands at hours, from one of the hours or marks."""
+    """An array of an incident's values at several hours."""
     rest = ", ".join(f"'{name}', {of}{name}" for name in ("worst", "down_us", "flapping"))
     return f"transform({array}, {each} -> named_struct('{PART}', {part}, 'closed_us', {closed_us}, {rest}))"

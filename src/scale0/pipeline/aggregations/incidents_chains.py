@@ -1,13 +1,4 @@
-"""Chains: from timeline rows and the carry to incidents, one row each.
-
-Lives here: how the pieces of a timeline become incidents. Never here: who failed together, slabs, or parts. Invariants:
-- an incident reaches from the first down second to the next up or absent one. Up, absent and no row at all are alike: a
-  gap between the rows that keep an incident open. So only those rows are sorted, and they are few;
-- the timeline is cut at hours, so an incident that is open at an hour's end has a piece that ends there: its mark;
-- the carry's rows enter as pieces without length, so there is one exchange.
-
-Expressions are Spark's SQL: a call for each operator costs a round trip to the JVM, a second for a step of this size.
-"""
+"""Incidents from timeline rows."""
 
 from __future__ import annotations
 
@@ -42,8 +33,8 @@ CARRY: Final = fields(
 )
 """Incidents that are open, or whose opening may still matter to others; `closed_us` is null while it is open.
 
-`worst` is equus' severity plus one; 0 is that of a subject without states. `also_failing` is null until nothing that
-opens later can add to it.
+`worst` is the severity plus one; 0 for a subject without states. `also_failing` is null until no later opening can add
+to it.
 """
 
 FIRST_FAILING: Final = CARRY["also_failing_first"].dataType
@@ -55,13 +46,13 @@ _SEVERITY: Final = " ".join(
 WORST_STATE: Final = " ".join(
     ("CASE worst", *(f"WHEN {rank} THEN '{name}'" for name, rank in _RANKS.items()), f"ELSE '{DOWN}' END")
 )
-"""`worst` as the table says it."""
+"""`worst` as shown in the table."""
 
 _PIECES: Final = (
     *SUBJECT,
     "unix_micros(`from`) AS from_us",
     "unix_micros(`to`) AS to_us",
-    # Where a piece by itself makes an incident.
+    # A piece that makes an incident by itself.
     f"IF(class = '{DOWN}', unix_micros(`from`), NULL) AS opened_us",
     "CAST(NULL AS BIGINT) AS closed_us",
     f"IF(class = '{DOWN}', {_SEVERITY}, 0) AS worst",
@@ -80,10 +71,11 @@ _SO_FAR: Final = (
 
 
 def incidents(timeline: DataFrame, carry: DataFrame | None, stretch: TimeRange) -> DataFrame:
-    """One row per incident of the stretch or the carry, as CARRY has it at stretch.until_us, and `marks`.
+    """One row per incident of the range or the previous state, at time_range.until_us, and `marks`.
 
-    A mark is how the incident stood at the start of an hour (`part`) at which it was open, for the hours that need a
-    carry. `also_failing` is what the carry knew of it, or null. Partitioned by subject.
+    A mark is the incident at the start of an hour (`part`) at which it was open, for the hours that need a state.
+    `also_failing` is what the state knows, or null. Partitioned by subject. The state's rows enter as pieces without
+    length, so there is one exchange.
     """
     kept = ", ".join(f"'{name}'" for name in KEEPS_OPEN)
     pieces = timeline.filter(f"class IN ({kept})").selectExpr(*_PIECES)
@@ -95,7 +87,7 @@ def incidents(timeline: DataFrame, carry: DataFrame | None, stretch: TimeRange) 
     mark = f"IF({marked}, named_struct('part', {part}, 'worst', worst, 'down_us', down_us, 'flapping', flapping), NULL)"
     inside = inside.selectExpr("*", f"{mark} AS mark")
     grouped = inside.groupBy(*SUBJECT, "opened_us").agg(
-        # What adds up only grows, so its largest value is the last.
+        # Sums only grow, so the largest value is the last.
         *(f.expr(f"max({name}) AS {name}") for name in _GROWING),
         f.expr("first(also_failing_first, true) AS also_failing_first"),
         f.expr("collect_list(mark) AS marks"),
@@ -105,7 +97,7 @@ def incidents(timeline: DataFrame, carry: DataFrame | None, stretch: TimeRange) 
 
 
 def _carried(carry: DataFrame, stretch: TimeRange) -> DataFrame:
-    """An open incident stands where the stretch begins, and its subject's first piece may touch it; a closed one stands
+    """An open incident is placed at the start of the range, where its subject's first piece may touch it; a closed one
     at its own opening, where nothing can.
     """
     stands = f"IF(closed_us IS NULL, {stretch.from_us}L, opened_us)"
@@ -113,7 +105,7 @@ def _carried(carry: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def _chained(pieces: DataFrame) -> DataFrame:
-    """With `chain`: the start of the pieces, each touching the next, to which a piece belongs."""
+    """Adds `chain`: the start of the run of touching pieces to which a piece belongs."""
     touches = f"coalesce(lag(to_us) OVER ({_ALONG}) = from_us, false)"
     return pieces.selectExpr("*", f"IF({touches}, NULL, from_us) AS starts_us").selectExpr(
         "*", f"max(starts_us) OVER ({_ALONG}) AS chain"

@@ -1,15 +1,4 @@
-"""Together: who else opened an incident at about the same time.
-
-Lives here: `also_failing`. Never here: when an incident opens. Invariants:
-- two subjects failed together if openings of theirs are at most `reach` apart, both ways alike; each other subject
-  counts once, however often it opened;
-- one sort of three moments per opening, and no join: a thousand subjects that fail at once make no million pairs.
-
-An opening o, whose subject opened before at p, is the one by which that subject counts for whoever opened at x if
-p < x - reach <= o <= x + reach. So it counts from the later of p + reach + 1 and o - reach on, until o + reach, and no
-two openings of a subject count at once: a running sum counts subjects. Read backwards, the last moment of leaving that
-was passed on the way to x belongs to the first opening that x can see, and that one knows those after it.
-"""
+"""Correlation: which other subjects opened an incident at about the same time."""
 
 from __future__ import annotations
 
@@ -21,10 +10,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMED: Final = 10
-"""How many of those that failed too are named; all are counted."""
+"""How many of the correlated subjects are named; all are counted."""
 LOOKED_AT: Final = 20
-"""Openings, from the first within reach on, among which they are looked for: an incident meets its own subject there,
-and others again. Where more openings repeat than this leaves room for, fewer are named."""
+"""How many openings, from the first within reach on, are searched for names: some are of the incident's own subject or
+repeated. With more repetitions, fewer are named.
+"""
 
 _SEEN: Final = (
     "collect_list(named_struct('opened_us', opened_us, 'before_us', before_us,"
@@ -41,7 +31,16 @@ _INCIDENT: Final = (*CARRY.fieldNames()[3:], "marks")
 
 
 def with_also_failing(incidents: DataFrame, reach_us: int) -> DataFrame:
-    """`also_failing` and `also_failing_first` of every incident, where the carry does not know them yet."""
+    """Adds `also_failing` and `also_failing_first` to every incident whose state does not have them yet.
+
+    Two subjects are correlated if openings of theirs are at most `reach` apart; each other subject counts once. One
+    sort of three moments per opening replaces a join: a thousand subjects that fail at once would make a million pairs.
+
+    An opening o, whose subject opened before at p, is the one by which that subject counts for an opening at x if p < x
+    - reach <= o <= x + reach. So it counts from the later of p + reach + 1 and o - reach on, until o + reach, and no
+    two openings of a subject count at once: a running sum counts subjects. In descending order, the last end of
+    counting before x belongs to the first opening within reach of x, and that row knows the openings after it.
+    """
     before = "lag(opened_us) OVER (PARTITION BY subject_kind, subject ORDER BY opened_us) AS before_us"
     openings = incidents.selectExpr("*", before).selectExpr("*", f"{_SEEN} AS seen")
     asked = _moments(openings, reach_us).selectExpr(
@@ -63,7 +62,7 @@ def with_also_failing(incidents: DataFrame, reach_us: int) -> DataFrame:
 
 
 def _moments(openings: DataFrame, reach_us: int) -> DataFrame:
-    """Three rows per opening: it begins to count, it ends to count, and it asks who counts."""
+    """Three rows per opening: it starts to count, it stops to count, and it asks which others count."""
     moments = (
         (f"greatest(opened_us - {reach_us}L, before_us + {reach_us + 1}L)", 1, False),
         (f"opened_us + {reach_us + 1}L", -1, False),
@@ -84,7 +83,7 @@ def _moments(openings: DataFrame, reach_us: int) -> DataFrame:
 
 
 def _named(reach_us: int) -> str:
-    """Of those that are seen: other subjects within reach, each by its first opening there, in their order."""
+    """Other subjects within reach, each by its first opening there, in their order."""
     within = f"o.opened_us <= opened_us + {reach_us}L"
     first = f"(o.before_us IS NULL OR o.before_us < opened_us - {reach_us}L)"
     another = "NOT (o.subject_kind = subject_kind AND o.subject = subject)"

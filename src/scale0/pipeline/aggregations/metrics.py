@@ -1,9 +1,7 @@
-"""What checks measured, by the hour: `metric_trends.hour`, from the metrics of `check.answered`.
+"""Check metrics by hour (`metric_trends.hour`), from `check.answered`.
 
-Lives here: one aggregation by (agent, check, metric, hour), and the codes of its histograms. Never here: days
-(`derived/metric_days.py`), or what a value means. Invariants: a result counts once per (agent, ref) and hour, by
-whoever and however often it was recorded, scheduled or by hand; sums are folded over sorted values, so no row depends
-on the order of others; every number in the table is finite.
+A result counts once per (agent, ref) and hour, however often it was recorded. Sums are folded over sorted values, so
+that no row depends on the order of others. Every number in the table is finite.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ if TYPE_CHECKING:
 KIND: Final = "check.answered"
 
 MAX_VALUE: Final = 1e100
-"""A larger value or limit is none: agents are foreign, and sums and squares of what is kept must stay finite."""
+"""Larger values and limits are ignored: agents are not trusted, and sums and squares must stay finite."""
 
 CODE_OFFSET: Final = 40_000
 """Added to the log bucket of a magnitude: above 37,600 even the smallest double has a code above 0."""
 
 _LN_GAMMA: Final = 0.01980262729617973
-"""ln 1.02, as a number: every machine has the same."""
+"""ln 1.02 as a literal, equal on every machine."""
 _MIDDLE: Final = 2.0 / (1.0 + GAMMA)
 
 SHOWN: Final = fields(
@@ -76,8 +74,6 @@ _KEYS: Final = ("agent", "check", "metric", PART)
 
 
 class MetricAggregation:
-    """The family without memory that makes `metric_trends.hour`."""
-
     name: Final = "metrics"
     reads: Final = ("events",)
     kinds: Final = frozenset({KIND})
@@ -93,7 +89,6 @@ class MetricAggregation:
         stretch: TimeRange,
         parameters: Parameters,
     ) -> Mapping[str, DataFrame]:
-        """Every hour from its own rows alone."""
         return {HOURS.name: trends(points(rows["events"]))}
 
 
@@ -108,7 +103,7 @@ def points(events: DataFrame) -> DataFrame:
         "source",
         "boot",
         "seq",
-        # What has no ref is no second record of anything.
+        # A result without a ref is never a duplicate.
         f.coalesce(f.when(f.col("ref").isNotNull(), f.xxhash64("ref")), f.xxhash64("source", "boot", "seq")).alias(
             "ref"
         ),
@@ -123,7 +118,7 @@ def points(events: DataFrame) -> DataFrame:
     return known.select(
         *("agent", "check", f.col("name").alias("metric"), PART),
         *("at_us", "source", "boot", "seq", "ref", "unit"),
-        # -0.0 and 0.0 are one value to a comparison and two to a hash.
+        # -0.0 and 0.0 compare equal but hash differently.
         f.when(f.col("value") == 0.0, 0.0).otherwise(f.col("value")).alias("value"),
         _finite("warn").alias("limit_warn"),
         _finite("crit").alias("limit_crit"),
@@ -132,7 +127,7 @@ def points(events: DataFrame) -> DataFrame:
 
 
 def trends(values: DataFrame) -> DataFrame:
-    """The hours of the points. Lists of plain numbers: lists of structs took three times as long."""
+    """The hours of the points. Lists of structs take three times as long as lists of numbers."""
     newest = f.struct("at_us", "source", "boot", "seq", "value", "unit", "limit_warn", "limit_crit", "limit_max")
     hours = values.groupBy(*_KEYS).agg(
         f.collect_list("value").alias("values"), f.collect_list("ref").alias("refs"), f.max(newest).alias("newest")
@@ -170,13 +165,13 @@ def trends(values: DataFrame) -> DataFrame:
 
 
 def code_of(value: Column) -> Column:
-    """The signed log bucket of a value: 0 of 0, and as the value grows it never falls."""
+    """The signed log bucket of a value: 0 for 0, and monotonic."""
     magnitude = f.ceil(f.ln(f.abs(value)) / _LN_GAMMA).cast("int") + CODE_OFFSET
     return f.when(value == 0.0, 0).when(value > 0.0, magnitude).otherwise(-magnitude)
 
 
 def value_of(code: Column) -> Column:
-    """The value that a code stands for, within 1 % of every value that has it."""
+    """The value that a code represents, within 1 % of every value that has it."""
     magnitude = f.exp((f.abs(code) - CODE_OFFSET) * _LN_GAMMA) * _MIDDLE
     return f.when(code == 0, 0.0).when(code > 0, magnitude).otherwise(-magnitude)
 
@@ -187,18 +182,18 @@ def p95_rank(count: Column) -> Column:
 
 
 def _between(value: Column, low: Column, high: Column) -> Column:
-    """A bucket's middle may lie beyond all that was measured."""
+    """Clamp: a bucket's middle may lie outside of the measured range."""
     return f.least(high, f.greatest(low, value))
 
 
 def _finite(name: str) -> Column:
-    """The number, or null where it is none: to Spark NaN is above all numbers."""
+    """The number, or null: Spark orders NaN above all numbers."""
     return f.when(f.abs(name) <= MAX_VALUE, f.col(name))
 
 
 def _once(hours: DataFrame) -> DataFrame:
-    """Sorted values, one of each ref: the least, so that it does not matter who came first (but for a fault they are
-    equal). Most hours have each ref once, and pay for nothing but the question.
+    """Sorted values, one of each ref: the smallest, so that the order does not matter (normally they are equal). Most
+    hours have each ref once.
     """
     unique = f.size(f.array_distinct("refs")) == f.size("refs")
     pairs = f.when(~unique, f.array_sort(f.arrays_zip("refs", "values")))
@@ -214,7 +209,7 @@ def _once(hours: DataFrame) -> DataFrame:
 
 
 def _counts() -> Column:
-    """The histogram, from sorted `codes` and the distinct ones, `buckets`: each counts as far as the next begins."""
+    """The histogram, from sorted `codes` and the distinct ones, `buckets`."""
 
     def begin(bucket: Column) -> Column:
         return f.array_position("codes", bucket)

@@ -1,10 +1,15 @@
-"""The world: brokers, clients, agents and services, from what sources recorded and when they were heard.
+"""The aggregation of presence: brokers, clients, agents and services, from what sources recorded.
 
-Lives here: the family, which joins its rooms. Never here: how any of them computes. Invariants: those of `family.py`.
+A step goes from evidence to classes: liveness samples show when a source was observing (`presence_sources`); that and
+clients' events make sessions (`presence_sessions`); these and the brokers' own events make boundaries
+(`presence_boundaries`); boundaries add up to states, and states are split at the hours.
 
-A step goes from proof to verdict: pulses say when a source watched (`world_watching`), that and clients' events make
-sessions (`world_sessions`), these and the brokers' own events make boundaries (`world_boundaries`, `world_brokers`,
-`world_downtimes`), boundaries make states (`world_subjects`), and states are cut at the hours (`world_timeline`).
+All events of one instant count before a subject gets its class there. A run of one class and reason keeps its first
+evidence, also across hours. A planned downtime overlays a class without changing it.
+
+A subject has rows in the hours in which it is not absent for any time at all, and these rows cover such an hour
+completely, up to the horizon. In other hours it has no rows: it is absent. An absence that began in an earlier hour has
+the reason `away`.
 """
 
 from __future__ import annotations
@@ -47,8 +52,6 @@ PULSES: Final = "pulses"
 
 
 class PresenceAggregation(NamedTuple):
-    """The family of all that is known by being heard."""
-
     name: str = "world"
     reads: tuple[str, ...] = (EVENTS, PULSES)
     kinds: frozenset[str] = frozenset(
@@ -62,7 +65,6 @@ class PresenceAggregation(NamedTuple):
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """See `Family.step`."""
         events, pulses = rows[EVENTS], rows[PULSES]
         before = empty(events.sparkSession) if carry is None else carry
         seen, absent_us = sight(stretch, parameters), parameters.absent_days * DAY_US

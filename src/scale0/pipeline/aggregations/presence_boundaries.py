@@ -1,8 +1,14 @@
 """Boundaries: the instants at which something about a subject of the timeline changes.
 
-Lives here: the shape that clients, agents, services and brokers share, and those of clients and services. Never here:
-what the changes add up to (`world_subjects`). Invariants: a boundary says only what is new; what was before the stretch
-stands one microsecond before it, so that nothing in the stretch is mistaken for it.
+A boundary contains only what is new. What was before the range is placed one microsecond before it.
+
+Brokers: a source is a broker once it recorded broker.started. A gap that has ended is down if the journal has no hole,
+because that proves that nothing was recorded, and unobserved if it has one. A gap that has not ended is unobserved,
+down once a peer reports it, and down at once if the broker announced its stop.
+
+Downtimes of whole agents: a downtime is (agent, ref); its newest start says when it ends, unless its next event comes
+earlier; several form a union. Events at one instant count in recording order, because Helen moves an end by recording
+an end and a start.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 END: Final = "struct<us:bigint,source:string,boot:bigint,seq:bigint,reason:string,id:string>"
-"""An end of a session: when, by which event, why; `id` is the evidence."""
+"""The end of a session: time, event and reason; `id` is the evidence."""
 
 BOUNDARY: Final = fields(
     ("subject_kind", "string"),
@@ -51,15 +57,16 @@ BOUNDARY: Final = fields(
     ("carried", "struct<evidence:string,down_evidence:string>"),
 )
 """Ordered by (at_us, source, boot, seq, rank, end_id). `live`, `doubt`, `down` (planned downtimes) and `slots` are
-differences; the rest is null unless it is new. `start_id`: what made it live. `end_id`: what took that. `end`, `over`:
-a client's session ended, the doubt about an end is over. `ended_us`: a service lost a backend. `watch`, `peer` and
-`known`: of brokers."""
+differences; the other columns are null unless they are new. `start_id`: what made it live. `end_id`: what ended
+that. `end`, `over`: a client's session ended, the doubt about an end is resolved. `ended_us`: a service lost a
+backend. `watch`, `peer` and `known`: of brokers.
+"""
 
 _COUNTS: Final = ("rank", "live", "doubt", "down", "slots")
 
 
 def shaped(**cells: Column) -> Column:
-    """One boundary as a struct: what is not named is nothing new."""
+    """One boundary as a struct; omitted fields have their empty values."""
 
     def cell(column: t.StructField) -> Column:
         empty = f.lit(0) if column.name in _COUNTS else f.lit(None)
@@ -69,18 +76,18 @@ def shaped(**cells: Column) -> Column:
 
 
 def listed(rows: DataFrame, *boundaries: Column, stretch: TimeRange) -> DataFrame:
-    """The boundaries of every row that lie in the stretch, or before it."""
+    """The boundaries of every row that lie in or before the range."""
     out = rows.select(f.explode(f.array_compact(f.array(*boundaries))).alias("b")).select("b.*")
     return out.where(ended(f.col("at_us"), stretch))
 
 
 def clipped(us: Column, stretch: TimeRange) -> Column:
-    """What was before the stretch, just before it."""
+    """Times before the range, just before it."""
     return f.greatest(us, f.lit(stretch.from_us - 1))
 
 
 def of_clients(segments: DataFrame, stretch: TimeRange) -> DataFrame:
-    """Of clients and agents; a frontend is no subject."""
+    """Boundaries of clients and agents; a frontend is not a subject."""
     rows = segments.where(f.col("role") != FRONTEND).withColumns(
         {
             "subject_kind": f.when(f.col("role") == AGENT_ROLE, f.lit(AGENT)).otherwise(f.lit(CLIENT)),
@@ -96,7 +103,7 @@ def of_clients(segments: DataFrame, stretch: TimeRange) -> DataFrame:
     begun = f.when(f.col("from_us") == f.col("joined_us"), f.col("id"))
     at = {"from": clipped(f.col("from_us"), stretch), "to": f.col("to_us"), "over": f.col("over_us")}
     plus = shaped(**who, at_us=at["from"], seq=f.col("from_seq"), live=f.lit(1), slots=f.col("slots"), start_id=begun)
-    # A join that replaces a session, and is the source's last word, ends two at once: its own is the latest.
+    # A join that replaces a session, and is the source's last event, ends two at once: its own end comes last.
     late = f.col("reason").isin(BROKER_LOST, "lost").cast("int")
     minus = shaped(**who, at_us=at["to"], seq=seq, rank=late, live=f.lit(-1), slots=-f.col("slots"), end=ends)
     resolved = shaped(**who, at_us=at["over"], seq=seq, over=over)
@@ -112,7 +119,7 @@ def of_clients(segments: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def of_services(segments: DataFrame, stretch: TimeRange, absent_us: int) -> DataFrame:
-    """Of what backends offer; a doubt is of all that a lost session offered."""
+    """Boundaries of services; everything that a lost session offered is in doubt."""
     rows = segments.where(f.col("role") == BACKEND).withColumn("subject", f.explode("services"))
     who = {"subject_kind": f.lit(SERVICE)} | {name: f.col(name) for name in ("subject", "source", "boot")}
     seq = f.col("end_seq")
@@ -141,7 +148,7 @@ def of_services(segments: DataFrame, stretch: TimeRange, absent_us: int) -> Data
 
 
 def of_carried(carry: DataFrame, stretch: TimeRange, absent_us: int) -> DataFrame:
-    """How subjects stood when the stretch began; a service that nobody offers will be absent some day."""
+    """The subjects at the start of the range; a service without a backend will become absent."""
     columns = ("subject_kind", "identity", "source", "boot", "seq", "last_us", "reason", "evidence", "down_evidence")
     rows = sort_of(carry, SUBJECT, *columns, "peer_us", "peer")
     who = {"subject_kind": f.col("subject_kind"), "subject": f.col("identity")}

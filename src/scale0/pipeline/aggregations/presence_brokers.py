@@ -1,10 +1,4 @@
-"""Brokers: up while they watch; and what their own journal, and their peers, say of the gaps.
-
-Lives here: the boundaries of brokers. Never here: clients. Invariants: a source is a broker once it recorded
-broker.started; a gap whose end is heard is down where the journal has no hole, because then it proves that nothing was
-recorded, and unobserved where it has one; a gap without an end is unobserved, down once a peer says so, and down at
-once if the broker said that it stops.
-"""
+"""Boundaries of brokers."""
 
 from __future__ import annotations
 
@@ -27,27 +21,26 @@ KINDS: Final = (STARTED, STOPPED, PEER_JOINED, PEER_LOST)
 
 WATCHING: Final = "watching"
 SILENT: Final = "silent"
-"""Nothing is known of a gap yet."""
+"""Nothing is known about the gap yet."""
 PEER_SAYS: Final = "peer_lost"
 _STOPPED: Final = "stopped"
 _RESTARTED: Final = "restarted"
 _ASLEEP: Final = "asleep"
-"""It was heard again in the same boot, and had recorded nothing."""
+"""It was seen again in the same boot, and had recorded nothing."""
 _HOLE: Final = "hole"
 
 
 def stops(events: DataFrame) -> DataFrame:
-    """source, boot, seq of the last words."""
     return events.where(f.col("kind") == STOPPED).select("source", "boot", "seq")
 
 
 def of_gaps(links: DataFrame, seen: Sight) -> DataFrame:
-    """From the chain of pulses: where a gap begins, where it is settled, where it ends."""
+    """From the chain of liveness samples: where a gap begins, is resolved, and ends."""
     heard, following = f.col("heard_us"), f.col("next")
     unheard = f.lit(seen.known_us) - heard > seen.silence_us
     parted = following["begins"] | following["hole"] | (following["first_us"] - heard > seen.silence_us)
     gap = f.when(following.isNull(), unheard | f.col("stopped").isNotNull()).otherwise(parted)
-    # Of two boots that are remembered, the gap between them is over.
+    # The gap between two boots of the previous state is over.
     lasts = following.isNull() | (following["first_us"] >= seen.stretch.from_us)
     rows = links.where(gap & lasts & (following.isNull() | (following["first_us"] > heard)))
     ends = following.isNotNull()
@@ -98,7 +91,7 @@ def _again() -> Column:
 
 
 def of_said(events: DataFrame, seen: Sight) -> DataFrame:
-    """From what brokers say of themselves and of each other. Who started is no longer missed by anybody."""
+    """From events of brokers about themselves and their peers. A broker that started is no longer lost."""
     kind = f.col("kind")
     rows = events.where(kind.isin(STARTED, PEER_JOINED, PEER_LOST)).withColumn("at_us", f.unix_micros("at"))
     who = {name: f.col(name) for name in ("source", "boot", "seq", "at_us")} | {"subject_kind": f.lit(BROKER)}

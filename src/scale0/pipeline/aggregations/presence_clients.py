@@ -1,10 +1,4 @@
-"""What was said about clients: their events and their carried sessions, as rows of one shape and one order.
-
-Lives here: reading events and carry into that shape. Never here: which of them begin or end a session
-(`world_sessions`). Invariants: a client is known by (source, boot, role, identity); of its heartbeats, which are a
-large part of all events, only the first behind a silence are taken; a text that is no JSON of ours reads as nothing
-said.
-"""
+"""Client events."""
 
 from __future__ import annotations
 
@@ -30,11 +24,11 @@ REPLACED: Final = "client.replaced"
 SEEN: Final = "client.seen"
 SESSION_KINDS: Final = (JOINED, CHANGED, LEFT, LOST, REPLACED)
 STILLBORN: Final = "stillborn"
-"""A join that was over as it began: the client's last sign of life, as recorded later, is not after it."""
+"""A join that was over when it began: the client's last sign of life, as recorded later, is not after it."""
 
 OFFER: Final = "struct<role:string,services:array<string>,slots:bigint>"
 SEEN_ROLES: Final = (BACKEND, FRONTEND, AGENT)
-"""A summary of heartbeats does not say its role: it is of whoever of these was known."""
+"""A summary of heartbeats has no role: it applies to every role that is known."""
 
 _KEY: Final = ("identity", "role", "source", "boot")
 SAID: Final = (
@@ -51,12 +45,14 @@ SAID: Final = (
     "over_us",
     "spent",
 )
-"""`mark`: the seq of a death, or of a carried end. Of a carried session: `first_us`, `last_us` and `id` are its join,
-its end and its id; `over_us`: since when its source is heard again; `spent`: it cannot go on any more."""
+"""`mark`: the seq of a loss, or of an end in the previous state. For a session of the previous state `first_us`,
+`last_us` and `id` are its join, its end and its id; `over_us`: since when its source is seen again; `spent`: it
+cannot continue.
+"""
 
 
 def said(events: DataFrame, carry: DataFrame, boots: DataFrame, from_us: int) -> DataFrame:
-    """All that is known of clients in a stretch. The order of a client's rows is (at_us, seq), carried ones first."""
+    """Everything known about clients in a range, ordered by (at_us, seq) with the previous state first."""
     offer = f.from_json("data", OFFER)
     clients = (
         events.where(f.col("kind").isin(*SESSION_KINDS) & f.col("identity").isNotNull())
@@ -84,7 +80,7 @@ def _services() -> Column:
 
 
 def _heartbeats(events: DataFrame, boots: DataFrame) -> DataFrame:
-    """The first ones of every client behind every silence of its boot."""
+    """The first heartbeat of every client after every gap of its boot."""
     opened = f.broadcast(boots.where(f.size("openings") > 0).select("source", "boot", "openings"))
     seen = events.where((f.col("kind") == SEEN) & f.col("identity").isNotNull())
     seen = seen.select("identity", "source", "boot", "seq", f.unix_micros("at").alias("at_us"))
@@ -119,7 +115,7 @@ def _carried(carry: DataFrame, from_us: int) -> DataFrame:
 
 
 def deaths(events: DataFrame, carry: DataFrame) -> DataFrame:
-    """Deaths that were recorded in a later hour than they happened: key, seq, and both times."""
+    """Losses that were recorded in a later hour than they happened: key, seq, and both times."""
     new = (
         events.where((f.col("kind") == LOST) & f.col("identity").isNotNull())
         .withColumn("offer", f.from_json("data", OFFER))

@@ -1,10 +1,4 @@
-"""Planned downtimes of whole agents.
-
-Lives here: their intervals. Never here: those of single checks. Invariants: a downtime is known by (agent, ref),
-whichever Helen recorded it; its newest start says when it ends: at the earlier of that and its next event; several
-form a union. What happens to one at one instant counts in the order in which it was recorded, because a Helen who moves
-an end records an end and a start at once.
-"""
+"""Planned downtimes of agents."""
 
 from __future__ import annotations
 
@@ -53,7 +47,6 @@ def downtimes(events: DataFrame, carry: DataFrame) -> DataFrame:
 
 
 def of_downtimes(planned: DataFrame, stretch: TimeRange) -> DataFrame:
-    """Their boundaries."""
     rows = planned.where(f.col("over_us").isNull() | (f.col("over_us") > f.col("first_us")))
     who = {"subject_kind": f.lit(AGENT), "subject": f.col("identity")}
     who |= {name: f.col(name) for name in ("source", "boot", "seq")}
@@ -64,7 +57,7 @@ def of_downtimes(planned: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def downtimes_kept(planned: DataFrame, stretch: TimeRange) -> DataFrame:
-    """The carry: those that have not ended."""
+    """The state: downtimes that have not ended."""
     rows = planned.where(f.col("over_us").isNull() | (f.col("over_us") > f.col("first_us")))
     part = f.explode(starts_within(stretch, f.col("first_us"), f.col("over_us"))).alias(PART)
     return kept(rows.select(part, *_COLUMNS), PLANNED)

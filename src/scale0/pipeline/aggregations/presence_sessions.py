@@ -1,12 +1,12 @@
-"""Sessions: when a client's presence at a source began and ended, and what it offered meanwhile.
+"""Sessions of clients at sources: when they began and ended, and what they offered.
 
-Lives here: segments, the pieces of sessions between two changes of what they offer, and the tables of sessions. Never
-here: what a client without a session is (`world_subjects`). Invariants: a session belongs to one boot and ends at the
-latest with it; it never ends before it begins; what was recorded before a death in the same boot is not after it.
+A client is identified by (source, boot, role, identity). Of its heartbeats, which are a large part of all events, only
+the first after a gap is used. Unreadable JSON counts as empty.
 
-A source that is heard again in the same boot asks nobody to join again: the first heartbeats or the first change of a
-client whose session ended with the silence begin another one, with the id of that event. Two boots of one source that
-run at one time are kept apart; but once another boot began, nobody of a boot that fell silent is waited for.
+A session belongs to one boot, ends at the latest with it, and never ends before it begins. Events recorded before a
+loss in the same boot are not after it. If a source continues in the same boot after a gap, its clients do not join
+again: the first heartbeat or change of a client begins another session, with the id of that event. Overlapping boots of
+one source are separate; but once another boot began, clients of a silent boot are no longer expected.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 BROKER_LOST: Final = "broker_lost"
 OPEN: Final = "open"
 RESTARTED: Final = "restarted"
-"""A doubt ended because its source began again, without the client."""
+"""A doubt was resolved because the source restarted without the client."""
 UNHEARD: Final = "unheard"
-"""A doubt ended because its source was heard again in the same boot, and not yet the client."""
+"""A doubt was resolved because the source continued in the same boot, and the client was not seen yet."""
 REASONS: Final = {LEFT: "left", LOST: "lost", REPLACED: "replaced", JOINED: "replaced", STILLBORN: "replaced"}
 
 _SCHEMA: Final = fields(
@@ -69,11 +69,12 @@ SEGMENT: Final = (
     "begin_us",
     "spent",
 )
-"""[from_us, to_us) with an offer that the event from_seq made; to_us null: it goes on. `reason` null: so does its
-session; end_seq is of the event that ended it. A session that ended BROKER_LOST is in doubt over [to_us, over_us),
-until its source is heard again, and then over for `over_reason`; it may go on until the client's next sign, or until
-another boot begins. Kinds of NO_SESSION have no from_us: such a session of an earlier stretch, and a client.left of
-somebody who had no session."""
+"""[from_us, to_us) with the offer of event from_seq; to_us null: it continues. `reason` null: so does its session;
+end_seq is the event that ended it. A session that ended BROKER_LOST is in doubt over [to_us, over_us), until its
+source is seen again, and then resolved with `over_reason`; it may continue until the client's next sign, or until
+another boot begins. Kinds of NO_SESSION have no from_us: such a session of an earlier range, and a client.left
+without a session.
+"""
 NO_SESSION: Final = (DOUBT, LEFT)
 
 
@@ -86,15 +87,15 @@ def _so_far() -> WindowSpec:
 
 
 def segments(said: DataFrame, boots: DataFrame) -> DataFrame:
-    """From what was said about clients, and the breaks of their sources' boots."""
+    """From the events of clients, and the breaks of their sources' boots."""
     rows = said.join(f.broadcast(boots), on=["source", "boot"], how="left").repartition("identity")
     return _segments(_effective(_born(rows)))
 
 
 def _born(rows: DataFrame) -> DataFrame:
-    """Without what was recorded before a death and happened, by the clock, after it; and with `watch`.
+    """Drops what was recorded before a loss although its time is after it, and adds `watch`.
 
-    `watch` counts the silences before a row: no session goes from one watch to the next.
+    `watch` counts the gaps before a row: no session continues over a gap.
     """
     marked = f.max("mark").over(_order().rowsBetween(Window.unboundedPreceding, -1))
     dead = f.col("kind").isin(JOINED, CHANGED, SEEN) & f.coalesce(f.col("seq") < marked, f.lit(False))
@@ -171,7 +172,7 @@ def _ends() -> dict[str, Column]:
 
 
 def _doubts() -> dict[str, Column]:
-    """Until when nobody knows whether a client that went silent with its source lives; and until when it may go on."""
+    """Until when it is unknown whether a client lost with its source is alive; and until when it may continue."""
     carried = f.col("kind") == DOUBT
     again = f.when(carried, f.col("again")).otherwise(f.col("break.again"))
     begin = f.when(carried, f.col("begin")).otherwise(f.col("break.begin"))
@@ -186,19 +187,19 @@ def _doubts() -> dict[str, Column]:
 
 
 def ended(us: Column, stretch: TimeRange) -> Column:
-    """Whether an instant lies in the stretch, and not after the horizon; null does not."""
+    """Whether an instant lies in the range, and not after the horizon; false for null."""
     return f.coalesce((us <= stretch.horizon_us) & (us < stretch.end * HOUR_US), f.lit(False))
 
 
 def sessions(parts: DataFrame, stretch: TimeRange) -> DataFrame:
-    """Those that ended in the stretch, each in the hour of its end."""
+    """The sessions that ended in the range, each in the hour of its end."""
     over = f.col("reason").isNotNull() & ~f.col("kind").isin(*NO_SESSION) & ended(f.col("to_us"), stretch)
     rows = parts.where(over).withColumn(PART, part_column(f.col("to_us"), HOUR_US))
     return _table(rows, f.timestamp_micros("to_us"), f.col("reason"))
 
 
 def sessions_open(parts: DataFrame, stretch: TimeRange) -> DataFrame:
-    """Those that go on at the end of the stretch."""
+    """The sessions that are open at the end of the range."""
     rows = parts.where(~f.col("kind").isin(*NO_SESSION) & ~ended(f.col("to_us"), stretch))
     rows = rows.withColumn(PART, f.lit(OPEN_PART))
     return _table(rows, f.lit(None).cast("timestamp"), f.lit(OPEN))
@@ -220,7 +221,7 @@ def _table(rows: DataFrame, left: Column, reason: Column) -> DataFrame:
 
 
 def sessions_kept(parts: DataFrame, deaths: DataFrame, stretch: TimeRange) -> DataFrame:
-    """The carry of sessions: the live ones, those in doubt, and deaths that were recorded later."""
+    """The state of sessions: live ones, those in doubt, and losses that were recorded later."""
     key = ("identity", "role", "source", "boot")
     live = f.explode(starts_within(stretch, f.col("from_us"), f.col("to_us"))).alias(PART)
     session = (*key, "id", f.col("joined_us").alias("first_us"), "services", "slots")

@@ -1,8 +1,4 @@
-"""What every source recorded in an hour of its time: the base of the audit.
-
-Lives here: `source_hours`. Never here: days. Invariant: a hole or a rewind counts in the hour of the first event
-behind it.
-"""
+"""Events of every source by hour."""
 
 from __future__ import annotations
 
@@ -31,11 +27,12 @@ SOURCE_HOURS: Final = DataSet(
         ("rejected", "bigint"),
     ),
 )
-"""`first_seq` and `last_seq` are the smallest and the largest; null where an hour has duplicates or refusals only."""
+"""`first_seq` and `last_seq` are the smallest and the largest; null if an hour has only duplicates or rejected events.
+A hole or a rewind counts in the hour of the first event after it.
+"""
 
 
 def source_hours(links: DataFrame, pulses: DataFrame, stretch: TimeRange) -> DataFrame:
-    """From the chain, and from the pulses that hold no event."""
     heard = links.where(f.col("fresh")).select(
         "source", "first_us", "events", "first_seq", "seq", "hole", "rewind", "duplicates", "rejected"
     )

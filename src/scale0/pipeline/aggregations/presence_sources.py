@@ -1,13 +1,10 @@
-"""Watching: when a source was heard, where it fell silent, where it began again, and what its journal lost.
+"""When sources were observing: gaps, restarts and holes in their journals; and the state of presence between hours.
 
-Lives here: the chain of pulses of every source, and the breaks in it. Never here: clients, or what a silence means to
-them. Invariants: a boot is a chain of its own, because two boots of one source may overlap (a clock that was ahead, an
-old disk on a second machine); within a boot time and seq only grow; a source is compared with what was heard of it just
-before.
+Each boot is a chain of its own, because two boots of one source may overlap (a clock that was ahead, an old disk on a
+second machine). Within a boot time and seq ascend.
 
-How silence and hours meet. That a source fell silent is known when it is heard again, or when it was not heard for
-longer than the limit; that can be in a later hour than its last event. So a step is given the pulses up to the
-horizon, and a silence begins at the last event, whenever that was.
+A gap is known when the source is seen again, or when it was not seen for longer than the limit; that can be in a later
+hour than its last event. So a step gets the samples up to the horizon, and a gap begins at the last event.
 """
 
 from __future__ import annotations
@@ -27,30 +24,27 @@ if TYPE_CHECKING:
     from scale0.pipeline.parameters import Parameters
 
 TAIL_US: Final = DAY_US
-"""How long a boot that is not its source's latest is remembered: overlapping boots are rare, and end soon."""
+"""How long a boot that is not its source's latest is kept: overlapping boots are rare, and end soon."""
 
 
 class Sight(NamedTuple):
-    """What a step can see."""
-
     stretch: TimeRange
     silence_us: int
 
     @property
     def known_us(self) -> int:
-        """Up to where it is known that nothing was heard."""
+        """Up to where missing samples are known to be missing."""
         return self.stretch.horizon_us
 
 
 def sight(stretch: TimeRange, parameters: Parameters) -> Sight:
-    """From what a step is told."""
     return Sight(stretch, parameters.silence_seconds * SECOND_US)
 
 
 def chain(pulses: DataFrame, stops: DataFrame, carry: DataFrame, seen: Sight) -> DataFrame:
-    """One row per pulse, and one per remembered boot, each with what came before and after it.
+    """One row per liveness sample and per boot of the previous state, each with its predecessor and successor.
 
-    `stops` are the broker.stopped: source, boot, seq. A stop is the last event of its boot.
+    `stops` are the broker.stopped events: source, boot, seq. A stop is the last event of its boot.
     """
     horizon = f.lit(seen.stretch.horizon_us)
     fresh = pulses.where(f.col("events") > 0).select(
@@ -75,7 +69,7 @@ def _linked(rows: DataFrame, seen: Sight) -> DataFrame:
     own = Window.partitionBy("source", "boot").orderBy("first_us", "first_seq")
     all_boots = Window.partitionBy("source").orderBy("first_us", "boot", "first_seq")
     before = all_boots.rowsBetween(Window.unboundedPreceding, 0)
-    # From the end: a frame that ends unbounded is counted anew for every row.
+    # In descending order: a frame that ends unbounded is recomputed for every row.
     ends_first = Window.partitionBy("source").orderBy(f.desc("first_us"), f.desc("boot"), f.desc("first_seq"))
     after = ends_first.rowsBetween(Window.unboundedPreceding, -1)
     sound = f.struct(f.col("first_us").alias("us"), "boot", f.col("first_seq").alias("seq"))
@@ -113,7 +107,7 @@ def _linked(rows: DataFrame, seen: Sight) -> DataFrame:
 
 
 def lost_us(seen: Sight) -> Column:
-    """When a boot's sessions end behind this pulse, or null: it was heard on."""
+    """When a boot's sessions end after this sample; null: it continued."""
     last, following = f.col("last_us"), f.col("own_next.us")
     fell_silent = following - last > seen.silence_us
     unheard = f.lit(seen.known_us) - last > seen.silence_us
@@ -122,10 +116,10 @@ def lost_us(seen: Sight) -> Column:
 
 
 def boots(links: DataFrame) -> DataFrame:
-    """One row per boot: its breaks in order, when it was heard again after silences, and what the stretch begins with.
+    """One row per boot: its breaks in order, when it was seen again after gaps, and what the range begins with.
 
-    A break: `us`, where its sessions end; `seq`, its last event; `again`, the first event of its source behind it;
-    `begin`, the first one of another boot. `openings`: only behind one may a client be known by its heartbeats alone.
+    A break has `us`, where its sessions end; `seq`, its last event; `again`, the first event of its source after it;
+    `begin`, the first one of another boot. `openings`: only after one may a client be known by its heartbeats alone.
     """
     own, begin = f.col("own_next"), f.col("begin")
     again = f.when(begin.isNull() | (own["us"] <= begin["us"]), own).otherwise(begin)
@@ -144,7 +138,7 @@ def boots(links: DataFrame) -> DataFrame:
 
 
 def tails(links: DataFrame, stretch: TimeRange) -> DataFrame:
-    """The carry of sources: every boot's last pulse, as long as it is its source's latest, or young."""
+    """The state of sources: every boot's last sample, while it is its source's latest, or recent."""
     latest = f.coalesce(f.col("next.first_us"), f.lit(stretch.last_carry * HOUR_US))
     upto = f.least(f.col("own_next.us"), f.greatest(latest, f.col("last_us") + TAIL_US))
     part = f.explode(starts_within(stretch, f.col("first_us"), upto)).alias(PART)

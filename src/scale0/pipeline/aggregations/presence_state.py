@@ -1,9 +1,4 @@
-"""The carry of the world: what later hours need to know of sources, sessions, downtimes and subjects.
-
-Lives here: its one schema, its sorts of rows, and how a sort is read from it and written to it. Never here: what a row
-means to whoever made it. Invariants: a row is one of SORTS and leaves null what its sort has no use for; nobody is kept
-who cannot matter to a later hour.
-"""
+"""The state of presence."""
 
 from __future__ import annotations
 
@@ -18,17 +13,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SOURCE: Final = "source"
-"""Where a boot of a source was heard last."""
+"""The last sample of a boot of a source."""
 LIVE: Final = "live"
-"""A session that goes on."""
+"""An open session."""
 DOUBT: Final = "doubt"
-"""A session that ended because its source fell silent, and of which nothing was heard since."""
+"""A session that ended because its source stopped recording, and that was not seen since."""
 DEATH: Final = "death"
-"""A `client.lost` that was recorded later than this hour began: a join before that recording is over as it begins."""
+"""A `client.lost` that was recorded after this hour began: a join before that recording is over when it begins."""
 PLANNED: Final = "planned"
 """A downtime of an agent that has not ended."""
 SUBJECT: Final = "subject"
-"""How a subject of the timeline stands."""
+"""The class of a subject of the timeline."""
 SORTS: Final = (SOURCE, LIVE, DOUBT, DEATH, PLANNED, SUBJECT)
 
 CARRY: Final = DataSet(
@@ -60,11 +55,12 @@ CARRY: Final = DataSet(
         ("peer", "string"),
     ),
 )
-"""`first_us` and `last_us` are the beginning and the end of what the row is about, as far as they are known."""
+"""A row has one of SORTS; columns that its sort does not use are null. `first_us` and `last_us` are the beginning and
+the end, if known.
+"""
 
 
 def empty(spark: SparkSession) -> DataFrame:
-    """The carry of a world in which nothing has happened."""
     return spark.range(0).select(*(f.lit(None).cast(c.dataType).alias(c.name) for c in CARRY.schema))
 
 
@@ -74,7 +70,7 @@ def sort_of(carry: DataFrame, sort: str, *columns: str) -> DataFrame:
 
 
 def kept(rows: DataFrame, sort: str) -> DataFrame:
-    """Rows with `part` and some of the columns, as the carry has them."""
+    """Rows with `part` and some of the columns, in the state's schema."""
     have = set(rows.columns)
     cells = (
         f.lit(sort).alias("sort")
@@ -86,7 +82,7 @@ def kept(rows: DataFrame, sort: str) -> DataFrame:
 
 
 def starts_within(stretch: TimeRange, after_us: Column, upto_us: Column) -> Column:
-    """The hours that get a carry and begin in (after, upto], as an array; upto null: there is no end."""
+    """The hours that need a state and begin in (after, upto], as an array; upto null: no end."""
     first = f.greatest(part_column(after_us, HOUR_US) + 1, f.lit(stretch.first + 1))
     last = f.least(f.coalesce(part_column(upto_us, HOUR_US), f.lit(stretch.last_carry)), f.lit(stretch.last_carry))
     return f.when(first <= last, f.sequence(first, last)).otherwise(f.array().cast("array<int>"))

@@ -1,10 +1,4 @@
-"""Subjects: what the boundaries add up to. How every broker, client, agent and service stands, instant by instant.
-
-Lives here: the running totals, the class of every instant, and the event that made it so. Never here: hours
-(`world_timeline`). Invariants: all that happens at one instant counts before the subject stands anywhere; a run of one
-class and one reason keeps the evidence that it began with, over hours too; a planned downtime lies over a class and
-does not change it.
-"""
+"""Classes of subjects."""
 
 from __future__ import annotations
 
@@ -29,7 +23,7 @@ SESSION: Final = "session"
 OFFERED: Final = "offered"
 NO_BACKEND: Final = "no_backend"
 AWAY: Final = "away"
-"""Absent for longer than this hour tells: never seen, or gone in an earlier one."""
+"""Absent for longer than this hour shows: never seen, or gone in an earlier one."""
 LEFT: Final = "left"
 
 _WHO: Final = ("subject_kind", "subject")
@@ -50,7 +44,7 @@ STATE: Final = (
     "ended_us",
     "peer",
 )
-"""[at_us, next_us) of a subject; next_us null: to the end of the stretch. `down`: how many downtimes lie over it."""
+"""[at_us, next_us) of a subject; next_us null: to the end of the range. `down`: the number of downtimes over it."""
 
 
 def states(boundaries: list[DataFrame], stretch: TimeRange, absent_us: int) -> DataFrame:
@@ -128,7 +122,9 @@ def _key(end: Column) -> Column:
 
 
 def _service(absent_us: int) -> Column:
-    """Up while offered; otherwise in doubt while any who offered it is; absent after a while, and before its first."""
+    """Up while offered; otherwise in doubt while any session that offered it is; absent after a while, and before its
+    first.
+    """
     nothing = f.lit(None).cast("string")
     expired = f.col("at_us") >= f.col("ended_us") + absent_us
     return (
@@ -140,7 +136,7 @@ def _service(absent_us: int) -> Column:
 
 
 def _broker() -> Column:
-    """As its own gaps tell; a peer's word counts where nothing else is known, and only of this gap."""
+    """From its own gaps; a peer's report counts where nothing else is known, and only for this gap."""
     watch, peer = f.col("watch"), f.col("peer")
     missed = f.coalesce(peer["lost"] & (peer["us"] >= watch["heard_us"]), f.lit(False))
     watching = watch.isNull() | (watch["class"] == UP)
@@ -154,7 +150,7 @@ def _broker() -> Column:
 
 
 def states_kept(rows: DataFrame, stretch: TimeRange) -> DataFrame:
-    """The carry of subjects: of all that are not absent, and of absent ones in a downtime."""
+    """The state of subjects that are not absent, and of absent ones in a downtime."""
     part = f.explode(starts_within(stretch, f.col("at_us"), f.col("next_us"))).alias(PART)
     here_now, idle = f.col("class") != ABSENT, f.col("live") == 0
     is_client = ~f.col("subject_kind").isin(BROKER, SERVICE)

@@ -1,13 +1,4 @@
-"""The timeline of the world, cut at every hour; and the slots that nodes offered.
-
-Lives here: cutting. Never here: what is up or down (`world_subjects`). Invariants: pieces of one subject never overlap;
-no piece is empty; a piece has all that a reader needs, so an hour stands by itself.
-
-How absence is told. A subject has rows in the hours in which it is anything but absent for any time at all, and these
-rows cover such an hour wholly, up to the horizon: its absence in it is a row. In other hours it has no rows: they are
-absent altogether. So "every second is exactly one of the classes" holds, and nobody who has gone costs anything. An
-absence that began in an earlier hour does not say any more why: its reason is `away`.
-"""
+"""The timeline of presence."""
 
 from __future__ import annotations
 
@@ -32,7 +23,6 @@ NODE_SLOTS: Final = DataSet(
 
 
 def timeline(states: DataFrame, stretch: TimeRange) -> DataFrame:
-    """From the states of all subjects."""
     covered = (f.col("down") > 0) & (f.col("class") != ABSENT)
     shown = f.struct(
         f.when(covered, f.lit(DOWNTIME)).otherwise(f.col("class")).alias("class"),
@@ -93,7 +83,7 @@ def _hour_start(us: Column) -> Column:
 
 
 def _lead_in() -> Column:
-    """Who appears in the midst of an hour was absent before, in it."""
+    """A subject that appears within an hour was absent in it before."""
     from_us = f.col("from_us")
     piece = f.array(_away(_hour_start(from_us), from_us))
     return f.when(f.col("appears"), piece).otherwise(f.filter(piece, lambda _: f.lit(False)))
@@ -126,7 +116,6 @@ def _hours() -> Column:
 
 
 def node_slots(states: DataFrame, stretch: TimeRange) -> DataFrame:
-    """From the states of clients that are live."""
     from_us = f.greatest(f.col("at_us"), f.lit(stretch.from_us))
     to_us = f.coalesce("next_us", f.lit(stretch.until_us))
     live = states.where((f.col("subject_kind") == CLIENT) & (f.col("live") > 0))

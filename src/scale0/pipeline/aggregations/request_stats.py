@@ -1,7 +1,6 @@
-"""Request statistics by service: minutes and hours, from the sums that brokers record. No memory.
+"""Request statistics by service, minute and hour, from the summaries that brokers record. Stateless.
 
-Lives here: the family, its slabs, and the shape of a row. Never here: days (`derived/stat_days.py`). Invariants: a sum
-counts in the minute of its `at`, whole; percentiles are those of the merged histograms at every grain; `max` is exact.
+A summary counts as a whole in the minute of its `at`. Percentiles are those of the merged histograms; `max` is exact.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ SUMMED: Final = RequestSummed.kind
 FAILED: Final = RequestFailed.kind
 
 MAX_COUNT: Final = 1 << 40
-"""No broker answers more within ten seconds, in requests or in bytes: what says so is not counted."""
+"""No broker answers more within ten seconds, in requests or bytes: larger counts are ignored."""
 
 _FAILED_MAP: Final = t.MapType(t.IntegerType(), t.LongType())
 
@@ -66,8 +65,6 @@ COUNTS: Final = {"histogram": BUCKETS, "failed": (-MAX_INT - 1, MAX_INT)}
 
 
 class RequestStatsAggregation:
-    """The family."""
-
     name: Final = "request_stats"
     reads: Final = (EVENTS_NAME,)
     kinds: Final = frozenset((SUMMED, FAILED))
@@ -91,7 +88,7 @@ class RequestStatsAggregation:
 
 
 def told(events: DataFrame) -> DataFrame:
-    """The events, each as what it adds: (service, minute, answered, bytes, max_us, histogram, failed)."""
+    """What each event adds: (service, minute, answered, bytes, max_us, histogram, failed)."""
     summed = f.col("kind") == SUMMED
     return events.select(
         f.coalesce("service", f.lit("")).alias("service"),
@@ -105,17 +102,17 @@ def told(events: DataFrame) -> DataFrame:
 
 
 def counted(number: Column) -> Column:
-    """A count that can be believed, bigint; otherwise none."""
+    """A plausible count, bigint; otherwise 0."""
     return f.when((number >= 0) & (number <= MAX_COUNT), number.cast("bigint")).otherwise(0)
 
 
 def _one() -> Column:
-    """One failure, by its code; 0 where it has none."""
+    """One failure, by its code; 0 if it has none."""
     return f.struct(f.coalesce("code", f.lit(0)).alias("entry"), f.lit(1).cast("bigint").alias("entry_count"))
 
 
 def _too_many() -> Column:
-    """Failures that a sum counts because there were too many to record them; null where there were not."""
+    """Failures that a summary counts because there were too many to record; null if there were not."""
     by_code = f.from_json(f.get_json_object("data", "$.failed"), "map<string,bigint>")
     entries = f.transform(
         f.map_entries(by_code),
@@ -127,7 +124,7 @@ def _too_many() -> Column:
 
 
 def shown(rows: DataFrame, grain: str, number: Column, part_us: int, part: Column) -> DataFrame:
-    """Merged rows as the table has them; `number` counts the grain's periods."""
+    """Merged rows in the table's columns; `number` counts the grain's periods."""
     counted_ = rows.select(
         "*",
         f.timestamp_micros(number.cast("bigint") * part_us).alias("start"),

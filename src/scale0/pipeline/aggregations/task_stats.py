@@ -1,14 +1,14 @@
-"""Task statistics: by method and minute, by method and hour, and the work of nodes by hour. No memory.
+"""Task statistics by method and minute, by method and hour, and the work of nodes by hour. Stateless.
 
-Lives here: the family, its slabs, and the one grouping that minutes and hours share. Never here: how minutes are cut
-out of an hour (`task_stats_minutes.py`), days (`derived/stat_days.py`). Invariants: each event counts in its own
-period; a wait is that of a hand-out, counted when its attempt ended; a run is that of an attempt that completed its
-task, be it as finished, failed or cancelled; an attempt that did not is in `retried` and `busy_seconds` alone.
+Each event counts in its own period. A wait is that of an assignment, counted when its attempt ended. A run is that of
+an attempt that completed its task, as finished, failed or cancelled; other attempts are in `retried` and `busy_seconds`
+only.
 
-Measured: grouping by minute makes a million small arrays and takes five times as long as grouping by hour. So an hour's
-events are collected as arrays of packed numbers, and minutes are runs in them. Spark goes through a lambda's expression
-again for every value of an array, at about 0.2 µs each; an array that is exploded goes through compiled code, at 0.01.
-So lambdas see what is left once equal values are one.
+Grouping by minute makes a million small arrays and takes five times as long as grouping by hour. So an hour's events
+are collected as arrays of packed numbers (minute of the hour, group, microseconds); sorted, the numbers of one minute
+and group are adjacent, by size, so that a count is a length and a nearest rank is a position. Spark interprets a lambda
+for every value of an array, at about 0.2 µs each; an exploded array goes through compiled code, at 0.01 µs. So lambdas
+see only distinct values.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SCHEMA: Final = fields(
 """Minutes have no histograms: their percentiles are exact."""
 
 _PLACE_BITS: Final = 32
-"""Of a place in an array."""
+"""Bits of a position in an array."""
 
 MINUTE: Final = DataSet("task_stats.minute", "task_stats", "hour", SCHEMA)
 HOUR: Final = DataSet("task_stats.hour", "task_stats", "hour", SCHEMA)
@@ -77,8 +77,6 @@ NODE_WORK: Final = DataSet(
 
 
 class TaskStatsAggregation:
-    """The family."""
-
     name: Final = "task_stats"
     reads: Final = (EVENTS_NAME,)
     kinds: Final = frozenset((SUBMITTED, ATTEMPT_ENDED, COMPLETED))
@@ -90,7 +88,6 @@ class TaskStatsAggregation:
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """No memory, so the stretch only says which events there are."""
         del carry, stretch, parameters
         events = rows[EVENTS_NAME]
         hours = hold(by_hour(told(events)))
@@ -102,7 +99,7 @@ class TaskStatsAggregation:
 
 
 def told(events: DataFrame) -> DataFrame:
-    """The events, each as the numbers that it adds."""
+    """The numbers that each event adds."""
     kind, state, at_us = f.col("kind"), f.col("state"), f.unix_micros("at")
     rows = events.filter(known()).select(
         f.coalesce("service", f.lit("")).alias("service"),
@@ -155,12 +152,12 @@ def by_hour(rows: DataFrame) -> DataFrame:
 
 
 def _sorted(*columns: str) -> Column:
-    """All that these columns hold, as one sorted array."""
+    """All values of these columns, as one sorted array."""
     return f.sort_array(f.concat(*(f.collect_list(column) for column in columns)))
 
 
 def minute_rows(hours: DataFrame) -> DataFrame:
-    """The exact statistics of every minute in which there was something."""
+    """The exact statistics of every minute with events."""
     return minutes.minutes_of(hours).select(
         *stat_keys("minute", f.col("minute"), MINUTE_US),
         *COUNTS,
@@ -172,7 +169,7 @@ def minute_rows(hours: DataFrame) -> DataFrame:
 
 
 def hour_rows(hours: DataFrame) -> DataFrame:
-    """The statistics of every hour, with the percentiles that its buckets know."""
+    """The statistics of every hour, with percentiles from its buckets."""
     ranked = hours.select(
         *(*KEY, *COUNTS, "busy_us", *(f"{measure}s" for measure in MEASURES)),
         *(column for measure in MEASURES for column in _bucket_ranks(measure)),
@@ -189,7 +186,7 @@ def hour_rows(hours: DataFrame) -> DataFrame:
 
 
 def _bucket_ranks(measure: str) -> list[Column]:
-    """From the sorted buckets; the number of a measure's values is a column."""
+    """From the sorted buckets."""
     count = f.col(f"{measure}s")
     ranks = [
         value_of(f.when(count > 0, _bucket(f.get("buckets", _before(measure) + rank(count, share) - 1)))).alias(
@@ -201,7 +198,7 @@ def _bucket_ranks(measure: str) -> list[Column]:
 
 
 def _before(measure: str) -> Column:
-    """How many sorted buckets stand before those of a measure."""
+    """How many sorted buckets precede those of a measure."""
     return sum((f.col(f"{each}s") for each in MEASURES[: MEASURES.index(measure)]), f.lit(0))
 
 
@@ -210,7 +207,7 @@ def _bucket(marked: Column) -> Column:
 
 
 def _bucket_ends(hours: DataFrame) -> DataFrame:
-    """By hour and measure: each bucket, and how many values stand up to its last; packed, sorted."""
+    """By hour and measure: each bucket, and the number of values up to its last; packed, sorted."""
     each = hours.select(*KEY, "buckets", f.posexplode("buckets").alias("place", "marked"))
     marked = f.col("marked")
     last = each.filter(f.coalesce(f.get("buckets", f.col("place") + 1) != marked, f.lit(True)))
@@ -248,7 +245,7 @@ def stat_keys(grain: str, number: Column, part_us: int) -> list[Column]:
 
 
 def node_work(events: DataFrame) -> DataFrame:
-    """What each node had in each hour: attempts that ended in it, their time, and how many of them were lost."""
+    """Attempts of each node that ended in each hour, their time, and how many of them were lost."""
     node = f.col("identity")
     ended = events.filter(f.col("kind").isin(ATTEMPT_ENDED, COMPLETED) & closes_attempt() & (node != ""))
     rows = ended.select(

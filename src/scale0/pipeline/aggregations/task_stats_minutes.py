@@ -1,9 +1,4 @@
-"""Minutes within an hour: what happened in them, as one sorted array of packed numbers, and rows made of it.
-
-Lives here: the packing, and the way back. Never here: which events count (`task_stats.py`). A packed number is
-(minute of the hour, group, microseconds); sorted, the numbers of one minute and group stand together, by size, so that
-a count is a length and a nearest rank is a place. Invariant: the rows of a minute depend on its numbers alone.
-"""
+"""Minutes within an hour."""
 
 from __future__ import annotations
 
@@ -21,22 +16,21 @@ RETRIED: Final = 1
 """Attempts that ended without completing their task, with their time."""
 FAILED_AT_WORK: Final = 2
 FAILED_ELSE: Final = 3
-"""Of a task that failed while no node had it. What did is counted as a run too."""
+"""A task that failed while no node had it. One that failed on a node is counted as a run too."""
 CANCELLED_AT_WORK: Final = 4
 CANCELLED_ELSE: Final = 5
 RUN: Final = 6
 """Completing attempts, with their time."""
 WAIT: Final = 7
-"""Hand-outs, with the wait before them."""
+"""Assignments, with the wait before them."""
 
 _GROUP_BITS: Final = 3
 _MINUTES: Final = 60
 KEY: Final = ("service", "hour")
-"""Of the rows that hold arrays of them."""
 
 
 def packed(minute: Column, group: Column | int, us: Column | int = 0) -> Column:
-    """One number, bigint; `minute` is that of all time. Unknown durations count as none."""
+    """One number, bigint; `minute` counts from 1970. Unknown durations count as 0."""
     of_group = f.lit(group) if isinstance(group, int) else group
     key = f.shiftleft((minute % _MINUTES).cast("bigint"), _GROUP_BITS) + of_group
     value = f.lit(us) if isinstance(us, int) else f.coalesce(us, f.lit(0))
@@ -44,15 +38,13 @@ def packed(minute: Column, group: Column | int, us: Column | int = 0) -> Column:
 
 
 def duration_of(number: Column) -> Column:
-    """The microseconds of a packed number."""
     return number.bitwiseAND(f.lit(MAX_US))
 
 
 def minutes_of(hours: DataFrame) -> DataFrame:
-    """From rows of (service, hour, sorted packed numbers): rows of (service, hour, minute, counts, ranks).
+    """From rows of (service, hour, sorted packed numbers) to rows of (service, hour, minute, counts, ranks).
 
-    Ranks are looked up in the array, beside which the minutes are put back: to keep it beside each of its numbers while
-    these are grouped would copy it as often.
+    Ranks are looked up in the array after a join: grouping with the array in each row would copy it as often.
     """
     sorted_ = hours.select(*KEY, "numbers")
     each = sorted_.select(*KEY, f.posexplode("numbers").alias("place", "number"))
@@ -93,7 +85,7 @@ def _counts() -> list[Column]:
 
 
 def _begin(measure: str, group: int) -> Column:
-    """Where the numbers of a group begin, from 0; null if there are none."""
+    """The index at which the numbers of a group begin; null if there are none."""
     return f.min(f.when(f.col("group") == group, f.col("place"))).alias(f"{measure}_begin")
 
 

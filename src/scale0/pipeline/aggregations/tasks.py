@@ -1,20 +1,17 @@
-"""Tasks, one row each: from submission to end.
+"""The aggregation of tasks: one row for each, from submission to end.
 
-Lives here: the family, and the rules. Never here: the two ways to compute them. The rules, for one task (a ref of a
-method):
-- Its events count hour by hour. Within an hour a submission counts before everything else, because the broker that took
-  a task and the one that ended it have clocks of their own; the others by `at`, at one instant ended attempts first,
-  then by source, boot and seq.
-- A submission opens a row, a reopening too; neither does anything to an open one. An ended attempt adds to the open
-  row, a completion closes it.
-- A completion of what is not open is a row without a submission. A submission that comes in the next hour is that
-  task's, and opens nothing.
-- Until the end of the hour in which it ended (of one without a submission: of the next hour) a task is known to have
-  ended, and a second completion is ignored. A carry that knew every ended task would be as large as the table.
-Invariant: these rules look at nothing but the carry and one hour, so many hours at once equal each by itself.
+Rules for one task (a ref of a method): - Events count hour by hour. Within an hour a submission counts first, because
+the broker that accepted a task and the one that ended it have different clocks; the others by `at`, at one instant
+ended attempts first, then by source, boot and seq. - A submission or a reopening opens a row; neither changes an open
+one. An ended attempt adds to the open row, a completion closes it. - A completion of a task that is not open is a row
+without a submission. A submission that arrives in the next hour belongs to it, and opens nothing. - Until the end of
+the hour in which it ended (without a submission: of the next hour) a task is known to have ended, and a second
+completion is ignored. A state with every ended task would be as large as the table.
 
-Nearly all tasks are ordinary: one submission, one end. Those take one grouping of numbers; the few others are told
-apart by it, and their events are gone through one by one.
+These rules use only the state and one hour, so many hours at once give the same result as each alone.
+
+Nearly all tasks are regular: one submission, one end. One grouping of numbers computes those and detects the few
+irregular ones, whose events are processed one by one.
 """
 
 from __future__ import annotations
@@ -39,12 +36,10 @@ if TYPE_CHECKING:
 EVENTS_NAME: Final = "events"
 
 LONG_HOURS: Final = 4
-"""In a shorter stretch all tasks are taken for odd: one query, not nine, and few tasks are quick either way."""
+"""In a shorter range all tasks are processed as irregular: one query instead of nine."""
 
 
 class TaskAggregation:
-    """The family."""
-
     name: Final = "tasks"
     reads: Final = (EVENTS_NAME,)
     kinds: Final = frozenset((SUBMITTED, ATTEMPT_ENDED, COMPLETED, REOPENED))
@@ -59,10 +54,12 @@ class TaskAggregation:
     def step(
         self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """In a long stretch ordinary tasks by numbers, odd ones by their events; in a short one all by their events."""
+        """In a long range regular tasks by grouping, irregular ones by their events; in a short one all by their
+        events.
+        """
         del parameters
         if carry is None:
-            raise ValueError("tasks have a memory: a first step has an empty carry, not none")
+            raise ValueError("the tasks aggregation needs a state: pass an empty one for the first step")
         events = rows[EVENTS_NAME]
         if stretch.end - stretch.first < LONG_HOURS:
             lives = hold(odd.lives(events, carry, None, stretch))
@@ -78,7 +75,6 @@ class TaskAggregation:
 
 
 def odd_slabs(lives: DataFrame, stretch: TimeRange) -> dict[str, DataFrame]:
-    """What the events of odd tasks come to."""
     return {
         TASKS_SLAB.name: ended_rows(odd.ended(lives)),
         OPEN_SLAB.name: open_rows(odd.still_open(lives)),

@@ -1,8 +1,4 @@
-"""Dictionaries of the texts that tasks repeat: who, and what a submission says of itself.
-
-Lives here: text -> number -> text, as small frames that are joined by broadcast. Never here: a task's own texts.
-Invariant: numbers are exact, not hashes: a client that chose a name with another's hash would be taken for it.
-"""
+"""Dictionary encoding of repeated texts."""
 
 from __future__ import annotations
 
@@ -33,17 +29,16 @@ def sayings(events: DataFrame, carry: DataFrame) -> DataFrame:
 
 
 def saying() -> Column:
-    """What a carry's row would have said when it was submitted."""
+    """The `data` of a submission, reconstructed from a row of the state."""
     return f.to_json(f.struct("group", "priority"))
 
 
 def group_in(data: Column) -> Column:
-    """The group that a submission names."""
     return f.get_json_object(data, "$.group")
 
 
 def priority_in(data: Column) -> Column:
-    """The priority that a submission has, int; null if it is no number."""
+    """Null if it is not a number."""
     return f.get_json_object(data, "$.priority").try_cast("int")
 
 

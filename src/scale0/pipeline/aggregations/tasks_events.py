@@ -1,7 +1,7 @@
-"""What the events of tasks say, for all tables that are made of them.
+"""Kinds of task events, dictionaries of repeated texts, and the schemas of `tasks`.
 
-Lives here: the kinds, and which event closes an attempt. Never here: a table. Invariant: an attempt is closed by one
-event, so that the times of attempts can be summed over events without looking at others.
+An attempt is closed by one event, so that the times of attempts can be summed over events without looking at others.
+Dictionary numbers are exact, not hashes: a client could choose a name with another's hash.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ LOST: Final = "lost"
 
 
 def known() -> Column:
-    """False for a completion in a state that nobody knows: it is ignored, like unknown kinds."""
+    """False for a completion in an unknown state: it is ignored, like unknown kinds."""
     return (f.col("kind") != COMPLETED) | f.coalesce(f.col("state").isin(*OUTCOMES), f.lit(False))
 
 
 def attempt() -> Column:
-    """Which attempt an event is about; null where that is no number of an attempt."""
+    """The number of the attempt; null if it is invalid."""
     return f.when(f.col("attempt") >= 0, f.col("attempt"))
 
 
 def closes_attempt() -> Column:
-    """True where the event closes an attempt that a node had, never null.
+    """True if the event closes an attempt that a node had, never null.
 
-    A completion does not if the task was never handed out, or waited to be handed out again (there is no node), or if
-    its last attempt was lost: that one is closed by an event of its own.
+    A completion does not if the task was never assigned, or waited to be assigned again (there is no node), or if its
+    last attempt was lost: that one is closed by an event of its own.
     """
     handed_out = (f.coalesce(attempt(), f.lit(1)) >= 1) & (f.coalesce(f.col("identity"), f.lit("")) != "")
     told_before = f.coalesce(f.col("code") == ATTEMPTS_LOST, f.lit(False))

@@ -1,8 +1,7 @@
-"""Odd tasks: reopened, ended twice, submitted late, or tried across hours. Their events are gone through one by one.
+"""Irregular tasks: reopened, ended twice, submitted late, or retried across hours.
 
-Lives here: which event belongs to which row of its task, by a fold over its sorted events; and what was known of a row
-after each of them. Never here: ordinary tasks, which are some thousand times as many. Invariant: the fold sees the
-carry and the events, never the stretch: it cannot tell a long one from a short one.
+A fold over the sorted events assigns each event to a row of its task. It sees the state and the events, never the
+range, so its result does not depend on the length of the range.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 CARRIED: Final = "carried"
 CARRIED_ENDED: Final = "carried.ended"
-"""The first rows of a task that is in the carry, as if they were events."""
+"""The first rows of a task in the state, as if they were events."""
 
 _NONE, _OPEN, _ENDED = 0, 1, 2
 _FOR_EVER: Final = 1 << 30
@@ -45,19 +44,18 @@ _EVENT: Final = (
     *("hour", "rank", "at", "tie", "source", "boot", "seq", "kind", "identity", "group", "priority"),
     *("number", "code", "state", "run_us", "waited_us", "closes", "life"),
 )
-"""Of an event; it is sorted by the first seven."""
+"""The fields of an event, sorted by the first seven."""
 
 
 def keys(grouped: DataFrame) -> DataFrame:
-    """The odd ones."""
     return grouped.filter(f.col("sort") == ODD).select(*KEY)
 
 
 def lives(events: DataFrame, carry: DataFrame, odd: DataFrame | None, stretch: TimeRange) -> DataFrame:
-    """The events that belong to a row of these tasks (None: all), each with what was known of the row after it."""
+    """The events that belong to a row of these tasks (None: all), each with what was known about the row after it."""
     told = events.filter(known() & f.col("ref").isNotNull()).withColumn("method", f.coalesce("service", f.lit("")))
     if odd is not None:
-        # Before anything is made of them: nearly all are of other tasks.
+        # Filter first: nearly all events are of other tasks.
         told, carry = (rows.join(f.broadcast(odd), list(KEY), how="left_semi") for rows in (told, carry))
     mine = _of_events(told).unionByName(_of_carry(carry, stretch))
     sorted_ = mine.groupBy(*KEY).agg(f.sort_array(f.collect_list(f.struct(*_EVENT))).alias("events"))
@@ -95,7 +93,7 @@ def _of_events(told: DataFrame) -> DataFrame:
 
 
 def _of_carry(carry: DataFrame, stretch: TimeRange) -> DataFrame:
-    """What is carried stands before all events of the stretch's first hour."""
+    """Rows of the state precede all events of the range's first hour."""
     made = {
         "hour": f.lit(stretch.first),
         "rank": f.lit(-1),
@@ -116,7 +114,7 @@ def _of_carry(carry: DataFrame, stretch: TimeRange) -> DataFrame:
 
 
 def _after(state: Column, event: Column) -> Column:
-    """One more event: what is known of the task, and which of its rows the event belongs to (_NO_ROW: none)."""
+    """One more event: the phase of the task, and which of its rows the event belongs to (_NO_ROW: none)."""
     kind, hour = event["kind"], event["hour"]
     phase = f.when(hour <= state["until"], state["phase"]).otherwise(_NONE)
     opens = (kind == CARRIED) | ((kind == SUBMITTED) & (phase == _NONE)) | ((kind == REOPENED) & (phase != _OPEN))
@@ -135,7 +133,7 @@ def _after(state: Column, event: Column) -> Column:
 
 
 def _known_after(rows: DataFrame) -> DataFrame:
-    """The life of a row after each of its events: running values, all over one sort."""
+    """The columns of a row after each of its events: running values, all over one sort."""
     so_far = Window.partitionBy(*KEY, "row").orderBy("place").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     kind, closes, life = f.col("kind"), f.col("closes"), f.col("life")
     number = f.coalesce("number", f.lit(1))

@@ -1,8 +1,7 @@
-"""Ordinary tasks: one grouping by task, with numbers only, so that Spark hashes and does not sort.
+"""Regular tasks: one grouping by task, with numbers only, so that Spark hashes instead of sorting.
 
-Lives here: the grouping, what makes a task odd, and the way back from numbers to names. Never here: odd tasks. Texts
-that repeat go through the grouping as numbers (`tasks_texts.py`). Invariant: whatever could depend on the order of a
-task's events, or on what was known of it at an hour's end, makes it odd.
+Repeated texts are replaced by dictionary numbers. A task is irregular if anything could depend on the order of its
+events, or on what was known about it at an hour's end.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ if TYPE_CHECKING:
 KEY: Final = ("ref", "method")
 
 DROPPED: Final = 0
-"""Known to have ended, and nothing more was heard of it."""
+"""Known to have ended, and no event followed."""
 ORDINARY: Final = 1
 ODD: Final = 2
 
 _HALF: Final = 1 << 32
-"""Two counts share a number: a task has not four thousand million events."""
+"""Two counts share a number: a task has fewer than 2^32 events."""
 
 _NUMBERS: Final = (
     *("start_us", "client", "said", "ended_us", "node", "code", "outcome", "done_attempt", "done_wait_us", "run_us"),
     *("attempts", "first_us", "wait_us", "tried_last_us"),
 )
-"""Of these a task has one value, or the largest is meant."""
+"""A task has one value of each, or the largest is used."""
 
 
 def grouped(events: DataFrame, carry: DataFrame, names: DataFrame, sayings: DataFrame, stretch: TimeRange) -> DataFrame:
-    """One row per task, all numbers: what was counted of it, its one value of each kind, and `sort`."""
+    """One row per task, all numbers: counts, its values, and `sort`."""
     told = _of_events(events, names, sayings).unionByName(_of_carry(carry, names, sayings))
     rows = told.groupBy(*KEY).agg(
         f.sum("ends").alias("ends"),
@@ -142,8 +141,9 @@ def _high(name: str) -> Column:
 
 
 def _sort(stretch: TimeRange) -> Column:
-    """DROPPED, ORDINARY or ODD; the order of an ordinary task's events changes nothing, and its carry is one and the
-    same at every hour that it was open."""
+    """DROPPED, ORDINARY or ODD. The order of a regular task's events is irrelevant, and its state is the same at every
+    hour at which it is open.
+    """
     opened, completed, firsts, tried = _low("ends"), _high("ends"), _low("tries"), _high("tries")
     hour = open_from(stretch)
     end_hour = f.coalesce(_hour("ended_us"), f.lit(stretch.end))
@@ -166,12 +166,12 @@ def _hour(name: str) -> Column:
 
 
 def open_from(stretch: TimeRange) -> Column:
-    """The hour of the stretch from which on a task is open: what was carried is from its beginning."""
+    """The first hour of the range in which a task is open: the first one for a task of the state."""
     return f.greatest(_hour("start_us"), f.lit(stretch.first))
 
 
 def ended(rows: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFrame:
-    """(ref, method, LIFE, how it ended) of the ordinary ones that did."""
+    """(ref, method, LIFE, how it ended) of the regular tasks that ended."""
     done = rows.filter((f.col("sort") == ORDINARY) & f.col("ended_us").isNotNull())
     nodes = names.select(f.col(NUMBER).alias("node"), f.col(TEXT).alias("node_name"))
     named = _named(done, names, sayings).join(f.broadcast(nodes), "node", how="left")
@@ -198,13 +198,15 @@ def _attempt() -> Column:
 
 
 def still_open(rows: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFrame:
-    """(ref, method, LIFE) of the ordinary ones that have not ended."""
+    """(ref, method, LIFE) of the regular tasks that have not ended."""
     left = rows.filter((f.col("sort") == ORDINARY) & f.col("ended_us").isNull())
     return _named(left, names, sayings).select(*KEY, *_life({}))
 
 
 def carried(rows: DataFrame, names: DataFrame, sayings: DataFrame, stretch: TimeRange) -> DataFrame:
-    """(ref, method, ended, LIFE, part) for every hour's start: what was open, or had ended without a submission."""
+    """(ref, method, ended, LIFE, part) for every hour's start: open tasks, and those that ended without a
+    submission.
+    """
     end_hour = f.coalesce(_hour("ended_us"), f.lit(stretch.end))
     submitted = f.col("start_us").isNotNull()
     first = f.when(submitted, open_from(stretch)).otherwise(end_hour) + 1

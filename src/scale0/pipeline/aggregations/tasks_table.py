@@ -1,8 +1,4 @@
-"""The table `tasks`, what is open, and the carry: their columns, from whole microseconds.
-
-Lives here: schemas, and the last `select` of both ways of computing (`tasks_ordinary.py`, `tasks_odd.py`). Never here:
-which events belong to a row. Invariant: both ways hand over the same columns, and end here.
-"""
+"""The table `tasks`."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OPEN: Final = "open"
-"""The outcome of what has none yet."""
+"""The outcome of a task that has not ended."""
 
 SCHEMA: Final = fields(
     ("ref", t.StringType()),
@@ -52,10 +48,10 @@ LIFE: Final = fields(
     ("wait_us", t.LongType()),
     ("wasted_us", t.LongType()),
 )
-"""What is known of an open task.
+"""What is known about an open task.
 
-`base` is the number of the attempt before its first one: 0, or of a reopened task null until an attempt of it ends.
-`attempts` counts from there. `first_us` and `wait_us` are of its first hand-out, null until that attempt ends.
+`base` is the number of the attempt before its first one: 0, or null for a reopened task until an attempt ends.
+`attempts` counts from there. `first_us` and `wait_us` are of its first assignment, null until that attempt ends.
 """
 
 TASKS_SLAB: Final = DataSet("tasks", "tasks", "hour", SCHEMA, key="ref")
@@ -72,8 +68,9 @@ CARRY: Final = DataSet(
     ),
     key="ref",
 )
-"""Open tasks; and with `ended`, and nothing else known, those that ended in the hour before without a known submission:
-it may still come, by another broker's clock."""
+"""Open tasks; and, with `ended` and nothing else, those that ended in the hour before without a known submission: it
+may still arrive, by another broker's clock.
+"""
 
 _END: Final = ("ended_us", "outcome", "node", "code", "run_us")
 
@@ -98,7 +95,7 @@ def open_rows(rows: DataFrame) -> DataFrame:
 
 
 def carry_rows(rows: DataFrame) -> DataFrame:
-    """From (ref, method, ended, LIFE, part): the carry."""
+    """From (ref, method, ended, LIFE, part): the state."""
     return rows.select(*(f.col(x.name).cast(x.dataType).alias(x.name) for x in CARRY.schema), f.col(PART).cast("int"))
 
 
@@ -119,7 +116,7 @@ def _columns() -> list[Column]:
         f.col("node"),
         f.col("code"),
         seconds_of(wait).alias("wait_seconds"),
-        # `greatest` skips nulls: where there was no hand-out, or no submission, the delay is unknown.
+        # `greatest` skips nulls: without an assignment or a submission, the delay is unknown.
         seconds_of(f.when(first.isNotNull() & start.isNotNull(), delay)).alias("delay_seconds"),
         seconds_of(f.col("run_us")).alias("run_seconds"),
         seconds_of(f.col("wasted_us")).alias("wasted_seconds"),

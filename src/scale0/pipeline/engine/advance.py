@@ -1,13 +1,11 @@
-"""Advance: the one heart of run, stream and backfill.
+"""Advances all tables of a transaction to a new horizon; used by run, stream and backfill.
 
-Lives here: which hours each family steps through, for which keys, and when it may stop. Never here: files, segments, or
-the commit. Invariants:
-- the hours from that of the old horizon on (the frontier) are stepped for every key, with the carry at its start;
-- hours before it are stepped only where events are new, and onwards only for keys whose carry became another, in ranges
-  that double, until the carry equals the stored one: the cost is that of what was touched, never of history;
-- if only few events lie between the first touched hour and the frontier, that hour is the frontier;
-- a family without memory steps through the touched hours alone;
-- derivations compute again exactly the parts that changed inputs reach.
+- Hours from that of the old horizon on (the frontier) are computed for every key, from the state at their start.
+- Earlier hours are computed only where events are new, and onwards only for keys whose state changed, in ranges that
+  double until the state equals the stored one: the cost depends on what was touched, never on the length of history.
+- If only few events lie between the first touched hour and the frontier, that hour becomes the frontier.
+- Stateless aggregations compute the touched hours alone.
+- Marts compute exactly the parts that depend on changed inputs.
 """
 
 from __future__ import annotations
@@ -38,44 +36,45 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.transaction import Transaction
 
 OLDEST_HOURS: Final = 400 * DAY_HOURS
-"""Events that happened longer before the horizon are in `events`, and in no other table."""
+"""Older events are in `events` but in no other table."""
 ABREAST: Final = 2
-"""Tables that are computed at one time: one is planned while another is computed."""
+"""Tables computed concurrently: Spark plans one while it computes another."""
 FIRST_REACH_HOURS: Final = 1
-"""How far beyond a touched hour is stepped at first, to see whether the carry is the stored one again; then doubled."""
+"""How many hours after a touched hour are computed at first, before the state is compared with the stored one; then
+doubled.
+"""
 NEAR_EVENTS: Final = 50_000
-"""Late hours with no more events than this up to the frontier are stepped through together with the newest ones: steps
-of their own, for each family, took 30 of 50 seconds of a small run, however few events they had."""
+"""Late hours with at most this many events up to the frontier are computed together with the newest hours: separate
+steps for each aggregation took 30 of 50 seconds of a small run, regardless of the number of events.
+"""
 NEAR_HOURS: Final = DAY_HOURS
-"""And no further than this: what is live has rows in every hour, though nothing happened."""
+"""The longest such range: every live key has rows in every hour, even without events."""
 
 
 class NewInput(NamedTuple):
-    """What came in since the tables were last computed."""
+    """What was ingested since the tables were last computed."""
 
     hours: Mapping[int, Set[str]]
-    """By hour of `at`: the kinds of events that are new in it."""
+    """By hour of `at`: the kinds of new events."""
     pulse_hours: Set[int]
     silent_hours: Set[int]
-    """In which sources were last heard that are heard again now, after a silence or a restart: it shows only now."""
+    """Hours in which a source was last seen before a gap or restart that only became visible now."""
     paths: tuple[str, ...]
-    """The files that hold the new events."""
+    """The files with the new events."""
 
 
 class BackfillRange(NamedTuple):
-    """Hours [first, end) to compute again for every key, whatever is new: a backfill."""
+    """Hours [first, end) to recompute for every key, whether events are new or not."""
 
     first: int
     end: int
 
 
 Told = Callable[[str, int, int], None]
-"""Progress: what is being done, and of how many such things how many are done."""
+"""Progress: the current work, the number done, and the total."""
 
 
 class Advance:
-    """One advance of a draft from one horizon to another."""
-
     def __init__(
         self,
         spark: SparkSession,
@@ -95,15 +94,14 @@ class Advance:
         self._tasks = spark.sparkContext.defaultParallelism * 2
         self._frontier = oldest_hour(draft, self._horizon_us) if self._old_us is None else hour_of(self._old_us)
         self._newest = TimeRange(self._frontier, hour_of(self._horizon_us) + 1, self._horizon_us)
-        # Time passed there: an hour may be complete now, or longer, though none of its rows changed.
+        # Time passed in these hours: an hour may be complete or longer now although none of its rows changed.
         self._passed = BackfillRange(self._newest.first, self._newest.end)
         self.changed: dict[str, set[int]] = {}
-        """By slab: the parts whose rows are others now."""
+        """By data set: the parts whose rows changed."""
         self.changes: dict[tuple[str, int], RestatedValue] = {}
-        """What they were before, and are now."""
+        """Their sums before and after."""
 
     def go(self, fresh: NewInput, span: BackfillRange | None = None) -> None:
-        """Bring every table up to the horizon."""
         if span is None and self._old_us is not None:
             self._move_frontier(fresh)
         works = [work(one, read_by(one), partial(self._family, one, fresh, span)) for one in FAMILIES]
@@ -116,22 +114,20 @@ class Advance:
         self._told("tables", whole, whole)
 
     def _share_newest(self) -> None:
-        """Every family steps through the newest hours: their events are read once for all, if they are few."""
+        """All aggregations compute the newest hours: their events are read once for all, if they are few."""
         readers = [family for family in FAMILIES if EVENTS_NAME in family.reads]
         kinds = frozenset(kind for family in readers for kind in family.kinds)
         columns = sorted({column for family in readers for column in family.columns})
-        assert all(family.kinds for family in readers), "a family of all kinds would miss some"
+        assert all(family.kinds for family in readers), "an aggregation of all kinds would miss some"
         self._frames.share(self._newest, kinds, columns)
 
     def _move_frontier(self, fresh: NewInput) -> None:
-        """Where late hours are near, one step goes through them and the newest."""
+        """If late hours are near, compute them together with the newest hours."""
         first = min((hour for family in FAMILIES for hour in self._new_hours(family, fresh)), default=self._frontier)
         between = range(first, self._frontier)
         if len(between) <= NEAR_HOURS and sum(self._draft.kinds_in(between).values()) <= NEAR_EVENTS:
             self._frontier = min(first, self._frontier)
             self._newest = TimeRange(self._frontier, self._newest.end, self._horizon_us)
-
-    # Families.
 
     def _family(self, family: Aggregation, fresh: NewInput, span: BackfillRange | None) -> None:
         late = {hour for hour in self._new_hours(family, fresh) if hour < self._frontier}
@@ -157,7 +153,7 @@ class Advance:
         return hours
 
     def _judged_hours(self) -> set[int]:
-        """The hours of sources that were still taken for watching at the old horizon, and may not have been."""
+        """Hours of sources that counted as observing at the old horizon although they may not have been."""
         if self._old_us is None:
             return set()
         return {hour_of(self._old_us - self._parameters.silence_seconds * SECOND_US)}
@@ -166,14 +162,14 @@ class Advance:
         return bool(family.kinds & self._draft.kinds_in(self._newest.hours).keys()) or not family.kinds
 
     def _new_keys(self, family: Aggregation, fresh: NewInput) -> DataFrame | None:
-        """The keys of the new events before the frontier; None: the family cannot be separated."""
+        """The keys of new events before the frontier; None: the aggregation is not separable."""
         if not family.key:
             return None
         stretch = TimeRange(min(fresh.hours), self._frontier, self._horizon_us)
         return hold(self._frames.events_of(fresh.paths, stretch, family.kinds, family.key).distinct())
 
     def _again(self, family: Aggregation, span: BackfillRange) -> None:
-        """All keys over a span, a day at a time, and then whatever it reaches."""
+        """Recompute all keys over a range, a day at a time, and then whatever depends on it."""
         first, end = span.first, min(span.end, self._frontier)
         while first < end:
             stop = min(end, (day_of(first) + 1) * DAY_HOURS)
@@ -186,7 +182,7 @@ class Advance:
             first = stop
 
     def _catch_up(self, family: Aggregation, stretch: TimeRange, keys: DataFrame | None) -> None:
-        """Step through late hours, and on until the carry is the stored one, or the frontier takes over."""
+        """Compute late hours, and continue until the state equals the stored one, or the frontier is reached."""
         reach = FIRST_REACH_HOURS
         while True:
             assert family.carry is not None
@@ -202,12 +198,12 @@ class Advance:
             reach *= 2
 
     def _step_hours(self, family: Aggregation, hours: set[int]) -> None:
-        """A family without memory: neighbouring hours together."""
+        """For stateless aggregations: consecutive hours together."""
         for first, last in runs_of(hours):
             self._step(family, TimeRange(first, last + 1, self._horizon_us), None)
 
     def _step(self, family: Aggregation, stretch: TimeRange, keys: DataFrame | None) -> None:
-        """One step, for these keys (None: all), and its rows in place of those that were there."""
+        """Compute these keys (None: all) for the range, and replace their rows."""
         carry = None
         if family.carry is not None:
             carry = self._frames.slab(family.carry, {stretch.first}).drop(PART)
@@ -235,7 +231,7 @@ class Advance:
         return reduce(DataFrame.unionByName, frames)
 
     def _put(self, slab: DataSet, frame: DataFrame, parts: set[int], keys: DataFrame | None) -> None:
-        """These parts of a slab are this frame now; with keys, only for them."""
+        """Replace these parts of a data set by this frame; with keys, only their rows."""
         if keys is not None:
             kept = self._frames.slab(slab, parts)
             kept = kept.join(keys.toDF(slab.key), on=slab.key, how="left_anti").select(*kept.columns)
@@ -248,15 +244,13 @@ class Advance:
         self._note(slab, before, after)
 
     def _note(self, slab: DataSet, before: Mapping[int, Sum], after: Mapping[int, Sum]) -> None:
-        """Remember what is another now, and what it was before all of this."""
+        """Record what changed, with its sums before the first change."""
         for part in before.keys() | after.keys():
             was, now = before.get(part, NOTHING), after.get(part, NOTHING)
             if was != now:
                 self.changed.setdefault(slab.name, set()).add(part)
                 known = self.changes.get((slab.name, part))
                 self.changes[slab.name, part] = RestatedValue(slab, part, was if known is None else known.before, now)
-
-    # Derivations.
 
     def _derive(self, derivation: Mart, span: BackfillRange | None) -> None:
         changed = {
@@ -274,7 +268,7 @@ class Advance:
 
 
 def work(one: Aggregation | Mart, needs: Iterable[str], compute: Callable[[], None]) -> ConcurrentWork:
-    """What it needs and makes are slabs; what it holds is let go when it is done."""
+    """Releases its cached frames when it is done."""
 
     def do() -> None:
         with holding():
@@ -284,28 +278,27 @@ def work(one: Aggregation | Mart, needs: Iterable[str], compute: Callable[[], No
 
 
 def read_by(family: Aggregation) -> set[str]:
-    """The slabs of the tables that a family steps over."""
+    """The data sets of the tables that an aggregation reads."""
     return {slab.name for read in family.reads for slab in slabs_of(read, "hour")}
 
 
 def oldest_hour(draft: Transaction, horizon_us: int) -> int:
-    """The first hour of all tables: that of the first event, if it is not impossibly old."""
+    """The first hour of all tables: that of the first event that is not too old."""
     end = hour_of(horizon_us)
     return next(iter(draft.hours_with_events(end - OLDEST_HOURS, end + 1)), end)
 
 
 def only(rows: DataFrame, keys: DataFrame, column: str) -> DataFrame:
-    """The rows of these keys."""
     return rows.join(keys.toDF(column), on=column, how="left_semi").select(*rows.columns)
 
 
 def differing(one: DataFrame, other: DataFrame, key: str) -> DataFrame:
-    """The keys of rows that only one of the two has."""
+    """The keys of rows that only one of the two frames has."""
     return one.exceptAll(other).unionByName(other.exceptAll(one)).select(key).distinct()
 
 
 def parts_of(slab: DataSet, span: BackfillRange | None) -> set[int]:
-    """The parts of a slab that lie in a span of hours."""
+    """The parts of a data set in a range of hours."""
     hours = range(0) if span is None else range(span.first, span.end)
     match slab.period:
         case "hour":

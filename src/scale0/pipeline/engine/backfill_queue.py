@@ -1,8 +1,7 @@
-"""Backfills that wait for a stream: one small file each, in the warehouse.
+"""Backfill requests for a running stream: one small file each, in the warehouse.
 
-Lives here: asking, and being asked. Never here: the work. Invariants: a request is whole or not there; it is removed
-only after what it asked for was committed, so a killed stream does it again; one that cannot be done is put away, and
-stands in nobody's way.
+A request is complete or does not exist. It is removed after its backfill was committed, so a killed stream repeats it.
+A request that fails is renamed, so that it does not block others.
 """
 
 from __future__ import annotations
@@ -21,19 +20,16 @@ from scale0.pipeline.warehouse import durable_files
 QUEUE: Final = "queue"
 SUFFIX: Final = ".json"
 REFUSED: Final = ".refused"
-"""What the name of a request ends in that was put away."""
+"""Suffix of a request that failed."""
 
 
 class QueuedBackfill(msgspec.Struct, frozen=True):
-    """One backfill."""
-
     first_us: int
     end_us: int | None
     parameters: Parameters | None = None
 
 
 def enqueue(root: Path, wanted: QueuedBackfill) -> None:
-    """Leave a request for the stream."""
     folder = root / QUEUE
     durable_files.make(folder)
     name = f"{time.time_ns()}-{secrets.token_hex(4)}"
@@ -44,7 +40,7 @@ def enqueue(root: Path, wanted: QueuedBackfill) -> None:
 
 
 def waiting(root: Path) -> Iterator[tuple[str, QueuedBackfill | str]]:
-    """What was asked for, oldest first; of a request that cannot be read, why."""
+    """All requests, oldest first; an error message for a request that cannot be read."""
     folder = root / QUEUE
     if not folder.is_dir():
         return
@@ -56,18 +52,17 @@ def _read(path: Path) -> QueuedBackfill | str:
     try:
         return msgspec.json.decode(path.read_bytes(), type=QueuedBackfill)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return f"it is no request ({error})"
+        return f"it is not a valid request ({error})"
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
 
 
 def dequeue(root: Path, name: str) -> None:
-    """It is done."""
     (root / QUEUE / name).unlink(missing_ok=True)
 
 
 def put_away(root: Path, name: str) -> Path:
-    """It cannot be done: kept under another name, for whoever asked; says where."""
+    """Rename a request that cannot be done, and return its new path."""
     path = root / QUEUE / name
     aside = path.with_name(f"{name}{REFUSED}")
     path.rename(aside)

@@ -1,8 +1,4 @@
-"""Work in its order, some of it abreast: while Spark's driver plans one table, its executors can compute another.
-
-Lives here: what may begin when. Never here: what the work is. Invariants: nothing begins before all that makes what it
-needs has ended; what fails ends the whole, once what is under way has ended too.
-"""
+"""Runs dependent work concurrently."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ from typing import NamedTuple
 
 
 class ConcurrentWork(NamedTuple):
-    """Something to do."""
-
     name: str
     makes: frozenset[str]
     needs: frozenset[str]
@@ -23,7 +17,11 @@ class ConcurrentWork(NamedTuple):
 def do_all(
     works: Sequence[ConcurrentWork], abreast: int, told: Callable[[str, int], None], stop: Callable[[], None]
 ) -> None:
-    """All of it; `told` hears what begins, and how many have ended. `stop` must hasten the end of what is under way."""
+    """Run everything, at most `abreast` at a time; nothing starts before the work that makes its inputs has ended.
+
+    `told` is called with the name of what starts and the number of ended works. After a failure `stop` must shorten
+    what still runs; the error is raised when that has ended.
+    """
     left, ended = list(works), 0
     under_way: dict[Future[None], ConcurrentWork] = {}
     with ThreadPoolExecutor(abreast, thread_name_prefix="scale0-table") as pool:
@@ -45,7 +43,7 @@ def do_all(
 
 
 def ready(left: Sequence[ConcurrentWork], under_way: Sequence[ConcurrentWork]) -> list[ConcurrentWork]:
-    """Those of which nothing that they need is still to be made, in their order."""
+    """Work whose inputs are all made, in order."""
     out: list[ConcurrentWork] = []
     for number, work in enumerate(left):
         makers = (*under_way, *left[:number])

@@ -1,7 +1,6 @@
-"""Frames of what the warehouse lists: slabs, events, pulses.
+"""Frames from listed files (data sets, events, liveness samples), and data files from frames.
 
-Lives here: listed files -> frames. Never here: a decision about which parts to read. Invariant: a frame holds exactly
-the parts that the manifest lists; what a file holds beyond them has been replaced and is filtered out.
+A frame holds exactly the parts that the manifest lists; replaced parts in a file are filtered out.
 """
 
 from __future__ import annotations
@@ -29,19 +28,17 @@ if TYPE_CHECKING:
 EVENTS_NAME: Final = "events"
 PULSES_NAME: Final = "pulses"
 SHARED_EVENTS: Final = 1_000_000
-"""The most events that are read once for all who want them: more are read by each, who takes only its own columns."""
+"""At most this many events are read once for all aggregations: above, each reads only its own columns."""
 
 
 class WarehouseFrames:
-    """What a draft lists, as frames of one session."""
-
     def __init__(self, spark: SparkSession, draft: Transaction) -> None:
         self._spark = spark
         self._draft = draft
         self._shared: tuple[frozenset[int], DataFrame] | None = None
 
     def share(self, stretch: TimeRange, kinds: Set[str], columns: Iterable[str]) -> None:
-        """Read the events of a stretch once for all who will ask, if they are few. Whoever calls it holds them."""
+        """Cache the events of a range for all following reads, if they are few. The caller releases them."""
         counts = self._draft.kinds_in(stretch.hours)
         if sum(counts[kind] for kind in kinds & counts.keys()) <= SHARED_EVENTS:
             self._shared = stretch.hours, hold(self.events(stretch, kinds, columns))
@@ -51,7 +48,9 @@ class WarehouseFrames:
         return self._listed(self._draft.files(slab.name, parts), slab.schema, parts)
 
     def pulses(self, stretch: TimeRange) -> DataFrame:
-        """Those from the first hour of the stretch to the horizon: that a source fell silent shows only later."""
+        """Samples from the first hour of the range to the horizon: that a source stopped recording is visible only
+        later.
+        """
         hours = frozenset(range(stretch.first, hour_of(stretch.horizon_us) + 1))
         rows = self._listed(self._draft.pulses(hours), PULSES, hours)
         rows = rows.filter(f.unix_micros("first_time") <= stretch.horizon_us)
@@ -59,7 +58,7 @@ class WarehouseFrames:
         return self._cut(rows, crossing) if crossing else rows
 
     def _cut(self, pulses: DataFrame, crossing: list[Cut]) -> DataFrame:
-        """The pulses, with those that cross the horizon as they stand there."""
+        """Replace samples that cross the horizon by their state at the horizon."""
         whose, what = Cut._fields[:3], Cut._fields[3:]
         pairs = (
             f.struct(*(f.lit(cell).alias(f"cut_{name}") for name, cell in zip(Cut._fields, cut, strict=True)))
@@ -75,7 +74,7 @@ class WarehouseFrames:
         )
 
     def events(self, stretch: TimeRange, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
-        """Those of these kinds (none named: all) within the stretch, at or before the horizon."""
+        """Events of these kinds (empty: all) in the range, up to the horizon."""
         if self._shared is not None and stretch.hours <= self._shared[0]:
             events = self._shared[1]
         else:
@@ -83,18 +82,18 @@ class WarehouseFrames:
         return narrowed(events, stretch, kinds).select(*columns)
 
     def events_of(self, paths: Iterable[str], stretch: TimeRange, kinds: Iterable[str], column: str) -> DataFrame:
-        """One column of the events of chosen files."""
+        """One column of the events of these files."""
         return narrowed(self._read(list(paths), EVENTS), stretch, kinds).select(column)
 
     def _read(self, paths: list[str], schema: t.StructType) -> DataFrame:
         if not paths:
-            # Of Spark's own: rows from Python would cost a Python worker, though there are none.
+            # Built by Spark: rows from Python would start a Python worker even for an empty frame.
             nothing = (f.lit(None).cast(field.dataType).alias(field.name) for field in schema)
             return self._spark.range(0).select(*nothing)
         return self._spark.read.schema(schema).parquet(*paths)
 
     def _listed(self, files: Sequence[Listed], schema: t.StructType, parts: Set[int] | None) -> DataFrame:
-        """Files whose rows all count are read together; the others with the parts that still count."""
+        """Files whose rows are all valid are read together; the others with a filter for their valid parts."""
         shape = with_part_column(schema)
         groups: dict[frozenset[int], list[str]] = {}
         whole: list[str] = []
@@ -110,12 +109,12 @@ class WarehouseFrames:
 
 
 def with_part_column(schema: t.StructType) -> t.StructType:
-    """The schema as it is stored."""
+    """The stored schema."""
     return fields(*((field.name, field.dataType) for field in schema), (PART, "int"))
 
 
 def in_parts(parts: Set[int]) -> Column:
-    """Whether a row belongs to one of these parts; runs of neighbours are asked for as ranges."""
+    """Whether a row belongs to one of these parts; consecutive parts become ranges."""
     condition = f.lit(False)
     for first, last in runs_of(parts):
         condition = condition | f.col(PART).between(first, last)
@@ -123,7 +122,7 @@ def in_parts(parts: Set[int]) -> Column:
 
 
 def runs_of(parts: Iterable[int]) -> list[tuple[int, int]]:
-    """Neighbouring parts as (first, last), ascending."""
+    """Consecutive parts as (first, last), ascending."""
     runs: list[tuple[int, int]] = []
     for part in sorted(parts):
         if runs and part == runs[-1][1] + 1:
@@ -134,7 +133,7 @@ def runs_of(parts: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def narrowed(events: DataFrame, stretch: TimeRange, kinds: Iterable[str]) -> DataFrame:
-    """The events of a stretch, at or before its horizon."""
+    """Events of a range, up to its horizon."""
     wanted = sorted(kinds)
     if wanted:
         events = events.filter(f.col("kind").isin(*wanted))

@@ -1,8 +1,4 @@
-"""Pulses that cross the horizon: what a source recorded in its minute up to there, and no further.
-
-Lives here: the pulses that begin at or before a horizon and end behind it, counted anew from the events. Never here: a
-frame, or what a pulse means. Invariant: a horizon that no pulse crosses costs one look at the pulses of its hour.
-"""
+"""Liveness samples that cross the horizon."""
 
 from __future__ import annotations
 
@@ -19,11 +15,11 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.transaction import Transaction
 
 SPOOLED_HOURS: Final = DAY_HOURS
-"""How long before it was recorded something may have happened: its file stands with the hours in which it happened."""
+"""How long after it happened an event may be recorded: its file is listed in the hours in which it happened."""
 
 
 class Cut(NamedTuple):
-    """A pulse as it stands at the horizon; the first three name it."""
+    """A liveness sample up to the horizon; the first three fields identify it."""
 
     source: str
     boot: int
@@ -34,7 +30,7 @@ class Cut(NamedTuple):
 
 
 def cuts(draft: Transaction, horizon_us: int) -> list[Cut]:
-    """Of the pulses that cross the horizon."""
+    """The samples that cross the horizon, recounted from the events."""
     hour = hour_of(horizon_us)
     crossing = [
         pulse
@@ -46,7 +42,7 @@ def cuts(draft: Transaction, horizon_us: int) -> list[Cut]:
 
 
 def _cut(pulse: Pulse, files: list[str], horizon_us: int) -> Cut:
-    """Seqs of a pulse have no gap, and times only grow with them."""
+    """The seqs of a sample have no gap, and times ascend with them."""
     wanted = [
         ("source", "==", pulse["source"]),
         ("boot", "==", pulse["boot"]),

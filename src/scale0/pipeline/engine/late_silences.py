@@ -1,8 +1,4 @@
-"""Silences that show only now: when a source is heard again, what was said of the time before must be said anew.
-
-Lives here: in which hour each source was last heard before its new pulses. Never here: what a silence means. Invariant:
-a source that was heard all along costs no hour.
-"""
+"""Liveness samples in the driver: gaps that end with new samples, and samples that cross the horizon."""
 
 from __future__ import annotations
 
@@ -18,15 +14,17 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.transaction import Transaction
 
 CLOSE_US: Final = 2 * MINUTE_US
-"""Pulses of one boot that are as close as this leave no doubt: every source records something each minute."""
+"""A smaller distance within a boot is no gap: every source records something each minute."""
 MAX_DAYS: Final = 400
-"""How far back a source is looked for: no table reaches further."""
+"""How far back a source's previous sample is searched: no table reaches further."""
 
 Pulse = dict[str, Any]
 
 
 def silent_hours(draft: Transaction, new_hours: Collection[int]) -> frozenset[int]:
-    """The hours in which sources were last heard before they are heard anew, where a break lies between."""
+    """The hours in which sources were last seen before a gap that their new samples end: these hours must be
+    recomputed.
+    """
     if not new_hours or not draft.base.chapters:
         return frozenset()
     ours = str(draft.attempt.folder)
@@ -54,13 +52,13 @@ def silent_hours(draft: Transaction, new_hours: Collection[int]) -> frozenset[in
 
 
 def is_break(last: Pulse, first: Pulse) -> bool:
-    """True if something may have been said wrongly of the time between two pulses."""
+    """True if the source may have been down or unobserved between two samples."""
     apart_us = to_us(first["first_time"]) - to_us(last["last_time"])
     return last["boot"] != first["boot"] or first["first_seq"] != last["last_seq"] + 1 or apart_us > CLOSE_US
 
 
 def pulses_in(draft: Transaction, hours: Collection[int]) -> list[tuple[str, Pulse]]:
-    """The pulses of these hours, each with the file that holds it."""
+    """The samples of these hours, each with its file."""
     columns = ["source", "boot", "first_seq", "last_seq", "first_time", "last_time", "events", PART]
     found = []
     for path, parts, _carved in draft.pulses(hours):

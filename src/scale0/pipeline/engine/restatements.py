@@ -1,7 +1,6 @@
-"""Restatements: what was said of an hour that had passed, and is said differently now.
+"""Restatements: changes to hours that were already complete.
 
-Lives here: which changes count, and their rows. Never here: what changed it. Invariant: a part that ended an hour
-before the old horizon, or earlier, never changes without a row here.
+A part that ended an hour or more before the old horizon never changes without a row here.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.staging import StagingDirectory
 
 CALM_US: Final = HOUR_US
-"""How long before the horizon a part must have ended to count as said."""
+"""How long before the horizon a part must have ended to count as complete."""
 
 COLUMNS: Final = {
     "run": "bigint",
@@ -34,15 +33,15 @@ COLUMNS: Final = {
     "hash_after": "bigint",
     "cause": "string",
 }
-"""In Spark's words, as readers are told of them."""
+"""Types by Spark's names, as the manifest records them."""
 SCHEMA: Final = pa.schema([(name, arrow_type(word)) for name, word in COLUMNS.items()])
 
 NOTHING: Final[Sum] = (0, 0)
-"""The rows of a part that has none, and the hash over them."""
+"""Sums of a part without rows."""
 
 
 class RestatedValue(NamedTuple):
-    """One part of one slab that is another now."""
+    """One changed part of one data set."""
 
     slab: DataSet
     part: int
@@ -51,7 +50,6 @@ class RestatedValue(NamedTuple):
 
 
 def part_bounds_us(period: Period, part: int) -> tuple[int, int]:
-    """Where a part begins and ends."""
     match period:
         case "hour":
             return part * HOUR_US, (part + 1) * HOUR_US
@@ -65,7 +63,7 @@ def part_bounds_us(period: Period, part: int) -> tuple[int, int]:
 def restated_changes(
     changes: Mapping[tuple[str, int], RestatedValue], old_horizon_us: int | None
 ) -> list[RestatedValue]:
-    """Those that had been said, in the order of table and part."""
+    """Changes of complete parts, ordered by table and part."""
     if old_horizon_us is None:
         return []
     out = []
@@ -79,7 +77,7 @@ def restated_changes(
 
 
 def ledger_entry(attempt: StagingDirectory, changes: list[RestatedValue], cause: str) -> FileEntry:
-    """A file of the ledger: one row for each change."""
+    """Write a file with one row for each change."""
     rows: list[dict[str, Any]] = [
         {
             "run": attempt.number,

@@ -1,8 +1,7 @@
-"""Runs: what `scale0 pipeline run`, `stream` and `backfill` do.
+"""Runs: `scale0 pipeline run`, `stream` and `backfill`, from segments to a committed manifest, in batches.
 
-Lives here: from segments to a committed manifest, in strides. Never here: how a table is computed, or what a person is
-shown. Invariants: all of a pass happens under the warehouse's lock; what a stride computed is visible whole or not at
-all; a pass that was killed anywhere is simply done again by the next one.
+A pass holds the warehouse's lock. A batch becomes visible as a whole or not at all. The next pass repeats one that was
+killed.
 """
 
 from __future__ import annotations
@@ -36,53 +35,49 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.records import Manifest
 
 STRIDE_EVENTS: Final = 25_000_000
-"""Events of one stride: what is done before it is committed, and lost if the driver dies."""
+"""Events of one batch: the work that is lost if the driver dies before the commit."""
 STREAM: Final = "stream"
-"""What the lock says while a stream holds it: backfills are left to it."""
+"""The purpose in the lock file of a stream: a backfill then queues its request."""
 
 
 class PipelineError(Scale0Error):
-    """It cannot be done as asked; the message says what to do."""
+    """The request cannot be executed; the message says what to do."""
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted of a run, whoever computes it."""
-
     warehouse: Path
     segments: tuple[str, ...]
     parameters: Parameters = Parameters()
     parameters_said: bool = False
-    """Whether somebody chose them: otherwise a warehouse's own are kept."""
+    """True if the user chose them; otherwise the warehouse's own parameters are used."""
     until_us: int | None = None
     rescan: bool = False
     keep_days: int | None = None
 
 
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did."""
-
     number: int | None
-    """Of the manifest that it made last; None: nothing was new."""
+    """Of the last manifest written; None: nothing was new."""
     horizon_us: int | None
     segments: int = 0
     events: int = 0
     seconds: float = 0.0
     restated: int = 0
     problems: tuple[str, ...] = ()
-    """What could not be taken, or done: exit code 1."""
+    """What failed: exit code 1."""
     ignored: tuple[str, ...] = ()
-    """Files that are no segments, each said once: nothing is wrong with the tables."""
+    """Files that are not segments, each reported once: the tables are not affected."""
 
 
 Start = Callable[[int | None], Any]
-"""Starts Spark, for so many events (None: for all that ever come); called once there is something to compute."""
+"""Starts Spark for this number of events (None: unlimited); called when there is something to compute."""
 Clock = Callable[[], int]
 """The driver's wall clock, in microseconds."""
 NOTHING_NEW: Final = NewInput({}, frozenset(), frozenset(), ())
 
 
 class Pass:
-    """One driver at one warehouse, for as long as it holds the lock."""
+    """One driver of a warehouse, while it holds the lock."""
 
     def __init__(
         self, job: RunOptions, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by
@@ -95,7 +90,7 @@ class Pass:
         self.warehouse = Warehouse(job.warehouse, reach)
 
     def run(self) -> RunOutcome:
-        """Take in what is new, and bring the tables up to the newest horizon, stride by stride."""
+        """Ingest new segments, and advance the tables to the newest horizon, batch by batch."""
         began = time.monotonic()
         manifest = self.warehouse.latest()
         parameters = self._parameters(manifest)
@@ -108,7 +103,7 @@ class Pass:
             fresh = fresh_of(draft, taken)
             idle = old is not None and target <= old and not fresh.hours
             if idle or not draft.days():
-                # Also what is wrong is news: `status` tells of it, too.
+                # Changed problems are committed too: `status` reports them.
                 if manifest is not None and (taken.segments or draft.has_other_problems()):
                     manifest = self._commit(draft, manifest.horizon_us, parameters)
                 return self._outcome(manifest, None, taken, began, 0)
@@ -124,11 +119,13 @@ class Pass:
         return self._outcome(manifest, manifest.number, taken, began, restated)
 
     def backfill(self, wanted: QueuedBackfill) -> RunOutcome:
-        """Compute the hours that are wanted again, from the events that are held; without parameters with its own."""
+        """Recompute the requested hours from the stored events; with the warehouse's own parameters if none are
+        given.
+        """
         began = time.monotonic()
         manifest = self.warehouse.latest()
         if manifest is None:
-            raise PipelineError(f"{self.warehouse.root} has no tables yet: use `scale0 pipeline run` first")
+            raise PipelineError(f"{self.warehouse.root} has no tables yet: run `scale0 pipeline run` first")
         parameters = wanted.parameters or own_parameters(manifest)
         with self.warehouse.begin() as attempt:
             draft = Transaction(manifest, self.warehouse, attempt)
@@ -138,37 +135,37 @@ class Pass:
             end = min(hour_of(until) + 1, hour_of(until if wanted.end_us is None else wanted.end_us - 1) + 1)
             whole = first == oldest and end > hour_of(until)
             if not whole and msgspec.to_builtins(parameters) != manifest.parameters:
-                raise PipelineError(
-                    "other parameters need all tables to be computed again: backfill from the first day"
-                )
+                raise PipelineError("changed parameters require a backfill of all tables: backfill from the first day")
             if not whole and manifest.code_version != code_version():
-                raise PipelineError("another version made these tables: backfill from the first day, all of it")
+                raise PipelineError(
+                    "these tables were computed by another version: backfill all of them, from the first day"
+                )
             restated = 0
             if first < end:
                 span = BackfillRange(first, end)
                 restated = self._advance(draft, parameters, (until, until), NOTHING_NEW, span, "backfill")
             manifest = self._commit(draft, until, parameters)
         if wanted.parameters is not None:
-            # A stream goes on with what its warehouse was made of last.
+            # A stream continues with the parameters of the last backfill.
             self._job = msgspec.structs.replace(self._job, parameters=parameters)
         self._told("tables", 1, 1)
         seconds = time.monotonic() - began
         return RunOutcome(number=manifest.number, horizon_us=until, seconds=seconds, restated=restated)
 
     def _parameters(self, manifest: Manifest | None) -> Parameters:
-        """Those of the warehouse; others are refused, because the tables would be of two sorts."""
+        """The warehouse's parameters; others are refused, because tables would mix them."""
         if manifest is None:
             return self._job.parameters
         own = own_parameters(manifest)
         if self._job.parameters_said and own != self._job.parameters:
             raise PipelineError(
-                "this warehouse was made with other parameters; to have all of it made anew with these, use"
+                "this warehouse was computed with other parameters; to recompute all of it with these, run"
                 " `scale0 pipeline backfill --from` its first day"
             )
         if manifest.code_version != code_version():
             raise PipelineError(
-                f"this warehouse was made by version {manifest.code_version} of the tables, this is {code_version()}:"
-                " have all of it made anew by `scale0 pipeline backfill --from` its first day"
+                f"this warehouse has version {manifest.code_version} of the tables, this program has {code_version()}:"
+                " recompute all of it with `scale0 pipeline backfill --from` its first day"
             )
         return own
 
@@ -181,7 +178,7 @@ class Pass:
         span: BackfillRange | None,
         cause: str,
     ) -> int:
-        """Bring the draft's tables up to a horizon; how many parts that were said are others now."""
+        """Advance the transaction's tables to a horizon; returns the number of restated parts."""
         self._told("Spark", 0, 1)
         spark = self._start(events_ahead(draft, horizons, fresh, span))
         advance = Advance(spark, draft, draft.attempt, parameters, horizons, self._told)
@@ -201,7 +198,7 @@ class Pass:
         )
 
     def _tidy(self, manifest: Manifest, parameters: Parameters) -> Manifest:
-        """Closed days become few files, days beyond retention go, and what nobody lists any more is removed."""
+        """Compact closed days, apply retention, and delete files that are no longer listed."""
         with self.warehouse.begin() as attempt:
             draft = Transaction(manifest, self.warehouse, attempt)
             done = compact(draft, manifest.horizon_us)
@@ -230,7 +227,7 @@ class Pass:
 def events_ahead(
     draft: Transaction, horizons: tuple[int | None, int], fresh: NewInput, span: BackfillRange | None
 ) -> int:
-    """How many events the hours have that will be stepped through."""
+    """The number of events in the hours that will be computed."""
     old, new = horizons
     first = oldest_hour(draft, new) if old is None else hour_of(old)
     again = range(0) if span is None else range(span.first, span.end)
@@ -238,7 +235,6 @@ def events_ahead(
 
 
 def run(job: RunOptions, start: Start, clock: Clock, told: Told, reach: Callable[[str], None] = pass_by) -> RunOutcome:
-    """`pipeline run`."""
     one = Pass(job, start, clock, told, reach)
     with one.warehouse.lock("run"):
         return one.run()
@@ -253,7 +249,7 @@ def backfill(
     end_us: int | None,
     reach: Callable[[str], None] = pass_by,
 ) -> RunOutcome | None:
-    """`pipeline backfill`; None: a stream holds the warehouse, and will do it."""
+    """Returns None if a stream holds the lock: the request is then queued for it."""
     one = Pass(job, start, clock, told, reach)
     wanted = QueuedBackfill(first_us, end_us, job.parameters if job.parameters_said else None)
     try:
@@ -269,12 +265,12 @@ def backfill(
 def stream(
     job: RunOptions, start: Start, clock: Clock, told: Told, stop: threading.Event, every_seconds: float
 ) -> Iterator[RunOutcome]:
-    """`pipeline stream`: a run whenever there may be something new, until `stop` is set; backfills go first."""
+    """Run whenever there may be new segments, until `stop` is set; queued backfills go first."""
     one = Pass(job, lambda _events: start(None), clock, told)
     with one.warehouse.lock(STREAM):
         while not stop.is_set():
             began = time.monotonic()
-            # Where there are no tables yet, requests wait: there is nothing to compute again.
+            # Without tables there is nothing to recompute: requests wait.
             for name, wanted in waiting(one.warehouse.root) if one.warehouse.latest() is not None else ():
                 yield asked(one, name, wanted)
             outcome = one.run()
@@ -284,7 +280,7 @@ def stream(
 
 
 def asked(one: Pass, name: str, wanted: QueuedBackfill | str) -> RunOutcome:
-    """Do what waits in the queue; what cannot be done is told, and put away: others wait behind it."""
+    """Execute a queued backfill. One that fails is reported and renamed: others wait behind it."""
     try:
         if isinstance(wanted, str):
             raise PipelineError(wanted)
@@ -292,24 +288,22 @@ def asked(one: Pass, name: str, wanted: QueuedBackfill | str) -> RunOutcome:
     except PipelineError as error:
         manifest = one.warehouse.latest()
         aside = put_away(one.warehouse.root, name)
-        why = f"a backfill that was asked for is not done: {error} (it is kept as {aside})"
+        why = f"a queued backfill failed: {error} (its request is kept as {aside})"
         return RunOutcome(number=None, horizon_us=None if manifest is None else manifest.horizon_us, problems=(why,))
     dequeue(one.warehouse.root, name)
     return outcome
 
 
 def code_version() -> str:
-    """What a manifest records: equal ones make equal tables."""
+    """Recorded in manifests: equal versions compute equal tables."""
     return str(TABLES_VERSION)
 
 
 def own_parameters(manifest: Manifest) -> Parameters:
-    """Those that a warehouse was made with."""
     return msgspec.convert(manifest.parameters, Parameters)
 
 
 def fresh_of(draft: Transaction, taken: IngestedSegments) -> NewInput:
-    """What came in, as the engine asks for it."""
     ours = f"{draft.attempt.relative(draft.attempt.folder)}/"
     days = {day_of(hour) for hour in taken.hours}
     paths = {file.path for day in days for file in draft.chapter(day).events if file.path.startswith(ours)}
@@ -319,7 +313,7 @@ def fresh_of(draft: Transaction, taken: IngestedSegments) -> NewInput:
 
 
 def strides(draft: Transaction, old_us: int | None, target_us: int) -> list[int]:
-    """The horizons to stop at on the way to the target: whole hours, so that no stride has too many events."""
+    """The horizons at which to commit on the way to the target: whole hours, so that no batch has too many events."""
     first = oldest_hour(draft, target_us) if old_us is None else hour_of(old_us)
     stops: list[int] = []
     total = 0

@@ -1,8 +1,4 @@
-"""Files of frames: a slab's rows go into the attempt's folder, by day.
-
-Lives here: how a frame is laid out in files, and the hash of a row. Never here: which parts they replace. Invariant:
-what is listed was read back, counted and hashed by the warehouse (`StagingDirectory.register`).
-"""
+"""Writes frames to data files."""
 
 from __future__ import annotations
 
@@ -22,11 +18,11 @@ if TYPE_CHECKING:
 
 DAY: Final = "day_folder"
 MANY_DAYS: Final = 2
-"""Rows of more days than this are brought together by day: a reader of one day then opens one file of a slab."""
+"""Rows of more days are partitioned by day, so that a reader of one day opens one file of a data set."""
 
 
 def write_slab(attempt: StagingDirectory, slab: DataSet, frame: DataFrame, days: int, tasks: int) -> list[FileEntry]:
-    """Write rows (with `part`) that spread over this many days, and give their entries."""
+    """Write rows (with `part`) of this many days, and return their entries."""
     rows = frame.select(*(f.col(field.name).cast(field.dataType) for field in slab.schema), f.col(PART).cast("int"))
     rows = rows.withColumn(ROW_HASH, row_hash(slab.schema))
     folder = attempt.new_file(slab.name, "step").with_suffix("")
@@ -40,11 +36,10 @@ def write_slab(attempt: StagingDirectory, slab: DataSet, frame: DataFrame, days:
 
 
 def row_hash(schema: t.StructType) -> Column:
-    """One number for all columns of a row and its part."""
     return f.xxhash64(*(hashable(field) for field in schema), f.col(PART))
 
 
 def hashable(field: t.StructField) -> Column:
-    """Maps have no order, so Spark refuses to hash them: their sorted entries are hashed."""
+    """Maps have no order, so Spark refuses to hash them: hash their sorted entries."""
     column = f.col(field.name)
     return f.array_sort(f.map_entries(column)) if isinstance(field.dataType, t.MapType) else column

@@ -1,1 +1,1 @@
-"""Derivations: tables made of whole parts of other tables."""
+"""Marts: tables computed from whole parts of other tables."""

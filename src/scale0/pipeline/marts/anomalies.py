@@ -1,16 +1,14 @@
-"""`anomalies`: hours whose value lies far from what is usual for that series, from `series`.
+"""`anomalies`: hours whose value is far from the usual one of its series, from `series`.
 
-Lives here: the median, the deviation and its floors. Never here: where a series comes from (`series.py`). Invariants:
-complete hours only; an hour is judged by earlier hours alone; medians are of sorted lists, so nothing depends on order.
+Only complete hours are judged, by earlier hours alone. Medians are of sorted lists, so nothing depends on order.
 
-The score is |value - median| / deviation. The deviation is 1.4826 · MAD, or a floor where that is larger:
-- the series' own jitter: the MAD of three values says little about how much a series moves from hour to hour, but 24
-  neighbours do: 1.4826 / √2 · median |difference of neighbouring values| of the previous 24 hours, times
-  √(1 + π / 2n), since the median of n values scatters too. Of pure normal noise the MAD of three weeks alone flags 27 %
-  of the hours, with this floor 0.4 %;
-- of counts (rates, failures) 1 + √median: independent events scatter by the root of their number;
-- of seconds (p99, gaps) 5 % of the median: histograms have steps of 2 %; at least 1 ms, of a gap 100 ms;
-- of a check's metric 2 % of |median|, and a tiny number, so that any change of what was always 0 shows.
+The score is |value - median| / deviation. The deviation is 1.4826 · MAD, or a floor if that is larger: - the series'
+own jitter: the MAD of three values says little about the hourly variation, but 24 consecutive hours do: 1.4826 / √2 ·
+median |difference of consecutive values| of the previous 24 hours, times √(1 + π / 2n), since the median of n values
+varies too. For pure normal noise the MAD of three weeks alone flags 27 % of the hours, with this floor 0.4 %; - for
+counts (rates, failures) 1 + √median: the standard deviation of independent events is the root of their number; - for
+seconds (p99, gaps) 5 % of the median: histograms have steps of 2 %; at least 1 ms, for a gap 100 ms; - for a check's
+metric 2 % of |median|, and a tiny number, so that any change from a constant 0 shows.
 """
 
 from __future__ import annotations
@@ -43,16 +41,16 @@ if TYPE_CHECKING:
 
 WEEK_HOURS: Final = 7 * DAY_HOURS
 WEEKS: Final = 8
-"""The same hour of this many weeks before."""
+"""The same hour of this many previous weeks."""
 MIN_WEEKS: Final = 3
-"""With fewer of them the previous day is asked."""
+"""With fewer of them the previous day is used."""
 MIN_DAY_VALUES: Final = 12
-"""Of the previous 24 hours: with fewer nothing is usual yet."""
+"""Of the previous 24 hours: with fewer values an hour is not judged."""
 
 MAD_SCALE: Final = 1.4826
 """From a median of absolute deviations to the standard deviation of a normal distribution."""
 JITTER_SCALE: Final = MAD_SCALE / math.sqrt(2.0)
-"""The difference of two values scatters √2 times as much as one."""
+"""The difference of two values has √2 times the standard deviation of one."""
 SECONDS_SHARE: Final = 0.05
 METRIC_SHARE: Final = 0.02
 MIN_SECONDS: Final = 0.001
@@ -78,20 +76,18 @@ ANOMALIES: Final = DataSet(
         ("basis", "string"),
     ),
 )
-"""`expected` is the median, `basis` what it is of: `week` or `day`. Only hours above the score have a row."""
+"""`expected` is the median, `basis` its sample: `week` or `day`. Only hours above the score have a row."""
 
 
 class Anomalies:
-    """The derivation of `anomalies`."""
-
     name: Final = "anomalies"
     slabs: Final = (ANOMALIES,)
     inputs: Final = (SERIES.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        """Every complete hour that is judged by a changed one, and the changed ones themselves.
+        """Every complete hour that depends on a changed one, and the changed ones themselves.
 
-        An hour that became complete counts as changed: the engine says so, who alone knows the horizon before.
+        The engine also reports hours that became complete as changed: it alone knows the previous horizon.
         """
         reach = (*range(DAY_HOURS + 1), *(WEEK_HOURS * week for week in range(1, WEEKS + 1)))
         end = horizon_us // HOUR_US
@@ -105,7 +101,6 @@ class Anomalies:
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """One pass over all hours of each series."""
         series = inputs[SERIES.name]
         hours = sorted(hour for hour in parts if hour < horizon_us // HOUR_US)
         if not hours:
@@ -117,7 +112,7 @@ class Anomalies:
 def windows(series: DataFrame, hours: list[int]) -> DataFrame:
     """One row per series and hour (of these) that has a value: with `day`, the previous 24 hours, and `week`.
 
-    The hours of a series stand in one list without holes, so that each hour finds others by their distance.
+    The hours of a series are one dense list, so that other hours are found by their distance.
     """
     first = day_of(hours[0] - WEEKS * WEEK_HOURS)
     last = day_of(hours[-1])
@@ -150,7 +145,7 @@ def windows(series: DataFrame, hours: list[int]) -> DataFrame:
 
 
 def judged(rows: DataFrame) -> DataFrame:
-    """Each hour with `basis`, `expected` and `deviation`: null where there is not enough history."""
+    """Each hour with `basis`, `expected` and `deviation`: null without enough history."""
     known = rows.select(
         *(*SERIES_KEYS, PART, "value"), f.array_compact("day").alias("day"), f.array_compact("week").alias("week")
     )
@@ -173,10 +168,10 @@ def judged(rows: DataFrame) -> DataFrame:
 
 
 def flagged(rows: DataFrame, score: float) -> DataFrame:
-    """What lies further out than the score allows.
+    """Hours above the score.
 
-    A filter moves below the projections and takes a copy of all that they compute with it, but it stops at a generator:
-    hence the list of one.
+    Spark pushes a filter below the projections together with a copy of everything they compute, but not below a
+    generator: hence the list of one.
     """
     score_of = f.abs(f.col("value") - f.col("expected")) / f.col("deviation")
     columns = (*SERIES_KEYS, PART, "value", "basis", "expected", "deviation")
@@ -189,13 +184,13 @@ def flagged(rows: DataFrame, score: float) -> DataFrame:
 
 
 def _steps(name: str) -> Column:
-    """The distances between neighbours."""
+    """The distances between consecutive values."""
     rest = f.slice(name, f.lit(2), f.greatest(f.size(name) - 1, f.lit(0)))
     return f.transform(rest, lambda value, place: f.abs(value - f.get(name, place)))
 
 
 def _median(name: str) -> Column:
-    """Of a sorted list: the middle one, or halfway between the two."""
+    """Of a sorted list."""
     size = f.size(name)
     return (f.get(name, f.floor((size - 1) / 2).cast("int")) + f.get(name, f.floor(size / 2).cast("int"))) / 2.0
 
@@ -206,7 +201,7 @@ def _median_scatter() -> Column:
 
 
 def _floor() -> Column:
-    """The least deviation of a series of this sort; the names of a check's metrics are foreign and mean nothing."""
+    """The smallest deviation of a series of this kind; the names of a check's metrics have no defined meaning."""
     usual = f.abs("expected")
     counts = f.col("metric").isin(TASK_RATE, TASK_FAILURES, REQUEST_RATE, REQUEST_FAILURES)
     least_seconds = f.when(f.col("metric") == HEARTBEAT_GAP, MIN_GAP_SECONDS).otherwise(MIN_SECONDS)

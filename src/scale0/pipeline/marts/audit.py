@@ -1,7 +1,4 @@
-"""The audit: what every source recorded in a day, and what of it was lost, came back, came twice or was refused.
-
-Lives here: `audit`, from the hours of sources. Never here: pulses. Invariant: a day is the sum of its hours.
-"""
+"""`audit`: what every source recorded in a day, and what was lost, rewound, duplicated or rejected."""
 
 from __future__ import annotations
 
@@ -40,24 +37,19 @@ AUDIT_DAYS: Final = DataSet(
 
 
 class Audit(NamedTuple):
-    """The derivation."""
-
     name: str = "audit"
     slabs: tuple[DataSet, ...] = (AUDIT_DAYS,)
     inputs: tuple[str, ...] = (HOURS,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        """The days of the hours that changed."""
         return {day_of(hour) for hour in changed.get(HOURS, ())}
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        """All hours of the days."""
         return {HOURS: {day * DAY_HOURS + hour for day in parts for hour in range(DAY_HOURS)}}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """See `Derivation.compute`."""
         day = f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int")
         rows = inputs[HOURS].withColumn(PART, day)
         sums = (f.sum(name).alias(name) for name in ("events", "holes", "rewinds", "duplicates", "rejected"))

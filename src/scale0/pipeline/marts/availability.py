@@ -1,11 +1,9 @@
-"""Availability by hour, day and month: what every second of a period was, for every subject.
+"""Availability by hour, day and month, for every subject.
 
-Lives here: the sums, and the numbers that are made of them. Never here: what a second is (the timeline's families), or
-when an incident opens or closes (`families/incidents.py`). Invariants:
-- up, down, downtime, unobserved and absent make the period up to the horizon, to the microsecond: absent is the rest,
-  so it does not matter whether the timeline has rows of a subject that is not there;
-- sums are whole microseconds, kept in hidden columns; a coarser grain adds up the finer one and divides anew;
-- a subject has a row where its timeline has one, or where an incident of it ended because its timeline did.
+Up, down, downtime, unobserved and absent add up to the period up to the horizon, to the microsecond: absent is the
+rest, so it does not matter whether the timeline has rows of an absent subject. Sums are whole microseconds, kept in
+hidden columns; a coarser grain sums the finer one and divides again. A subject has a row where its timeline has one, or
+where its incident ended because its timeline did.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ SUMS: Final = (
     "closed",
     "closed_down_us",
 )
-"""What adds up over time. `closed` counts incidents closed in the period, `closed_down_us` is all their down time."""
+"""What adds up over time. `closed` counts incidents closed in the period, `closed_down_us` is their total down time."""
 
 _KEY: Final = ("subject_kind", "subject")
 _SHOWN_SUM: Final = "incidents"
@@ -99,8 +97,6 @@ class AvailabilityHour:
 
 
 class AvailabilityDay:
-    """From the day's hours."""
-
     name = DAY_SLAB.name
     slabs = (DAY_SLAB,)
     inputs = (HOUR_SLAB.name,)
@@ -122,8 +118,6 @@ class AvailabilityDay:
 
 
 class AvailabilityMonth:
-    """From the month's days."""
-
     name = MONTH_SLAB.name
     slabs = (MONTH_SLAB,)
     inputs = (DAY_SLAB.name,)
@@ -143,12 +137,11 @@ class AvailabilityMonth:
 
 
 def month_of_time(time: str) -> str:
-    """The month of a timestamp, counted as `hours.month_of` does. The session's zone is UTC."""
+    """The month of a timestamp, as `time_ranges.month_of` counts it. The session's zone is UTC."""
     return f"CAST((year({time}) - 1970) * 12 + month({time}) - 1 AS INT)"
 
 
 def month_start_us(month: str) -> str:
-    """When a month begins."""
     return f"unix_micros(CAST(add_months(DATE '1970-01-01', {month}) AS TIMESTAMP))"
 
 
@@ -165,7 +158,7 @@ _OF_TIMELINE: Final = (
     "0L AS closed",
     "0L AS closed_down_us",
 )
-"""Each piece as what it adds."""
+"""What each piece adds."""
 
 _OF_EDGES: Final = (
     *_KEY,
@@ -178,10 +171,10 @@ _OF_EDGES: Final = (
 
 
 def _apart(timeline: DataFrame, edges: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Pieces that are sums already, and those that have to be added up.
+    """Pieces that are sums already, and those that must be summed.
 
-    Nearly every piece fills its hour, and is all that there is of its subject in it, but for an incident that opened or
-    closed at the very start. Adding up three million groups of one costs several times as much as looking twice.
+    Nearly every piece fills its hour and is the only one of its subject, except for an incident that opened or closed
+    at its start. Summing three million groups of one costs several times as much as this distinction.
     """
     at_start = edges.filter(f"unix_micros(at) = {PART} * {HOUR_US}L").select(PART, *_KEY).distinct()
     met = f.broadcast(at_start.selectExpr("*", "true AS met"))
@@ -196,7 +189,7 @@ def _summed(rows: DataFrame) -> DataFrame:
 
 
 def _shown(sums: DataFrame, grain: Period, start_us: str, end_us: str, horizon_us: int) -> DataFrame:
-    """The table's columns from the sums; a part that holds the horizon counts up to it. 0/0 and n/0 are null."""
+    """The table's columns from the sums; a part with the horizon counts up to it. 0/0 and n/0 are null."""
     judged_us = "(up_us + down_us + unobserved_us)"
     absent_us = f"(least({end_us}, {horizon_us}L) - {start_us} - downtime_us - {judged_us})"
     return sums.selectExpr(

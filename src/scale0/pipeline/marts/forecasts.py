@@ -1,14 +1,13 @@
-"""`forecasts`: when a metric meets its limit if it goes on as in the last 14 days, from `metric_trends.hour`.
+"""`forecasts`: when a metric reaches its limit if the trend of the last 14 days continues, from `metric_trends.hour`.
 
-Lives here: the straight line through hourly averages, and where it meets the limit. Never here: events. Invariants: one
-row per metric with a limit and day with data, computed from the 14 days that end with that day (the day of the horizon
-as far as it goes) and from nothing else; sums are folded in the order of hours, then of days.
+One row per metric with a limit and day with data, computed from the 14 days that end with that day (the day of the
+horizon up to the horizon). Sums are folded in the order of hours, then of days.
 
-An hour's average stands at the hour's middle. The limit is the one that the line meets first: going up `max`, or `crit`
-if that is no lower limit; going down `crit` if that is no upper one (`warn` beyond `crit` tells: a lower limit has its
-warning above). What lies behind is not ahead: then, or if the line is flat, or explains under half of the variance, or
-has fewer than 48 points, `exhausted_at` is null. The interval is where the 90 % confidence band of the line meets the
-limit (Fieller's bounds, Student's t with n - 2 degrees of freedom); hours that hang together make it too narrow.
+An hour's average is placed at the hour's middle. The limit is the one that the line reaches first: going up `max`, or
+`crit` if that is not a lower limit; going down `crit` if that is not an upper one (a lower limit has its warning above
+it). `exhausted_at` is null if the limit is not ahead, the line is flat, explains less than half of the variance, or has
+fewer than 48 points. The interval is where the 90 % confidence band of the line reaches the limit (Fieller's bounds,
+Student's t with n - 2 degrees of freedom); correlated hours make it too narrow.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ FIT_DAYS: Final = 14
 MIN_POINTS: Final = 48
 MIN_R2: Final = 0.5
 ROUNDING: Final = 1e-12
-"""Values that differ by less than this share of themselves are one value, and their line is flat."""
+"""Values that differ by less than this share are equal, and their line is flat."""
 MAX_DAYS_AHEAD: Final = 3650
-"""Ten years: what a line of two weeks says beyond is nothing."""
+"""Ten years: the limit of an extrapolation from two weeks."""
 
 FORECASTS: Final = DataSet(
     name="forecasts",
@@ -58,20 +57,19 @@ FORECASTS: Final = DataSet(
         ("points", "int"),
     ),
 )
-"""`as_of` is the start of the day that the fit ends with, `slope` by day, `value` the line's at `fitted_to`, that is
-the end of the newest hour. `exhausted_high` is null where it lies beyond ten years."""
+"""`as_of` is the start of the last day of the fit, `slope` is per day, `value` is the line's at `fitted_to`, the end of
+the newest hour. `exhausted_high` is null beyond ten years.
+"""
 
 _KEYS: Final = ("agent", "check", "metric")
 _SUMS: Final = ("n", "mean_x", "mean_y", "sxx", "sxy", "syy")
-"""Of points (x hours, y): their number, their means, and the sums of squares and products of distances from these."""
+"""Of points (x hours, y): their number, their means, and the sums of squares and products of deviations."""
 
 _Z: Final = 1.6448536269514722
-"""95 % of a normal distribution lies below."""
+"""The 95 % quantile of the normal distribution."""
 
 
 class Forecasts:
-    """The derivation of `forecasts`."""
-
     name: Final = "forecasts"
     slabs: Final = (FORECASTS,)
     inputs: Final = (HOURS.name,)
@@ -90,7 +88,6 @@ class Forecasts:
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """Sums by day, sums of 14 days, the line, the crossing."""
         days = day_sums(inputs[HOURS.name])
         return {FORECASTS.name: crossings(lines(fortnights(days, sorted(parts))))}
 
@@ -133,7 +130,7 @@ def _sum(of: Callable[[Column], Column]) -> Column:
 
 
 def fortnights(days: DataFrame, as_of: list[int]) -> DataFrame:
-    """The sums of the 14 days that end with each of these days, x from that day's start; where the day has data."""
+    """The sums of the 14 days that end with each of these days, x from that day's start; if the day has data."""
     listed = days.groupBy(*_KEYS).agg(
         f.sort_array(
             f.collect_list(f.struct("day", *_SUMS, "first_hour", "last_hour", "limit_warn", "limit_crit", "limit_max"))
@@ -160,7 +157,7 @@ def fortnights(days: DataFrame, as_of: list[int]) -> DataFrame:
 
 
 def _merged(all_: Column, day: Column) -> Column:
-    """The sums of two sets of points from the sums of each: nothing large is ever subtracted."""
+    """Merge the sums of two sets of points without cancellation."""
     n = all_["n"] + day["n"]
     share = day["n"] / n
     weight = all_["n"] * share
@@ -177,7 +174,7 @@ def _merged(all_: Column, day: Column) -> Column:
 
 
 def lines(spans: DataFrame) -> DataFrame:
-    """Each span's line: `slope_x` by the hour, `value` at the end of the newest hour, `r2`, and the limit `ahead`."""
+    """Each span's line: `slope_x` per hour, `value` at the end of the newest hour, `r2`, and the limit `ahead`."""
     flat = f.col("syy") <= f.pow(f.col("mean_y") * ROUNDING, f.lit(2.0)) * f.col("n")
     share = f.try_divide(f.col("sxy") * f.col("sxy"), f.col("sxx") * f.col("syy"))
     fitted = spans.select("*", "sums.*").select(
@@ -195,7 +192,7 @@ def lines(spans: DataFrame) -> DataFrame:
 
 
 def crossings(rows: DataFrame) -> DataFrame:
-    """The table: where each line meets its limit, and within which bounds."""
+    """The table: where each line reaches its limit, and the bounds."""
     n, sxx, slope = f.col("n"), f.col("sxx"), f.col("slope_x")
     fits = f.col("ahead").isNotNull() & (f.col("r2") >= MIN_R2) & (n >= MIN_POINTS)
     residual = f.greatest(f.lit(0.0), f.col("syy") - f.col("sxy") * slope) / (n - 2.0)
@@ -233,14 +230,14 @@ def crossings(rows: DataFrame) -> DataFrame:
 
 
 def _student(freedom: Column) -> Column:
-    """The 95 % point of Student's t: the first terms of its expansion, within 1e-4 from 46 degrees of freedom on."""
+    """The 95 % quantile of Student's t: the first terms of its expansion, within 1e-4 from 46 degrees of freedom on."""
     first = (_Z**3 + _Z) / 4.0
     second = (5.0 * _Z**5 + 16.0 * _Z**3 + 3.0 * _Z) / 96.0
     return f.lit(_Z) + f.lit(first) / freedom + f.lit(second) / (freedom * freedom)
 
 
 def _time(name: str) -> Column:
-    """Hours from the mean of x as a time; null beyond what a line can say."""
+    """Hours from the mean of x as a time; null beyond MAX_DAYS_AHEAD."""
     hours = f.col(name) + f.col("mean_x")
     us = f.round(hours * float(HOUR_US)).cast("bigint") + f.col(PART).cast("bigint") * DAY_US
     return f.when(f.abs(hours) <= float(MAX_DAYS_AHEAD * DAY_HOURS), f.timestamp_micros(us))

@@ -1,8 +1,4 @@
-"""`metric_trends.day`: the days of what checks measured, from their hours.
-
-Lives here: the folding of 24 hours into a day. Never here: events. Invariants: sums are folded in the order of the
-hours; a day has no histogram of its own, since nothing is made of days.
-"""
+"""`metric_trends.day`, from the hours. Sums are folded in the order of the hours. A day has no histogram."""
 
 from __future__ import annotations
 
@@ -25,33 +21,27 @@ DAYS: Final = DataSet(name="metric_trends.day", table="metric_trends", period="d
 
 _KEYS: Final = ("agent", "check", "metric", PART)
 _COUNT_BITS: Final = 32
-"""A bucket and its count travel as one bigint, which sorts as a plain number: no day has 2^32 results of one metric."""
+"""A bucket and its count are packed into one bigint, which sorts as a number: no day has 2^32 results of one metric."""
 
 
 class MetricDays:
-    """The derivation of `metric_trends.day`."""
-
     name: Final = "metric_days"
     slabs: Final = (DAYS,)
     inputs: Final = (HOURS.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        """The days of the hours; the day of the horizon is written as far as it goes."""
         return {day_of(hour) for hour in changed.get(HOURS.name, ())}
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        """All hours of these days."""
         return {HOURS.name: {day * DAY_HOURS + hour for day in parts for hour in range(DAY_HOURS)}}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """One aggregation: a day's hours as a list in their order."""
         return {DAYS.name: days(inputs[HOURS.name])}
 
 
 def days(hours: DataFrame) -> DataFrame:
-    """The days of these hours."""
     hour = f.struct(PART, "count", "min", "max", "sum", "last", "unit", _packed().alias("buckets"))
     listed = (
         hours.select(
@@ -90,12 +80,12 @@ def days(hours: DataFrame) -> DataFrame:
 
 
 def _packed() -> Column:
-    """A histogram as plain numbers: code · 2^32 + count."""
+    """A histogram as numbers: code · 2^32 + count."""
     return f.transform("histogram", lambda one: f.shiftleft(one["bucket"].cast("bigint"), _COUNT_BITS) + one["count"])
 
 
 def _code_at(rank: Column) -> Column:
-    """The code of the value of this rank, from the sorted `buckets` of all hours."""
+    """The code of the value with this rank, from the sorted `buckets` of all hours."""
     start = f.struct(f.lit(0).cast("bigint").alias("seen"), f.lit(0).cast("int").alias("code"))
 
     def walk(at: Column, packed: Column) -> Column:

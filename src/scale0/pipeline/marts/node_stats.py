@@ -1,7 +1,7 @@
-"""Node statistics: what each node did in an hour, and what it could have done.
+"""Node statistics by hour: work done, and slots offered.
 
-Lives here: the derivation. Never here: events. Invariants: a row for every node that ended an attempt in the hour, or
-had a live session in it with slots; one that did nothing has zeros; `slots` is null where no session is known.
+There is a row for every node that ended an attempt in the hour, or had a live session with slots; idle nodes have
+zeros; `slots` is null if no session is known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scale0.pipeline.parameters import Parameters
 
 NODE_SLOTS: Final = "node_slots"
-"""Of the world: by node, the most slots that its live sessions offered in the hour."""
+"""By node, the most slots that its live sessions offered in the hour."""
 
 SLAB: Final = DataSet(
     "node_stats",
@@ -42,8 +42,6 @@ SLAB: Final = DataSet(
 
 
 class NodeStats:
-    """The derivation."""
-
     name: Final = "node_stats"
     slabs: Final = (SLAB,)
     inputs: Final = (NODE_WORK.name, NODE_SLOTS)
@@ -62,7 +60,7 @@ class NodeStats:
 
 
 def node_stats(work: DataFrame, slots: DataFrame) -> DataFrame:
-    """Both sides, by node and hour. Frontends and agents offer no slots: they are no nodes."""
+    """Frontends and agents offer no slots: they are not nodes."""
     offered = slots.filter(f.col("slots") > 0).select("node", PART, "slots")
     rows = work.join(offered, ["node", PART], how="full")
     return rows.select(

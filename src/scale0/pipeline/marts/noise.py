@@ -1,8 +1,7 @@
-"""Noise: which checks alert most, over all agents, month by month.
+"""Noise: which checks alert most, over all agents, by month.
 
-Lives here: alerts, how many were over within minutes, flapping, and the rank. Never here: what an incident is.
-Invariants: an alert belongs to the month in which it opened, wherever it closed, so a share is at most 1; every check
-that was a subject in the month has a row, a silent one with 0 alerts; ranks have no ties.
+An alert belongs to the month in which it opened, so a share is at most 1. Every check that was a subject in the month
+has a row, a silent one with 0 alerts. Ranks have no ties.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from scale0.pipeline.parameters import Parameters
 
 QUICK_US: Final = 5 * MINUTE_US
-"""An alert that closes within this was over before anybody could act."""
+"""An alert that closes within this time ended before anybody could act."""
 BEYOND_HOURS: Final = 1
-"""Hours after a month in which one that it opened can still close quickly."""
+"""Hours after a month in which an alert of the month can still close quickly."""
 
 NOISE_SLAB: Final = DataSet(
     "noise",
@@ -60,8 +59,6 @@ _OF_MONTHS: Final = (_CHECK, PART, "0L AS alerts", "0L AS quick", "flapping_us")
 
 
 class Noise:
-    """From the edges of incidents, and the flapping that availability added up."""
-
     name = NOISE_SLAB.name
     slabs = (NOISE_SLAB,)
     inputs = (EDGES.name, MONTH_SLAB.name)
@@ -84,7 +81,7 @@ class Noise:
         ours = ", ".join(str(part) for part in sorted(parts))
         alerts = inputs[EDGES.name].filter(f"subject_kind = '{CHECK}'").selectExpr(*_OF_EDGES)
         present = inputs[MONTH_SLAB.name].filter(f"subject_kind = '{CHECK}'").selectExpr(*_OF_MONTHS)
-        # What other months opened is not ours to count.
+        # Alerts of other months do not count.
         rows = alerts.filter(f"{PART} IN ({ours})").unionByName(present)
         sums = rows.groupBy("check", PART).agg(*(f.expr(f"sum({name}) AS {name}") for name in _SUMS))
         noise = sums.selectExpr(

@@ -1,7 +1,5 @@
-"""`series`: every hourly number in which anomalies are looked for, in one shape; and a series' days as rows of 24.
-
-Lives here: which columns of which tables are series, and their names. Never here: what is unusual (`anomalies.py`).
-Invariant: an hour in which nothing happened has no value; it is not 0.
+"""`series`: all hourly values in which anomalies are searched, in one schema. An hour without data has no value,
+not 0.
 """
 
 from __future__ import annotations
@@ -50,24 +48,21 @@ SERIES_KEYS: Final = ("subject_kind", "subject", "metric")
 
 
 class SeriesMart:
-    """The derivation of `series`: an hour from the same hour of four slabs, without a shuffle."""
+    """An hour from the same hour of four data sets, without a shuffle."""
 
     name: Final = "series"
     slabs: Final = (SERIES,)
     inputs: Final = (TASK_HOURS, REQUEST_HOURS, BEATS.name, HOURS.name)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        """The same hours."""
         return set().union(*(changed.get(name, ()) for name in self.inputs))
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        """The same hours of all."""
         return {name: set(parts) for name in self.inputs}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        """Each slab turned into rows of (subject, metric, value)."""
         failed = f.aggregate(f.map_values("failed"), f.lit(0).cast("bigint"), lambda total, count: total + count)
         pieces = [
             _unpivoted(
@@ -115,9 +110,9 @@ def _averages(hours: DataFrame) -> DataFrame:
 
 
 def by_day(rows: DataFrame, keys: Sequence[str], value: str, others: Sequence[Column] = ()) -> DataFrame:
-    """Hours as days: `day`, `hours` (24 values, null where there is none), and other aggregates.
+    """Hours as days: `day`, `hours` (24 values or nulls), and other aggregates.
 
-    24 maxima with a condition are a fixed-width buffer: it is the hash aggregation that needs no objects.
+    24 conditional maxima are a fixed-width buffer, which a hash aggregation can hold.
     """
     hour_of_day = f.col(PART) % DAY_HOURS
     cells = [f.max(f.when(hour_of_day == hour, f.col(value))).alias(f"hour_{hour}") for hour in range(DAY_HOURS)]

@@ -1,8 +1,7 @@
-"""Statistics of days, from those of hours: tasks and requests.
+"""Task and request statistics by day, from the hours.
 
-Lives here: two derivations of one kind. Never here: events. Invariants: a day is the sum of its hours: counts and
-histograms are added, the longest is the longest of all, percentiles are those of the merged histograms; seconds are
-added as whole microseconds.
+Counts and histograms are summed, maxima are maxima, percentiles are those of the merged histograms, and seconds are
+summed as whole microseconds.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ REQUEST_DAY: Final = DataSet("request_stats.day", "request_stats", "day", reques
 
 
 class TaskDays:
-    """`task_stats` by day."""
-
     name: Final = "task_days"
     slabs: Final = (TASK_DAY,)
     inputs: Final = (task_stats.HOUR.name,)
@@ -48,8 +45,6 @@ class TaskDays:
 
 
 class RequestDays:
-    """`request_stats` by day."""
-
     name: Final = "request_days"
     slabs: Final = (REQUEST_DAY,)
     inputs: Final = (request_stats.HOUR.name,)
@@ -68,17 +63,14 @@ class RequestDays:
 
 
 def days_of(hours: Set[int]) -> Set[int]:
-    """The days that hold these hours."""
     return frozenset(day_of(hour) for hour in hours)
 
 
 def hours_of(days: Set[int]) -> Set[int]:
-    """All hours of these days."""
     return frozenset(hour for day in days for hour in range(day * DAY_HOURS, (day + 1) * DAY_HOURS))
 
 
 def task_days(hours: DataFrame) -> DataFrame:
-    """From rows of `task_stats.hour`, with their parts."""
     rows = hours.select(
         f.col("method").alias("service"),
         _day(),
@@ -120,7 +112,6 @@ def _ranks(measure: str) -> list[Column]:
 
 
 def request_days(hours: DataFrame) -> DataFrame:
-    """From rows of `request_stats.hour`, with their parts."""
     rows = hours.select(
         "service", _day(), "answered", "bytes", micros_of(f.col("max")).alias("max_us"), "histogram", "failed"
     )

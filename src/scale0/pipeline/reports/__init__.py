@@ -1,7 +1,6 @@
-"""Reports: the numbers of the warehouse, made for people.
+"""Reports computed from the warehouse.
 
-Reading order: `shape` (what a report is), `period` and `desk` (what is asked, of whom), `notes` (how far to believe
-it), one file for each report, `catalogue` (all of them), `words`, `drawing` and `page` (how they look). Never here:
-Spark, or a terminal. Invariant: a report is made of the rows of one manifest, and says up to when and how complete
-they are.
+Reading order: `model` (the structure of a report), `period` and `query` (the question, and the reader that answers it),
+`data_quality` (notes on completeness), one file for each report, `catalog` (all of them), `formatting`, `plots` and
+`html` (rendering). A report is computed from one manifest, and states how recent and how complete its data are.
 """

@@ -1,8 +1,7 @@
-"""The availability report: what every second of every subject was, the worst first.
+"""The availability report: how long every subject was up, down, in downtime or unobserved, the worst first.
 
-Lives here: its questions, and the report from their answers. Never here: how a second is judged (the timeline does).
-Invariants: seconds are added up as whole microseconds; low and high are made of the sums, never of other shares; what
-nobody observed stands beside what is known.
+Seconds are summed as whole microseconds; the bounds of availability are computed from the sums, never from other
+shares.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("availability", "timeline", "incidents")
 MAX_STRIPS: Final = 40
-"""Subjects that are drawn: the worst."""
+"""The worst subjects, which are drawn."""
 CLASSES: Final = ("up", "down", "downtime", "unobserved", "absent")
 _US: Final = ", ".join(f"sum(round({name}_seconds * 1e6)::BIGINT)::BIGINT AS {name}" for name in (*CLASSES, "soft"))
 
@@ -55,23 +54,22 @@ class Sums(NamedTuple):
     closed: int = 0
     """Incidents that closed in the period."""
     closed_down: int = 0
-    """All their down time, also that before the period."""
+    """Their total down time, including that before the period."""
 
     @property
     def low(self) -> float | None:
-        """The availability if it was down whenever nobody looked."""
+        """The availability if it was down while unobserved."""
         whole = self.up + self.down + self.unobserved
         return self.up / whole if whole else None
 
     @property
     def high(self) -> float | None:
-        """The availability if it was up then."""
+        """The availability if it was up while unobserved."""
         whole = self.up + self.down + self.unobserved
         return (self.up + self.unobserved) / whole if whole else None
 
 
 def sums_of(desk: ReportReader) -> list[Sums]:
-    """Every subject that is meant."""
     meant, names = subjects.condition(desk.filters)
     rows = desk.covered(
         f"SELECT subject_kind, subject, {_US}, sum(incidents)::BIGINT FROM availability"  # noqa: S608
@@ -83,7 +81,7 @@ def sums_of(desk: ReportReader) -> list[Sums]:
         "SELECT subject_kind, subject, count(*), sum(round(down_seconds * 1e6)::BIGINT)::BIGINT FROM incidents"  # noqa: S608
         f" WHERE closed >= $since AND closed < $until AND {meant} GROUP BY ALL",
         ("incidents",),
-        # An incident is known a minute after it opened: it may stand in a later part.
+        # An incident is final a minute after it opened: it may be in a later part.
         until_us=desk.period.horizon_us,
         **desk.period.bounds,
         **names,
@@ -93,7 +91,7 @@ def sums_of(desk: ReportReader) -> list[Sums]:
 
 
 def worst_first(sums: list[Sums]) -> list[Sums]:
-    """By what is proved, then by what is not known; those without a second that counts are last."""
+    """By the upper bound, then by the lower bound; subjects without observed time are last."""
 
     def key(one: Sums) -> tuple[float, float, int, str, str]:
         low, high = one.low, one.high
@@ -103,7 +101,7 @@ def worst_first(sums: list[Sums]) -> list[Sums]:
 
 
 def cells_of(desk: ReportReader, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]]:
-    """Step by step, of the subjects that are drawn."""
+    """Values by step, of the subjects that are drawn."""
     sums = ", ".join(f"sum(round({name}_seconds * 1e6)::BIGINT)::BIGINT / 1e6" for name in CLASSES)
     rows = desk.covered(
         f"SELECT subject_kind, subject, epoch_us(start) // $unit * $unit AS step, {sums} FROM availability"  # noqa: S608
@@ -119,7 +117,6 @@ def cells_of(desk: ReportReader, chosen: list[Sums]) -> dict[tuple[str, str], li
 
 
 def report(desk: ReportReader) -> ReportDocument:
-    """All of it."""
     sums = worst_first(sums_of(desk))
     drawn = sums[:MAX_STRIPS]
     cells = cells_of(desk, drawn) if drawn else {}
@@ -137,10 +134,7 @@ def build(
     intervals: list[Interval] | None,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
-    """The report from the answers."""
-    table = ReportTable(
-        "availability", "Availability, the worst first", COLUMNS, tuple(map(_row, sums)), "no subject was there"
-    )
+    table = ReportTable("availability", "Availability, worst first", COLUMNS, tuple(map(_row, sums)), "no subjects")
     why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
     return ReportDocument(
         name="availability",
@@ -179,13 +173,13 @@ def _strips(period: Period, sums: list[Sums], cells: dict[tuple[str, str], list[
         Strip(f"{one.subject_kind} {one.subject}", tuple(cells[one[:2]]), one.low, one.high) for one in drawn
     )
     left_out = f" The {len(strips)} worst of {len(sums):,} are shown." if len(strips) < len(sums) else ""
-    about = f"For each subject, what it was in each {period.unit}: up, down, downtime, or not observed.{left_out}"
-    return Strips(f"Availability by the {period.unit}", about, period.unit_us, strips)
+    about = f"For each subject, its state in each {period.unit}: up, down, downtime, or not observed.{left_out}"
+    return Strips(f"Availability by {period.unit}", about, period.unit_us, strips)
 
 
 def _summary(sums: list[Sums]) -> str:
     if not sums:
-        return "No subject was there."
+        return "There were no subjects."
     down = [one for one in sums if one.down]
     if not down:
         return f"{counted(len(sums), 'subject')}; none was down."

@@ -1,8 +1,7 @@
-"""The paper that plots are drawn on: a frame, its scales, its axes, and text that cannot break out of it.
+"""The geometry of plots: frames, scales, axes and SVG elements.
 
-Lives here: geometry and SVG elements. Never here: what a plot means, or a colour: those are classes of the page's
-style. Invariants: every text is escaped; every plot has a title and a description for who does not see it; numbers
-are short.
+Every text is escaped. Every plot has a title and a description for screen readers. Colours are classes of the style
+sheet.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 
 NARROW: Final = 540
 WIDE: Final = 1130
-"""Of a plot, in its own units: about as many pixels as the page gives it, so that text has its size."""
+"""Width in the plot's own units: about as many pixels as on the page, so that text has its size."""
 LEFT: Final = 64
 RIGHT: Final = 16
 TOP: Final = 10
 BOTTOM: Final = 26
 CHARACTER: Final = 6.4
-"""About as wide as a letter of the plots' text."""
+"""The approximate width of a character."""
 TICK_WIDTH: Final = 62
-"""What a name of a time needs."""
+"""The width of a time label."""
 
 _TIME_STEPS: Final = (
     *(HOUR_US * hours for hours in (1, 2, 3, 6, 12)),
@@ -35,8 +34,6 @@ Scale = Callable[[float], float]
 
 
 class PlotFrame(NamedTuple):
-    """Where a plot's area lies."""
-
     height: int
     width: int = NARROW
     left: int = LEFT
@@ -45,12 +42,10 @@ class PlotFrame(NamedTuple):
 
     @property
     def bottom(self) -> int:
-        """The line on which the plot stands."""
         return self.height - BOTTOM
 
 
 def figure(key: str, title: str, about: str, frame: PlotFrame, body: Iterable[str], legend: str = "") -> str:
-    """A whole plot, with its words."""
     inner = "".join(body)
     wide = ' class="wide"' if frame.width == WIDE else ""
     return (
@@ -61,7 +56,7 @@ def figure(key: str, title: str, about: str, frame: PlotFrame, body: Iterable[st
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """What the classes mean: (class, name)."""
+    """(class, name) of each entry."""
     items = "".join(
         f'<li><svg viewBox="0 0 14 10" aria-hidden="true"><rect class="{kind}" width="14" height="10"/></svg>'
         f"{escape(name)}</li>"
@@ -71,29 +66,26 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def n(value: float) -> str:
-    """A coordinate, to a tenth."""
+    """A coordinate with one decimal."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def rect(kind: str, x: float, y: float, width: float, height: float, tip: str = "") -> str:
-    """A box; with a word for who points at it."""
     end = f"><title>{escape(tip)}</title></rect>" if tip else "/>"
     return f'<rect class="{kind}" x="{n(x)}" y="{n(y)}" width="{n(max(width, 0))}" height="{n(max(height, 0))}"{end}'
 
 
 def text(kind: str, x: float, y: float, words: str, anchor: str = "start") -> str:
-    """Words at a place."""
     return f'<text class="{kind}" x="{n(x)}" y="{n(y)}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    """A straight line."""
     return f'<line class="{kind}" x1="{n(x1)}" y1="{n(y1)}" x2="{n(x2)}" y2="{n(y2)}"/>'
 
 
 def fitted(words: str, width: float) -> str:
-    """Words that are no wider; the middle goes, because names differ at both ends."""
+    """Shorten to this width by removing the middle, because names differ at both ends."""
     most = max(5, int(width / CHARACTER))
     if len(words) <= most:
         return words
@@ -102,19 +94,17 @@ def fitted(words: str, width: float) -> str:
 
 
 def linear(low: float, high: float, start: float, end: float) -> Scale:
-    """From [low, high] to [start, end]."""
     span = (high - low) or 1.0
     return lambda value: start + (value - low) / span * (end - start)
 
 
 def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
-    """The same for what spans many sizes."""
     inner = linear(math.log(low), math.log(max(high, low * 1.0001)), start, end)
     return lambda value: inner(math.log(max(value, low)))
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers between two."""
+    """Round numbers between two values."""
     if not high > low:
         return [low]
     raw = (high - low) / most
@@ -125,7 +115,7 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, and 2 and 5 between them where there are few."""
+    """Powers of ten, and 2 and 5 between them if there are few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if len(powers) <= 3 else (1,)
     found = [factor * 10.0**power for power in powers for factor in factors]
@@ -133,7 +123,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def time_ticks(from_us: int, to_us: int, most: float) -> list[tuple[int, str]]:
-    """Round times, with their names."""
+    """Round times, with their labels."""
     step = next((one for one in _TIME_STEPS if (to_us - from_us) / one <= most), _TIME_STEPS[-1])
     anchor = -3 * DAY_US if step % (7 * DAY_US) == 0 else 0  # weeks begin on Monday
     first = -((anchor - from_us) // step) * step + anchor
@@ -146,7 +136,6 @@ def time_ticks(from_us: int, to_us: int, most: float) -> list[tuple[int, str]]:
 
 
 def x_axis(frame: PlotFrame, from_us: int, to_us: int) -> list[str]:
-    """Times below the plot."""
     scale = linear(from_us, to_us, frame.left, frame.right)
     found = [line("axis", frame.left, frame.bottom, frame.right, frame.bottom)]
     for us, name in time_ticks(from_us, to_us, (frame.right - frame.left) / TICK_WIDTH):
@@ -160,7 +149,7 @@ def x_axis(frame: PlotFrame, from_us: int, to_us: int) -> list[str]:
 
 
 def y_axis(frame: PlotFrame, scale: Scale, ticks: Iterable[float], name: Callable[[float], str]) -> list[str]:
-    """Values beside the plot, with lines across it."""
+    """Labels beside the plot, with lines across it."""
     found = []
     for tick in ticks:
         y = scale(tick)
@@ -170,7 +159,7 @@ def y_axis(frame: PlotFrame, scale: Scale, ticks: Iterable[float], name: Callabl
 
 
 def path(kind: str, points: Iterable[tuple[float, float] | None]) -> str:
-    """A line through points; it breaks where there is none, and a point that stands alone is a dot."""
+    """A line through points with gaps for None; an isolated point is a dot."""
     runs: list[list[tuple[float, float]]] = [[]]
     for point in points:
         if point is None:

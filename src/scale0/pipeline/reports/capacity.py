@@ -1,8 +1,7 @@
-"""The capacity report: what runs out when, how busy the nodes are, and what grows.
+"""The capacity report: which limits will be reached when, how busy the nodes are, and which load grows.
 
-Lives here: its questions, and the report from their answers. Never here: the line that is fitted. Invariants: a
-forecast is the newest one of the period, with the interval in which it lies; a node's load is its busy time in all the
-time of its slots. An attempt counts in the hour in which it ended: an hour may have more than its slots could do.
+A forecast is the newest of the period. A node's load is its busy time divided by the time of its slots. An attempt
+counts in the hour in which it ended, so an hour may exceed its slots.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
 TABLES: Final = ("forecasts", "node_stats", "task_stats", "metric_trends")
 MAX_CONES: Final = 4
-"""Forecasts that are drawn: the soonest."""
+"""The soonest forecasts, which are drawn."""
 HISTORY_US: Final = 14 * DAY_US
-"""What a line is fitted to."""
+"""The range to which a line is fitted."""
 
 _ROOM_US: Final = f'(slots * least({HOUR_US}, $end - epoch_us("hour")))'
-"""The microseconds that a node's slots had in an hour, or in as much of it as there was."""
+"""The microseconds that a node's slots had in an hour, up to the end of the period."""
 _BUSY_US: Final = "round(busy_seconds * 1e6)::BIGINT"
 _SUMS: Final = f"sum({_BUSY_US})::BIGINT / 1e6, sum({_ROOM_US})::BIGINT / 1e6"
-"""Busy seconds, and those that there were: added up whole, since sums of doubles differ from run to run."""
+"""Busy seconds and available seconds: summed as integers, since sums of doubles differ from run to run."""
 
 FORECASTS: Final = (
     ReportColumn("subject", "Check"),
@@ -59,7 +58,7 @@ GROWTH: Final = (
 
 
 class Forecast(NamedTuple):
-    """The newest of one metric."""
+    """The newest forecast of one metric."""
 
     agent: str
     check: str
@@ -76,13 +75,13 @@ class Forecast(NamedTuple):
 
 
 class Loads(NamedTuple):
-    """How busy all nodes were together, step by step."""
+    """The load of all nodes together, by step."""
 
     steps: list[tuple[int, float | None]]
 
 
 def forecasts_of(desk: ReportReader) -> list[Forecast]:
-    """The newest of every metric; the soonest to run out first."""
+    """The newest forecast of every metric, the soonest first."""
     rows = desk.rows(
         'SELECT agent, "check", metric, value, "limit", slope, epoch_us(exhausted_at), epoch_us(exhausted_low),'
         " epoch_us(exhausted_high), r2, epoch_us(as_of), epoch_us(fitted_to) FROM forecasts"
@@ -116,7 +115,6 @@ def nodes_of(desk: ReportReader) -> list[Row]:
 
 
 def loads_of(desk: ReportReader) -> Loads:
-    """Of all nodes that are meant."""
     rows = desk.rows(
         f'SELECT epoch_us("hour") // $unit * $unit AS step, {_SUMS}'  # noqa: S608
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
@@ -132,7 +130,7 @@ def loads_of(desk: ReportReader) -> Loads:
 
 
 def growth_of(desk: ReportReader) -> list[tuple[str, float, float]]:
-    """(method, a day in the first half, a day in the second)."""
+    """(method, tasks per day in the first half, in the second half)."""
     period = desk.period
     rows = desk.covered(
         "SELECT method, epoch_us(start) < $middle AS early, sum(submitted)::BIGINT FROM task_stats GROUP BY ALL",
@@ -150,12 +148,12 @@ def growth_of(desk: ReportReader) -> list[tuple[str, float, float]]:
 
 
 def histories_of(desk: ReportReader, drawn: list[Forecast]) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
-    """The hourly averages behind the forecasts that are drawn."""
+    """The hourly averages of the forecasts that are drawn."""
     if not drawn:
         return {}
     end_us = max(one.fitted_to_us or one.as_of_us for one in drawn)
     rows = desk.rows(
-        # The agents are said apart: files can be filtered by a column as it is, and not by what is made of three.
+        # The agents are a separate condition: files can be filtered by a plain column, not by an expression.
         "SELECT agent, \"check\", metric, epoch_us(start), avg FROM metric_trends WHERE grain = 'hour'"
         " AND agent IN $agents AND agent || '/' || \"check\" || '/' || metric IN $names ORDER BY start",
         ("metric_trends",),
@@ -171,7 +169,6 @@ def histories_of(desk: ReportReader, drawn: list[Forecast]) -> dict[tuple[str, s
 
 
 def report(desk: ReportReader) -> ReportDocument:
-    """All of it."""
     forecasts = forecasts_of(desk)
     drawn = [one for one in forecasts if one.exhausted_us is not None][:MAX_CONES]
     nodes = nodes_of(desk)
@@ -200,16 +197,19 @@ def build(
     why: bool = False,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
-    """The report from the answers."""
     ending = [one for one in forecasts if one.exhausted_us is not None]
     others = len(forecasts) - len(ending)
-    note = (f"Of {counted(others, 'other metric')} with a limit no straight line says that it will be met.",)
+    note = (f"{counted(others, 'other metric')} with a limit will not reach it according to the linear fit.",)
     tables = (
         ReportTable(
-            "forecasts", "What runs out", FORECASTS, tuple(map(_forecast_row, ending)), "nothing that is measured"
+            "forecasts",
+            "Limits that will be reached",
+            FORECASTS,
+            tuple(map(_forecast_row, ending)),
+            "no limit will be reached",
         ),
-        ReportTable("nodes", "Nodes, the busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
-        ReportTable("growth", "Tasks a day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
+        ReportTable("nodes", "Nodes, busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
+        ReportTable("growth", "Tasks per day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
         *(why_tables(belief) if why else ()),
     )
     return ReportDocument(
@@ -255,24 +255,24 @@ def _plots(
         return cones
     line = PlotLine("load", tuple(loads.steps))
     about = f"The share of all slots that was busy in each {period.unit}."
-    return (*cones, LinePlot(f"Load of all nodes by the {period.unit}", about, "share", (line,)))
+    return (*cones, LinePlot(f"Load of all nodes by {period.unit}", about, "share", (line,)))
 
 
 def _cone(one: Forecast, history: list[tuple[int, float]]) -> Cone | None:
     if one.exhausted_us is None or one.value is None or one.limit is None or one.low_us is None:
         return None
     title = f"{one.agent}/{one.check}: {one.metric}"
-    about = f"It meets its limit on {moment(one.exhausted_us)} UTC if it goes on like this."
+    about = f"It reaches its limit on {moment(one.exhausted_us)} UTC if the trend continues."
     at_us = one.fitted_to_us or one.as_of_us
     return Cone(title, about, tuple(history), at_us, one.value, one.limit, one.exhausted_us, one.low_us, one.high_us)
 
 
 def _summary(ending: list[Forecast], nodes: list[Row]) -> str:
-    first = "Nothing that is measured runs out."
+    first = "No limit will be reached."
     if ending:
         soonest = ending[0]
         first = (
-            f"{counted(len(ending), 'metric')} will meet a limit, first {soonest.metric} of"
+            f"{counted(len(ending), 'metric')} will reach a limit, first {soonest.metric} of"
             f" {soonest.agent}/{soonest.check}"
             f" on {moment(soonest.exhausted_us or 0)} UTC."
         )

@@ -1,8 +1,4 @@
-"""All reports by name.
-
-Lives here: the list, and how one or all are made. Never here: what is in one. Invariant: the reports of one call are of
-one manifest and one period.
-"""
+"""All reports by name. The reports of one call share one manifest and one period."""
 
 from __future__ import annotations
 
@@ -35,18 +31,18 @@ TAKES: Final[dict[str, tuple[str, ...]]] = {
     "capacity": ("subject", "agent", "check"),
     "noise": ("check",),
 }
-"""Which filters say something about a report; the others are passed over when all are made."""
+"""The filters that apply to a report; others are ignored when all reports are made."""
 
 ABOUT: Final = {
     "availability": "How long everything was up, down, or not observed; the worst first.",
-    "tasks": "What each method did: how many, how long they waited and ran, what failed.",
+    "tasks": "What each method did: how many tasks, how long they waited and ran, what failed.",
     "requests": "What each service answered, how fast, and what failed.",
-    "checks": "How checks are: states, problems, flapping, the slowest.",
-    "incidents": "What went down, when, for how long, and what with it.",
-    "capacity": "What runs out when, how busy the nodes are, what grows.",
-    "noise": "Which checks alert most for least.",
+    "checks": "The states of checks: problems, flapping, the slowest.",
+    "incidents": "What went down, when, for how long, and what failed with it.",
+    "capacity": "Which limits will be reached when, how busy the nodes are, what grows.",
+    "noise": "Which checks alert most for the least reason.",
 }
-"""In a sentence; the command line says the same."""
+"""One sentence each; the command line shows the same."""
 
 READS: Final[dict[str, tuple[str, ...]]] = {
     "availability": ("incidents",),
@@ -57,11 +53,11 @@ READS: Final[dict[str, tuple[str, ...]]] = {
     "capacity": ("forecasts", "node_stats", "task_stats"),
     "noise": noise.TABLES,
 }
-"""Tables that a report asks about its own period."""
+"""Tables that a report queries for its own period."""
 
 
 def make(names: Sequence[str], root: Path, question: ReportQuery) -> list[ReportDocument]:
-    """These reports. NoTables, NothingThen or WarehouseError if they cannot be made."""
+    """Make these reports. NoTables, NothingThen or WarehouseError if they cannot be made."""
 
     def work(desk: ReportReader) -> list[ReportDocument]:
         found = []

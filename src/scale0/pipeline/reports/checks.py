@@ -1,8 +1,6 @@
-"""The checks report: how they are, which have most problems, which flap, and which are slow.
+"""The checks report: states, problems, flapping, and the slowest checks.
 
-Lives here: its questions, and the report from their answers. Never here: what a state means. Invariants: how long a
-check runs is read from the events themselves, of the newest hours that hold at most MAX_RESULTS, and the report says
-which.
+Run times are read from the newest hours of events that hold at most MAX_RESULTS, and the report states which.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
 TABLES: Final = ("check_states", "timeline", "availability")
 MAX_RESULTS: Final = 300_000
-"""Results whose run times are read: some 50 ms."""
+"""Results whose run times are read: about 50 ms."""
 MAX_SLOW: Final = 20
 ANSWERED: Final = "check.answered"
 STATES: Final = ("critical", "unknown", "warning", "ok")
@@ -30,7 +28,7 @@ COLUMNS: Final = (
     ReportColumn("subject", "Check"),
     ReportColumn("state", "State"),
     ReportColumn("problems", "Problems", "count"),
-    ReportColumn("changes", "StateChanges", "count"),
+    ReportColumn("changes", "Changes", "count"),
     ReportColumn("down_seconds", "Down", "seconds"),
     ReportColumn("soft_seconds", "Soft", "seconds", detail=True),
     ReportColumn("unobserved_seconds", "Unobserved", "seconds"),
@@ -51,36 +49,35 @@ SLOW: Final = (
 
 
 class StateChanges(NamedTuple):
-    """What `check_states` says of one check in the period."""
+    """Rows of `check_states` of one check in the period."""
 
     subject: str
     changes: int
     problems: int
-    """How often it became a hard problem, or another one."""
+    """How often it entered a hard problem, or changed to another one."""
     flapped: int
-    """How often it began to flap."""
+    """How often it started to flap."""
     flapping_percent: float | None
 
 
 class CurrentStates(NamedTuple):
-    """What it was at the end of the period."""
+    """At the end of the period."""
 
     state: str | None
     flapping: bool
 
 
 class Slow(NamedTuple):
-    """Run times, and since when they were read."""
+    """Run times, and the start of the hours that were read."""
 
     rows: list[Row]
     since_us: int
 
 
 def changes_of(desk: ReportReader) -> dict[str, StateChanges]:
-    """By check."""
     meant, names = subjects.condition(only_checks(desk.filters))
     rows = desk.rows(
-        # A row is a change of state, hardness or flapping, so that the one before it tells which.
+        # A row is a change of state, hardness or flapping: the row before shows which.
         "SELECT subject, count(*), count_if(hard AND state <> 'ok' AND (NOT before_hard OR before_state <> state)),"  # noqa: S608
         " count_if(flapping AND NOT before_flapping), max(flapping_percent) FROM (SELECT *,"
         " coalesce(lag(hard) OVER each, false) AS before_hard,"
@@ -114,16 +111,15 @@ def now_of(desk: ReportReader) -> dict[str, CurrentStates]:
 
 
 def only_checks(filters: Filters) -> Filters:
-    """Without what says nothing about checks."""
+    """Only the filters that apply to checks."""
     return Filters(subject=filters.subject, agent=filters.agent, check=filters.check)
 
 
 def slow_of(desk: ReportReader) -> Slow:
-    """The slowest, of the newest results."""
     since_us = newest_hours(desk)
     meant, names = subjects.condition(only_checks(desk.filters))
     rows = desk.rows(
-        # One state serves both ranks, and the names are put together once for each check, not for each result.
+        # One aggregate computes both ranks, and names are concatenated once for each check, not for each result.
         "SELECT subject, results, ranks[1], ranks[2] AS p95, longest FROM (SELECT 'check' AS subject_kind,"  # noqa: S608
         " identity || '/' || service AS subject, count(*) AS results, quantile_disc(seconds, [0.5, 0.95]) AS ranks,"
         f" max(seconds) AS longest FROM events WHERE kind = '{ANSWERED}' AND seconds >= 0"
@@ -138,7 +134,7 @@ def slow_of(desk: ReportReader) -> Slow:
 
 
 def newest_hours(desk: ReportReader) -> int:
-    """From when on there are at most MAX_RESULTS, by what the manifest counts: no file of events is opened."""
+    """The start of the newest hours with at most MAX_RESULTS, from the counts in the manifest."""
     period, total = desk.period, 0
     earliest = (period.to_us - 1) // HOUR_US * HOUR_US
     for day in range((period.to_us - 1) // DAY_US, period.from_us // DAY_US - 1, -1):
@@ -158,7 +154,6 @@ def newest_hours(desk: ReportReader) -> int:
 
 
 def report(desk: ReportReader) -> ReportDocument:
-    """All of it."""
     sums = [one for one in sums_of(desk) if one.subject_kind == "check"]
     known = subjects.known(desk, ("check",)) if not sums and desk.filters.any else ()
     intervals = [one for one in intervals_of(desk) if one.subject_kind == "check"] if desk.question.why else None
@@ -176,13 +171,12 @@ def build(
     intervals: list[Interval] | None = None,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
-    """The report from the answers."""
     rows = [_row(one, changes.get(one.subject), now.get(one.subject)) for one in sums]
     rows.sort(key=lambda row: (-float(row[4]), -row[2], -row[3], str(row[0])))
     flapping = sorted((row for row in rows if row[10] or row[11]), key=lambda row: (-row[10], -(row[12] or 0)))
     why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
     part = slow.since_us > period.from_us
-    note = (f"Run times are of results since {said(slow.since_us)}: there are too many in the period.",) if part else ()
+    note = (f"Run times are of results since {said(slow.since_us)}: the period has too many.",) if part else ()
     flap_columns = tuple(COLUMNS[at] for at in (0, 1, 10, 3, 12))
     return ReportDocument(
         name="checks",
@@ -191,7 +185,7 @@ def build(
         summary=_summary(sums, now, len(flapping)),
         tables=(
             _states(sums, now),
-            ReportTable("checks", "Checks, most problems first", COLUMNS, tuple(rows), "no check was there"),
+            ReportTable("checks", "Checks, most problems first", COLUMNS, tuple(rows), "no checks"),
             ReportTable(
                 "flapping",
                 "Checks that flapped",
@@ -199,7 +193,7 @@ def build(
                 tuple(tuple(row[at] for at in (0, 1, 10, 3, 12)) for row in flapping),
                 "none flapped",
             ),
-            ReportTable("slowest", "The slowest checks", SLOW, tuple(slow.rows), "no check was answered"),
+            ReportTable("slowest", "Slowest checks", SLOW, tuple(slow.rows), "no check was answered"),
             *why,
         ),
         notes=(*notes_of(belief, period), *note),
@@ -217,7 +211,7 @@ def _row(one: Sums, changes: StateChanges | None, now: CurrentStates | None) -> 
 
 
 def _state(now: CurrentStates | None) -> str:
-    """In a word; a check that is not there any more is absent."""
+    """A check without a current piece is absent."""
     return "absent" if now is None else now.state or "unobserved"
 
 
@@ -229,12 +223,12 @@ def _states(sums: list[Sums], now: dict[str, CurrentStates]) -> ReportTable:
     order = (*STATES, *sorted(set(counts) - set(STATES)))
     rows = tuple((state, counts[state]) for state in order if state in counts)
     columns = (ReportColumn("state", "State"), ReportColumn("checks", "Checks", "count"))
-    return ReportTable("states", "How they were at the end", columns, rows, "no check was there")
+    return ReportTable("states", "States at the end", columns, rows, "no checks")
 
 
 def _summary(sums: list[Sums], now: dict[str, CurrentStates], flapping: int) -> str:
     if not sums:
-        return "No check was there."
+        return "There were no checks."
     bad = sum(_state(now.get(one.subject)) in ("critical", "unknown") for one in sums)
     down = sum(bool(one.down) for one in sums)
     return (

@@ -1,8 +1,4 @@
-"""How far to believe a report: up to when its tables are, what nobody saw, and what was said differently before.
-
-Lives here: notes, holes, restatements. Never here: the numbers themselves. Invariant: every report has these notes,
-so that a number is never shown as surer than it is.
-"""
+"""Data quality of a report: how recent its tables are, what is missing, and what was restated."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ from scale0.pipeline.time_ranges import DAY_US
 from scale0.pipeline.warehouse.records import LEDGER
 
 MAX_RESTATEMENTS: Final = 200
-"""Rows that `--why` lists; the note has their number."""
+"""Rows that `--why` lists; the note has the total."""
 
 
 class CoverageGap(NamedTuple):
-    """A day of a source of which events are missing, were found twice, or were refused."""
+    """A day of a source with missing, duplicate or rejected events."""
 
     source: str
     day_us: int
@@ -31,7 +27,7 @@ class CoverageGap(NamedTuple):
 
 
 class Restatement(NamedTuple):
-    """A part of a table that a run changed after it had been said."""
+    """A part of a table that a run changed after it was complete."""
 
     run: int
     table: str
@@ -42,16 +38,14 @@ class Restatement(NamedTuple):
 
 
 class DataQuality(NamedTuple):
-    """What limits the belief in a report."""
-
     unobserved: float | None
-    """The share of the period in which no broker was watched; None without a broker."""
+    """The share of the period in which brokers were unobserved; None without a broker."""
     holes: tuple[CoverageGap, ...]
     restatements: tuple[Restatement, ...]
 
 
 def belief_of(desk: ReportReader, tables: tuple[str, ...]) -> DataQuality:
-    """Of a report that is made of these tables."""
+    """For a report from these tables."""
     seen = desk.covered(
         # Whole microseconds: sums of doubles differ from run to run.
         "SELECT sum(round(unobserved_seconds * 1e6)::BIGINT), sum(round("
@@ -64,7 +58,7 @@ def belief_of(desk: ReportReader, tables: tuple[str, ...]) -> DataQuality:
 
 
 def holes_of(desk: ReportReader) -> tuple[CoverageGap, ...]:
-    """What the audit found in the days of the period."""
+    """From the audit of the period's days."""
     rows = desk.rows(
         "SELECT source, epoch_us(day::TIMESTAMP), holes, rewinds, duplicates, rejected FROM audit"
         " WHERE holes > 0 OR rewinds > 0 OR rejected > 0 ORDER BY day, source",
@@ -75,7 +69,7 @@ def holes_of(desk: ReportReader) -> tuple[CoverageGap, ...]:
 
 
 def restatements_of(desk: ReportReader, tables: tuple[str, ...]) -> tuple[Restatement, ...]:
-    """What was changed afterwards in parts of these tables that the period has."""
+    """Changes to parts of these tables in the period."""
     if not desk.has(LEDGER):
         return ()
     columns = desk.manifest.tables[LEDGER].columns
@@ -87,7 +81,7 @@ def restatements_of(desk: ReportReader, tables: tuple[str, ...]) -> tuple[Restat
         f' WHERE "{part}" >= $first AND "{part}" < $until AND split_part("table", \'.\', 1) IN $ours'
         f' ORDER BY run DESC, "table", "{part}"',
         (LEDGER,),
-        # A day or a month that the period only touches begins before it; a month's row says nothing of its days.
+        # A day or month that the period only touches begins before it; a month's row says nothing about its days.
         first=desk.period.bounds["since"].replace(hour=0),
         until=desk.period.bounds["until"],
         ours=list(tables),
@@ -96,13 +90,12 @@ def restatements_of(desk: ReportReader, tables: tuple[str, ...]) -> tuple[Restat
 
 
 def notes_of(belief: DataQuality, period: Period) -> tuple[str, ...]:
-    """In words."""
-    found = [f"The tables go up to {said(period.horizon_us)}."]
+    found = [f"The tables end at {said(period.horizon_us)}."]
     if period.clipped:
-        found.append(f"They begin at {said(period.from_us)}: the period is shorter than what was asked for.")
+        found.append(f"They begin at {said(period.from_us)}: the period is shorter than requested.")
     if belief.unobserved:
         found.append(
-            f"{share(belief.unobserved)} of the brokers' time was not observed: what happened then is missing."
+            f"{share(belief.unobserved)} of the brokers' time was not observed: events of that time are missing."
         )
     if belief.holes:
         found.append(_of_holes(belief.holes))
@@ -111,7 +104,7 @@ def notes_of(belief: DataQuality, period: Period) -> tuple[str, ...]:
         causes = ", ".join(sorted({one.cause for one in belief.restatements if one.cause}))
         parts = counted(len(belief.restatements), "part")
         found.append(
-            f"{parts} of these tables changed afterwards, in {counted(len(runs), 'run')}"
+            f"{parts} of these tables changed later, in {counted(len(runs), 'run')}"
             f"{f' ({causes})' if causes else ''}: --why lists them."
         )
     return tuple(found)
@@ -123,17 +116,17 @@ def _of_holes(holes: tuple[CoverageGap, ...]) -> str:
     totals = (
         (sum(one.holes for one in holes), "hole"),
         (sum(one.rewinds for one in holes), "rewind"),
-        (sum(one.rejected for one in holes), "refused event"),
+        (sum(one.rejected for one in holes), "rejected event"),
     )
     what = ", ".join(counted(number, word) for number, word in totals if number)
     return f"The history of {names} has {what}: --why lists them."
 
 
 def why_tables(belief: DataQuality) -> tuple[ReportTable, ...]:
-    """Holes and restatements, as `--why` lists them."""
+    """Holes and restatements for `--why`."""
     holes = ReportTable(
         "holes",
-        "Holes in what was recorded",
+        "Holes in the recorded history",
         (
             ReportColumn("source", "Source"),
             ReportColumn("day", "Day", "time"),
@@ -143,20 +136,20 @@ def why_tables(belief: DataQuality) -> tuple[ReportTable, ...]:
             ReportColumn("rejected", "Refused", "count"),
         ),
         tuple(belief.holes),
-        "every event of every source is there",
+        "no event is missing",
     )
     restatements = ReportTable(
         "restatements",
-        "What was said differently before",
+        "Restatements",
         (
             ReportColumn("run", "Run", "count"),
-            ReportColumn("table", "ReportTable"),
+            ReportColumn("table", "Table"),
             ReportColumn("part", "Part", "time"),
             ReportColumn("rows_before", "Rows before", "count"),
             ReportColumn("rows_after", "Rows after", "count"),
             ReportColumn("cause", "Cause"),
         ),
         tuple(belief.restatements[:MAX_RESTATEMENTS]),
-        "no run has changed these tables afterwards",
+        "no run changed these tables later",
     )
     return holes, restatements

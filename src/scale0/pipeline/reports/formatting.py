@@ -1,7 +1,6 @@
-"""Values as people read them: durations, shares, counts, times.
+"""Values as text: durations, shares, counts, times (UTC).
 
-Lives here: text. Never here: a value that is reckoned with again. Invariants: what is not whole is never shown as
-whole: 99.9996 % is not 100 %; times are UTC.
+A value is never rounded to a whole: 99.9996 % is not shown as 100 %.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def counted(number: int, word: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the two largest units that matter."""
+    """In the two largest units."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds == 0:
@@ -62,7 +61,6 @@ def availability(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """A number with as many digits as matter."""
     if not math.isfinite(value):
         return NOTHING
     if abs(value) >= 1e15:
@@ -73,7 +71,6 @@ def number(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes."""
     unit = 0
     while abs(value) >= 1_000 and unit < len(_BYTES) - 1:
         value /= 1_000
@@ -82,7 +79,7 @@ def size(value: float) -> str:
 
 
 def moment(us: int) -> str:
-    """A time, UTC; with seconds where there are any."""
+    """A time in UTC, with seconds if there are any."""
     time = to_time(us)
     if us % DAY_IN_US == 0:
         return f"{time:%Y-%m-%d}"
@@ -93,7 +90,6 @@ DAY_IN_US: Final = DAY * 1_000_000
 
 
 def text(value: Any, unit: Unit) -> str:
-    """Any cell."""
     if value is None:
         return NOTHING
     match unit:
@@ -122,11 +118,11 @@ def text(value: Any, unit: Unit) -> str:
 
 
 NUMERIC: Final = frozenset({"count", "share", "availability", "seconds", "number", "bytes", "change", "points"})
-"""Units whose cells stand to the right."""
+"""Units whose cells are right-aligned."""
 
 
 def _three(value: float) -> str:
-    """Three digits, without an exponent and without zeros at the end."""
+    """Three digits, without an exponent and trailing zeros."""
     if value == 0:
         return "0"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))

@@ -1,7 +1,6 @@
-"""Reports as one page of HTML that stands alone: no script, nothing fetched, plots drawn in it.
+"""Reports as one self-contained HTML page: no script, no external resources, inline plots and style.
 
-Lives here: the page, its sections and tables. Never here: how a plot is drawn (`drawing.py`). Invariant: every text
-goes through `escape`: names come from the network.
+Every text is escaped: names come from the network.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from scale0.pipeline.reports.plots import draw
 from scale0.pipeline.reports.style import STYLE
 
 _UNIT: Final = re.compile(r"(?<=[0-9]) (?=[^0-9])", re.ASCII)
-"""Between a number and its unit no line ends."""
+"""No line break between a number and its unit."""
 MANY_COLUMNS: Final = 12
-"""A table of more is drawn smaller, so that it fits a screen."""
+"""Wider tables are drawn smaller, to fit a screen."""
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-"""Should a name ever get through as markup, it can still run and fetch nothing."""
+"""Defence in depth: markup that gets through cannot run or fetch anything."""
 HATCH: Final = (
     '<svg class="defs" aria-hidden="true"><defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse"'
     ' patternTransform="rotate(45)"><rect class="hatch-ground" width="5" height="5"/>'
@@ -31,8 +30,8 @@ HATCH: Final = (
 
 
 def page(reports: Sequence[ReportDocument], limit: int | None) -> str:
-    """The whole page; of each table at most `limit` rows."""
-    title = reports[0].title if len(reports) == 1 else "ReportDocument"
+    """The whole page, with at most `limit` rows of each table."""
+    title = reports[0].title if len(reports) == 1 else "Report"
     period = reports[0].period
     heading = f"{title}, {said(period.from_us)} to {said(period.to_us)}"
     links = "".join(f'<li><a href="#{one.name}">{escape(one.title)}</a></li>' for one in reports)
@@ -44,7 +43,7 @@ def page(reports: Sequence[ReportDocument], limit: int | None) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(heading)}</title><style>{STYLE}</style></head>\n<body>{HATCH}"
-        f"<header><h1>Scale0 {escape(title.lower() if title == 'ReportDocument' else title)}</h1>"
+        f"<header><h1>Scale0 {escape(title.lower() if title == 'Report' else title)}</h1>"
         f'<p class="period">{said(period.from_us)} to {said(period.to_us)}</p>{_notes(shared)}{nav}</header>\n'
         f"<main>{sections}</main></body></html>\n"
     )
@@ -89,7 +88,7 @@ def _table(table: ReportTable, key: str, limit: int | None) -> str:
 
 
 def _is_told(column: ReportColumn, at: int, table: ReportTable) -> bool:
-    """A column in which nothing is known takes room for nothing."""
+    """Hide detail columns without values."""
     return not column.detail or any(row[at] not in (None, "", False) for row in table.rows)
 
 

@@ -1,7 +1,6 @@
 """The incidents report: what went down when, for how long, and what failed with it.
 
-Lives here: its questions, and the report from their answers. Never here: when an incident opens or closes. Invariant:
-an incident is listed if any of it lies in the period; one that is open lasts until the horizon.
+An incident is listed if it overlaps the period; an open one lasts until the horizon.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("incidents", "timeline")
 MAX_NAMED: Final = 3
-"""Others that failed at the same time and are named in a cell."""
+"""Correlated subjects named in a cell."""
 
 COLUMNS: Final = (
     ReportColumn("subject", "Subject"),
@@ -35,8 +34,6 @@ COLUMNS: Final = (
 
 
 class IncidentLine(NamedTuple):
-    """One, as the table has it."""
-
     subject_kind: str
     subject: str
     opened_us: int
@@ -49,7 +46,7 @@ class IncidentLine(NamedTuple):
 
 
 def incidents_of(desk: ReportReader) -> list[IncidentLine]:
-    """All that touch the period, the newest first."""
+    """All incidents that overlap the period, the newest first."""
     meant, names = subjects.condition(desk.filters)
     rows = desk.rows(
         "SELECT subject_kind, subject, epoch_us(opened), epoch_us(closed), worst_state, down_seconds, flapping,"  # noqa: S608
@@ -57,7 +54,7 @@ def incidents_of(desk: ReportReader) -> list[IncidentLine]:
         f" WHERE opened < $until AND (closed IS NULL OR closed >= $since) AND {meant}"
         " ORDER BY opened DESC, subject_kind, subject",
         ("incidents",),
-        # A row stands in the hour of its end, which may be after the period.
+        # A row is in the hour of its end, which may be after the period.
         until_us=desk.period.horizon_us,
         **desk.period.bounds,
         **names,
@@ -66,7 +63,6 @@ def incidents_of(desk: ReportReader) -> list[IncidentLine]:
 
 
 def report(desk: ReportReader) -> ReportDocument:
-    """All of it."""
     found = incidents_of(desk)
     intervals = intervals_of(desk) if desk.question.why else None
     known: tuple[str, ...] = ()
@@ -88,9 +84,8 @@ def build(
     intervals: list[Interval] | None = None,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
-    """The report from the answers."""
     rows = tuple(_row(one, period) for one in incidents)
-    table = ReportTable("incidents", "Incidents, the newest first", COLUMNS, rows, "nothing went down")
+    table = ReportTable("incidents", "Incidents, newest first", COLUMNS, rows, "nothing went down")
     why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
     return ReportDocument(
         name="incidents",
@@ -131,8 +126,8 @@ def _stacks(period: Period, incidents: list[IncidentLine]) -> Stacks:
         if step in counts and one.opened_us >= period.from_us:
             counts[step][kinds.index(one.subject_kind)] += 1
     return Stacks(
-        f"Incidents opened, by the {period.unit}",
-        f"How many incidents of each kind of subject opened in each {period.unit}.",
+        f"Incidents opened by {period.unit}",
+        f"The number of incidents of each kind of subject that opened in each {period.unit}.",
         kinds,
         period.unit_us,
         tuple((step, tuple(count)) for step, count in counts.items()),

@@ -1,8 +1,4 @@
-"""The intervals behind an availability: when a subject was not up, and which event says so.
-
-Lives here: the timeline, joined where its pieces touch. Never here: sums. Invariant: pieces of a subject that touch and
-have the same class and reason are one interval, by the evidence of its first; nothing else is joined.
-"""
+"""Intervals of the timeline in which subjects were not up."""
 
 from __future__ import annotations
 
@@ -14,21 +10,21 @@ from scale0.pipeline.reports.model import ReportColumn, ReportTable
 from scale0.pipeline.reports.query import ReportReader
 
 MAX_INTERVALS: Final = 10_000
-"""More than that nobody reads: choose a subject, or a shorter period."""
+"""The most intervals in a report: choose a subject or a shorter period to see others."""
 
 
 class Interval(NamedTuple):
-    """[from, to) in which a subject was one thing, for one reason."""
+    """[from, to) with one class and reason."""
 
     subject_kind: str
     subject: str
     from_us: int
     to_us: int
     state: str
-    """down, downtime, unobserved or absent: the timeline's class."""
+    """The timeline's class: down, downtime, unobserved or absent."""
     reason: str | None
     evidence: str | None
-    """The event by which it began; results that say the same again, and an hour's border, begin nothing."""
+    """The event that began it; repeated results and hour boundaries begin nothing."""
 
 
 def intervals_of(desk: ReportReader) -> list[Interval]:
@@ -46,7 +42,7 @@ def intervals_of(desk: ReportReader) -> list[Interval]:
 
 
 def joined(pieces: Iterable[Interval]) -> list[Interval]:
-    """Pieces in order, as intervals."""
+    """Merge touching pieces with the same class and reason; the evidence is that of the first."""
     found: list[Interval] = []
     for piece in pieces:
         last = found[-1] if found else None
@@ -68,7 +64,7 @@ def _touches(one: Interval, next_one: Interval) -> bool:
 
 
 def interval_table(intervals: list[Interval]) -> ReportTable:
-    """As `--why` lists them."""
+    """For `--why`."""
     rows = tuple(
         (one.subject, one.subject_kind, one.from_us, one.to_us, (one.to_us - one.from_us) / 1e6, *one[4:])
         for one in intervals[:MAX_INTERVALS]

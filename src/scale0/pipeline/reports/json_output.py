@@ -1,8 +1,4 @@
-"""A report for programs: what `scale0 report NAME --format json` prints and the HTTP API tells.
-
-Lives here: plain values. Never here: a number that is made. Invariant: times are text, UTC; those of plots are whole
-microseconds, as they are drawn.
-"""
+"""Reports as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +11,10 @@ from scale0.pipeline.time_ranges import to_time
 
 
 def as_data(report: ReportDocument, limit: int | None = None) -> dict[str, Any]:
-    """All of it, with at most so many rows of each table."""
+    """The JSON of `scale0 report NAME --format json` and of the HTTP API, with at most `limit` rows of each table.
+
+    Times are text in UTC; those of plots are whole microseconds.
+    """
     period = report.period
     return {
         "report": report.name,
@@ -32,12 +31,10 @@ def as_data(report: ReportDocument, limit: int | None = None) -> dict[str, Any]:
 
 
 def value_of(value: Any, column: ReportColumn) -> Any:
-    """A cell."""
     return time_of(value) if column.unit == "time" and value is not None else value
 
 
 def time_of(us: int) -> str:
-    """2026-05-01T22:00:00Z"""
     return to_time(us).isoformat().replace("+00:00", "Z")
 
 

@@ -1,8 +1,7 @@
-"""Durations of a period: histograms merged exactly, their ranks, and how they changed.
+"""Durations of a period: merged histograms, their percentiles, and how they changed.
 
-Lives here: what the reports of tasks and of requests share. Never here: which table. Invariants: a percentile of a
-period is read from the merged histogram of all its values; percentiles are never averaged. Histograms are merged by
-the database: a month of them has hundreds of thousands of entries, what is shown needs some ten thousand.
+A percentile of a period is computed from the merged histogram of all its values; percentiles are never averaged. The
+database merges the histograms: a month has hundreds of thousands of entries.
 """
 
 from __future__ import annotations
@@ -17,30 +16,29 @@ from scale0.pipeline.reports.query import ReportReader
 
 RANKS: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 MAX_BARS: Final = 48
-"""Of a drawn histogram: neighbouring buckets are drawn as one."""
+"""Bars of a drawn histogram: adjacent buckets are merged."""
 
 
 class Durations(NamedTuple):
-    """All histograms of one kind of duration in a period, as far as they are shown."""
+    """All histograms of one kind of duration in a period."""
 
     first: dict[str, Histogram]
     """By name: of the first half of the period."""
     second: dict[str, Histogram]
-    """Of the second."""
+    """By name: of the second half."""
     steps: dict[int, Histogram]
     """By step: of all names."""
 
     def named(self, name: str) -> Histogram:
-        """Of the whole period; empty for a name that nobody knows."""
+        """Of the whole period; empty for an unknown name."""
         return merge((self.first.get(name, []), self.second.get(name, [])))
 
     def whole(self) -> Histogram:
-        """Of everything."""
         return merge(self.steps.values())
 
 
 def durations_of(desk: ReportReader, table: str, column: str, name: str, pattern: str) -> Durations:
-    """Of a column of histograms, by the names that match; an empty pattern takes all."""
+    """From a column of histograms, by the names that match; an empty pattern matches all."""
     rows = desk.covered(
         f"SELECT {name}, late, step, list(bucket), list(n) FROM (SELECT {name}, late, step, h.bucket AS bucket,"  # noqa: S608
         f" sum(h.count)::BIGINT AS n FROM (SELECT {name}, epoch_us(start) >= $middle AS late,"
@@ -68,18 +66,17 @@ def ranks(histogram: Histogram) -> tuple[float | None, ...]:
 
 
 def change(before: float | None, after: float | None) -> float | None:
-    """How much more, as a share of before; None where there is nothing to compare."""
+    """The relative change; None if there is nothing to compare."""
     return after / before - 1 if before and after is not None else None
 
 
 def p99_change(durations: Durations, name: str) -> float | None:
-    """The p99 of the second half of a period against that of the first."""
+    """The p99 of the second half of a period compared with the first."""
     first, second = durations.first.get(name, []), durations.second.get(name, [])
     return change(quantile(first, 0.99), quantile(second, 0.99))
 
 
 def lines(title: str, about: str, steps: Mapping[int, Histogram], period: Period) -> LinePlot:
-    """The ranks of every step."""
     return LinePlot(
         title,
         about,
@@ -92,7 +89,6 @@ def lines(title: str, about: str, steps: Mapping[int, Histogram], period: Period
 
 
 def bars(title: str, about: str, histogram: Histogram) -> Bars:
-    """A histogram with few enough bars to be seen."""
     known = [(bucket, count) for bucket, count in histogram if bucket > ZERO_BUCKET]
     marks = tuple((name, value) for name, share in RANKS if (value := quantile(histogram, share)))
     if not known:
@@ -108,7 +104,7 @@ def bars(title: str, about: str, histogram: Histogram) -> Bars:
 
 
 def merge_wide(known: list[tuple[int, int]], low: int, width: int) -> dict[int, int]:
-    """Counts of neighbours together."""
+    """Sum the counts of adjacent buckets."""
     found: dict[int, int] = {}
     for bucket, count in known:
         at = (bucket - low) // width

@@ -1,7 +1,6 @@
-"""The shape of a report: plain frozen data between the questions and the renderers.
+"""The structure of a report: frozen data between the queries and the renderers.
 
-Lives here: tables with units, plots, notes. Never here: a query, or how something looks. Invariants: times are whole
-microseconds, durations are seconds, shares are between 0 and 1; a name is a program's word, a head is a person's.
+Times are whole microseconds, durations are seconds, shares are between 0 and 1.
 """
 
 from __future__ import annotations
@@ -16,51 +15,47 @@ from scale0.pipeline.reports.period import Period
 Unit = Literal[
     "text", "count", "share", "availability", "seconds", "time", "number", "bytes", "change", "points", "yes"
 ]
-"""`change` is a ratio less one, `points` a difference of two shares. Availability is rounded down, never up."""
+"""`change` is a ratio minus one, `points` a difference of two shares. Availability is rounded down, never up."""
 
 
 class ReportColumn(msgspec.Struct, frozen=True):
-    """One column of a table."""
-
     name: str
-    """In JSON and CSV; a unit stands last in it."""
+    """In JSON and CSV; a unit is its last part."""
     head: str
     """For people."""
     unit: Unit = "text"
     detail: bool = False
-    """Left out where there is little room: on a terminal."""
+    """Omitted where there is little space: on a terminal."""
 
 
 class ReportTable(msgspec.Struct, frozen=True):
-    """Rows under columns, the most important one first."""
+    """The most important row comes first."""
 
     name: str
     title: str
     columns: tuple[ReportColumn, ...]
     rows: tuple[tuple[Any, ...], ...]
     empty: str = "nothing"
-    """What it means that there are no rows."""
+    """Shown if there are no rows."""
 
 
 class PlotLine(msgspec.Struct, frozen=True):
-    """A value over time; None where it is not known."""
+    """A value over time; None if it is unknown."""
 
     name: str
     points: tuple[tuple[int, float | None], ...]
 
 
 class LinePlot(msgspec.Struct, frozen=True, tag_field="plot", tag="lines"):
-    """Values over time, such as percentiles."""
-
     title: str
     about: str
-    """In words, for who does not see it."""
+    """A description for screen readers."""
     unit: Unit
     lines: tuple[PlotLine, ...]
 
 
 class Stacks(msgspec.Struct, frozen=True, tag_field="plot", tag="stacks"):
-    """Counts in each unit of time, one upon the other."""
+    """Stacked counts by unit of time."""
 
     title: str
     about: str
@@ -70,7 +65,7 @@ class Stacks(msgspec.Struct, frozen=True, tag_field="plot", tag="stacks"):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What a subject was in one unit of time, in seconds."""
+    """Seconds by class of a subject in one unit of time."""
 
     start_us: int
     up_seconds: float
@@ -99,7 +94,7 @@ class Strips(msgspec.Struct, frozen=True, tag_field="plot", tag="strips"):
 
 
 class Bars(msgspec.Struct, frozen=True, tag_field="plot", tag="bars"):
-    """How durations are distributed: (from, to, count), on a logarithmic scale, with some of their ranks."""
+    """The distribution of durations: (from, to, count), on a logarithmic scale, with percentiles."""
 
     title: str
     about: str
@@ -108,13 +103,13 @@ class Bars(msgspec.Struct, frozen=True, tag_field="plot", tag="bars"):
 
 
 class Cone(msgspec.Struct, frozen=True, tag_field="plot", tag="cone"):
-    """Where a metric comes from, and when it meets its limit."""
+    """The history of a metric, and when it reaches its limit."""
 
     title: str
     about: str
     history: tuple[tuple[int, float], ...]
     at_us: int
-    """Where the line leaves what is known."""
+    """The end of the history."""
     value: float
     limit: float
     meets_us: int
@@ -127,8 +122,6 @@ Plot = LinePlot | Stacks | Strips | Bars | Cone
 
 
 class ReportDocument(msgspec.Struct, frozen=True):
-    """The whole of it."""
-
     name: str
     title: str
     period: Period
@@ -137,15 +130,15 @@ class ReportDocument(msgspec.Struct, frozen=True):
     tables: tuple[ReportTable, ...]
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
-    """What one must know to believe the numbers, and what to type next."""
+    """Notes on data quality, and what to type next."""
     matched: bool = True
-    """False if a filter was given and nothing is called so."""
+    """False if a filter was given and matches nothing."""
     known: tuple[str, ...] = ()
-    """If nothing matched: what there is."""
+    """If nothing matched: all names."""
 
 
 def shared_notes(reports: Sequence[ReportDocument]) -> tuple[str, ...]:
-    """What is to be said of all of them, if there are several: it is said once."""
+    """The notes that all of several reports have: they are shown once."""
     if len(reports) < 2:
         return ()
     return tuple(note for note in reports[0].notes if all(note in other.notes for other in reports))

@@ -1,8 +1,4 @@
-"""The noise report: which checks alert most for least.
-
-Lives here: its question, and the report from the answer. Never here: what an alert is. Invariant: months are whole: a
-period has all months that it touches.
-"""
+"""The noise report: which checks alert most for the least reason. A report has all months that its period overlaps."""
 
 from __future__ import annotations
 
@@ -21,13 +17,12 @@ COLUMNS: Final = (
     ReportColumn("rank", "Rank", "count"),
     ReportColumn("check", "Check"),
     ReportColumn("alerts", "Alerts", "count"),
-    ReportColumn("closed_quickly_share", "Over within 5 min", "share"),
+    ReportColumn("closed_quickly_share", "Closed within 5 min", "share"),
     ReportColumn("flapping_seconds", "Flapping", "seconds"),
 )
 
 
 def report(desk: ReportReader) -> ReportDocument:
-    """All of it."""
     rows = desk.rows(
         'SELECT epoch_us("month"), rank, "check", alerts, closed_quickly_share, flapping_seconds FROM noise'
         ' WHERE ($check = \'\' OR "check" GLOB $check) ORDER BY "month" DESC, rank, "check"',
@@ -43,17 +38,14 @@ def report(desk: ReportReader) -> ReportDocument:
 def build(
     period: Period, rows: list[Row], belief: DataQuality, why: bool = False, known: tuple[str, ...] = ()
 ) -> ReportDocument:
-    """The report from the answer."""
-    table = ReportTable(
-        "noise", "Checks by noise, the noisiest first", COLUMNS, tuple(rows), "no check alerted or flapped"
-    )
+    table = ReportTable("noise", "Checks by noise, noisiest first", COLUMNS, tuple(rows), "no check alerted or flapped")
     return ReportDocument(
         name="noise",
         title="Noise",
         period=period,
         summary=_summary(rows),
         tables=(table, *(why_tables(belief) if why else ())),
-        notes=(*notes_of(belief, period), "Months are whole, also where the period has only a part of one."),
+        notes=(*notes_of(belief, period), "Months are complete, even if the period has only a part of one."),
         matched=bool(rows) or not known,
         known=known,
     )
@@ -63,7 +55,7 @@ def _summary(rows: list[Row]) -> str:
     if not rows:
         return "No check alerted or flapped."
     _, _, check, alerts, quick, _ = rows[0]
-    hint = f", {share(quick)} of them over within five minutes" if quick is not None else ""
+    hint = f", {share(quick)} of them closed within five minutes" if quick is not None else ""
     return (
         f"{counted(len({row[2] for row in rows}), 'check')}; the noisiest is {check}: {counted(alerts, 'alert')}{hint}."
     )

@@ -1,7 +1,6 @@
-"""Which time a report is about, and which rows of a table with grains cover it exactly.
+"""The period of a report, and which rows of a table with grains cover it exactly.
 
-Lives here: the arithmetic. Never here: a clock: the horizon is the newest time that is known. Invariants: a period is
-whole hours, except that it ends at the horizon; no second is covered twice.
+A period consists of whole hours, except that it ends at the horizon. No second is covered twice.
 """
 
 from __future__ import annotations
@@ -15,52 +14,50 @@ from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, to_time
 from scale0.pipeline.warehouse.selection import Cover, TimeSpan, span_of
 
 FINE_HOURS: Final = 72
-"""A period up to so long is shown by the hour, a longer one by the day."""
+"""A period up to this length is shown by hour, a longer one by day."""
 
 
 class NothingThen(Scale0Error):
-    """Nothing can be known of a period; the message says why."""
+    pass
 
 
 class Period(msgspec.Struct, frozen=True):
-    """[from, to), of tables that go up to the horizon."""
+    """[from, to), of tables that end at the horizon."""
 
     from_us: int
     to_us: int
     horizon_us: int
     unit: Literal["hour", "day"]
-    """In which steps it is shown."""
+    """The step in which it is shown."""
     clipped: bool = False
-    """True if more was asked for than there is."""
+    """True if more was requested than there is."""
 
     @property
     def unit_us(self) -> int:
-        """The length of a step."""
         return DAY_US if self.unit == "day" else HOUR_US
 
     @property
     def seconds(self) -> float:
-        """Its length."""
         return (self.to_us - self.from_us) / 1e6
 
     @property
     def middle_us(self) -> int:
-        """Where its second half begins: at a whole step."""
+        """The start of its second half, at a whole step."""
         return -(-((self.from_us + self.to_us) // 2) // self.unit_us) * self.unit_us
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """The parameters `since` and `until`."""
+        """The query parameters `since` and `until`."""
         return {"since": to_time(self.from_us), "until": to_time(self.to_us)}
 
     @property
     def cover(self) -> Cover:
-        """What makes it up, of tables with grains: whole days, and hours at both ends."""
+        """For tables with grains: whole days, and hours at both ends."""
         hours = span_of(self.from_us, self.to_us)
         if self.unit == "hour":
             return {"hour": (hours,)}
         first = _up(hours.first, DAY_HOURS)
-        # The day of the horizon has a row of its own, up to there.
+        # The day of the horizon has a row of its own, up to the horizon.
         end = _up(hours.end, DAY_HOURS) if self.to_us == self.horizon_us else hours.end // DAY_HOURS * DAY_HOURS
         end = max(first, end)
         return {
@@ -78,19 +75,18 @@ def _up(us: int, unit_us: int) -> int:
 
 
 def period_of(from_us: int | None, to_us: int | None, last_us: int, first_us: int, horizon_us: int) -> Period:
-    """What was asked for, as far as there are tables: they begin at `first_us`. NothingThen if there are none."""
+    """The requested period, limited to the tables, which begin at `first_us`. NothingThen if there is no overlap."""
     end = horizon_us if to_us is None else min(_up(to_us, HOUR_US), horizon_us)
     start = end - last_us if from_us is None else from_us
     start = start // HOUR_US * HOUR_US
     if start >= horizon_us:
-        raise NothingThen(f"the tables go up to {said(horizon_us)}, and nothing is known of what came later")
+        raise NothingThen(f"the tables end at {said(horizon_us)}; choose an earlier period")
     if end <= first_us:
-        raise NothingThen(f"the tables begin at {said(first_us)}, and nothing is known of what came before")
+        raise NothingThen(f"the tables begin at {said(first_us)}; choose a later period")
     begin = max(start, first_us)
     unit: Literal["hour", "day"] = "hour" if end - begin <= FINE_HOURS * HOUR_US else "day"
     return Period(begin, end, horizon_us, unit, start < first_us)
 
 
 def said(us: int) -> str:
-    """A time, as people are told it."""
     return f"{to_time(us):%Y-%m-%d %H:%M} UTC"

@@ -1,8 +1,7 @@
 """Plots as SVG: lines, stacks, strips, histograms and forecasts.
 
-Lives here: one function for each shape of `shape.py`. Never here: a script, or anything that is fetched. Invariants: a
-value that is not known is a gap, never a zero; what was not observed is hatched; colour is never the only sign: every
-plot has a legend, and every strip has its numbers.
+An unknown value is a gap, never a zero. Unobserved time is hatched. Colour is never the only sign: every plot has a
+legend, and every strip has its numbers.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ NUMBER_WIDTH: Final = 132
 LOG_SPAN: Final = 30.0
 """Values that differ by more than this factor are drawn on a logarithmic scale."""
 LEAST: Final = 2.5
-"""Height of what is there but too little to be seen."""
+"""The minimum height of a nonzero value."""
 ROOM: Final = 1.3
-"""Above the highest and below the lowest point of a logarithmic scale."""
+"""Margin above the highest and below the lowest point of a logarithmic scale."""
 KINDS: Final = 4
-"""Classes of the style for lines and stacks."""
+"""Number of style classes for lines and stacks."""
 STRIP_KINDS: Final = (
     ("up", "up"),
     ("unobserved", "unobserved"),
@@ -38,7 +37,7 @@ STRIP_KINDS: Final = (
 
 
 def draw(plot: Plot, key: str) -> str:
-    """Any plot, as a figure; `key` makes its ids."""
+    """`key` is the prefix of its ids."""
     match plot:
         case LinePlot():
             return draw_lines(plot, key)
@@ -53,7 +52,6 @@ def draw(plot: Plot, key: str) -> str:
 
 
 def draw_lines(plot: LinePlot, key: str) -> str:
-    """Values over time."""
     frame = PlotFrame(HEIGHT)
     times = [us for line in plot.lines for us, _ in line.points]
     values = [value for line in plot.lines for _, value in line.points if value is not None]
@@ -83,7 +81,6 @@ def draw_lines(plot: LinePlot, key: str) -> str:
 
 
 def draw_stacks(plot: Stacks, key: str) -> str:
-    """Counts, one upon the other."""
     frame = PlotFrame(HEIGHT)
     top = max((sum(counts) for _, counts in plot.stacks), default=0)
     if not top:
@@ -112,12 +109,11 @@ def draw_stacks(plot: Stacks, key: str) -> str:
 
 
 def _stack_kind(plot: Stacks, at: int) -> str:
-    """What failed is red wherever it is drawn."""
+    """Failures are always red."""
     return "bad" if plot.names[at] == "failed" else str(at % KINDS)
 
 
 def draw_strips(plot: Strips, key: str) -> str:
-    """What every subject was, step by step."""
     height = axes.TOP + len(plot.strips) * (STRIP_HEIGHT + STRIP_GAP) + axes.BOTTOM
     frame = PlotFrame(height, WIDE, NAME_WIDTH, WIDE - NUMBER_WIDTH)
     starts = [cell.start_us for strip in plot.strips for cell in strip.cells]
@@ -154,7 +150,7 @@ def _strip(plot: Strips, strip: Strip, top: float, x: axes.Scale) -> list[str]:
 
 
 def heights(shares: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """How high each share of a strip is: nothing that is there becomes invisible, and the sum is the strip."""
+    """The height of each share of a strip: every nonzero share is visible, and the sum is the strip's height."""
     least = [(kind, max(value * STRIP_HEIGHT, LEAST) if value else 0.0) for kind, value in shares]
     over = sum(value for _, value in least) - STRIP_HEIGHT
     largest = max(range(len(least)), key=lambda at: least[at][1])
@@ -162,7 +158,6 @@ def heights(shares: list[tuple[str, float]]) -> list[tuple[str, float]]:
 
 
 def draw_bars(plot: Bars, key: str) -> str:
-    """How durations are distributed."""
     frame = PlotFrame(HEIGHT)
     top = max((count for _, _, count in plot.bars), default=0)
     if not top:
@@ -185,7 +180,7 @@ def draw_bars(plot: Bars, key: str) -> str:
             at = x(value)
             body.append(axes.line("mark", at, frame.top, at, frame.bottom))
             width = len(name) * axes.CHARACTER
-            # One that would leave the plot stands before its line, one that would stand on another a line lower.
+            # A label that would leave the plot is left of its line; one that would cover another is a line lower.
             left = at + 3 if at + 3 + width <= frame.right else at - 3 - width
             lower = 12 if left < right_end else 0
             body.append(axes.text("tick", left, frame.top + 8 + lower, name))
@@ -195,10 +190,9 @@ def draw_bars(plot: Bars, key: str) -> str:
 
 
 def draw_cone(plot: Cone, key: str) -> str:
-    """Where a metric comes from, and where it goes."""
     frame = PlotFrame(HEIGHT)
     history_from = plot.history[0][0] if plot.history else plot.at_us
-    # A late end far away would press everything else together.
+    # Limit the end: a very late one would compress everything else.
     end_us = min(plot.high_us or plot.meets_us, plot.meets_us + 2 * (plot.meets_us - history_from))
     end_us = max(end_us, plot.meets_us) + (plot.meets_us - history_from) // 20
     values = [*(value for _, value in plot.history), plot.value, plot.limit]
@@ -217,7 +211,7 @@ def draw_cone(plot: Cone, key: str) -> str:
     body.append(axes.path("line k0", ((x(us), y(value)) for us, value in plot.history)))
     body.append(axes.path("line dashed k0", (start, (x(plot.meets_us), limit))))
     body += axes.x_axis(frame, history_from, end_us)
-    names = [("fill k0", "measured, and as it goes on"), ("cone", "90 % of where it goes"), ("fill kbad", "limit")]
+    names = [("fill k0", "measured, and its trend"), ("cone", "90 % confidence"), ("fill kbad", "limit")]
     return figure(key, plot.title, plot.about, frame, body, legend(names))
 
 
@@ -232,6 +226,4 @@ def _namer(unit: str) -> Callable[[float], str]:
 
 
 def _nothing(title: str, about: str, key: str) -> str:
-    return figure(
-        key, title, f"{about} There is nothing to show.", PlotFrame(40), [axes.text("tick", 0, 24, "nothing to show")]
-    )
+    return figure(key, title, f"{about} There is no data.", PlotFrame(40), [axes.text("tick", 0, 24, "no data")])

@@ -1,7 +1,6 @@
-"""The desk at which reports ask: one manifest, one period, answers as plain rows.
+"""Queries of reports: one manifest, one period, results as plain rows.
 
-Lives here: `ReportQuery`, `ReportReader`. Never here: what is asked for. Invariants: all answers are of one manifest;
-foreign text is always a parameter, never a part of a query; a table that a warehouse has not got has no rows.
+Foreign text is always a query parameter, never part of a query. A table that the warehouse does not have has no rows.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.records import Manifest
 
 MAX_LOOKS: Final = 5
-"""How often we try to open all tables before a writer makes the next manifest."""
+"""How often all tables are opened again because a writer committed meanwhile."""
 MONTH_US: Final = 30 * DAY_US
 ALWAYS: Final = ("availability", "audit", LEDGER)
-"""Tables that every report asks how far to believe it."""
+"""Tables that every report queries for its data quality."""
 
 _NAMED: Final = re.compile(r"\$([a-z_]+)", re.ASCII)
 """The parameters of a query."""
@@ -42,7 +41,7 @@ Result = TypeVar("Result")
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """Globs; blank chooses everything."""
+    """Glob patterns; empty matches everything."""
 
     subject: str = ""
     service: str = ""
@@ -52,39 +51,36 @@ class Filters(msgspec.Struct, frozen=True):
 
     @property
     def any(self) -> bool:
-        """True if anything is left out."""
         return any(msgspec.structs.astuple(self))
 
 
 class ReportQuery(msgspec.Struct, frozen=True):
-    """What somebody wants to know."""
-
     from_us: int | None = None
     to_us: int | None = None
     last_us: int = MONTH_US
-    """How far back from the end, if `from_us` is not said."""
+    """How far back from the end, if `from_us` is None."""
     filters: Filters = Filters()
     why: bool = False
 
 
 class _Views(NamedTuple):
-    """What a connection of a desk shows."""
+    """The views of a connection."""
 
     tables: tuple[str, ...]
     since: datetime
     until: datetime
     covered: bool
-    """Of tables with grains, only what makes up the period."""
+    """Tables with grains show only the rows that make up the period."""
 
 
 class ReportReader:
-    """Answers questions about one period, from one manifest."""
+    """Answers queries about one period, from one manifest."""
 
     def __init__(
         self, warehouse: Warehouse, manifest: Manifest, question: ReportQuery, tables: tuple[str, ...] = ()
     ) -> None:
         self.question = question
-        """What is asked now: of one period, with the filters of one report after the other."""
+        """The current question: the period is fixed, the filters change from report to report."""
         self.manifest = manifest
         self.warehouse = warehouse
         first_us = min(manifest.chapters, default=manifest.horizon_us // DAY_US) * DAY_US
@@ -93,16 +89,14 @@ class ReportReader:
             question.from_us, question.to_us, question.last_us, first_us, manifest.horizon_us
         )
         self._shared = tuple(sorted(table for table in {*tables, *ALWAYS} if self.has(table)))
-        """Opened together: a connection costs more than most questions. Tables with grains show the period's cover."""
+        """Opened together: a connection costs more than most queries. Tables with grains show the period's cover."""
         self._open: dict[_Views, duckdb.DuckDBPyConnection] = {}
 
     @property
     def filters(self) -> Filters:
-        """Of the question."""
         return self.question.filters
 
     def has(self, *tables: str) -> bool:
-        """True if the warehouse has these tables."""
         return all(table in self.manifest.tables or table == "events" for table in tables)
 
     def rows(
@@ -113,7 +107,7 @@ class ReportReader:
         until_us: int | None = None,
         **parameters: Any,
     ) -> list[Row]:
-        """An answer about the parts that touch [since, until), all their grains; without them, the period's."""
+        """Query the parts that overlap [since, until), in all their grains; by default the period."""
         if not self.has(*tables):
             return []
         since, until = self._bounds(since_us, until_us)
@@ -122,7 +116,7 @@ class ReportReader:
         return self._asked(sql, _Views(tables, since, until, tables is self._shared), parameters)
 
     def covered(self, sql: str, table: str, **parameters: Any) -> list[Row]:
-        """An answer from those rows of a table with grains that make up the period, each second of it in one row."""
+        """Query the rows of a table with grains that make up the period, each second in one row."""
         if not self.has(table):
             return []
         tables = self._shared if table in self._shared else (table,)
@@ -130,7 +124,7 @@ class ReportReader:
 
     def _bounds(self, since_us: int | None = None, until_us: int | None = None) -> tuple[datetime, datetime]:
         end_us = self.period.to_us if until_us is None else until_us
-        # What happened at the horizon itself counts, also where that is the first instant of an hour.
+        # Events at the horizon itself count, even at the start of an hour.
         until_us = end_us if end_us < self.period.horizon_us else self.period.horizon_us + 1
         return to_time(self.period.from_us if since_us is None else since_us), to_time(until_us)
 
@@ -150,7 +144,6 @@ class ReportReader:
         return found
 
     def close(self) -> None:
-        """Let go of all files."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()
@@ -166,22 +159,22 @@ class ReportReader:
                 beside=next(iter(self._open.values()), None),
             )
             if self.warehouse.numbers()[-1] != self.manifest.number:
-                raise Overtaken("they change all the time; try again")
+                raise Overtaken("the tables change too often; try again")
         return self._open[views]
 
 
 class Overtaken(Exception):
-    """A writer made the next manifest while we opened tables."""
+    """A writer committed the next manifest while tables were opened."""
 
 
 class NoTables(WarehouseError):
-    """There is no warehouse, or nothing in it."""
+    """There is no warehouse, or it is empty."""
 
 
 def at_desk(
     root: Path, question: ReportQuery, work: Callable[[ReportReader], Result], tables: tuple[str, ...] = ()
 ) -> Result:
-    """Do the work, which asks mostly these tables; anew if they changed under it, or if an old file was collected."""
+    """Run `work`, which mostly queries these tables; again if they changed meanwhile, or an old file was deleted."""
     warehouse = Warehouse(root)
     for last_look in (*[False] * (MAX_LOOKS - 1), True):
         manifest = warehouse.latest()
@@ -196,4 +189,4 @@ def at_desk(
                 raise WarehouseDamaged(f"the tables of {root} cannot be read: {error}") from error
         finally:
             desk.close()
-    raise AssertionError("the last look returns or raises")
+    raise AssertionError("the last attempt returns or raises")

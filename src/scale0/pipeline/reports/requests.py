@@ -1,7 +1,6 @@
 """The requests report: what each service answered, how fast, and what failed.
 
-Lives here: its questions, and the report from their answers. Never here: how a request is summed up. Invariant:
-percentiles are of the merged histograms, from accepted to answered.
+Percentiles are of the merged histograms, from acceptance to answer.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("request_stats",)
 MAX_CODES: Final = 3
-"""Codes of a service that are named: the most frequent."""
+"""The most frequent codes of a service, which are named."""
 
 COLUMNS: Final = (
     ReportColumn("service", "Service"),
@@ -48,7 +47,6 @@ class Count(NamedTuple):
 
 
 def counts_of(desk: ReportReader) -> list[Count]:
-    """All services that are meant, step by step."""
     rows = desk.covered(
         "SELECT service, epoch_us(start) // $unit * $unit, sum(answered)::BIGINT,"
         " coalesce(sum(list_sum(map_values(failed))), 0)::BIGINT, max(max), coalesce(sum(bytes), 0)::BIGINT"
@@ -76,12 +74,10 @@ def codes_of(desk: ReportReader) -> dict[str, list[tuple[int, int]]]:
 
 
 def durations_of(desk: ReportReader) -> Durations:
-    """The histograms."""
     return latency.durations_of(desk, "request_stats", "histogram", "service", desk.filters.service)
 
 
 def report(desk: ReportReader) -> ReportDocument:
-    """All of it."""
     counts = counts_of(desk)
     known: tuple[str, ...] = ()
     if not counts and desk.filters.service:
@@ -100,9 +96,8 @@ def build(
     why: bool = False,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
-    """The report from the answers."""
     rows = rows_of(period, counts, codes, durations)
-    table = ReportTable("requests", "Requests by service", COLUMNS, rows, "nothing was asked for")
+    table = ReportTable("requests", "Requests by service", COLUMNS, rows, "no requests")
     return ReportDocument(
         name="requests",
         title="Requests",
@@ -119,7 +114,7 @@ def build(
 def rows_of(
     period: Period, counts: list[Count], codes: dict[str, list[tuple[int, int]]], durations: Durations
 ) -> tuple[Row, ...]:
-    """A row for each service; those with most failures first, then the busiest."""
+    """One row per service; those with most failures first, then the busiest."""
     services: dict[str, list[Count]] = {}
     for count in counts:
         services.setdefault(count.service, []).append(count)
@@ -142,7 +137,7 @@ def rows_of(
 
 
 def failed_points(steps: list[Count], middle_us: int) -> float | None:
-    """The share that failed in the second half, less that of the first."""
+    """The share that failed in the second half, minus that of the first."""
     halves = [s for s in steps if s.step_us < middle_us], [s for s in steps if s.step_us >= middle_us]
     first, second = (_share(sum(s.answered for s in half), sum(s.failed for s in half)) for half in halves)
     return None if first is None or second is None else second - first
@@ -159,22 +154,22 @@ def _plots(period: Period, counts: list[Count], durations: Durations) -> tuple[P
         answered, failed = steps.get(one.step_us, (0, 0))
         steps[one.step_us] = answered + one.answered, failed + one.failed
     stacks = Stacks(
-        f"Requests by the {unit}",
-        f"How many requests were answered or failed in each {unit}.",
+        f"Requests by {unit}",
+        f"The number of requests that were answered or failed in each {unit}.",
         ("answered", "failed"),
         period.unit_us,
         tuple((step, steps.get(step, (0, 0))) for step in period.steps()),
     )
     return (
         stacks,
-        latency.lines(f"Time to an answer by the {unit}", f"p50, p90 and p99 in each {unit}.", durations.steps, period),
-        latency.bars("Times to an answer", "How many requests took how long.", durations.whole()),
+        latency.lines(f"Response time by {unit}", f"p50, p90 and p99 in each {unit}.", durations.steps, period),
+        latency.bars("Response times", "The distribution of response times.", durations.whole()),
     )
 
 
 def _summary(counts: list[Count]) -> str:
     if not counts:
-        return "Nothing was asked for."
+        return "There were no requests."
     answered, failed = sum(one.answered for one in counts), sum(one.failed for one in counts)
     services = len({one.service for one in counts})
     bad = f"{failed:,} failed ({share(failed / (answered + failed))})" if failed else "none failed"

@@ -1,8 +1,4 @@
-"""How a report's page looks: by day, by night and on paper.
-
-Lives here: one style sheet. Never here: a font or a picture from elsewhere. Invariants: text has a contrast of at least
-4.5 to 1 in both schemes; nothing is cut off on A4.
-"""
+"""The style sheet of a report page, for light, dark and print."""
 
 from __future__ import annotations
 

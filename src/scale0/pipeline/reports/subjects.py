@@ -1,8 +1,4 @@
-"""Which subjects a filter means: brokers, clients, services, agents and checks.
-
-Lives here: the filters as a condition on (subject_kind, subject). Never here: what is asked of them. Invariant: what
-people typed is a parameter of the query, never a part of it.
-"""
+"""Filters for subjects."""
 
 from __future__ import annotations
 
@@ -11,12 +7,12 @@ from typing import Any, Final
 from scale0.pipeline.reports.query import Filters, ReportReader
 
 CHECK_NAME: Final = "substr(subject, position('/' IN subject) + 1)"
-"""Of a check's subject `agent/check`: an agent's name has no slash, a check's may."""
+"""A check's subject is `agent/check`: an agent's name has no slash, a check's may."""
 AGENT_NAME: Final = "split_part(subject, '/', 1)"
 
 
 def condition(filters: Filters) -> tuple[str, dict[str, Any]]:
-    """SQL that is true for the subjects that are meant, and its parameters."""
+    """A SQL condition on (subject_kind, subject), and its parameters."""
     found: list[str] = ["true"]
     if filters.subject:
         found.append("subject GLOB $subject")
@@ -31,7 +27,7 @@ def condition(filters: Filters) -> tuple[str, dict[str, Any]]:
 
 
 def known(desk: ReportReader, kinds: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Every subject that the period knows."""
+    """Every subject of the period."""
     rows = desk.rows(
         "SELECT DISTINCT subject FROM availability WHERE (len($kinds) = 0 OR subject_kind IN $kinds) ORDER BY subject",
         ("availability",),

@@ -1,7 +1,7 @@
-"""The tasks report: what each method did, how long tasks waited and ran, and whether that is changing.
+"""The tasks report: what each method did, how long tasks waited and ran, and the trends.
 
-Lives here: its questions, and the report from their answers. Never here: how a task is counted. Invariants: each event
-counts in its own period, so that more may finish than were submitted; percentiles are of the merged histograms.
+Each event counts in its own period, so more tasks may finish than were submitted. Percentiles are of the merged
+histograms.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class Count(NamedTuple):
 
 
 def counts_of(desk: ReportReader) -> list[Count]:
-    """All methods that are meant, step by step."""
     sums = ", ".join(f"sum({name})::BIGINT" for name in _COUNTS)
     rows = desk.covered(
         f"SELECT method, epoch_us(start) // $unit * $unit, {sums}, max(run_max),"  # noqa: S608
@@ -74,7 +73,6 @@ def durations_of(desk: ReportReader, measure: str) -> Durations:
 
 
 def report(desk: ReportReader) -> ReportDocument:
-    """All of it."""
     counts = counts_of(desk)
     known: tuple[str, ...] = ()
     if not counts and desk.filters.method:
@@ -94,10 +92,7 @@ def build(
     why: bool = False,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
-    """The report from the answers."""
-    table = ReportTable(
-        "tasks", "Tasks by method", COLUMNS, rows_of(period, counts, waits, runs), "no task came or ended"
-    )
+    table = ReportTable("tasks", "Tasks by method", COLUMNS, rows_of(period, counts, waits, runs), "no tasks")
     return ReportDocument(
         name="tasks",
         title="Tasks",
@@ -112,7 +107,7 @@ def build(
 
 
 def rows_of(period: Period, counts: list[Count], waits: Durations, runs: Durations) -> tuple[Row, ...]:
-    """A row for each method; those with most failures first, then the busiest."""
+    """One row per method; those with most failures first, then the busiest."""
     methods: dict[str, list[Count]] = {}
     for count in counts:
         methods.setdefault(count.method, []).append(count)
@@ -132,7 +127,7 @@ def rows_of(period: Period, counts: list[Count], waits: Durations, runs: Duratio
 
 
 def failed_points(steps: list[Count], middle_us: int) -> float | None:
-    """The share that failed in the second half, less that of the first."""
+    """The share that failed in the second half, minus that of the first."""
     shares = []
     for half in ([s for s in steps if s.step_us < middle_us], [s for s in steps if s.step_us >= middle_us]):
         ended = sum(one.finished + one.failed for one in half)
@@ -149,23 +144,23 @@ def _plots(period: Period, counts: list[Count], waits: Durations, runs: Duration
         finished, failed, cancelled = steps.get(one.step_us, (0, 0, 0))
         steps[one.step_us] = finished + one.finished, failed + one.failed, cancelled + one.cancelled
     ended = Stacks(
-        f"Tasks that ended, by the {unit}",
-        f"How many tasks finished, failed or were cancelled in each {unit}.",
+        f"Tasks that ended by {unit}",
+        f"The number of tasks that finished, failed or were cancelled in each {unit}.",
         ("finished", "failed", "cancelled"),
         period.unit_us,
         tuple((step, steps.get(step, (0, 0, 0))) for step in period.steps()),
     )
     return (
         ended,
-        latency.lines(f"Run time by the {unit}", f"p50, p90 and p99 of run times in each {unit}.", runs.steps, period),
-        latency.lines(f"Wait by the {unit}", f"p50, p90 and p99 of waits in each {unit}.", waits.steps, period),
-        latency.bars("Run times of all tasks", "How many tasks ran for how long.", runs.whole()),
+        latency.lines(f"Run time by {unit}", f"p50, p90 and p99 of run times in each {unit}.", runs.steps, period),
+        latency.lines(f"Wait by {unit}", f"p50, p90 and p99 of waits in each {unit}.", waits.steps, period),
+        latency.bars("Run times of all tasks", "The distribution of run times.", runs.whole()),
     )
 
 
 def _summary(counts: list[Count]) -> str:
     if not counts:
-        return "No task came or ended."
+        return "There were no tasks."
     submitted, finished, failed = (sum(getattr(one, name) for one in counts) for name in _COUNTS[:3])
     methods = len({one.method for one in counts})
     bad = f"{failed:,} failed ({share(failed / (finished + failed))})" if failed else "none failed"

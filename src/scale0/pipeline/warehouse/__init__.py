@@ -1,9 +1,9 @@
-"""The warehouse: what the pipeline keeps, and the one manifest that says what counts.
+"""The warehouse: the pipeline's files on disk, and the manifest that lists the current ones.
 
-Reading order: `records` (what a manifest says), `warehouse` (the folder), `attempt` (files of one run), `draft` (an
-edit of the newest manifest), `commit` (the fence), `places` and `listing` (which segments are new), `inspection`
-(which are good), `adoption` and `overlap` (each event once), `compaction`, `merging`, `retention` and `collection`
-(what goes).
-Never here: Spark, or what a table means. Invariants: a reader sees all tables before a run or all tables after it; a
-file that a manifest names is never changed; nothing of the segments' own folder is ever changed.
+Reading order: `records` (contents of a manifest), `warehouse` (the directory), `staging` (files of one run),
+`transaction` (an edit of the newest manifest, and its commit), `segment_sources` (new segments), `inspection`
+(validation), `ingestion` and `deduplication` (each event once), `compaction`, `retention`.
+
+A reader sees all tables from before a run or all tables from after it. A file that a manifest lists is never modified.
+The segment directories are never modified.
 """

@@ -1,9 +1,4 @@
-"""How a draft becomes visible: chapters, then all names on the disk, then one manifest, created exclusively.
-
-Lives here: the order of the protocol, and the fence. Never here: what is in a manifest. Invariants: before the hard
-link nobody sees anything of it, after it everybody sees all; failing to create manifest n + 1 is the fence against a
-second driver.
-"""
+"""Publishes a transaction: day manifests, directory entries, then one manifest, created exclusively."""
 
 from __future__ import annotations
 
@@ -36,7 +31,11 @@ def publish(
     chapters: Mapping[int, DayManifest],
     seen: Mapping[str, SeenSegments],
 ) -> Manifest:
-    """Write what is new, then create the manifest that names it."""
+    """Write the new files, then create the manifest that lists them.
+
+    Nothing is visible before the hard link, everything after it. Failing to create manifest n + 1 fences off a second
+    driver.
+    """
     refs = dict(content.chapters)
     for day, chapter in sorted(chapters.items()):
         refs.pop(day, None)
@@ -79,7 +78,7 @@ def _create(warehouse: Warehouse, attempt: StagingDirectory, base_number: int, m
     try:
         durable_files.write(partial, _JSON.encode(Sealed(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))))
         warehouse.reach("manifest.written")
-        # A link fails where n + 1 stands, but not where it was made and collected while this driver slept.
+        # The link fails if n + 1 exists, but not if it was created and garbage-collected while this driver slept.
         numbers = warehouse.numbers()
         if (numbers[-1] if numbers else 0) != base_number or attempt.number != base_number + 1:
             raise _fenced(attempt, numbers[-1] if numbers else 0)
@@ -96,20 +95,20 @@ def _link(partial: Path, path: Path, attempt: StagingDirectory) -> None:
     try:
         os.link(partial, path)
     except FileExistsError as error:
-        # A network file system may say this of our own link, when the answer to the first try got lost.
+        # A network file system may report this for our own link if the reply to the first try was lost.
         if not partial.samefile(path):
             raise _fenced(attempt, attempt.number) from error
     except OSError as error:
         if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
             raise WarehouseError(
-                f"cannot create {path} by a hard link: {error.strerror}; a warehouse must lie on a file system that has"
-                f" them, or two drivers could both believe that they won"
+                f"cannot create {path} by a hard link: {error.strerror}; put the warehouse on a file system with hard"
+                " links: they protect it from two concurrent drivers"
             ) from error
         raise
 
 
 def _fenced(attempt: StagingDirectory, newest: int) -> WarehouseFenced:
     return WarehouseFenced(
-        f"another driver made manifest {newest} of {attempt.warehouse.root} while this one worked on"
-        f" {attempt.number}: nothing of this run counts; run it again"
+        f"another driver committed manifest {newest} of {attempt.warehouse.root} while this one worked on"
+        f" {attempt.number}: this run was discarded; run it again"
     )

@@ -1,8 +1,8 @@
-"""Compaction: the event files of a closed day become few, sorted by (at, source, boot, seq).
+"""Compaction: many small files of a closed day become few; events are sorted by (at, source, boot, seq).
 
-Lives here: which days, and the rewriting of events. Never here: what a slab holds (`merging.py`). Invariants: the
-counts by hour and kind stay, or nothing is replaced; every event stands in exactly one file, also where a segment
-reached into other days: its rows of those go into files of their own; memory holds about SORT_ROWS events.
+A replacement must have the same counts by hour and kind (events) or the same rows and hash by part (data sets);
+otherwise the old files stay. Every event is in exactly one file, even if a segment spans days. Memory holds about
+SORT_ROWS events.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.transaction import Transaction
 
 COMPACT_FILES: Final = 8
-"""More event or pulse files of one day are worth the work."""
+"""A day with more event or liveness files than this is compacted."""
 COMPACT_SLAB_FILES: Final = 8
 COMPACT_LEDGER_FILES: Final = 64
 CLOSED_DAYS: Final = 1
-"""A day is closed when the horizon is so many whole days after its end: late events mostly come before."""
+"""A day is closed when the horizon is this many whole days after its end: late events mostly arrive before."""
 SORT_ROWS: Final = 1_000_000
-"""Events that are sorted at once."""
+"""Events sorted at once."""
 FILE_ROWS: Final = 5_000_000
-"""Events of one compacted file, about: readers take a file each."""
+"""Approximate number of events in one compacted file: readers parallelise by file."""
 
 _ORDER: Final = [(name, "ascending") for name in ("at", "source", "boot", "seq")]
 
@@ -51,7 +51,7 @@ Counts = dict[int, dict[str, int]]
 
 
 def compact(draft: Transaction, horizon_us: int, *, days: int = 4) -> list[int]:
-    """Compact at most so many closed days that have many files, the oldest first; says which."""
+    """Compact at most `days` closed days that have many files, the oldest first. Returns the days."""
     closed = horizon_us // DAY_US - CLOSED_DAYS
     done: list[int] = []
     for day in draft.days():
@@ -59,14 +59,14 @@ def compact(draft: Transaction, horizon_us: int, *, days: int = 4) -> list[int]:
             break
         if _is_crowded(draft, day) and _compact_day(draft, day):
             done.append(day)
-    # Not worth a manifest of its own.
+    # Not worth a commit of its own.
     if done and len(draft.entries(LEDGER)) > COMPACT_LEDGER_FILES:
         compact_ledger(draft)
     return done
 
 
 def _is_crowded(draft: Transaction, day: int) -> bool:
-    """True if a day may have too many files, by what the manifest says of its chapter."""
+    """True if a day may have too many files, according to its reference in the manifest."""
     ref = draft.base.chapters.get(day)
     return (
         ref is None
@@ -87,7 +87,7 @@ def _compact_day(draft: Transaction, day: int) -> bool:
 
 
 def compact_events(draft: Transaction, day: int) -> bool:
-    """Few sorted files instead of all those that a day's chapter lists; False if there is nothing to gain."""
+    """Replace all event files of a day by a few sorted ones; False if there is nothing to gain."""
     chapter = draft.chapter(day)
     old = {file.path for file in chapter.events}
     if len(old) < 2:
@@ -95,7 +95,7 @@ def compact_events(draft: Transaction, day: int) -> bool:
     expected = _counts(chapter.events)
     files = _write_sorted(draft, day, chapter.events)
     if _counts(files) != expected:
-        raise WarehouseError(f"compacting day {day} changed its events: a file is damaged, nothing was replaced")
+        raise WarehouseError(f"compaction of day {day} changed its events: a file is damaged; nothing was replaced")
     _move_rest(draft, day, chapter.events)
     draft.put(msgspec.structs.replace(draft.chapter(day), events=tuple(files)))
     return True
@@ -117,7 +117,7 @@ def _write_sorted(draft: Transaction, day: int, events: Sequence[EventsFile]) ->
 
 
 def _sorted_tables(draft: Transaction, events: Sequence[EventsFile]) -> Iterator[pa.Table]:
-    """All rows in order, hour by hour, and in smaller steps where an hour has very many."""
+    """All rows in order, hour by hour, and in smaller slices where an hour has very many."""
     by_hour: dict[int, list[str]] = defaultdict(list)
     counts: dict[int, int] = defaultdict(int)
     for file in events:
@@ -132,7 +132,7 @@ def _sorted_tables(draft: Transaction, events: Sequence[EventsFile]) -> Iterator
 
 
 def _cuts(paths: list[str], hour: int, count: int) -> list[int]:
-    """Instants that divide an hour into pieces of about SORT_ROWS."""
+    """Instants that divide an hour into slices of about SORT_ROWS."""
     if count <= SORT_ROWS:
         return []
     rows = read_events(paths, _between(hour * HOUR_US, (hour + 1) * HOUR_US), ["at"])
@@ -146,7 +146,7 @@ def _between(first_us: int, end_us: int) -> pc.Expression:
 
 
 def _move_rest(draft: Transaction, day: int, events: Sequence[EventsFile]) -> None:
-    """Rows of other days in these files go into a file for each of those days: theirs would list them twice."""
+    """Move rows of other days into files of their own: otherwise two days would list them."""
     others: dict[int, set[str]] = defaultdict(set)
     for file in events:
         for other in file.days:
@@ -161,7 +161,7 @@ def _move_rest(draft: Transaction, day: int, events: Sequence[EventsFile]) -> No
                 output.write(rows.to_table(filter=_between(other * DAY_US, (other + 1) * DAY_US)).sort_by(_ORDER))
             rest = output.close(other, (other,))
         if _counts([rest]) != _counts(moved):
-            raise WarehouseError(f"compacting day {day} changed events of day {other}: nothing was replaced")
+            raise WarehouseError(f"compaction of day {day} changed events of day {other}: nothing was replaced")
         stay = tuple(file for file in chapter.events if file.path not in paths)
         draft.put(msgspec.structs.replace(chapter, events=(*stay, rest)))
 
@@ -177,7 +177,7 @@ def _counts(events: Sequence[EventsFile]) -> Counts:
 
 
 class _Output:
-    """One file of events while it is written."""
+    """An event file that is being written."""
 
     def __init__(self, draft: Transaction, stem: str) -> None:
         self.rows = 0
@@ -199,7 +199,6 @@ class _Output:
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """More rows."""
         self._writer.write_table(table.cast(SCHEMA))
         self.rows += table.num_rows
         words = table["kind"].combine_chunks().dictionary_encode()
@@ -210,7 +209,6 @@ class _Output:
                 counts[kind] = counts.get(kind, 0) + count
 
     def close(self, day: int, days: tuple[int, ...]) -> EventsFile:
-        """Done: what a chapter lists."""
         self._writer.close()
         durable_files.sync(self._path)
         path = self._draft.attempt.relative(self._path)

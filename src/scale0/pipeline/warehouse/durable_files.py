@@ -1,8 +1,4 @@
-"""Files that survive a loss of power.
-
-Lives here: writing, syncing and removing. Never here: what the bytes mean. Invariant: what a function here has written
-is on the disk when it returns; its name is once its folder is synced.
-"""
+"""Files that survive a power loss, and the warehouse's lock file."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def sync(path: Path) -> None:
-    """Have a file or a folder on the disk."""
+    """fsync a file or a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -23,7 +19,7 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, body: bytes) -> None:
-    """A new file, synced. FileExistsError if there is one."""
+    """Create a file and fsync it. FileExistsError if it exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     with os.fdopen(descriptor, "wb") as file:
         file.write(body)
@@ -32,7 +28,7 @@ def write(path: Path, body: bytes) -> None:
 
 
 def make(folder: Path) -> None:
-    """A folder and those above it, their names synced."""
+    """Create a directory and its parents, and fsync their entries."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -43,7 +39,7 @@ def make(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Every folder at and below this one; its files are synced by who writes them."""
+    """fsync every directory at and below this one; the writers of files fsync those."""
     for place, _, _ in os.walk(folder):
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,8 +1,4 @@
-"""Arithmetic of entries: parts forgotten, cut out, and summed.
-
-Lives here: pure functions of entries. Never here: a file. Invariant: the sums of what is left and of what was taken
-away make the sums of what there was.
-"""
+"""Pure functions on file entries."""
 
 from __future__ import annotations
 
@@ -15,18 +11,18 @@ from scale0.pipeline.warehouse.records import FileEntry, Sum
 
 
 class Listed(NamedTuple):
-    """A file to be read."""
+    """A data file to read."""
 
     path: str
     """Absolute."""
     parts: frozenset[int]
-    """Those that count, of the ones that were asked for."""
+    """The valid parts among the requested ones."""
     carved: bool
-    """True where it holds other parts too: filter by `part`."""
+    """True if the file holds other parts too: filter by `part`."""
 
 
 def keep(entry: FileEntry, wanted: Callable[[int], bool]) -> FileEntry | None:
-    """The entry with only the wanted parts; None where none is left."""
+    """The entry restricted to the wanted parts; None if none is left."""
     parts = {part: total for part, total in entry.parts.items() if wanted(part)}
     if len(parts) == len(entry.parts):
         return entry
@@ -34,7 +30,6 @@ def keep(entry: FileEntry, wanted: Callable[[int], bool]) -> FileEntry | None:
 
 
 def kept(entries: Iterable[FileEntry], wanted: Callable[[int], bool]) -> tuple[FileEntry, ...]:
-    """Of each entry only the wanted parts; files with none of them are left out."""
     return tuple(left for entry in entries if (left := keep(entry, wanted)) is not None)
 
 
@@ -49,7 +44,7 @@ def sums(entries: Iterable[FileEntry]) -> dict[int, Sum]:
 
 
 def joined(entries: Iterable[FileEntry]) -> list[FileEntry]:
-    """Entries of several chapters with one for each file."""
+    """Merge entries of several day manifests into one per file."""
     by_path: dict[str, FileEntry] = {}
     for entry in entries:
         other = by_path.get(entry.path)

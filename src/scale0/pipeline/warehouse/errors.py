@@ -1,7 +1,4 @@
-"""What can go wrong with a warehouse, each said with what to do next.
-
-Lives here: the errors. Never here: who finds them.
-"""
+"""Errors of the warehouse."""
 
 from __future__ import annotations
 
@@ -10,18 +7,18 @@ from typing import Final
 from scale0.kernel.errors import Scale0Error
 
 RESTORE: Final = (
-    "restore it from a backup; or move the whole warehouse away and run again: it is made anew from the segments, which"
-    " are kept for `segments_keep_days` (90, unless the broker's file says otherwise)"
+    "restore it from a backup; or move the whole warehouse away and run again: it is rebuilt from the segments, which"
+    " are kept for `segments_keep_days` (90 by default)"
 )
-"""What helps where the warehouse lost a list of its files. A backfill does not: it reads the same list."""
+"""Advice when the warehouse lost a list of its files. A backfill does not help: it reads the same list."""
 
 
 class WarehouseError(Scale0Error):
-    """The warehouse cannot do this; what it says is for the operator."""
+    pass
 
 
 class WarehouseBusy(WarehouseError):
-    """Another process holds the lock; `purpose` is what it said that it does, or empty."""
+    """Another process holds the lock; `purpose` is what it wrote into the lock file, or empty."""
 
     def __init__(self, message: str, purpose: str = "") -> None:
         super().__init__(message)
@@ -29,8 +26,8 @@ class WarehouseBusy(WarehouseError):
 
 
 class WarehouseFenced(WarehouseError):
-    """Another driver committed first: nothing of this attempt is visible."""
+    """Another driver committed first: this run was discarded."""
 
 
 class WarehouseDamaged(WarehouseError):
-    """A manifest or a chapter is not as it was written."""
+    """A manifest or a day manifest differs from what was written."""

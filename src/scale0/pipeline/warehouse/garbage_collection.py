@@ -1,9 +1,4 @@
-"""Collection: files go once no manifest of the last 24 hours names them.
-
-Lives here: what may go, by marking what may not. Never here: what a table needs (`retention.py`). Invariants: the
-newest manifest and all that it names stay; so does what a reader may have opened within the last 24 hours; only the
-holder of the lock collects, so an attempt that is not its own is dead.
-"""
+"""Garbage collection: deletes files that no manifest of the last 24 hours lists."""
 
 from __future__ import annotations
 
@@ -23,25 +18,23 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 KEPT_US: Final = DAY_US
-"""How long after another manifest took its place a reader may still use one."""
+"""How long a reader may use a manifest after it was replaced."""
 
 
 class Collected(msgspec.Struct):
-    """What went."""
-
     manifests: int = 0
     files: int = 0
     bytes: int = 0
 
 
 class _Named(msgspec.Struct):
-    """All that is asked of an entry here; the decoder steps over the rest."""
+    """The only field of an entry that is decoded here."""
 
     path: str
 
 
 class _Names(msgspec.Struct):
-    """A chapter, in the same way."""
+    """A day manifest with only its paths."""
 
     events: list[_Named] = []
     pulses: list[_Named] = []
@@ -49,19 +42,24 @@ class _Names(msgspec.Struct):
 
 
 def collect(warehouse: Warehouse, now_us: int) -> Collected:
-    """Remove old manifests, then every file and folder that is not named any more."""
+    """Delete old manifests, then every file and directory that is no longer listed.
+
+    The newest manifest and its files stay, and so do files that a reader may have opened within the last 24 hours. Only
+    the holder of the lock collects, so every staging directory that is not its own is abandoned.
+    """
     warehouse.reach("collection.begun")
     numbers = warehouse.numbers()
     manifests = {number: warehouse.manifest(number) for number in numbers}
     old = []
     for number in numbers[:-1]:
-        # A manifest counted until the next one was made.
+        # A manifest was current until the next one was created.
         if manifests[number + 1].written_us > now_us - KEPT_US:
             break
         old.append(number)
     named = _named(warehouse, [manifest for number, manifest in manifests.items() if number not in old])
     out = Collected()
-    # From the lowest up, so that no gap is ever seen; and before the files, so that no manifest names what is gone.
+    # From the lowest up, so that no gap is ever visible; and before the files, so that no manifest lists a deleted
+    # file.
     for number in old:
         (warehouse.root / "manifest" / f"{number}.json").unlink(missing_ok=True)
         out.manifests += 1
@@ -88,7 +86,9 @@ def _named(warehouse: Warehouse, manifests: Iterable[Manifest]) -> set[str]:
         try:
             names = warehouse.read(ref, _Names)
         except FileNotFoundError as error:
-            raise WarehouseDamaged(f"{warehouse.path(ref.path)} is gone, so nothing is removed: {RESTORE}") from error
+            raise WarehouseDamaged(
+                f"{warehouse.path(ref.path)} is missing, so nothing was deleted: {RESTORE}"
+            ) from error
         named.update(entry.path for group in (names.events, names.pulses, *names.slabs.values()) for entry in group)
     return named | chapters.keys()
 
@@ -111,5 +111,5 @@ def _remove_empty_folders(warehouse: Warehouse) -> None:
             try:
                 path.rmdir()
             except OSError:
-                # It holds what is named.
+                # It holds listed files.
                 pass

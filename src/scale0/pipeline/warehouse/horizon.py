@@ -1,7 +1,4 @@
-"""The horizon: up to where time has passed, for everything that a run computes.
-
-Lives here: the rule. Never here: a clock; the driver's now is told. Invariant: no other time bounds a table.
-"""
+"""The horizon: the time up to which a run computes tables."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.transaction import Transaction
 
 AHEAD_US: Final = 5 * MINUTE_US
-"""How far a source's clock may be ahead of the driver's: what is later waits."""
+"""How far a source's clock may be ahead of the driver's: later events wait."""
 
 
 def horizon(draft: Transaction, now_us: int, until_us: int | None = None) -> int:
-    """The newest covered time, at most the driver's now + 5 min, or `until_us` if that comes first."""
+    """The time up to which a run computes: the newest covered time, at most now + 5 min, and at most `until_us`."""
     newest = min(draft.newest_us, now_us + AHEAD_US)
     return newest if until_us is None else min(newest, until_us)

@@ -1,8 +1,7 @@
-"""Adoption: good segments become event files of the draft, each event once, and the sources that stop are named.
+"""Ingestion: valid segments become event files of the transaction, each event once.
 
-Lives here: what is taken, in which order, and what is said of the rest. Never here: how a segment is read. Invariants:
-a damaged segment stops its source at the last good event before it, and nobody else; what is covered is never taken
-twice; the same segments in any order of arrival and any number of runs give the same events.
+A damaged segment stops its own source at the last valid event before it. Covered events are never ingested twice. The
+same segments give the same events, in any order of arrival and any number of runs.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.transaction import Transaction
 
 MAX_PROBLEMS: Final = 1_000
-"""Problems that a manifest remembers; the oldest go first."""
+"""Problems that a manifest keeps; the oldest are dropped first."""
 
 
 class IngestedSegments(msgspec.Struct):
-    """What a run took in, and what it could not."""
+    """The result of an ingestion."""
 
     segments: int = 0
-    """Good ones, whatever became of their rows."""
+    """Valid segments, including those with only duplicates."""
     events: int = 0
     duplicates: int = 0
     rejected: int = 0
     hours: dict[int, dict[str, int]] = {}
     """New events by hour of `at` and kind."""
     pulse_hours: set[int] = set()
-    """Hours of `time` that have new pulses."""
+    """Hours of `time` with new liveness samples."""
     problems: list[SegmentProblem] = []
-    """To be told now: damaged ones in every run until they are replaced, the others once."""
+    """Problems to report now: damaged segments in every run until they are replaced, the others once."""
     stopped: dict[str, str] = {}
-    """Sources that could not go on, with the damaged segment that stops each."""
+    """Sources that are blocked, with the damaged segment that blocks each."""
     waiting: int = 0
-    """Segments behind a damaged one."""
+    """Segments after a damaged one."""
 
     @property
     def failed(self) -> bool:
@@ -63,7 +62,7 @@ class IngestedSegments(msgspec.Struct):
 
 
 def take_in(draft: Transaction, urls: str | Sequence[str], now_us: int, *, rescan: bool = False) -> IngestedSegments:
-    """Take what is new at these URLs or paths into the draft."""
+    """Ingest new segments from these URLs or paths."""
     looks: list[SegmentListing] = []
     inspected: list[Inspected] = []
     for url in dict.fromkeys([urls] if isinstance(urls, str) else urls):
@@ -80,7 +79,7 @@ def take_in(draft: Transaction, urls: str | Sequence[str], now_us: int, *, resca
 
 
 def adopt(draft: Transaction, inspected: Sequence[Inspected]) -> IngestedSegments:
-    """Take the good ones of these, source by source."""
+    """Ingest the valid segments of each source."""
     adoption = _Adoption(draft)
     by_source: dict[str, list[Inspected]] = defaultdict(list)
     for one in inspected:
@@ -92,17 +91,19 @@ def adopt(draft: Transaction, inspected: Sequence[Inspected]) -> IngestedSegment
 
 
 def _settle(draft: Transaction, look: SegmentListing) -> None:
-    """Remember the folders of which all is done: they are passed over while they stay as they are."""
+    """Record the directories that are completely ingested: they are skipped while they do not change."""
     undone = {one.folder for one in look.new if (one.segment.source, one.range) not in draft.seen_in(one.folder)}
     draft.listings[look.place] = {folder: 0 if folder in undone else stamp for folder, stamp in look.stamps.items()}
 
 
 def _remember(draft: Transaction, looks: Sequence[SegmentListing], taken: IngestedSegments) -> None:
-    """Keep the problems: what is damaged is said until it is replaced, what is rejected or foreign was said once."""
+    """Keep the problems: damaged segments until they are replaced, rejected and foreign ones so that they are reported
+    once.
+    """
     foreign = {path for look in looks for path in look.foreign}
     passed = {path for look in looks for path in look.passed}
     for path in sorted(foreign - draft.problems.keys()):
-        taken.problems.append(SegmentProblem(path, "foreign", "it is no segment: ignored; remove it, or let it be"))
+        taken.problems.append(SegmentProblem(path, "foreign", "not a segment, ignored: you may remove it"))
     known = [
         problem
         for problem in draft.problems.values()
@@ -113,8 +114,6 @@ def _remember(draft: Transaction, looks: Sequence[SegmentListing], taken: Ingest
 
 
 class _Adoption:
-    """The work of one run."""
-
     def __init__(self, draft: Transaction) -> None:
         self.taken = IngestedSegments()
         self._draft = draft
@@ -122,8 +121,8 @@ class _Adoption:
         self._pulses: list[pa.Table] = []
 
     def take_source(self, source: str, segments: list[Inspected]) -> None:
-        """In the order of its events, up to the first that is damaged and that nothing else replaces."""
-        # Where two have one name, the good one first: then the other is no loss.
+        """Ingest in the order of the events, up to the first damaged segment that no other segment replaces."""
+        # Of two segments with one name the valid one comes first: then the other is no loss.
         segments.sort(key=lambda one: (one.found.segment, bool(one.fault), one.found.path))
         reach = Coverage({source: self._draft.covered().get(source, ())})
         for one in segments:
@@ -150,7 +149,9 @@ class _Adoption:
             what = "its events are known from other segments: remove it"
         else:
             self.taken.stopped.setdefault(segment.source, one.found.path)
-            what = f"{segment.source} stops before event {segment.first_seq}; put a good copy there, and run again"
+            what = (
+                f"{segment.source} is blocked before event {segment.first_seq}; put a valid copy there, and run again"
+            )
         self.taken.problems.append(SegmentProblem(one.found.path, "damaged", f"{one.fault}; {what}"))
 
     def _done(self, one: Inspected) -> None:
@@ -170,7 +171,7 @@ class _Adoption:
         self._draft.newest_us = max(self._draft.newest_us, one.last_time_us)
 
     def _take_rest(self, one: Inspected, covered: list[tuple[int, int]]) -> None:
-        """Some of it is covered: what is new goes into trimmed copies, a copy for each run of seqs."""
+        """Ingest a partly covered segment: each run of new seqs becomes a trimmed copy."""
         segment = one.found.segment
         rows = read_events([str(one.path)])
         days = np.unique(rows["at"].cast(pa.int64()).to_numpy() // DAY_US).tolist()
@@ -184,8 +185,8 @@ class _Adoption:
         if rejected := np.flatnonzero(fate == REJECTED).tolist():
             self.taken.rejected += len(rejected)
             why = (
-                f"{len(rejected)} events, the first is {int(seq[rejected[0]])}, have keys of events that are known and"
-                f" say something else: rejected, the ones that came first count"
+                f"{len(rejected)} events, the first is {int(seq[rejected[0]])}, have keys of known events but different"
+                f" contents: rejected; the events that came first are kept"
             )
             self.taken.problems.append(SegmentProblem(one.found.path, "rejected", why))
         new = np.flatnonzero(fate == TAKEN)
@@ -205,7 +206,7 @@ class _Adoption:
         self._list(trimmed, self._draft.attempt.relative(path), path.stat().st_size, hours, rows.num_columns)
 
     def _holding(self, segment: Segment, days: list[int]) -> list[str]:
-        """The files that may hold events of this boot: an equal event has an equal `at`, so it is of the same day."""
+        """The files that may hold events of this boot: equal events have an equal `at`, so they are on the same day."""
         paths: dict[str, None] = {}
         for day in days:
             for file in (*self._draft.chapter(day).events, *self._files.get(day, ())):
@@ -233,7 +234,7 @@ class _Adoption:
         self.taken.events += segment.events
 
     def close(self) -> None:
-        """Have the chapters list it all."""
+        """Add everything to the day manifests."""
         pulses: dict[int, list[FileEntry]] = defaultdict(list)
         if self._pulses:
             entry = write_pulses(self._draft, pa.concat_tables(self._pulses))
@@ -246,14 +247,14 @@ class _Adoption:
 
 
 def write_pulses(draft: Transaction, pulses: pa.Table) -> FileEntry:
-    """One file, sorted, of a row group for each day; its parts have no hash: nothing is compared by it."""
+    """Write one sorted file with a row group for each day; its parts have no hash, because they are never compared."""
     path = draft.attempt.new_file(PULSES, PULSES)
     table = pulses.sort_by([(name, "ascending") for name in (PART, "source", "boot", "first_seq")])
     parts, counts = np.unique(table[PART].to_numpy(), return_counts=True)
     starts = np.flatnonzero(np.diff(table[PART].to_numpy() // DAY_HOURS, prepend=-1))
     with pq.ParquetWriter(path, table.schema, compression=arrow.COMPRESSION, write_page_checksum=True) as file:
         for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
-            # Who wants an hour skips the other days.
+            # A reader of one hour skips the other days.
             file.write_table(table.slice(start, end - start))
     durable_files.sync(path)
     sums = {part: (count, 0) for part, count in zip(parts.tolist(), counts.tolist(), strict=True)}

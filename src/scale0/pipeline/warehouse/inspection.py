@@ -1,7 +1,7 @@
-"""Is a segment good? Every page is read, its checksum looked at, and what its name promises is compared.
+"""Validates segments: reads every page with its checksum, and compares the rows with the file name.
 
-Lives here: the checks, and what is taken from the rows on the way: counts and pulses. Never here: what is done with a
-bad one (`adoption.py`). Invariants: a segment is good as a whole or not at all; rows are held a row group at a time.
+A segment is valid as a whole or not at all. Memory holds one row group at a time. Counts and liveness samples are
+computed on the way.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.staging import StagingDirectory
 
 WORKERS: Final = 2
-"""Segments that are read at the same time."""
+"""Segments read concurrently."""
 MAX_ROW_GROUP_BYTES: Final = 1 << 30
-"""Unpacked; a writer's has about a hundredth of it."""
+"""Uncompressed; the exporter's row groups have about a hundredth of it."""
 MAX_KINDS: Final = 1_000
 """Kinds of one segment: each is counted by name."""
 MAX_TIME_US: Final = 253_402_300_800_000_000
-"""The year 10000: what Python, Spark and people can still write down."""
+"""The year 10000: the limit of Python and Spark."""
 
 _KEYS: Final = tuple(column.name for column in COLUMNS if not column.nullable)
-"""The first columns: `open_segment` has looked that those of a file are the first of ours."""
+"""The first columns: `open_segment` has checked that the file's columns are a prefix of ours."""
 _NUMBERS: Final = ("boot", "seq", "time", "at")
 
 
 class Inspected(msgspec.Struct, frozen=True):
-    """A segment that lies in the attempt's folder, and what is known of it."""
+    """A segment in the staging directory, and the result of its inspection."""
 
     found: ListedSegment
     path: Path
     fault: str
-    """Why it is bad; empty for a good one."""
+    """Why it is damaged; empty if it is valid."""
     bytes: int = 0
     columns: int = 0
     hours: dict[int, dict[str, int]] = {}
@@ -59,13 +59,13 @@ class Inspected(msgspec.Struct, frozen=True):
 
 
 class _Bad(Exception):
-    """What is wrong with a segment."""
+    pass
 
 
 def inspect_segments(
     place: SegmentSource, found: Sequence[ListedSegment], attempt: StagingDirectory
 ) -> list[Inspected]:
-    """Fetch and read them, in the order given. One that is gone meanwhile is left out: it may come back."""
+    """Fetch and read segments, in the given order. Segments that disappeared meanwhile are left out."""
     names = sorted({one.folder for one in found})
     folders = {name: attempt.new_place("events", name.partition("=")[2]) for name in names}
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -76,7 +76,7 @@ def inspect_segments(
 def fetch_and_inspect(
     place: SegmentSource, found: ListedSegment, folder: Path, reach: Callable[[str], None]
 ) -> Inspected | None:
-    """What is inspected is our own link or copy, so that nobody can put another file in between."""
+    """Inspect our own link or copy, so that the file cannot be exchanged afterwards."""
     path = folder / found.name
     try:
         place.fetch(found.folder, found.name, path)
@@ -85,13 +85,14 @@ def fetch_and_inspect(
     except (PermissionError, IsADirectoryError) as error:
         return Inspected(found, path, f"{error.strerror}: it must be a file that this user may read")
     except (OSError, pa.ArrowException) as error:
-        raise WarehouseError(f"cannot fetch {found.path}: {' '.join(str(error).split())}; then run again") from error
+        raise WarehouseError(
+            f"cannot fetch {found.path}: {' '.join(str(error).split())}; fix this, then run again"
+        ) from error
     reach("segment.fetched")
     return inspect(path, found)
 
 
 def inspect(path: Path, found: ListedSegment) -> Inspected:
-    """Read all of a segment."""
     try:
         return _inspect(path, found)
     except (_Bad, InvalidSegment) as error:
@@ -107,9 +108,9 @@ def _inspect(path: Path, found: ListedSegment) -> Inspected:
     with open_segment(path) as file:
         columns = len(file.schema_arrow)
         if columns < len(_KEYS):
-            raise _Bad("it lacks columns that every event has")
+            raise _Bad("columns that every event has are missing")
         if file.metadata.num_rows != segment.events:
-            raise _Bad(f"it has {file.metadata.num_rows} events, its name says {segment.events}")
+            raise _Bad(f"it has {file.metadata.num_rows} events, but its name says {segment.events}")
         kinds: dict[str, int] = {}
         groups = [_read_group(file, number, segment, kinds) for number in range(file.metadata.num_row_groups)]
     seq, time_us, at_us, codes = (np.concatenate(parts) for parts in zip(*groups, strict=True))
@@ -129,7 +130,7 @@ def _inspect(path: Path, found: ListedSegment) -> Inspected:
 def _read_group(
     file: pq.ParquetFile, number: int, segment: Segment, kinds: dict[str, int]
 ) -> tuple[Any, Any, Any, Any]:
-    """seq, time, at and the number of the kind, of one row group; everything else is read for its checksum alone."""
+    """seq, time, at and the kind's number of one row group; the other columns are read only for their checksums."""
     group = file.metadata.row_group(number)
     if group.total_byte_size > MAX_ROW_GROUP_BYTES:
         raise _Bad(f"a row group has {group.total_byte_size} bytes, more than {MAX_ROW_GROUP_BYTES}")
@@ -139,7 +140,7 @@ def _read_group(
             raise _Bad(f"an event has no {name}")
     numbers = {name: table[name].cast(pa.int64()).to_numpy() for name in _NUMBERS}
     if (numbers["boot"] != segment.boot).any() or not pc.all(pc.equal(table["source"], segment.source)).as_py():
-        raise _Bad("an event is of another source or boot than its name says")
+        raise _Bad("an event is from another source or boot than the file name says")
     words = table["kind"].combine_chunks().dictionary_encode()
     names = words.dictionary.to_pylist()
     if len(kinds) + len(names) > MAX_KINDS:
@@ -152,7 +153,7 @@ def _read_group(
 
 
 def _check_statistics(group: Any, ends: dict[str, tuple[Any, Any]]) -> None:
-    """No checksum covers a file's footer, and readers pass over row groups by what it says: it must be true."""
+    """Check the statistics in the footer: no checksum covers it, and readers skip row groups by them."""
     for index in range(group.num_columns):
         column = group.column(index)
         true = ends.get(column.path_in_schema)
@@ -160,14 +161,14 @@ def _check_statistics(group: Any, ends: dict[str, tuple[Any, Any]]) -> None:
         if true is None or told is None or not told.has_min_max:
             continue
         if (told.min_raw, told.max_raw) != true or told.null_count:
-            raise _Bad(f"what it says about its column {column.path_in_schema} is wrong")
+            raise _Bad(f"the statistics of its column {column.path_in_schema} are wrong")
 
 
 def _check_rows(segment: Segment, seq: Any, time_us: Any, at_us: Any) -> None:
     if seq[0] != segment.first_seq or (seq[1:] != seq[:-1] + 1).any():
-        raise _Bad("its events are not numbered as its name says")
+        raise _Bad("its events are not numbered as the file name says")
     if (time_us[1:] < time_us[:-1]).any():
-        raise _Bad("time goes back within it")
+        raise _Bad("its times are not in order")
     if (at_us > time_us).any():
         raise _Bad("an event happened after it was recorded")
     if at_us.min() < 0 or time_us[-1] >= MAX_TIME_US:

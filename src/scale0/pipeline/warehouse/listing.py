@@ -1,9 +1,4 @@
-"""Which segments are new: by name, without reading one, and without walking through history.
-
-Lives here: the look at a place. Never here: the bytes of a segment. Invariants: a folder is passed over only while it
-is as it was when all of it had been seen; a name that is not ours is said once, and nothing is done with it; what is
-found names no key of a URL.
-"""
+"""Lists new segments by name, without reading them."""
 
 from __future__ import annotations
 
@@ -16,41 +11,40 @@ from scale0.pipeline.warehouse.records import Range
 from scale0.pipeline.warehouse.segment_sources import SegmentSource, known_as
 
 TRUTHS: Final = "truths.json"
-"""What `python -m simulator.history` puts beside the segments that it made up."""
+"""Written by `python -m simulator.history` beside its segments."""
 
 
 class ListedSegment(NamedTuple):
-    """A segment that is not done with."""
+    """A segment that was not ingested yet."""
 
     place: str
-    """Without a key."""
+    """Without credentials."""
     folder: str
     name: str
     segment: Segment
 
     @property
     def path(self) -> str:
-        """As people are told of it."""
+        """For messages."""
         return f"{self.place}/{self.folder}/{self.name}"
 
     @property
     def range(self) -> Range:
-        """Its boot and seqs."""
         return self.segment.boot, self.segment.first_seq, self.segment.last_seq
 
 
 class SegmentListing(NamedTuple):
-    """What one look at a place saw."""
+    """The result of listing one segment source."""
 
     place: str
-    """As manifests know it."""
+    """Its name in manifests."""
     new: list[ListedSegment]
     foreign: list[str]
     """Paths that are not segments."""
     stamps: dict[str, int]
-    """Of every `written=` folder."""
+    """Change stamps of all `written=` directories."""
     passed: frozenset[str]
-    """Paths of those that were not opened, because nothing in them can be new."""
+    """Paths of directories that were skipped because nothing in them can be new."""
 
 
 def list_segments(
@@ -61,9 +55,10 @@ def list_segments(
     *,
     rescan: bool = False,
 ) -> SegmentListing:
-    """Everything that is not done with. `settled` are the folders that were done with, and their stamps then.
+    """List everything that was not ingested. `settled` holds the completely ingested directories with their stamps.
 
-    `rescan` opens all folders, whatever their stamps say. `url` may hold a key; what is found does not.
+    A directory is skipped only if its stamp has not changed since everything in it was ingested; `rescan` opens all.
+    `url` may contain credentials; the result does not.
     """
     base = redact_url(url).rstrip("/")
     stamps: dict[str, int] = {}
@@ -90,5 +85,5 @@ def list_segments(
 
 
 def _is_private(name: str) -> bool:
-    """True for what a writer has not finished, what file systems keep for themselves, and what `synth` planted."""
+    """True for unfinished files of the exporter, files of the file system, and the truths of synthetic histories."""
     return name.startswith((".", "_")) or name == TRUTHS

@@ -1,7 +1,6 @@
-"""Pulses: what a source recorded minute by minute, taken from its segments.
+"""Liveness samples: what a source recorded minute by minute, computed from its segments.
 
-Lives here: the arithmetic, in whole columns. Never here: a file's place, or what a hole means. Invariant: every event
-of a segment is in exactly one pulse: as an event, as a duplicate or as rejected.
+Every event of a segment is counted in exactly one sample: as new, as a duplicate, or as rejected.
 """
 
 from __future__ import annotations
@@ -33,11 +32,13 @@ SCHEMA: Final = pa.schema(
         (PART, pa.int32()),
     ]
 )
-"""As `tables.PULSES` has it, and the hour of `time`."""
+"""As in `tables.PULSES`, plus the hour of `time`."""
 
 
 def pulses_of(source: str, boot: int, seq: Any, time_us: Any, fate: Any = None) -> pa.Table:
-    """One row per minute of `time`, cut also where a seq is missing or the fate changes. seq and time ascend."""
+    """One row per minute of `time`, split where a seq is missing or the verdict changes. seq and time must be
+    ascending.
+    """
     count = len(seq)
     minute = time_us // MINUTE_US
     cut = (minute[1:] != minute[:-1]) | (seq[1:] != seq[:-1] + 1)
@@ -63,7 +64,7 @@ def pulses_of(source: str, boot: int, seq: Any, time_us: Any, fate: Any = None) 
 
 
 def hour_kinds(at_us: Any, codes: Any, kinds: list[str]) -> dict[int, dict[str, int]]:
-    """Events by hour of `at` and by kind; `codes` number the kinds."""
+    """Events by hour of `at` and by kind; `codes` are indexes into `kinds`."""
     hours: dict[int, dict[str, int]] = {}
     if len(at_us):
         keys, counts = np.unique(at_us // HOUR_US * len(kinds) + codes, return_counts=True)

@@ -1,8 +1,4 @@
-"""The lock of a warehouse: one driver at a time, and the next one is told who has it.
-
-Lives here: the lock's file. Never here: the fence, which holds even where locks do not (`commit.py`). Invariant: a
-process that dies lets go by dying.
-"""
+"""The lock of a warehouse."""
 
 from __future__ import annotations
 
@@ -18,18 +14,22 @@ if TYPE_CHECKING:
 
 LOCK_NAME: Final = "lock"
 MAX_HOLDER_BYTES: Final = 200
-"""What is read of who holds it."""
+"""Bytes that are read of the lock file."""
 
 
 def take(root: Path, purpose: str) -> int:
-    """The descriptor that holds the lock until it is closed. Busy at once if another has it."""
+    """Return a descriptor that holds the lock until it is closed, or the process ends. WarehouseBusy if another process
+    has it.
+
+    Where locks do not work, the fence still protects the warehouse (`transaction.py`).
+    """
     path = root / LOCK_NAME
     try:
         durable_files.make(root)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise WarehouseError(
-            f"cannot write {path}: {error.strerror}; give this user the right, or choose another --warehouse"
+            f"cannot write {path}: {error.strerror}; grant this user write access, or choose another --warehouse"
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,9 +48,9 @@ def take(root: Path, purpose: str) -> int:
 
 
 def _holder(descriptor: int) -> tuple[str, str]:
-    """The process that wrote its number into the lock's file, and what it does; empty where that cannot be said."""
+    """The process id and the purpose in the lock file; empty if they are not valid."""
     pid, _, purpose = os.pread(descriptor, MAX_HOLDER_BYTES, 0).strip().partition(b" ")
-    # bytes.isdigit knows ASCII digits only.
+    # bytes.isdigit accepts ASCII digits only.
     if not pid.isdigit():
         return "", ""
     return pid.decode("ascii"), "".join(c for c in purpose.decode("utf-8", "replace") if c.isprintable())

@@ -1,9 +1,4 @@
-"""Merging: many small files of a slab and day become one, with the same rows.
-
-Lives here: the rewriting of slabs, pulses and the ledger. Never here: events (`compaction.py`), which are sorted.
-Invariants: rows and hash of each part are what they were, or nothing is replaced; a file is held a row group at a time
-where together they are large.
-"""
+"""Merges small data files."""
 
 from __future__ import annotations
 
@@ -30,11 +25,11 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 MAX_SORTED_ROWS: Final = 1_000_000
-"""More are merged file by file instead of part by part: they would not fit in memory together."""
+"""More rows than this are merged file by file instead of sorted by part: they would not fit in memory."""
 
 
 def compact_slabs(draft: Transaction, slab: str, day: int) -> bool:
-    """One file instead of all those that a day's chapter lists for a slab; False if it has no two of one shape."""
+    """Merge a day's files of one data set; False if there are fewer than two, or their schemas differ."""
     chapter = draft.chapter(day)
     before = listed(chapter, slab)
     if len(before) < 2 or not _of_one_shape(draft.warehouse, before):
@@ -48,7 +43,7 @@ def compact_slabs(draft: Transaction, slab: str, day: int) -> bool:
 
 
 def compact_pulses(draft: Transaction, day: int) -> bool:
-    """The same for the pulses of a day."""
+    """Merge a day's liveness files."""
     chapter = draft.chapter(day)
     if len(chapter.pulses) < 2:
         return False
@@ -59,14 +54,16 @@ def compact_pulses(draft: Transaction, day: int) -> bool:
 
 
 def compact_ledger(draft: Transaction) -> bool:
-    """The same for all restatements; their `part` is a column like others, so it is not looked at."""
+    """Merge all restatement files. Their `part` is an ordinary column."""
     before = draft.entries(LEDGER)
     if len(before) < 2:
         return False
     rows = pa.concat_tables(pq.read_table(draft.warehouse.path(entry.path), partitioning=None) for entry in before)
     total = sums(before)
     if rows.num_rows != sum(count for count, _ in total.values()):
-        raise WarehouseError("a file of the restatements has other rows than were written: nothing was replaced")
+        raise WarehouseError(
+            "a file of the restatements has a different number of rows than were written: nothing was replaced"
+        )
     path = draft.attempt.new_file(LEDGER, LEDGER)
     pq.write_table(rows, path, compression=COMPRESSION, write_page_checksum=True)
     durable_files.sync(path)
@@ -75,7 +72,7 @@ def compact_ledger(draft: Transaction) -> bool:
 
 
 def _tables(warehouse: Warehouse, entries: Sequence[FileEntry]) -> Iterator[pa.Table]:
-    """The rows that count, file by file."""
+    """The valid rows, file by file."""
     options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=options)
     for entry in entries:
@@ -84,7 +81,7 @@ def _tables(warehouse: Warehouse, entries: Sequence[FileEntry]) -> Iterator[pa.T
 
 
 def _of_one_shape(warehouse: Warehouse, entries: Sequence[FileEntry]) -> bool:
-    """False if an older program wrote some of them with other columns: a reader must see that they lack some."""
+    """False if an older program wrote some files with other columns: a reader must see which columns they lack."""
     shapes = [pq.read_schema(warehouse.path(entry.path)) for entry in entries]
     return all(shape.equals(shapes[0]) for shape in shapes)
 
@@ -105,4 +102,4 @@ def _merge(warehouse: Warehouse, entries: Sequence[FileEntry], path: Path) -> No
 
 def _check(slab: str, before: Sequence[FileEntry], after: Sequence[FileEntry]) -> None:
     if sums(before) != sums(after):
-        raise WarehouseError(f"merging the files of {slab} changed their rows: a file is damaged, nothing was replaced")
+        raise WarehouseError(f"merging the files of {slab} changed their rows: a file is damaged; nothing was replaced")

@@ -1,7 +1,6 @@
-"""Where a segment overlaps what is covered: row by row, is it the same event again, or another one under its key?
+"""Deduplication of a segment that overlaps covered events: is a row the same event, or another one with its key?
 
-Lives here: the comparison, and the rest as trimmed copies. Never here: what is counted where (`adoption.py`).
-Invariants: a key counts once; the row that came first stays; only rows of covered ranges are compared.
+The row that came first wins. Only rows of covered ranges are compared.
 """
 
 from __future__ import annotations
@@ -24,21 +23,23 @@ if TYPE_CHECKING:
 
 
 def read_events(paths: Sequence[str], where: pc.Expression | None = None, columns: list[str] | None = None) -> pa.Table:
-    """Events of these files with all columns: what an older segment lacks is null."""
+    """Events of these files with all columns; columns that an older segment lacks are null."""
     if not paths:
         return SCHEMA.empty_table() if columns is None else SCHEMA.empty_table().select(columns)
     return dataset(paths).to_table(filter=where, columns=columns)
 
 
 def dataset(paths: Sequence[str]) -> ds.Dataset:
-    """The files as one, with checksums looked at."""
+    """The files as one data set, with checksum verification."""
     options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=options)
     return ds.dataset(list(paths), format=form, schema=SCHEMA, partitioning=None)
 
 
 def fates(rows: pa.Table, held: pa.Table, covered: Sequence[tuple[int, int]], floor_day: int) -> Any:
-    """For each row TAKEN, DUPLICATE or REJECTED. `rows` ascend by seq, `held` are the warehouse's of that boot."""
+    """The verdict for each row: TAKEN, DUPLICATE or REJECTED. `rows` ascend by seq, `held` are the known events of that
+    boot.
+    """
     seq = rows["seq"].to_numpy()
     fate = np.full(len(seq), TAKEN, np.int8)
     for first, last in covered:
@@ -52,14 +53,14 @@ def fates(rows: pa.Table, held: pa.Table, covered: Sequence[tuple[int, int]], fl
     mine = rows.take(pa.array(again[known])).combine_chunks()
     theirs = held.take(pa.array(at[known])).combine_chunks()
     fate[again[known][_equal_rows(mine, theirs)]] = DUPLICATE
-    # What retention dropped cannot be compared any more; it was covered, so it came again.
+    # Rows that retention dropped cannot be compared; they were covered, so they are duplicates.
     gone = rows["at"].cast(pa.int64()).to_numpy()[again] // DAY_US < floor_day
     fate[again[gone]] = DUPLICATE
     return fate
 
 
 def _equal_rows(mine: pa.Table, theirs: pa.Table) -> Any:
-    """Which rows are equal, by halving what is not: mostly all are, and whole columns are compared at once."""
+    """Which rows are equal, by bisection: mostly all are, and whole columns are compared at once."""
     equal = np.zeros(mine.num_rows, np.bool_)
     open_ends = [(0, mine.num_rows)] if mine.num_rows else []
     while open_ends:

@@ -1,7 +1,7 @@
-"""Where segments lie: a folder of this machine, or any file system that pyarrow knows.
+"""Segment sources: listing and fetching segments from a local directory or any file system of pyarrow.
 
-Lives here: listing and fetching. Never here: what a segment holds. Invariants: nothing of a place is ever changed; what
-is fetched lies in the attempt's own folder, whole and on the disk.
+A source is never modified. A fetched segment is in the staging directory, complete and synced. Listings contain no
+credentials.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RACY_NS: Final = 2_000_000_000
-"""A folder that changed so lately may change again within the same tick of its clock: it is looked at again."""
+"""A directory that changed this recently may change again within the same clock tick: it is listed again."""
 FRESH_NS: Final = 120 * 1_000_000_000
-"""A file older than this has long been written back; a younger one is synced, in case its writer did not."""
+"""An older file has been written back; a younger one is synced, in case its writer did not."""
 GROWING_DAYS: Final = 1
-"""In a place without stamps, folders so close to the newest are looked at again."""
+"""In a source without stamps, directories this close to the newest are listed again."""
 
 NOT_LINKED: Final = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Why a hard link is not to be had, and a copy is."""
+"""Errors of a hard link after which a copy is made."""
 
 TELLING: Final = frozenset({"endpoint_override", "region", "scheme"})
-"""Options of a URL that say which store is meant; others may be keys, and are not written down."""
+"""URL options that identify the store; others may be credentials and are not stored."""
 
 _KEY: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/]*@", re.IGNORECASE | re.ASCII)
 
 
 class SegmentSource(Protocol):
-    """A folder of `written=` folders."""
+    """A directory of `written=` directories."""
 
     def folders(self) -> Mapping[str, int]:
-        """Everything at the top by name, with a stamp: while it stays the same, so does the folder. 0: it may grow."""
+        """Everything at the top level, with a stamp that changes with the directory. 0: it may still change."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The files of a folder; none if it is gone."""
+        """The files of a directory; none if it is gone."""
         ...
 
     def fetch(self, folder: str, name: str, target: Path) -> None:
-        """Have a file here. FileNotFoundError if it is gone."""
+        """FileNotFoundError if the file is gone."""
         ...
 
 
 def known_as(url: str) -> str:
-    """A place's name in manifests: without keys, and with all that tells it from another one."""
+    """A source's name in manifests: without credentials, with everything that identifies it."""
     if not is_url(url):
         return url
     options = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if name in TELLING and "@" not in value]
@@ -66,12 +66,12 @@ def known_as(url: str) -> str:
 
 
 def without_key(path: str) -> str:
-    """A file as people are told of it, where somebody wrote a key before its host."""
+    """Remove credentials before the host."""
     return _KEY.sub(r"\1", path)
 
 
 def place_of(url: str, now_us: int) -> SegmentSource:
-    """What a URL or a plain path means. WarehouseError if nothing does."""
+    """Open a URL or a plain path. WarehouseError if it is not valid."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalSegmentSource(Path(unquote(parts.path)), now_us)
@@ -80,19 +80,19 @@ def place_of(url: str, now_us: int) -> SegmentSource:
     try:
         system, base = pyarrow.fs.FileSystem.from_uri(url)
     except (pa.ArrowException, ValueError, OSError) as error:
-        # What cannot be parsed may have its key anywhere, and pyarrow repeats it.
+        # A URL that cannot be parsed may have its credentials anywhere, and pyarrow repeats them.
         where, _, after = url.rpartition("@")
         if where:
             raise WarehouseError(
                 f"cannot open the segments at {parts.scheme}://…@{after.partition('?')[0]}: check the URL;"
-                " in a key, / is written %2F, and + is %2B"
+                " in credentials, write / as %2F and + as %2B"
             ) from None
         raise WarehouseError(f"cannot open the segments at {known_as(url)}: {error}; check the URL") from error
     return RemoteSegmentSource(system, base)
 
 
 class LocalSegmentSource:
-    """A folder: its stamps are the times at which it changed."""
+    """A local directory: its stamps are modification times."""
 
     def __init__(self, base: Path, now_us: int) -> None:
         self._base = base
@@ -111,7 +111,7 @@ class LocalSegmentSource:
         try:
             changed_ns = each.stat().st_mtime_ns
         except FileNotFoundError:
-            return 0  # it went meanwhile, or is a link to nowhere
+            return 0  # removed meanwhile, or a dangling link
         return changed_ns if changed_ns < self._now_ns - RACY_NS else 0
 
     def names(self, folder: str) -> list[str]:
@@ -125,7 +125,7 @@ class LocalSegmentSource:
     def fetch(self, folder: str, name: str, target: Path) -> None:
         source = self._base / folder / name
         if source.is_symlink():
-            source = source.resolve()  # a hard link would be one to the symbolic link
+            source = source.resolve()  # a hard link would point to the symbolic link
         changed_ns = source.stat().st_ctime_ns
         try:
             os.link(source, target)
@@ -146,7 +146,7 @@ class LocalSegmentSource:
 
 
 class RemoteSegmentSource:
-    """Any file system of pyarrow's; where folders have no times, those of the last days are looked at again."""
+    """A file system of pyarrow. Its directories have no times, so those of the last days are listed again."""
 
     def __init__(self, system: pyarrow.fs.FileSystem, base: str) -> None:
         self._system = system

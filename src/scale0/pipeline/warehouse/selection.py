@@ -1,7 +1,6 @@
-"""Which files make a table: what a manifest lists, for a span of time, without opening any other chapter.
+"""Selects the files of a table for a time span, opening only the day manifests that are needed.
 
-Lives here: the choice of files. Never here: reading them. Invariant: every row that counts is in exactly one file of a
-selection, behind at most one filter.
+Every valid row is in exactly one file of a selection, behind at most one filter.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ MAX_DAY: Final = 2_932_896
 
 
 class TimeSpan(NamedTuple):
-    """Whole hours [first, end): the parts that touch what was asked for."""
+    """Whole hours [first, end)."""
 
     first: int = 0
     end: int = (MAX_DAY + 1) * DAY_HOURS
 
     def parts(self, period: Period) -> range:
-        """The parts of a period that have an hour of the span."""
+        """The parts of a period that overlap the span."""
         days = range(self.first // DAY_HOURS, -(-self.end // DAY_HOURS))
         match period:
             case "hour":
@@ -45,17 +44,17 @@ class TimeSpan(NamedTuple):
 
 
 Cover = Mapping[str, Sequence[TimeSpan]]
-"""Of a table with grains: which hours of which grain. One that is not named is left out."""
+"""For a table with grains: which hours to read in which grain. Other grains are left out."""
 
 
 class SelectedFiles(NamedTuple):
-    """Files that are read alike."""
+    """Files that are read in the same way."""
 
     paths: list[str]
     parts: frozenset[int] | None = None
-    """The parts that count; None: all that they hold."""
+    """The valid parts; None: all parts in the files."""
     columns: int = 0
-    """Of event files: how many of COLUMNS they have."""
+    """For event files: how many of COLUMNS they have."""
 
 
 class Selection(NamedTuple):
@@ -65,11 +64,11 @@ class Selection(NamedTuple):
     """Names and types, in order."""
     files: list[SelectedFiles]
     at: tuple[int, int] | None = None
-    """Of events: only those from the first to the last of these microseconds; None: all."""
+    """For events: only those from the first to the last of these microseconds; None: all."""
 
 
 def span_of(since_us: int | None, until_us: int | None) -> TimeSpan:
-    """The hours that [since, until) touches; None: no bound."""
+    """The hours that [since, until) overlaps; None: unbounded."""
     every = TimeSpan()
     first = every.first if since_us is None else min(max(since_us // HOUR_US, every.first), every.end)
     end = every.end if until_us is None else min(max(-(-until_us // HOUR_US), first), every.end)
@@ -79,9 +78,10 @@ def span_of(since_us: int | None, until_us: int | None) -> TimeSpan:
 def select(
     warehouse: Warehouse, manifest: Manifest, table: str, span: TimeSpan, cover: Cover | None = None
 ) -> Selection:
-    """The files of a table; if it has grains and a cover is said, those of the cover. WarehouseError if it is unknown.
+    """The files of a table; for a table with grains those of the cover, if given. WarehouseError if the table is
+    unknown.
 
-    Grains lie in slabs of their own, so that a file of one that is not wanted is not even opened.
+    Grains are separate data sets, so files of other grains are not opened.
     """
     if table == EVENTS:
         return _select_events(warehouse, manifest, span)
@@ -96,7 +96,6 @@ def select(
 
 
 def info_of(manifest: Manifest, table: str) -> TableInfo:
-    """How a table looks."""
     if table not in manifest.tables:
         known = ", ".join(sorted({*manifest.tables, EVENTS}))
         raise WarehouseError(f"there is no table {table!r}; there are: {known}")
@@ -104,7 +103,7 @@ def info_of(manifest: Manifest, table: str) -> TableInfo:
 
 
 def has_grains(info: TableInfo) -> bool:
-    """True if a table tells the same in several grains: slab `table.day` has the rows of its days, and so on."""
+    """True if a table has the same data in several grains: data set `table.day` has the rows of its days, and so on."""
     return GRAIN in info.columns
 
 
@@ -142,7 +141,7 @@ def _select_events(warehouse: Warehouse, manifest: Manifest, span: TimeSpan) -> 
             if any(hour in hours for hour in file.hours):
                 groups[file.columns][str(warehouse.path(file.path))] = None
     files = [SelectedFiles(list(paths), None, columns) for columns, paths in groups.items()]
-    # A file may still hold rows of a day that was dropped, or of hours that were not asked for.
+    # A file may hold rows of a dropped day, or of hours that were not requested.
     first_us = max(hours.start * HOUR_US, manifest.floor_day * DAY_US)
     bounded = first_us > 0 or hours.stop < TimeSpan().end
     return Selection(EVENT_COLUMNS, files, (first_us, hours.stop * HOUR_US - 1) if bounded else None)
@@ -158,4 +157,3 @@ _WORDS: Final[dict[Type, str]] = {
     "metrics": _struct(METRIC_FIELDS),
 }
 EVENT_COLUMNS: Final = {column.name: _WORDS.get(column.type, column.type) for column in COLUMNS}
-"""The events as a table."""

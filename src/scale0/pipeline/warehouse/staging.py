@@ -1,7 +1,6 @@
-"""An attempt: a folder of its own for the files of one run, which nobody sees until the manifest names them.
+"""The staging directory of a run: its files are invisible until a manifest lists them.
 
-Lives here: the folder, and entries for the files that were written into it. Never here: which parts count (`draft.py`).
-Invariants: a file that is registered is on the disk; an attempt that ends without a commit leaves nothing behind.
+A registered file is synced. A staging directory that is closed without a commit is deleted.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 WORKERS: Final = 4
-"""Threads that sync and look at files: mostly they wait for the disk."""
+"""Threads that sync and read files: mostly they wait for the disk."""
 
 
 class StagingDirectory:
-    """One try to make manifest `number`. As a context it removes its folder unless it was committed."""
+    """A directory for manifest `number`. As a context manager it is deleted at the end unless it was committed."""
 
     def __init__(self, warehouse: Warehouse, number: int, name: str, folder: Path) -> None:
         self.warehouse = warehouse
@@ -50,26 +49,25 @@ class StagingDirectory:
         self.close()
 
     def close(self) -> None:
-        """Ended: if nothing was committed, nothing is left."""
         self.warehouse.live.discard(self.name)
         if not self.committed:
-            # What cannot be removed now is collected later.
+            # What cannot be deleted now is garbage-collected later.
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def place(self, slab: str) -> Path:
-        """The folder for a slab's files."""
+        """The directory for a data set's files."""
         folder = self.folder / slab
         folder.mkdir(exist_ok=True)
         return folder
 
     def new_file(self, slab: str, stem: str) -> Path:
-        """A name in a slab's folder that nobody has."""
+        """An unused file name in a data set's directory."""
         with self._numbering:
             self._files += 1
             return self.place(slab) / f"{stem}-{self._files}.parquet"
 
     def new_place(self, slab: str, name: str) -> Path:
-        """A folder in a slab's folder that nobody has."""
+        """A new directory in a data set's directory."""
         with self._numbering:
             self._files += 1
             folder = self.place(slab) / f"{name}.{self._files}"
@@ -77,13 +75,13 @@ class StagingDirectory:
         return folder
 
     def relative(self, path: Path) -> str:
-        """A file's path as a manifest lists it. ValueError if it is not of this attempt."""
+        """A file's path as a manifest lists it. ValueError if it is not in this directory."""
         if not path.is_relative_to(self.folder):
-            raise ValueError(f"{path} is not in the attempt's folder {self.folder}")
+            raise ValueError(f"{path} is not in the staging directory {self.folder}")
         return path.relative_to(self.warehouse.root).as_posix()
 
     def register(self, slab: str, files: Iterable[Path | str]) -> list[FileEntry]:
-        """Entries for Parquet files that were written below the folder; those without a row get none."""
+        """Return entries for Parquet files written below the directory; empty files have none."""
         paths = sorted({self.folder / path for path in files})
         for path in paths:
             self.relative(path)
@@ -93,7 +91,7 @@ class StagingDirectory:
         return [entry for entry in entries if entry.parts]
 
     def register_whole(self, path: Path) -> FileEntry:
-        """An entry for a Parquet file whose rows belong together: one part, numbered as this attempt."""
+        """Return an entry for a Parquet file with a single part, numbered as this manifest."""
         durable_files.sync(path)
         rows = pq.read_metadata(path).num_rows
         return FileEntry(self.relative(path), path.stat().st_size, {self.number: (rows, 0)})
@@ -104,11 +102,11 @@ class StagingDirectory:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 parts = sums_of(file.read(columns=[PART, ROW_HASH], use_threads=False))
         except (pa.ArrowException, ValueError, KeyError) as error:
-            raise WarehouseError(f"{path} of {slab} has no good {PART} and {ROW_HASH}: {error}") from error
+            raise WarehouseError(f"{path} of {slab} has invalid {PART} or {ROW_HASH} columns: {error}") from error
         return FileEntry(self.relative(path), path.stat().st_size, parts)
 
     def seal(self) -> None:
-        """Every name below the folder is on the disk; the files already are."""
+        """Sync every directory; the files already are."""
         durable_files.sync_tree(self.folder)
         durable_files.sync(self.folder.parent)
         self.warehouse.reach("attempt.sealed")
@@ -117,7 +115,7 @@ class StagingDirectory:
 def sums_of(table: pa.Table) -> dict[int, Sum]:
     """Rows and hash by part. ValueError for a row without one of them."""
     if table[PART].null_count or table[ROW_HASH].null_count:
-        raise ValueError("a row has none")
+        raise ValueError("a row has a null")
     if table.num_rows == 0:
         return {}
     parts = table[PART].to_numpy()

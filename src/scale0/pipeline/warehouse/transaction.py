@@ -1,8 +1,7 @@
-"""A draft: the newest manifest with the edits of one run, which become the next manifest by one commit.
+"""A transaction: the newest manifest with the edits of one run, which becomes the next manifest by one commit.
 
-Lives here: what is listed, asked and changed. Never here: the bytes of a file, or how they become visible
-(`commit.py`). Invariants: only chapters of days that were changed are written anew; a part is listed by the files of
-one run alone, because replacing it forgets it everywhere else; slabs may be replaced by several threads at once.
+Only day manifests of changed days are written again. A part is listed by the files of one run, because replacing it
+removes it everywhere else. Several threads may replace data sets concurrently.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.warehouse import Warehouse
 
 MAX_HOUR: Final = 2**31 - 1
-"""The largest part that an int holds."""
+"""The largest int."""
 
 
 class Transaction:
-    """An edit of `manifest` (None: of nothing) by `attempt`."""
+    """An edit of `manifest` (None: of an empty warehouse) with files in a staging directory."""
 
     def __init__(self, manifest: Manifest | None, warehouse: Warehouse, attempt: StagingDirectory) -> None:
         base = manifest or Manifest(0, 0, "", 0, 0, {}, "")
@@ -60,57 +59,55 @@ class Transaction:
         self.chapters: dict[int, DayManifest] = {}
         """Those that differ from the base."""
         self.dropped: set[int] = set()
-        """Days whose chapters are gone."""
+        """Days that were dropped."""
         self.seen: dict[str, set[tuple[str, Range]]] = {}
-        """Of the `written=` folders that were looked at: (source, range) of segments that are done with."""
+        """By `written=` directory that was listed: (source, range) of processed segments."""
         self.forgotten: set[str] = set()
-        """Of `written=` folders that are gone for good."""
+        """`written=` directories that are gone for good."""
         self._open = dict(base.open)
         self._months = dict(base.months)
         self._ledger = base.ledger
         self._editing = threading.Lock()
         self._periods: dict[str, Period] = dict(base.periods)
 
-    # What there is.
-
     def days(self) -> list[int]:
-        """All days with a chapter, ascending."""
         return sorted(({*self.base.chapters} | {*self.chapters}) - self.dropped)
 
     def chapter(self, day: int) -> DayManifest:
-        """The chapter of a day, with the edits so far; an empty one where there is none."""
+        """The day manifest with the edits so far; an empty one if there is none."""
         if day in self.chapters:
             return self.chapters[day]
         return DayManifest(day) if day in self.dropped else self.warehouse.chapter(self.base, day)
 
     def covered(self) -> dict[str, tuple[Range, ...]]:
-        """The events that are covered, by source."""
         return self.coverage.frozen()
 
     def entries(self, slab: str, parts: Collection[int] | None = None) -> list[FileEntry]:
-        """A slab's files with the parts that are asked for; None: all. A file stands once."""
+        """A data set's files with the requested parts (None: all), one entry per file."""
         wanted = None if parts is None else frozenset(parts)
         if wanted is None:
             return joined(entry for group in self._groups(slab, None) for entry in group)
         return joined(entry for group in self._groups(slab, wanted) for entry in kept(group, wanted.__contains__))
 
     def files(self, slab: str, parts: Collection[int] | None = None) -> list[Listed]:
-        """The same, for who reads them."""
+        """The same, for reading."""
         return [
             Listed(str(self.warehouse.path(entry.path)), frozenset(entry.parts), entry.carved)
             for entry in self.entries(slab, parts)
         ]
 
     def pulses(self, hours: Collection[int] | None = None) -> list[Listed]:
-        """The files of pulses of these hours."""
+        """The liveness files of these hours."""
         return self.files(PULSES, hours)
 
     def sums(self, slab: str, parts: Collection[int] | None = None) -> dict[int, Sum]:
-        """Rows and hash of each part of a slab: what tells whether it changed."""
+        """Rows and hash of each part of a data set: they show whether it changed."""
         return sums(self.entries(slab, parts))
 
     def event_files(self, hours: Collection[int]) -> list[str]:
-        """Absolute paths of the files with events of these hours. They hold other hours too; each event stands once."""
+        """Absolute paths of the files with events of these hours. They hold other hours too; each event is in one
+        file.
+        """
         wanted = frozenset(hours)
         paths = {
             file.path: None
@@ -121,7 +118,6 @@ class Transaction:
         return [str(self.warehouse.path(path)) for path in paths]
 
     def kinds_in(self, hours: Collection[int]) -> dict[str, int]:
-        """How many events of each kind these hours have."""
         wanted = frozenset(hours)
         total: dict[str, int] = defaultdict(int)
         for day in {day_of(hour) for hour in wanted}:
@@ -148,27 +144,23 @@ class Transaction:
         return sorted(hours)
 
     def has_other_problems(self) -> bool:
-        """True if what is wrong with the segments is not what the base says."""
+        """True if the problems differ from those of the base."""
         return self.problems != {problem.name: problem for problem in self.base.problems}
 
-    # What is changed.
-
     def put(self, chapter: DayManifest) -> None:
-        """The chapter of its day, from now on."""
         if chapter != self.chapter(chapter.day):
             self.chapters[chapter.day] = chapter
             self.dropped.discard(chapter.day)
 
     def drop(self, day: int) -> None:
-        """Forget a day."""
         self.chapters.pop(day, None)
         self.dropped.add(day)
 
     def replace(self, slab: str, period: Period, parts: Collection[int], entries: Iterable[FileEntry]) -> None:
-        """These parts of a slab are what these entries hold, and nothing else. Entries hold no other parts."""
+        """Replace these parts of a data set by these entries. Entries must hold no other parts."""
         gone, new = frozenset(parts), tuple(entries)
         if stray := {part for entry in new for part in entry.parts} - gone:
-            raise ValueError(f"{slab}: files hold part {min(stray)}, which is not among those that are replaced")
+            raise ValueError(f"{slab}: files hold part {min(stray)}, which is not being replaced")
         if self._periods.setdefault(slab, period) != period:
             raise ValueError(f"{slab} has the period {self._periods[slab]}, not {period}")
         with self._editing:
@@ -179,7 +171,7 @@ class Transaction:
             case "open" if gone == {OPEN_PART}:
                 self._open[slab] = new
             case "open":
-                raise ValueError(f"{slab} is open: it has the part {OPEN_PART} alone")
+                raise ValueError(f"{slab} is open: its only part is {OPEN_PART}")
             case "month":
                 self._months[slab] = (*kept(self._months.get(slab, ()), lambda part: part not in gone), *new)
             case "hour":
@@ -197,20 +189,18 @@ class Transaction:
             self.put(with_entries(chapter, slab, entries))
 
     def add_events(self, day: int, files: Iterable[EventsFile], pulses: Iterable[FileEntry] = ()) -> None:
-        """More events and pulses of a day."""
         chapter = self.chapter(day)
         self.put(msgspec.structs.replace(chapter, events=(*chapter.events, *files), pulses=(*chapter.pulses, *pulses)))
 
     def append_ledger(self, entries: Iterable[FileEntry]) -> None:
-        """More restatements."""
         self._ledger = (*self._ledger, *entries)
 
     def set_ledger(self, entries: Iterable[FileEntry]) -> None:
-        """The same restatements in other files."""
+        """Replace the files of the restatements by others with the same rows."""
         self._ledger = tuple(entries)
 
     def seen_in(self, folder: str) -> set[tuple[str, Range]]:
-        """(source, range) of the segments of a `written=` folder that are done with; add to it when more are."""
+        """(source, range) of the processed segments of a `written=` directory; the caller may add to it."""
         if folder not in self.seen:
             known = self.warehouse.seen(self.base, folder)
             self.seen[folder] = {(source, one) for source, ranges in known.names.items() for one in ranges}
@@ -225,7 +215,9 @@ class Transaction:
         code_version: str,
         tables: Mapping[str, TableInfo] | None = None,
     ) -> Manifest:
-        """Make it the newest manifest. Fenced if another driver made one since; then nothing of this is visible."""
+        """Make it the newest manifest. WarehouseFenced if another driver committed since; then nothing becomes
+        visible.
+        """
         content = msgspec.structs.replace(
             self.base,
             horizon_us=horizon_us,
@@ -250,8 +242,6 @@ class Transaction:
         }
         return publish(self.warehouse, self.attempt, self.base, content, self.chapters, seen)
 
-    # How it is kept.
-
     def _groups(self, slab: str, parts: frozenset[int] | None) -> Iterable[tuple[FileEntry, ...]]:
         if slab == LEDGER:
             return [self._ledger]
@@ -268,12 +258,12 @@ class Transaction:
 
 
 def listed(chapter: DayManifest, slab: str) -> tuple[FileEntry, ...]:
-    """A chapter's files of a slab, or of the pulses."""
+    """A day's files of a data set, or of the liveness samples."""
     return chapter.pulses if slab == PULSES else chapter.slabs.get(slab, ())
 
 
 def with_entries(chapter: DayManifest, slab: str, entries: tuple[FileEntry, ...]) -> DayManifest:
-    """The chapter with these files of a slab, or of the pulses."""
+    """The day manifest with these files of a data set, or of the liveness samples."""
     if slab == PULSES:
         return msgspec.structs.replace(chapter, pulses=entries)
     slabs = {**chapter.slabs, slab: entries}
@@ -283,7 +273,7 @@ def with_entries(chapter: DayManifest, slab: str, entries: tuple[FileEntry, ...]
 
 
 def _kept_problem(problem: SegmentProblem) -> SegmentProblem:
-    """The same; older manifests had keys of URLs in names."""
+    """Older manifests have credentials of URLs in names."""
     return msgspec.structs.replace(problem, name=without_key(problem.name))
 
 

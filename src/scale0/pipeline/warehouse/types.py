@@ -1,7 +1,6 @@
-"""Types as a manifest says them, in Spark's words, for readers without Spark.
+"""Column types of a manifest (Spark's type names) as types of Arrow and DuckDB, for readers without Spark.
 
-Lives here: words to Arrow's types, and to DuckDB's. Never here: a column. Invariants: a word that is not known is an
-error, never a guess; DuckDB's readers need no Arrow, which takes longer to import than most questions to answer.
+An unknown type is an error. DuckDB readers do not import Arrow, which takes longer than most queries.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_DEPTH: Final = 8
-"""Types within types: ours have three."""
+"""Nesting; ours have three levels."""
 
 _DUCK: Final = {
     "string": "VARCHAR",
@@ -32,20 +31,18 @@ _FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class _Kind(NamedTuple):
-    """A type: a plain word, or `array`, `map` or `struct` with what is in it."""
+    """A plain type, or `array`, `map` or `struct` with its element types."""
 
     word: str
     inner: tuple[tuple[str, _Kind], ...] = ()
-    """Names and types; the names are of a struct's fields."""
+    """Names (of a struct's fields) and types."""
 
 
 def arrow_type(word: str) -> pa.DataType:
-    """`array<struct<bucket:int,count:bigint>>` as Arrow has it."""
     return _arrow(_kind(word))
 
 
 def duck_type(word: str) -> str:
-    """The same as DuckDB spells it."""
     return _duck(_kind(word))
 
 
@@ -63,9 +60,7 @@ def _kind(word: str, depth: int = 0) -> _Kind:
                 pairs = [field.partition(":") for field in inner]
                 if all(_FIELD_NAME.fullmatch(name.strip()) for name, _, _ in pairs):
                     return _Kind(outer, tuple((name.strip(), _kind(kind, depth + 1)) for name, _, kind in pairs))
-    raise WarehouseDamaged(
-        f"a manifest names the type {word!r}, which this program does not know: use the newer program"
-    )
+    raise WarehouseDamaged(f"a manifest uses the type {word!r}, which this version does not know: upgrade scale0")
 
 
 def _arrow(kind: _Kind) -> pa.DataType:
@@ -107,7 +102,7 @@ def _duck(kind: _Kind) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that stand in no brackets."""
+    """Split at commas outside of brackets."""
     pieces, depth, start = [], 0, 0
     for place, char in enumerate(text):
         depth += (char == "<") - (char == ">")

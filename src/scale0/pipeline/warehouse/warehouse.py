@@ -1,11 +1,10 @@
-"""The warehouse's folder: manifests and chapters read, the lock, attempts begun.
+"""The warehouse's directory: reads manifests and day manifests, locks, and creates staging directories.
 
-    manifest/<n>.json              created exclusively; the newest one counts
-    data/<n>-<random>/…            the files of one attempt to make manifest n
+    manifest/<n>.json              created exclusively; the newest one is current
+    data/<n>-<random>/…            the files of one run that writes manifest n
     lock
 
-Lives here: opening what is written. Never here: an edit (`draft.py`), or what may go (`collection.py`). Invariants:
-what is read is what was written, or it is an error that says what to do; manifests are numbered without gaps.
+Everything read is verified by checksum. Manifests are numbered without gaps.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 MANIFESTS: Final = "manifest"
 DATA: Final = "data"
 MAX_CACHED: Final = 1_000
-"""Chapters that are kept decoded: more than a year and a half."""
+"""Decoded day manifests in the cache: more than a year and a half."""
 
 FAILPOINTS: Final = (
     "attempt.begun",
@@ -58,7 +57,7 @@ FAILPOINTS: Final = (
     "collection.manifest_removed",
     "collection.file_removed",
 )
-"""Where a test may have a driver die: `reach` is called with these."""
+"""`reach` is called with these; tests kill a driver there."""
 
 _NUMBERED: Final = re.compile(r"([1-9][0-9]{0,17})\.json", re.ASCII)
 
@@ -66,11 +65,11 @@ Shape = TypeVar("Shape")
 
 
 def pass_by(_: str) -> None:
-    """What happens at a failpoint in normal runs: nothing."""
+    pass
 
 
 class Warehouse:
-    """One folder with all tables. Reading it needs no lock."""
+    """A directory with all tables. Reading needs no lock."""
 
     def __init__(self, root: Path, reach: Callable[[str], None] = pass_by) -> None:
         self.root = root.absolute()
@@ -78,12 +77,12 @@ class Warehouse:
         self.locked = False
         """True while this object holds the lock."""
         self.live: set[str] = set()
-        """Names of attempts that this object has begun and that have not ended."""
+        """Names of open staging directories of this object."""
         self._cache: dict[tuple[str, type[Any]], Any] = {}
 
     @contextmanager
     def lock(self, purpose: str) -> Iterator[None]:
-        """Be the one driver. Busy at once if there is another; it says which."""
+        """Hold the warehouse's lock. WarehouseBusy if another process has it."""
         descriptor = lock.take(self.root, purpose)
         self.locked = True
         try:
@@ -93,15 +92,15 @@ class Warehouse:
             os.close(descriptor)
 
     def path(self, relative: str) -> Path:
-        """Where a listed file lies. Broken for a path that leads elsewhere."""
+        """The absolute path of a listed file. WarehouseDamaged if it is outside of the warehouse."""
         if relative.startswith("/") or ".." in relative.split("/"):
             raise WarehouseDamaged(
-                f"a manifest of {self.root} lists {relative!r}, which is no file of it: restore a backup"
+                f"a manifest of {self.root} lists {relative!r}, which is outside of the warehouse: restore a backup"
             )
         return self.root / relative
 
     def numbers(self) -> list[int]:
-        """Of all manifests, ascending. Broken if one in the middle is missing."""
+        """The numbers of all manifests, ascending. WarehouseDamaged if one in the middle is missing."""
         try:
             names = os.listdir(self.root / MANIFESTS)
         except FileNotFoundError:
@@ -110,13 +109,13 @@ class Warehouse:
         if found and found[-1] - found[0] + 1 != len(found):
             missing = sorted({*range(found[0], found[-1])} - {*found}) if len(found) < MAX_CACHED else [found[0] + 1]
             raise WarehouseDamaged(
-                f"{self.root / MANIFESTS} has manifest {found[-1]} but not {missing[0]}: somebody removed it;"
-                f" put it back, or remove those below it as well"
+                f"{self.root / MANIFESTS} has manifest {found[-1]} but not {missing[0]}: it was removed;"
+                f" restore it, or remove those below it as well"
             )
         return found
 
     def latest(self) -> Manifest | None:
-        """The newest manifest; None for a warehouse in which nothing was committed."""
+        """The newest manifest; None for an empty warehouse."""
         for last_look in (False, True):
             numbers = self.numbers()
             if not numbers:
@@ -124,55 +123,56 @@ class Warehouse:
             try:
                 return self.manifest(numbers[-1])
             except FileNotFoundError:
-                # Only old ones are collected, but they may have aged while we looked.
+                # Only old ones are garbage-collected, but this one may have become old since it was listed.
                 if last_look:
                     raise
         return None
 
     def manifest(self, number: int) -> Manifest:
-        """One manifest. Broken if it is not what was written; FileNotFoundError if it is not there."""
+        """WarehouseDamaged if it is not what was written; FileNotFoundError if it does not exist."""
         path = self.root / MANIFESTS / f"{number}.json"
         try:
             sealed = msgspec.json.decode(path.read_bytes(), type=Sealed)
             body = bytes(sealed.manifest)
             if hashlib.sha256(body).hexdigest() != sealed.sha256:
-                raise msgspec.ValidationError("its checksum is another")
+                raise msgspec.ValidationError("checksum mismatch")
             form = msgspec.json.decode(body, type=_Form).format
             if form > FORMAT:
-                raise WarehouseDamaged(f"{path} has format {form}, this program knows {FORMAT}: use the newer program")
+                raise WarehouseDamaged(f"{path} has format {form}, this version knows {FORMAT}: upgrade scale0")
             manifest = msgspec.json.decode(body, type=Manifest)
             if manifest.number != number:
-                raise msgspec.ValidationError(f"it says that it is {manifest.number}")
+                raise msgspec.ValidationError(f"its number is {manifest.number}")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise WarehouseDamaged(
                 f"{path} is damaged ({error}). Restore it from a backup; or move it away: then manifest {number - 1}"
-                f" counts again, if it is there, and the next run makes anew what came after it"
+                f" becomes current again, if it exists, and the next run recomputes what came after it"
             ) from error
         return manifest
 
     def chapter(self, manifest: Manifest, day: int) -> DayManifest:
-        """The chapter of a day; an empty one where there is none."""
+        """The day manifest; an empty one if there is none."""
         ref = manifest.chapters.get(day)
         return DayManifest(day) if ref is None else self.read(ref, DayManifest)
 
     def slab_files(self, manifest: Manifest, day: int, slab: str) -> tuple[FileEntry, ...]:
-        """What a day's chapter lists for one slab; the rest of it is not decoded, which is most of the work."""
+        """A day's files of one data set; the rest of the day manifest is not decoded, which would be most of the
+        work.
+        """
         ref = manifest.chapters.get(day)
         body = None if ref is None else self.read(ref, _Loose).slabs.get(slab)
         return () if body is None else _ENTRIES.decode(body)
 
     def events_files(self, manifest: Manifest, day: int) -> tuple[EventsFile, ...]:
-        """The same for its events."""
         ref = manifest.chapters.get(day)
         return () if ref is None else _EVENTS.decode(self.read(ref, _Loose).events)
 
     def seen(self, manifest: Manifest, folder: str) -> SeenSegments:
-        """The segments of a `written=` folder that are done with."""
+        """The processed segments of a `written=` directory."""
         ref = manifest.seen.get(folder)
         return SeenSegments({}) if ref is None else self.read(ref, SeenSegments)
 
     def read(self, ref: Ref | DayManifestRef, shape: type[Shape]) -> Shape:
-        """A JSON file of the warehouse, checked, and kept decoded. FileNotFoundError if it was collected."""
+        """Read, verify and cache a JSON file. FileNotFoundError if it was garbage-collected."""
         key = ref.path, shape
         if key in self._cache:
             found: Shape = self._cache[key]
@@ -187,7 +187,7 @@ class Warehouse:
         return found
 
     def begin(self) -> StagingDirectory:
-        """A fresh attempt to make the next manifest."""
+        """Create a staging directory for the next manifest."""
         from scale0.pipeline.warehouse.staging import StagingDirectory  # noqa: PLC0415  # it needs pyarrow, and readers do not
 
         numbers = self.numbers()
@@ -202,7 +202,7 @@ class Warehouse:
         return StagingDirectory(self, number, name, folder)
 
     def collect(self, now_us: int) -> garbage_collection.Collected:
-        """Remove what no manifest of the last 24 hours names. Takes the lock where this object has not got it."""
+        """Delete what no manifest of the last 24 hours lists. Takes the lock if this object does not have it."""
         if self.locked:
             return garbage_collection.collect(self, now_us)
         with self.lock("collect"):
@@ -210,7 +210,7 @@ class Warehouse:
 
 
 class _Loose(msgspec.Struct):
-    """A chapter of which nothing is decoded yet."""
+    """A day manifest with undecoded fields."""
 
     events: msgspec.Raw
     slabs: dict[str, msgspec.Raw]
@@ -221,6 +221,6 @@ _EVENTS: Final = msgspec.json.Decoder(tuple[EventsFile, ...])
 
 
 class _Form(msgspec.Struct):
-    """What is asked before anything else of a manifest is believed."""
+    """Decoded before anything else of a manifest."""
 
     format: int
