@@ -17,7 +17,7 @@ from scale0.broker.core.request_queues import RequestQueues, ServiceQueue
 from scale0.broker.core.request_stats import RequestStats
 from scale0.broker.core.scheduler import Backend, Scheduler
 from scale0.broker.core.state import BrokerState
-from scale0.broker.core.workload import NoTasks, Workload
+from scale0.broker.core.workload import Workload
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -58,8 +58,8 @@ class Requests:
         """Finds another broker for what nobody here offers; the composition root says who."""
         self.not_there: Callable[[Backend, str], None] = lambda *_: None
         """Told that the other broker has nobody for it either."""
-        self.tasks: Workload = NoTasks()
-        """What else backends work on: they get it when no request waits."""
+        self.tasks: Workload
+        """What else backends work on: they get it when no request waits. The composition root sets it."""
 
     def submit(
         self,

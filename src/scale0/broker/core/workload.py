@@ -1,6 +1,6 @@
-"""What the broker tells its task room about backends, as one small Protocol: the rooms never import each other.
+"""What a broker reports of backends and connections to the tasks that it holds.
 
-Lives here: the words. Never here: what tasks make of them; the composition root joins the two.
+`tasks.core.tasks.BrokerTasks` implements it, and `compat.titanic`, which adds stored requests to it.
 """
 
 from __future__ import annotations
@@ -56,40 +56,3 @@ class Workload(Protocol):
     def settle(self, now: Now, step: Effects) -> None:
         """The turn ends."""
         ...
-
-
-class NoTasks:
-    """A broker that is not joined with tasks yet."""
-
-    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
-        """Nothing."""
-
-    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
-        """Nothing."""
-
-    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
-        """Nothing."""
-
-    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
-        """Nothing."""
-
-    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
-        """Nothing."""
-
-    def waits(self, service: str) -> bool:
-        """Never."""
-        del service
-        return False
-
-    def forget(self, line: Connection) -> None:
-        """Nothing."""
-
-    def tick(self, now: Now, step: Effects) -> None:
-        """Nothing."""
-
-    def deadline(self) -> float | None:
-        """Never."""
-        return None
-
-    def settle(self, now: Now, step: Effects) -> None:
-        """Nothing."""

@@ -49,7 +49,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.interface import OpenedStore
 from scale0.tasks.core.admin_commands import TaskCommands
-from scale0.tasks.core.broker_adapter import TaskBrokerAdapter, TaskWork
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.tasks import BrokerTasks
 from scale0.transport.core.sockets import ACTIVE, BACKEND, CONFIG_SUB, DIALED, DISABLED, FRONTEND, JOINING, PEER
 
@@ -125,8 +125,8 @@ def new_state(
 
 def join_tasks(broker: Broker, views: Views, opened: OpenedStore) -> None:
     """The queue, and the broker that it lives in."""
-    tasks = BrokerTasks(broker.state, TaskBrokerAdapter(broker), broker.roster, opened.next_task_seq, opened.shared)
-    broker.requests.tasks = TaskWork(tasks)
+    tasks = BrokerTasks(broker.state, BrokerAdapter(broker), broker.roster, opened.next_task_seq, opened.shared)
+    broker.requests.tasks = tasks
     broker.rpc = tasks.rpc
     broker.subscribe = tasks.announcer.subscribe
     broker.scale0.tasks_status = tasks.native.status

@@ -10,15 +10,17 @@ These clients send no ids: each request gets one of ours, which carries the serv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Generic
+from typing import Final
 
-from scale0.compat.majordomo.broker_interface import FRONTEND, L, MajordomoBroker
+from scale0.broker.core.connections import Connection
+from scale0.compat.majordomo.broker_adapter import MajordomoAdapter
 from scale0.compat.majordomo.frames import CLIENT_02, CLIENT_DIALECT, ClientForm, is_dialect, read_request, write_reply
 from scale0.compat.titanic.services import TITANIC_SERVICES, Titanic
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.errors import Refusal
+from scale0.transport.core.sockets import FRONTEND
 
 MMI_PREFIX: Final = "mmi."
 MMI_SERVICE: Final = "mmi.service"
@@ -27,18 +29,18 @@ NOT_FOUND: Final = b"404"
 NOT_IMPLEMENTED: Final = b"501"
 
 
-class MajordomoClients(Generic[L]):
+class MajordomoClients:
     """All clients of one form."""
 
     __slots__ = ("_desk", "_form", "_next", "_titanic")
 
-    def __init__(self, form: ClientForm, desk: MajordomoBroker[L], titanic: Titanic[L]) -> None:
+    def __init__(self, form: ClientForm, desk: MajordomoAdapter, titanic: Titanic) -> None:
         self._form = form
         self._desk = desk
         self._titanic = titanic
         self._next = 0
 
-    def receive(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message, its routing id and delimiter taken off."""
         desk = self._desk
         if not desk.serving:
@@ -61,7 +63,7 @@ class MajordomoClients(Generic[L]):
         else:
             desk.submit(connection, id_, service, bodies, now, step)
 
-    def pack(self, connection: L, messages: Sequence[Message]) -> list[list[bytes]]:
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """Answers as this form has them; of everything else these clients know nothing."""
         out: list[list[bytes]] = []
         for message in messages:
@@ -89,7 +91,7 @@ class MajordomoClients(Generic[L]):
         name = bodies[0].decode("utf-8", "replace")
         return FOUND if name in TITANIC_SERVICES or self._desk.offered(name) else NOT_FOUND
 
-    def _keep(self, connection: L, id_: str | int, bodies: Sequence[bytes]) -> None:
+    def _keep(self, connection: Connection, id_: str | int, bodies: Sequence[bytes]) -> None:
         """A part for a client that takes one message per request, and is no REQ socket (those the broker joins for).
 
         What is too big is not kept on, and not sent in the end: silence, as for any error.
@@ -102,7 +104,7 @@ class MajordomoClients(Generic[L]):
         if len(kept) <= limits.max_parts and size(kept) <= limits.max_message_bytes:
             kept.extend(bodies)
 
-    def _joined(self, connection: L, id_: str | int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
+    def _joined(self, connection: Connection, id_: str | int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
         """The whole answer; None if it is too big to be sent as one."""
         if connection.parts:
             bodies = [*connection.parts.pop(id_, ()), *bodies]
@@ -111,16 +113,16 @@ class MajordomoClients(Generic[L]):
         return bodies if fits else None
 
 
-class MajordomoClients02(Generic[L]):
+class MajordomoClients02:
     """The header `MDPC02`, which two forms share: RFC 18 and the dialect."""
 
     __slots__ = ("_dialect", "_plain")
 
-    def __init__(self, desk: MajordomoBroker[L], titanic: Titanic[L]) -> None:
+    def __init__(self, desk: MajordomoAdapter, titanic: Titanic) -> None:
         self._plain = MajordomoClients(CLIENT_02, desk, titanic)
         self._dialect = MajordomoClients(CLIENT_DIALECT, desk, titanic)
 
-    def receive(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """Tell the form from the request, and leave the connection to its speaker."""
         if is_dialect(frames, connection.delimiter):
             # Its socket is a DEALER: PARTIALs may be pushed, though its messages look like those of a REQ socket.
@@ -131,7 +133,7 @@ class MajordomoClients02(Generic[L]):
             connection.speaker = self._plain
             self._plain.receive(connection, frames, now, step)
 
-    def pack(self, connection: L, messages: Sequence[Message]) -> list[list[bytes]]:
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """Only for a connection whose last message was refused unread."""
         return self._plain.pack(connection, messages)
 

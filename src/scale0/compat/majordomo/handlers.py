@@ -5,23 +5,22 @@ Lives here: which header is whose. Never here: a word of any of them.
 
 from __future__ import annotations
 
-from typing import Generic
-
-from scale0.compat.majordomo.broker_interface import L, MajordomoBroker
+from scale0.compat.majordomo.broker_adapter import MajordomoAdapter
 from scale0.compat.majordomo.clients import MajordomoClients, MajordomoClients02
 from scale0.compat.majordomo.frames import CLIENT_01, CLIENT_02, WORKER_01, WORKER_02
 from scale0.compat.majordomo.workers import MajordomoWorkers
-from scale0.compat.titanic.services import RequestStore, Titanic
+from scale0.compat.titanic.services import Titanic
+from scale0.compat.titanic.stored_requests import TaskRequestStore
 
 
-class Majordomo(Generic[L]):
+class Majordomo:
     """RFC 7, 8 and 18 at one desk, and RFC 9 with one safe."""
 
     __slots__ = ("speakers",)
 
-    def __init__(self, desk: MajordomoBroker[L], safe: RequestStore) -> None:
+    def __init__(self, desk: MajordomoAdapter, safe: TaskRequestStore) -> None:
         titanic = Titanic(desk, safe)
-        self.speakers: dict[bytes, MajordomoClients[L] | MajordomoClients02[L] | MajordomoWorkers[L]] = {
+        self.speakers: dict[bytes, MajordomoClients | MajordomoClients02 | MajordomoWorkers] = {
             CLIENT_01.header: MajordomoClients(CLIENT_01, desk, titanic),
             CLIENT_02.header: MajordomoClients02(desk, titanic),
             WORKER_01.header: MajordomoWorkers(WORKER_01, desk),

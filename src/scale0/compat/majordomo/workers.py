@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final, Generic
+from typing import Final
 
-from scale0.compat.majordomo.broker_interface import BACKEND, L, MajordomoBroker
+from scale0.broker.core.connections import Connection
+from scale0.compat.majordomo.broker_adapter import MajordomoAdapter
 from scale0.compat.majordomo.frames import WorkerForm, read_answer, read_service, write_request
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import MAX_IDENTITY_CHARS, is_reserved
+from scale0.transport.core.sockets import BACKEND
 
 MISSED_HEARTBEATS: Final = 3
 """Silence of so many intervals is death."""
@@ -28,19 +30,19 @@ MEANS_START_AGAIN: Final = frozenset({"DISCONNECTERROR", "FORCENEGOTIATE"})
 """Words of the broker that are DISCONNECT to a Majordomo worker."""
 
 
-class MajordomoWorkers(Generic[L]):
+class MajordomoWorkers:
     """All workers of one version."""
 
     __slots__ = ("_beats", "_desk", "_form", "_hushed")
 
-    def __init__(self, form: WorkerForm, desk: MajordomoBroker[L]) -> None:
+    def __init__(self, form: WorkerForm, desk: MajordomoAdapter) -> None:
         self._form = form
         self._desk = desk
-        self._beats: dict[L, int] = {}
+        self._beats: dict[Connection, int] = {}
         """The bucket of each worker's next heartbeat."""
-        self._hushed: set[L] = set()
+        self._hushed: set[Connection] = set()
 
-    def receive(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         """One message, its routing id and delimiter taken off."""
         if not self._desk.serving:
             return
@@ -51,7 +53,7 @@ class MajordomoWorkers(Generic[L]):
         except Refusal as refusal:
             self._dismiss(connection, refusal, now, step)
 
-    def pack(self, connection: L, messages: Sequence[Message]) -> list[list[bytes]]:
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """Requests, and DISCONNECT for what means it; of everything else these workers know nothing."""
         out: list[list[bytes]] = []
         for message in messages:
@@ -63,7 +65,7 @@ class MajordomoWorkers(Generic[L]):
                 out.append([self._form.header, self._form.disconnect])
         return out
 
-    def _act(self, connection: L, frames: list[bytes], now: Now, step: Effects) -> None:
+    def _act(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
         form = self._form
         command = frames[1] if len(frames) > 1 else b""
         if command == form.ready:
@@ -85,7 +87,7 @@ class MajordomoWorkers(Generic[L]):
         else:
             raise Refusal(codes.UNKNOWN_COMMAND, "no such command")
 
-    def _ready(self, connection: L, service: bytes, now: Now, step: Effects) -> None:
+    def _ready(self, connection: Connection, service: bytes, now: Now, step: Effects) -> None:
         desk = self._desk
         self._hushed.discard(connection)
         name = read_service(service, desk.limits.max_service_bytes)
@@ -98,12 +100,14 @@ class MajordomoWorkers(Generic[L]):
         self._judge(connection, now)
         self._arm(connection, now)
 
-    def _heartbeat(self, connection: L, now: Now) -> None:
+    def _heartbeat(self, connection: Connection, now: Now) -> None:
         if self._knows(connection):
             self._desk.heartbeat(connection, now)
             self._judge(connection, now)
 
-    def _answer(self, connection: L, final: bool, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def _answer(
+        self, connection: Connection, final: bool, id_: str, bodies: Sequence[bytes], now: Now, step: Effects
+    ) -> None:
         if not self._knows(connection):
             return
         if not self._desk.holds(connection, id_):
@@ -113,7 +117,7 @@ class MajordomoWorkers(Generic[L]):
         else:
             self._desk.partial(connection, id_, bodies, now, step)
 
-    def _knows(self, connection: L) -> bool:
+    def _knows(self, connection: Connection) -> bool:
         """True for a worker on the list; False for one that left and whose last words are still under way."""
         if connection in self._beats and self._desk.enlisted(connection):
             return True
@@ -121,37 +125,37 @@ class MajordomoWorkers(Generic[L]):
             return False
         raise Refusal(codes.MALFORMED, "READY comes first")
 
-    def _dismiss(self, connection: L, refusal: Refusal, now: Now, step: Effects) -> None:
+    def _dismiss(self, connection: Connection, refusal: Refusal, now: Now, step: Effects) -> None:
         """They are wrong: count it, take back what they hold, and say DISCONNECT once."""
         self._desk.blame(connection, refusal.code, refusal.message, now, step)
         if connection not in self._hushed:
             step.send(connection, [self._form.header, self._form.disconnect])
         self._strike(connection, now, step)
 
-    def _strike(self, connection: L, now: Now, step: Effects) -> None:
+    def _strike(self, connection: Connection, now: Now, step: Effects) -> None:
         self._cancel(connection)
         self._desk.strike(connection, now, step)
         if connection not in self._hushed:
             self._hushed.add(connection)
             self._desk.timers.add((self._unhush, connection), now.mono + HUSH_SECONDS)
 
-    def _unhush(self, connection: L, _now: Now, _step: Effects) -> None:
+    def _unhush(self, connection: Connection, _now: Now, _step: Effects) -> None:
         self._hushed.discard(connection)
 
-    def _judge(self, connection: L, now: Now) -> None:
+    def _judge(self, connection: Connection, now: Now) -> None:
         interval = self._desk.limits.mdp_heartbeat_interval
         self._desk.judge(connection, interval, MISSED_HEARTBEATS * interval, now)
 
-    def _arm(self, connection: L, now: Now) -> None:
+    def _arm(self, connection: Connection, now: Now) -> None:
         when = now.mono + self._desk.limits.mdp_heartbeat_interval
         self._beats[connection] = self._desk.timers.add((self._beat, connection), when)
 
-    def _cancel(self, connection: L) -> None:
+    def _cancel(self, connection: Connection) -> None:
         bucket = self._beats.pop(connection, None)
         if bucket is not None:
             self._desk.timers.remove((self._beat, connection), bucket)
 
-    def _beat(self, connection: L, now: Now, step: Effects) -> None:
+    def _beat(self, connection: Connection, now: Now, step: Effects) -> None:
         """Our own HEARTBEAT; the end of it when the worker is gone."""
         if not self._desk.enlisted(connection):
             self._beats.pop(connection, None)

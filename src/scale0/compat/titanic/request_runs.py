@@ -52,25 +52,6 @@ TRIED_AGAIN: Final = frozenset(
 """Errors of requests that another attempt may not meet."""
 
 
-class OwnNode:
-    """The broker as a holder of tasks."""
-
-    __slots__ = (
-        *("alive", "busy", "identity", "pace", "paced", "peer", "prefetch", "pushes", "services", "slots", "slotted"),
-        "returns",
-        "tasks",
-    )
-
-    def __init__(self, identity: str) -> None:
-        self.identity = identity
-        self.services: frozenset[str] = frozenset()
-        self.slots = self.busy = self.prefetch = self.slotted = 0
-        self.alive, self.pushes, self.returns = True, False, False
-        self.pace = self.paced = 0.0
-        self.tasks: dict[str, Any] = {}
-        self.peer: Any = None
-
-
 class NullProtocol:
     """Speaks for our own origins: they have no wire."""
 
@@ -108,7 +89,8 @@ class RequestRuns:
     def __init__(self, broker: Broker, tasks: BrokerTasks) -> None:
         self._broker = broker
         self._tasks = tasks
-        self.node = OwnNode(f"{OWN_NAME}.{broker.state.identity}")
+        own = Connection(DOOR, b"", NullProtocol(), Now(0.0, 0.0))
+        self.node = Backend(f"{OWN_NAME}.{broker.state.identity}", own, 0)
         self._streams: dict[str, ServiceRuns] = {}
         self._running: dict[str, ServiceRuns] = {}
         """Those with requests under way."""

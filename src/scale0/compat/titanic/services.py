@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from scale0.compat.majordomo.broker_interface import L, MajordomoBroker
+from scale0.broker.core.connections import Connection
+from scale0.compat.majordomo.broker_adapter import MajordomoAdapter
 from scale0.compat.majordomo.frames import read_service
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved
+
+if TYPE_CHECKING:
+    from scale0.compat.titanic.stored_requests import TaskRequestStore
 
 TITANIC_REQUEST: Final = "titanic.request"
 TITANIC_REPLY: Final = "titanic.reply"
@@ -40,32 +44,18 @@ Then = Callable[[bytes, Sequence[bytes], Now, Effects], None]
 """Told the status, and the frames of the answer if it is DONE."""
 
 
-class RequestStore(Protocol):
-    """Where requests and their answers are kept."""
-
-    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Effects) -> str | None:
-        """Store a request with this turn's commit: its UUID in 32 hexadecimal digits; None: it cannot be kept now."""
-        ...
-
-    def fetch(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
-        """What came of a request; now, or in a later turn."""
-        ...
-
-    def forget(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
-        """Forget a request and its answer: DONE, also if there is none; FAILED if that cannot be stored now."""
-        ...
-
-
-class Titanic(Generic[L]):
+class Titanic:
     """The three services."""
 
     __slots__ = ("_desk", "_safe")
 
-    def __init__(self, desk: MajordomoBroker[L], safe: RequestStore) -> None:
+    def __init__(self, desk: MajordomoAdapter, safe: TaskRequestStore) -> None:
         self._desk = desk
         self._safe = safe
 
-    def receive(self, connection: L, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def receive(
+        self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Effects
+    ) -> None:
         """A request for one of them."""
 
         def answer(status: bytes, frames: Sequence[bytes], _now: Now, out: Effects) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from scale0.broker.core.scheduler import Scheduler
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.tasks.core.broker_interface import BrokerInfo, Slots
 
 HORIZON_SECONDS: Final = 0.1
 """How much work a backend is given in advance: enough for a commit and a round trip, little enough to share."""
@@ -29,8 +30,8 @@ class AdaptivePrefetch:
 
     def __init__(
         self,
-        house: BrokerInfo,
-        slots: Slots,
+        house: BrokerState,
+        slots: Scheduler,
         recall: Callable[[Any, Now, Effects], None],
         time: Callable[[Any, Now], None],
     ) -> None:

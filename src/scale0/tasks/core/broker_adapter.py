@@ -1,16 +1,9 @@
-"""The desk at which a broker serves task clients and nodes.
-
-Lives here: the words of `tasks.core.broker_interface.Desk` and `broker.core.workload.Workload`, each said in the other
-room's own. Never here: a rule of either. It stands in `io/` because the rooms never import each other; it does no I/O
-itself.
-"""
+"""What tasks need of their broker beyond its parts: membership of task nodes, negotiation, and validation of names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from scale0.broker.core.broker import Broker
 from scale0.broker.core.connections import Connection
@@ -21,13 +14,12 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved, is_service_name
-from scale0.tasks.core.tasks import BrokerTasks
 from scale0.transport.core import messages
 from scale0.transport.core.codec import depth_within
 from scale0.transport.core.sockets import BACKEND
 
 
-class TaskBrokerAdapter:
+class BrokerAdapter:
     """What the broker does for task clients and nodes."""
 
     __slots__ = ("_broker",)
@@ -128,60 +120,3 @@ class TaskBrokerAdapter:
     def is_service(self, name: str) -> bool:
         """True for a name that a backend could offer."""
         return is_service_name(name, self._broker.state.limits.max_service_bytes) and not is_reserved(name)
-
-
-class TaskWork:
-    """What the task room hears of backends and connections."""
-
-    __slots__ = ("_tasks",)
-
-    def __init__(self, tasks: BrokerTasks) -> None:
-        self._tasks = tasks
-
-    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
-        """It offers its services from now on."""
-        self._tasks.leases.offer(backend, now, step)
-
-    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
-        """It has room, perhaps."""
-        self._tasks.leases.feed(backend, now, step)
-
-    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
-        """It says which attempts it has in hand."""
-        self._tasks.leases.claim(backend, holds, now, step)
-
-    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
-        """It no longer has what it held, except `keep`."""
-        self._tasks.leases.lose(backend, keep, now, step)
-
-    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
-        """A TASKS message never left for it."""
-        leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[LeaseId])}
-        self._tasks.leases.unsent(backend, leases, now, step)
-
-    def waits(self, service: str) -> bool:
-        """True while a task of this service waits for somebody."""
-        return self._tasks.waits(service)
-
-    def forget(self, line: Connection) -> None:
-        """A connection is gone."""
-        self._tasks.forget(line)
-
-    def tick(self, now: Now, step: Effects) -> None:
-        """Do what its time has come for."""
-        self._tasks.tick(now, step)
-
-    def deadline(self) -> float | None:
-        """When `tick` has something to do."""
-        return self._tasks.deadline()
-
-    def settle(self, now: Now, step: Effects) -> None:
-        """The turn ends."""
-        self._tasks.settle(now, step)
-
-
-class LeaseId(msgspec.Struct):
-    """Of a TASKS body, what names a lease."""
-
-    id: str
-    attempt: int

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import FINISHED, STATUS_NAMES, EndedTask
-from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.publisher import TaskPublisher
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import QUEUE_FULL, RpcError, notification
@@ -53,7 +53,7 @@ class CompletionWaits:
 
     __slots__ = ("_announcer", "_away", "_house", "_lines", "_next_line", "_notes", "_per_line", "_waits", "waiting")
 
-    def __init__(self, house: BrokerInfo, announcer: TaskPublisher) -> None:
+    def __init__(self, house: BrokerState, announcer: TaskPublisher) -> None:
         self._house = house
         self._announcer = announcer
         self._lines: dict[int, Any] = {}

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import RUNNING, OpenTask
-from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.task import QueuedTask, from_store
 
@@ -26,7 +26,7 @@ class LeaseRecovery:
 
     __slots__ = ("_house", "_leases", "_queue", "awaited")
 
-    def __init__(self, house: BrokerInfo, leases: Leases, queue: TaskQueue) -> None:
+    def __init__(self, house: BrokerState, leases: Leases, queue: TaskQueue) -> None:
         self._house = house
         self._leases = leases
         self._queue = queue

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from scale0.broker.core.scheduler import Backend, Scheduler
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import ASSIGNED, FINISHED, RUNNING, OpenTask
 from scale0.tasks.core.adaptive_prefetch import AdaptivePrefetch
-from scale0.tasks.core.broker_interface import BrokerInfo, Holder, OtherBrokers, Slots, TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.hand_out import bodies_of
 from scale0.tasks.core.lease_recovery import LeaseRecovery
 from scale0.tasks.core.method_queues import MethodQueue
@@ -25,6 +27,9 @@ from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.reclaim import Reclaim
 from scale0.tasks.core.task import MICRO, QueuedTask, of_seconds
 from scale0.tasks.jsonrpc.messages import quoted
+
+if TYPE_CHECKING:
+    from scale0.tasks.core.shared_store import SharedStore
 
 SAVE_SECONDS: Final = 1.0
 """When it is stored that a task runs, unless it has ended by then."""
@@ -38,13 +43,13 @@ class Leases:
         *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "recalls", "returning"),
     )
 
-    def __init__(self, house: BrokerInfo, desk: TaskBroker, slots: Slots, queue: TaskQueue) -> None:
+    def __init__(self, house: BrokerState, desk: BrokerAdapter, slots: Scheduler, queue: TaskQueue) -> None:
         self._house = house
         self._desk = desk
         self._slots = slots
         self._queue = queue
         self._owner = quoted(house.owner)
-        self.others: OtherBrokers | None = None
+        self.others: SharedStore | None = None
         """The other brokers of a shared store."""
         self.on_taken_up: Callable[[QueuedTask, Now, Effects], None] = lambda *_: None
         self.on_refused: Callable[[str, int], None] = lambda *_: None
@@ -242,7 +247,7 @@ class Leases:
             for task in tasks:
                 self._time(task, now)
 
-    def pull(self, task: QueuedTask, holder: Holder, now: Now, step: Effects) -> None:
+    def pull(self, task: QueuedTask, holder: Backend, now: Now, step: Effects) -> None:
         """A node asked for a task by JSON-RPC: that counts as its start. The task is out of its lane."""
         task.attempt += 1
         task.starts += 1

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.broker.core.state import BrokerState
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskRefused
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
-from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error
 from scale0.tasks.core.queue import TaskQueue
@@ -63,7 +64,7 @@ class NativeProtocol:
 
     __slots__ = ("_desk", "_early", "_early_bytes", "_house", "_leases", "_oks", "_queue", "_unheard")
 
-    def __init__(self, house: BrokerInfo, desk: TaskBroker, queue: TaskQueue, leases: Leases) -> None:
+    def __init__(self, house: BrokerState, desk: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
         self._house = house
         self._desk = desk
         self._queue = queue

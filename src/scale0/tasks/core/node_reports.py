@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from scale0.storage.task_rows import FAILED, FINISHED, EndedTask, OpenTask
-from scale0.tasks.core.broker_interface import TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.arguments import ErrorObject
 from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, error_object
@@ -46,7 +46,7 @@ class NodeReport(NamedTuple):
     after: float
 
 
-def read_error(data: bytes, desk: TaskBroker) -> NodeReport:
+def read_error(data: bytes, desk: BrokerAdapter) -> NodeReport:
     """A reported error."""
     if not desk.is_shallow(data):
         raise RpcError(INVALID_PARAMS, "the error nests too deep")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_reserved
-from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import notification, quoted
 
@@ -34,7 +34,7 @@ class TaskPublisher:
 
     __slots__ = ("_everything", "_house", "_lengths", "look", "on_method", "on_prefix", "topics", "waiting")
 
-    def __init__(self, house: BrokerInfo) -> None:
+    def __init__(self, house: BrokerState) -> None:
         self._house = house
         self.topics: set[bytes] = set()
         self._lengths: dict[int, int] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from scale0.broker.core.state import BrokerState
 from scale0.history.events.tasks import TaskCompleted, TaskSubmitted
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -29,7 +30,6 @@ from scale0.storage.task_rows import (
 )
 from scale0.tasks.core.attempts import attempt_ended, pause_before_next, remembered
 from scale0.tasks.core.backlog_window import OwnBacklogWindow
-from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.delayed_tasks import DelayedTasks
 from scale0.tasks.core.method_queues import MethodQueues
 from scale0.tasks.core.shared_backlog_window import SharedBacklogWindow
@@ -64,7 +64,7 @@ class TaskQueue:
 
     def __init__(
         self,
-        house: BrokerInfo,
+        house: BrokerState,
         shelf: StoredBacklog,
         next_seq: int,
         shared: SharedStoreInfo | None,

@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import TakeDue
 from scale0.storage.task_rows import OpenTask
-from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.stored_backlog import StoredBacklog
 from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
 
@@ -34,7 +34,7 @@ class SharedDelayedTasks:
     __slots__ = ("_armed", "_asking", "_house", "_release", "_shelf", "_times")
 
     def __init__(
-        self, house: BrokerInfo, shelf: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
+        self, house: BrokerState, shelf: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
     ) -> None:
         self._house = house
         self._shelf = shelf

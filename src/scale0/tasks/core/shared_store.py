@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from scale0.broker.core.scheduler import Scheduler
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import (
@@ -24,7 +26,6 @@ from scale0.storage.task_queries import (
     TakeTaskCommands,
 )
 from scale0.storage.task_rows import ASSIGNED, CANCEL, CANCELLED, RELEASE, RUNNING, OpenTask, PutTaskCommand
-from scale0.tasks.core.broker_interface import BrokerInfo, Slots
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.dependencies import Dependencies
 from scale0.tasks.core.leases import Leases
@@ -94,8 +95,8 @@ class SharedStore:
 
     def __init__(
         self,
-        house: BrokerInfo,
-        slots: Slots,
+        house: BrokerState,
+        slots: Scheduler,
         queue: TaskQueue,
         leases: Leases,
         followers: Dependencies,

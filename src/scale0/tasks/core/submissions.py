@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity, is_reserved
 from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import FAILED, FINISHED, STATUS_NAMES, EndedTask, FreeReservation, OpenTask, PutDependency
-from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.queue import OWN_IDS, TaskQueue
 from scale0.tasks.core.task import QueuedTask, from_store
@@ -80,7 +81,7 @@ class Submissions:
     __slots__ = ("_claimed", "_clients", "_desk", "_house", "_keys", "_queue", "_series", "_watchers")
 
     def __init__(
-        self, house: BrokerInfo, desk: TaskBroker, queue: TaskQueue, clients: TaskClients, watchers: CompletionWaits
+        self, house: BrokerState, desk: BrokerAdapter, queue: TaskQueue, clients: TaskClients, watchers: CompletionWaits
     ) -> None:
         self._house = house
         self._desk = desk

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Final
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity
 from scale0.storage.task_rows import DropTaskClient, PutTaskClient, TaskClient
-from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.task import of_seconds
 from scale0.tasks.jsonrpc.messages import BAD_CLIENT, RpcError
 
@@ -38,7 +39,7 @@ class TaskClients:
 
     __slots__ = ("_desk", "_house", "_known")
 
-    def __init__(self, house: BrokerInfo, desk: TaskBroker) -> None:
+    def __init__(self, house: BrokerState, desk: BrokerAdapter) -> None:
         self._house = house
         self._desk = desk
         self._known: OrderedDict[str, KnownClient] = OrderedDict()

@@ -5,16 +5,21 @@ Lives here: who gets whom, and the end of a turn. Never here: any one part's dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
+from scale0.broker.core.connections import Connection
+from scale0.broker.core.scheduler import Backend, Scheduler
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.names import is_reserved
 from scale0.storage.interface import SharedStoreInfo
 from scale0.storage.task_queries import ListTasks, PeekQueue, ReadExpiry
 from scale0.storage.task_rows import QUEUED, OpenTask, SweepTasks
-from scale0.tasks.core.broker_interface import BrokerInfo, Slots, TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.dependencies import Dependencies
 from scale0.tasks.core.leases import Leases
@@ -46,6 +51,13 @@ SWEEP_LOOK_SECONDS: Final = 60.0
 """The longest time between two looks for tasks whose time is over."""
 
 
+class LeaseId(msgspec.Struct):
+    """Of a TASKS body, what names a lease."""
+
+    id: str
+    attempt: int
+
+
 class BrokerTasks:
     """The tasks of one broker."""
 
@@ -66,7 +78,7 @@ class BrokerTasks:
     )
 
     def __init__(
-        self, house: BrokerInfo, desk: TaskBroker, slots: Slots, next_seq: int, shared: SharedStoreInfo | None
+        self, house: BrokerState, desk: BrokerAdapter, slots: Scheduler, next_seq: int, shared: SharedStoreInfo | None
     ) -> None:
         self._house = house
         self._desk = desk
@@ -131,8 +143,25 @@ class BrokerTasks:
         self.watchers.settle(step)
         self.native.settle(step)
 
-    def forget(self, line: Any) -> None:
-        """A connection is gone."""
+    # What the broker reports of its backends and connections: see broker.core.workload.Workload.
+
+    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
+        self.leases.offer(backend, now, step)
+
+    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
+        self.leases.feed(backend, now, step)
+
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
+        self.leases.claim(backend, holds, now, step)
+
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
+        self.leases.lose(backend, keep, now, step)
+
+    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
+        leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[LeaseId])}
+        self.leases.unsent(backend, leases, now, step)
+
+    def forget(self, line: Connection) -> None:
         self.native.forget(line)
         if line.number:
             self.watchers.forget(line)

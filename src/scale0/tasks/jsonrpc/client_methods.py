@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ClaimedTask, LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, OpenTask
-from scale0.tasks.core.broker_interface import BrokerInfo
 from scale0.tasks.core.completion_waits import CompletionWaits, entry_of
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.queue import TaskQueue
@@ -58,7 +58,7 @@ class ClientMethods:
 
     def __init__(
         self,
-        house: BrokerInfo,
+        house: BrokerState,
         queue: TaskQueue,
         leases: Leases,
         clients: TaskClients,

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
-from scale0.tasks.core.broker_interface import BrokerInfo, TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.jsonrpc.messages import (
     BAD_INPUT,
     INVALID_REQUEST,
@@ -110,7 +111,7 @@ class RpcEndpoint:
 
     __slots__ = ("_desk", "_house", "_methods", "_names")
 
-    def __init__(self, house: BrokerInfo, desk: TaskBroker, methods: Mapping[str, Mapping[str, Method]]) -> None:
+    def __init__(self, house: BrokerState, desk: BrokerAdapter, methods: Mapping[str, Mapping[str, Method]]) -> None:
         """`methods`: by socket, by name."""
         self._house = house
         self._desk = desk

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.state import BrokerState
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskRefused
 from scale0.kernel.clock import Now
@@ -19,7 +21,7 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity, is_reserved, made_for
 from scale0.storage.task_queries import ClaimedTask
 from scale0.storage.task_rows import QUEUED, EndedTask, OpenTask
-from scale0.tasks.core.broker_interface import BrokerInfo, Holder, TaskBroker
+from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, late, read_error, read_status
 from scale0.tasks.core.queue import TaskQueue
@@ -74,7 +76,7 @@ class NodeMethods:
 
     __slots__ = ("_desk", "_house", "_leases", "_queue")
 
-    def __init__(self, house: BrokerInfo, desk: TaskBroker, queue: TaskQueue, leases: Leases) -> None:
+    def __init__(self, house: BrokerState, desk: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
         self._house = house
         self._desk = desk
         self._queue = queue
@@ -302,7 +304,7 @@ class NodeMethods:
         else:
             self._queue.shelf.find((id_,), found, step)
 
-    def _node(self, asked: RpcCall, node_id: str | None, now: Now, step: Effects) -> Holder:
+    def _node(self, asked: RpcCall, node_id: str | None, now: Now, step: Effects) -> Backend:
         """The node that calls; RpcError if it is none."""
         own = self._desk.holder_of(asked.line)
         if own is not None and (node_id is None or own.identity == node_id):
