@@ -20,7 +20,7 @@ MINUTES ?= 30
 KILLS ?= 100
 BROKER_KILLS ?= 100
 
-.PHONY: help setup demo test check lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
+.PHONY: help setup demo test test-slow check lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
 .PHONY: lock clean bench-management bench-broker wheel
 
 help: ## Say what can be made (this)
@@ -48,8 +48,11 @@ $(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/se
 demo: setup ## Run a whole network on this machine, kill parts of it, and have Spark report on it
 	@$(BIN)/scale0 demo
 
-test: setup lint ## Lint, types, and every test; a skipped test is a failure
-	@$(PYTEST) --second-try $(ARGS)
+test: setup lint ## Lint, types, and the tests that gate a change; a skipped test is a failure
+	@$(PYTEST) -m "not extended" $(ARGS)
+
+test-slow: setup ## The tests that take long: pages typed, a Spark cluster, kills, planted bugs, the independent judge
+	@$(PYTEST) -m extended $(ARGS)
 
 check: setup ## The fast floor: lint, types, and the tests that need neither time nor processes; under a minute
 	@$(MAKE) -j 2 --output-sync=target lint floor

@@ -42,7 +42,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--allow-skips", action="store_true", help="let a run with skipped tests pass")
-    parser.addoption("--second-try", action="store_true", help="see tests/second_try.py")
     parser.addoption(
         "--write-durations", action="store_true", help="write tests/durations.json (see tests/scheduling.py)"
     )
@@ -51,10 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == FLOOR and "HYPOTHESIS_PROFILE" not in os.environ:
         settings.load_profile("floor")
-    if config.getoption("--second-try") and not hasattr(config, "workerinput"):
-        from tests.second_try import SecondTry
-
-        config.pluginmanager.register(SecondTry())
     if config.getoption("--write-durations") and not hasattr(config, "workerinput"):
         from tests.scheduling import Durations
 

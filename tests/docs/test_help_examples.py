@@ -14,7 +14,7 @@ from tests.docs.help_lines import HELPS, LINES, PAGES
 from tests.docs.help_network import Ended, Network, network
 from tests.docs.help_tables import CANNOT, NEEDS, STATUS, STAYS, Needs
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.extended]
 
 WRONG = re.compile(r"^Traceback|^Usage: |^scale0: ", re.MULTILINE)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.docs import blocks, typing_pages
 from tests.docs.machines import machines
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.extended]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = {

@@ -21,7 +21,7 @@ EVENTS = 20_000
 MAX_SECONDS = 900
 """Four JVMs on a machine that may do much else."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(MAX_SECONDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(MAX_SECONDS), pytest.mark.extended]
 
 
 @pytest.fixture

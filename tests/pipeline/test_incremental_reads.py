@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.extended]
 
 EVENTS, DAYS, SEED = 85_000, 7, 3
 NEW_US = int(0.01 * DAYS * DAY_US)

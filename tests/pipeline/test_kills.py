@@ -18,6 +18,8 @@ import pytest
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS
 from tests.pipeline.kills import FAILED, Wrong, draws, forked, judge
 
+pytestmark = pytest.mark.extended
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

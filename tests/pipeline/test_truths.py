@@ -23,7 +23,7 @@ from tests.pipeline.truths_meant import BREAKS, MEANINGS, REJOIN_US, World, down
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.extended]
 
 EVENTS, DAYS, SEED = 180_000, 8, 7
 

@@ -13,7 +13,7 @@ from simulator.main import main
 from simulator.monitoring.plan import FAULTS, make_agent_plan
 from simulator.monitoring.run import replay_agents, simulate_agents
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 SEEDS = 40
 CHUNK = 10

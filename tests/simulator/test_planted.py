@@ -16,7 +16,7 @@ from simulator.main import main
 from simulator.promises import PROMISES
 from tests.simulator.patches import OutOfDate, Planted, apply, one_seed, read_patch
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 PACKAGE = Path(scale0.__file__).parent
 PATCHES = [read_patch(path) for path in sorted((Path(__file__).parent / "planted").glob("*.patch"))]

@@ -12,7 +12,7 @@ import pytest
 from simulator.main import main, simulate
 from simulator.plan import FAULTS, make_plan
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 PROGRAM = """
 import sys

@@ -16,7 +16,7 @@ import pytest
 from simulator.scale.main import main, simulate
 from simulator.scale.world import Size
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 SMALL = (12, 4, 240)
 LARGE = (30, 10, 600)

@@ -27,7 +27,7 @@ from tests.pipeline.judge.seconds import second
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.extended]
 
 EXAMPLES = int(os.environ.get("JUDGE_EXAMPLES", "5"))
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]

@@ -28,7 +28,7 @@ from tests.pipeline.judge.seconds import second
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.extended]
 
 EARLY_US = 5 * 60 * 1_000_000
 """How far beyond the driver's now a time is believed."""

@@ -19,7 +19,7 @@ from tests.processes.agent.credentials import Credentials
 from tests.processes.agent.helen_of_the_note import Equus
 from tests.processes.agent.helen_of_version_2 import Helen2, Report
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 
 def every_second(*names: str) -> list[dict[str, Any]]:

@@ -54,6 +54,8 @@ def test_a_task_on_whose_end_everybody_agrees_is_finished():
         ({}, ()),
     ],
 )
+
+pytestmark = pytest.mark.extended
 def test_an_acknowledged_task_that_somebody_does_not_know_is_lost(changes, events):
     report = judged(entry(**changes), events=events)
     assert (report.lost, report.kept) == (1, False)

@@ -17,7 +17,7 @@ from scale0.cli.demo.report import missing
 from tests.fakes.waiting import until
 from tests.processes.cli.shell import Background, Shell, processes_with
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 DEMO_SECONDS = 500.0
 """A free machine takes under three minutes; on one that runs other tests as well, Spark takes its time."""

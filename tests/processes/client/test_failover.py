@@ -16,7 +16,7 @@ from tests.fakes.waiting import until
 from tests.processes.client.net import client_of, started
 from tests.processes.client.several import brokers, is_there
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 SERVED_SECONDS = 5.0
 """From a broker's death until its clients are served again, at a heartbeat of one second."""

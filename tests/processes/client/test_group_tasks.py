@@ -22,7 +22,7 @@ from tests.fakes.waiting import until
 from tests.processes.client.net import client_of, started
 from tests.processes.client.several import brokers, is_there
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 

@@ -21,7 +21,7 @@ from tests.processes.cli.shell import Shell
 from tests.processes.client.net import Together, client_of, started, token_of
 from tests.processes.client.several import is_there, states_of
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 SERVED_SECONDS = 5.0
 """From the active broker's death until its clients are served by the standby, at a heartbeat of one second."""

@@ -11,7 +11,7 @@ from tests.docs.machines import machines
 from tests.docs.typing_pages import check
 from tests.processes.cli.shell import EXAMPLES
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 PAGES = {page.parent.name: page.read_text(encoding="utf-8") for page in sorted(EXAMPLES.glob("*/README.md"))}
 LEFT_OUT = 2

@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.processes.http.site import ROLES, Site
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 EXAMPLES = 8
 """For each operation; every role says each of them."""

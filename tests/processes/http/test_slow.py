@@ -15,7 +15,7 @@ from scale0.http.listener import HEAD_SECONDS, MAX_ADDRESS_CONNECTIONS, MAX_HEAD
 from scale0.http.server import KEEP_ALIVE_SECONDS
 from tests.processes.http.site import Site, received
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -28,7 +28,7 @@ from tests.processes.cli.shell import Shell
 from tests.processes.client.net import client_of, started, token_of
 from tests.processes.network.lan import Lan, lan
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 INTERVAL, LIVENESS = 1.0, 3
 NOTICED_SECONDS = INTERVAL * (LIVENESS + 1) + 0.25

@@ -18,7 +18,7 @@ from tests.fakes.postgres import Server
 from tests.fakes.waiting import until
 from tests.processes.packaging.planted import GIVEN, IN_THE_DOCUMENT, WORKER, Planted, mail_server
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.extended]
 
 DOCUMENTS = ("table documents", "file helen/scale0.db")
 """Where the network document lies: at the brokers, and at Helen her part of it."""
