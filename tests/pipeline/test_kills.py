@@ -20,6 +20,7 @@ from tests.pipeline.kills import FAILED, Wrong, draws, forked, judge
 
 pytestmark = pytest.mark.extended
 
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

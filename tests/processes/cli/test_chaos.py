@@ -20,6 +20,8 @@ from scale0.cli.demo.chaos_plan import BROKER, FEW, SORTS, kills, kinds
 from tests.fakes.waiting import until
 from tests.processes.cli.shell import Shell
 
+pytestmark = pytest.mark.extended
+
 GOOD = TaskEnd("finished", {"number": 0, "run": "r"})
 COMPLETED = {"kind": "task.completed", "ref": "a", "time": 5_000_000, "state": "finished", "identity": "w"}
 RUN = ("begun 0 r 1 1.0", "ended 0 r 1 2.0")
@@ -54,8 +56,6 @@ def test_a_task_on_whose_end_everybody_agrees_is_finished():
         ({}, ()),
     ],
 )
-
-pytestmark = pytest.mark.extended
 def test_an_acknowledged_task_that_somebody_does_not_know_is_lost(changes, events):
     report = judged(entry(**changes), events=events)
     assert (report.lost, report.kept) == (1, False)
