@@ -158,7 +158,7 @@ class AgentNode:
         self.around.looker.booted(self.machine, self.spool.boot_id)
         self.spool.begin(f"{self.machine}.{self.starts}")
         if self._plan is not None:
-            self.rota.take(self._plan, self.now)
+            self.rota.replace(self._plan, self.now)
         self._act(self.session.start)
 
     def kill(self, silent: bool) -> None:
@@ -259,14 +259,14 @@ class AgentNode:
             self.around.looker.agent_said(self.wire, data)
             for piece in cut(data, self._chance):
                 self.wire.to_broker([piece])
-        for news in out.news:
+        for news in out.updates:
             self._heed(news)
         if out.close:
             self.spool.disconnected()
         self._offer_soon()
         self._arm()
 
-    def _heed(self, news: effects.News) -> None:
+    def _heed(self, news: effects.SessionUpdate) -> None:
         match news:
             case effects.RunCheck(ticket, name, args):
                 self._run_asked(ticket, name, args)
@@ -279,7 +279,7 @@ class AgentNode:
                         self.spool.delivered(place)
             case effects.TakeSchedule(body):
                 self._plan = body
-                self.rota.take(body, self.now)
+                self.rota.replace(body, self.now)
             case effects.SessionAccepted():
                 self.since = self.around.agenda.now
                 self.spool.connected()

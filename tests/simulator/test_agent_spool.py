@@ -37,8 +37,8 @@ class Pair:
         self.in_a_row = 0
 
     def restart(self) -> None:
-        for part in self.real._parts:
-            part.let_go()
+        for part in self.real._segments:
+            part.release()
         self.start()
 
     def append(self) -> None:
@@ -67,7 +67,7 @@ class Pair:
         assert self.real.has_more == self.model.has_more
         if real is not None and model is not None:
             assert msgspec.json.decode(real.body) == msgspec.json.decode(model[2])
-            self.offered.append((real.place, model[0]))
+            self.offered.append((real.position, model[0]))
 
     def acknowledge(self) -> None:
         if self.offered:

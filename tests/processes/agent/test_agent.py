@@ -8,8 +8,7 @@ import pytest
 
 from scale0.history.events.columns import EventMetric
 from scale0.monitoring.agent.core.session import MAX_UNACKED_BYTES
-from scale0.monitoring.agent.edge.agent import written
-from scale0.monitoring.agent.edge.clock import read_boot_id, read_instant
+from scale0.monitoring.agent.edge.agent import read_boot_id, read_instant, result_json
 from scale0.monitoring.agent.edge.process import SPOOL_FOLDER
 from scale0.monitoring.agent.edge.spool import Spool
 from scale0.monitoring.protocol.results import OK, CheckFinding, read_result
@@ -20,14 +19,16 @@ from tests.processes.agent.helen_of_version_2 import Helen2
 
 
 def test_a_result_that_is_no_json_is_unknown_and_no_end_of_the_agent(caplog):
-    found = read_result(written(CheckFinding(OK, "fine", (EventMetric("full:/mnt/\udcff", 1.0),), 5.0, 1.0))).finding
+    found = read_result(
+        result_json(CheckFinding(OK, "fine", (EventMetric("full:/mnt/\udcff", 1.0),), 5.0, 1.0))
+    ).finding
     assert found.state == "unknown"
-    assert "cannot be written" in found.message
+    assert "cannot be encoded" in found.message
     assert "surrogates" in caplog.text
 
 
 def test_a_boot_that_has_no_name_is_like_no_other(monkeypatch, tmp_path):
-    monkeypatch.setattr("scale0.monitoring.agent.edge.clock.BOOT_ID_FILE", tmp_path / "none")
+    monkeypatch.setattr("scale0.monitoring.agent.edge.agent.BOOT_ID_FILE", tmp_path / "none")
     assert read_boot_id() != read_boot_id()
 
 

@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.agent.edge.certificate import read_certificate
-from scale0.monitoring.agent.edge.certificate_renewal import renew
+from scale0.monitoring.agent.edge.certificate import read_certificate, renew
 from scale0.monitoring.pki import certificates
 from scale0.monitoring.pki.authority import CA_FILE, HELEN_FILE, HELEN_KEY_FILE, CertificateAuthority, create_authority
 from tests.fakes.waiting import until

@@ -136,7 +136,7 @@ def test_an_error_is_logged_and_the_agent_comes_back_after_a_while(helen, creden
         with helen.accept() as equus:
             equus.say("error you did something wrong")
             agent.wait_log("you did something wrong")
-            agent.wait_log("again in")
+            agent.wait_log("next attempt in")
             with pytest.raises(EOFError):
                 equus.line()
         with helen.accept() as equus:

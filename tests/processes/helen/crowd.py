@@ -17,14 +17,12 @@ import sys
 from pathlib import Path
 
 from scale0.history.events.columns import EventMetric
+from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.core.check_schedule import CheckSchedule
 from scale0.monitoring.agent.core.session import AgentSession
-from scale0.monitoring.agent.edge.agent import AgentFacts, AgentRuntime
-from scale0.monitoring.agent.edge.clock import read_boot_id
+from scale0.monitoring.agent.edge.agent import AgentFacts, AgentRuntime, ScheduleFile, read_boot_id
 from scale0.monitoring.agent.edge.running_checks import Inline, RunningChecks
-from scale0.monitoring.agent.edge.schedule_file import ScheduleFile
 from scale0.monitoring.agent.edge.spool import Spool
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context
 from scale0.monitoring.protocol.results import OK, CheckFinding
 

@@ -302,7 +302,7 @@ def test_nothing_of_ours_sets_logging_up_in_another_way():
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_stage0_writes_lines_like_the_agents(form, monkeypatch, capfd):
     monkeypatch.setenv(log_setup.FORM_VARIABLE, form)
-    stage0.say('the agent "ended"', "web-1")
+    stage0.write_log('the agent "ended"', "web-1")
     line = capfd.readouterr().err.rstrip("\n")
     if form == "json":
         found = json.loads(line)

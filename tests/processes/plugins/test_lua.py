@@ -93,7 +93,7 @@ def test_metrics_have_all_their_fields_and_those_that_are_none_are_left_out(lua)
         ("return function() return {state = 'fine'} end", "the check's state is 'fine'"),
         ("return function() return {state = 'failed', message = 'x'} end", "x"),
         ("return function() return nothing.here end", "it:1: attempt to index a nil value"),
-        ("return function() return setmetatable({}, {__gc = function() end}) end", "no __gc here"),
+        ("return function() return setmetatable({}, {__gc = function() end}) end", "__gc is not available"),
         (b"\x1bLua binary", "attempt to load a binary chunk"),
         ("x" * (MAX_SOURCE_BYTES + 1), "has more than"),
         (b"return function() return {state = '\xff\xfe'} end", "the check's state is '��'"),
@@ -291,5 +291,5 @@ def test_a_file_is_judged_as_it_is_opened(tmp_path, kind):
             path.chmod(0o666)
         else:
             tmp_path.chmod(0o777)
-    with pytest.raises(Refusal, match="there is no" if kind in ("pipe", "folder") else "anybody may write"):
+    with pytest.raises(Refusal, match="there is no" if kind in ("pipe", "folder") else "everybody may write"):
         files.source("it")

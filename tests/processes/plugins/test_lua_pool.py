@@ -198,7 +198,7 @@ def test_a_file_that_changed_is_another_check_at_once():
             await asyncio.to_thread(until, lambda: not set(before) & set(children(*launchers())))
             file.chmod(0o666)
             checks.reload()
-            assert "anybody may write it" in (await checks.run("it", b"", 5.0)).message
+            assert "everybody may write to it" in (await checks.run("it", b"", 5.0)).message
             file.unlink()
             assert checks.names == ()
             assert (await checks.run("../it", b"", 5.0)).message == "there is no Lua check '../it'"
@@ -237,14 +237,13 @@ def test_at_the_end_whoever_waits_hears_of_it():
 
     with open_folder() as folder:
         write_lua(folder)
-        assert asyncio.run(story(folder)) == ["the agent stops"] * 3
+        assert asyncio.run(story(folder)) == ["the agent is stopping"] * 3
     assert not launchers()
 
 
 def test_an_agent_without_such_checks_has_no_such_process():
     async def story(folder):
         checks = LuaChecks(folder)
-        await checks.start()
         assert checks.names == ()
         assert not launchers()
         checks.close()
@@ -256,10 +255,10 @@ def test_an_agent_without_such_checks_has_no_such_process():
 def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
     async def story(folder):
         checks = LuaChecks(folder)
-        checks._nursery = ProcessLauncher("no such role", None)
+        checks._launcher = ProcessLauncher("no such role", "")
         try:
             found = await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(5)))
-            assert {one.message for one in found} == {"no process could be started"}
+            assert {one.message for one in found} == {"no Lua process could be started"}
         finally:
             checks.close()
 

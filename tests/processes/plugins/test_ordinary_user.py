@@ -17,7 +17,7 @@ STORIES = (
     "test_plugins.py::test_check_dummy",
     "test_plugins.py::test_where_the_agent_is_root_its_plugins_are_somebody_else",
     "test_plugins.py::test_a_hostile_plugin_is_bounded_and_the_next_is_on_time",
-    "test_plugins.py::test_a_killed_keeper_or_launcher_costs_one_run",
+    "test_plugins.py::test_a_killed_plugin_runner_or_launcher_costs_one_run",
     "test_plugins.py::test_nothing_outlives_an_agent_that_is_killed",
     "test_lua_pool.py::test_where_the_agent_is_root_its_lua_is_somebody_else",
     "test_lua_pool.py::test_a_hostile_check_is_bounded_and_the_next_is_on_time",

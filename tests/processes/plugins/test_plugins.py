@@ -20,8 +20,8 @@ import pytest
 from scale0.config.schema import Plugin
 from scale0.kernel.errors import ConfigError
 from scale0.monitoring.agent.edge import plugin_runner
-from scale0.monitoring.agent.edge.cgroup import ROOM_PREFIX, PidsCgroups, Refusals, enter
-from scale0.monitoring.agent.edge.plugin_runner_messages import MAX_OUTPUT_BYTES
+from scale0.monitoring.agent.edge.cgroup import GROUP_PREFIX, PidsCgroups, PidsLimitEvents, enter_group
+from scale0.monitoring.agent.edge.plugin_runner import MAX_OUTPUT_BYTES
 from scale0.monitoring.agent.edge.plugins import Plugins
 from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from tests.fakes.waiting import until
@@ -48,7 +48,6 @@ def plugin(name, *words):
 def run(*plugins, name=None, args=b"", timeout=5.0):
     async def story():
         checks = Plugins(plugins)
-        await checks.start()
         try:
             return await checks.run(name or plugins[0].name, args, timeout)
         finally:
@@ -98,7 +97,7 @@ def test_what_cannot_be_run_is_unknown_and_says_why():
         (folder / "text").write_text("no program")
         assert "Permission denied" in run(plugin("text", str(folder / "text"))).message
     assert run(plugin("a", "true"), name="b").message == "there is no plugin b"
-    assert run(plugin("a", "true"), args=b'{"x":1}').message.startswith("the plugin takes no argument")
+    assert run(plugin("a", "true"), args=b'{"x":1}').message.startswith("unknown argument")
     assert run(plugin("a", "sh", "-c", "kill -9 $$")).message.startswith("the plugin was killed by signal 9")
 
 
@@ -130,7 +129,7 @@ def test_where_the_agent_is_root_its_plugins_are_somebody_else():
 
 def test_a_user_that_does_not_exist_is_a_fault_of_the_file():
     if os.geteuid() == 0:
-        with pytest.raises(ConfigError, match="no user nobody-of-that-name"):
+        with pytest.raises(ConfigError, match="user nobody-of-that-name does not exist"):
             Plugins([], "nobody-of-that-name")
     else:
         Plugins([], "nobody-of-that-name").close()
@@ -213,7 +212,7 @@ def test_a_run_that_nobody_waits_for_any_more_is_ended():
     asyncio.run(story())
 
 
-def test_a_killed_keeper_or_launcher_costs_one_run():
+def test_a_killed_plugin_runner_or_launcher_costs_one_run():
     mark = f"60.{secrets.randbelow(10**9)}"
 
     async def story():
@@ -221,12 +220,12 @@ def test_a_killed_keeper_or_launcher_costs_one_run():
         try:
             assert (await checks.run("fine", b"", 10.0)).state == "ok"
             (launcher,) = launchers()
-            for victim in ("keeper", "launcher"):
+            for victim in ("plugin runner", "launcher"):
                 task = asyncio.create_task(checks.run("sleep", b"", 50.0))
                 await asyncio.to_thread(until, lambda: marked(mark))
                 for pid in [launcher] if victim == "launcher" else children(launcher):
                     os.kill(pid, signal.SIGKILL)
-                if victim == "keeper":
+                if victim == "plugin runner":
                     assert "was killed" in (await task).message
                     await asyncio.to_thread(until, lambda: not marked(mark))
                 else:
@@ -248,7 +247,7 @@ def test_nothing_outlives_an_agent_that_is_killed():
     script = f"""
 import asyncio
 from scale0.config.schema import Plugin
-from scale0.monitoring.agent.edge.process_launcher import Nursery
+from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from scale0.monitoring.agent.edge.plugins import Plugins
 async def main():
     checks = Plugins([Plugin(name="a", command=("sh", "-c", "setsid sleep {mark} & sleep {mark}"))])
@@ -267,32 +266,32 @@ asyncio.run(main())
 
 
 # Promise: CHECK-2
-def test_rooms_for_processes_are_used_where_they_can_be_made_and_removed_again():
-    rooms = PidsCgroups()
-    room = rooms.make()
-    if not room:  # no right to make one, or no cgroups: then processes are counted by looking
-        enter(room)
-        assert not Refusals(room).happened()
+def test_cgroups_for_processes_are_used_where_they_can_be_made_and_removed_again():
+    cgroups = PidsCgroups()
+    group = cgroups.make()
+    if not group:  # no right to make one, or no cgroups: then processes are counted by looking
+        enter_group(group)
+        assert not PidsLimitEvents(group).occurred()
         return
-    assert rooms.remove(room)
-    folder = Path(room).parent
+    assert cgroups.remove(group)
+    folder = Path(group).parent
 
     async def story():
         checks = Plugins([plugin("where", "cat", "/proc/self/cgroup")])
         try:
             found = await checks.run("where", b"", 10.0)
-            assert ROOM_PREFIX in found.message
+            assert GROUP_PREFIX in found.message
             (launcher,) = launchers()
-            assert list(folder.glob(f"{ROOM_PREFIX}{launcher}-*"))
+            assert list(folder.glob(f"{GROUP_PREFIX}{launcher}-*"))
             return launcher
         finally:
             checks.close()
 
     launcher = asyncio.run(story())
-    assert not list(folder.glob(f"{ROOM_PREFIX}{launcher}-*"))
+    assert not list(folder.glob(f"{GROUP_PREFIX}{launcher}-*"))
 
 
-def test_idle_keepers_are_used_again_and_no_more_than_needed():
+def test_idle_plugin_runners_are_used_again_and_no_more_than_needed():
     async def story():
         checks = Plugins([plugin("fine", "true")])
         try:
@@ -310,7 +309,7 @@ def test_idle_keepers_are_used_again_and_no_more_than_needed():
 def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
     async def story():
         checks = Plugins([plugin("fine", "true")])
-        checks._nursery = ProcessLauncher("no such role", None)
+        checks._launcher = ProcessLauncher("no such role", "")
         try:
             found = await asyncio.gather(*(checks.run("fine", b"", 10.0) for _ in range(5)))
             assert {one.state for one in found} == {"unknown"}
@@ -324,7 +323,7 @@ def test_a_launcher_that_cannot_start_ends_runs_with_the_reason(capfd):
 
 # Promise: CHECK-2
 @pytest.mark.slow
-def test_a_keeper_that_stands_still_is_killed_and_its_plugin_with_it(monkeypatch):
+def test_a_plugin_runner_that_stands_still_is_killed_and_its_plugin_with_it(monkeypatch):
     """While it starts a plugin it has the user of plugins, and another of these may stop it."""
     monkeypatch.setattr("scale0.monitoring.agent.edge.plugins.KILL_SECONDS", 0.2)
     monkeypatch.setattr("scale0.monitoring.agent.edge.plugins.SPARE_SECONDS", 0.2)
@@ -346,7 +345,7 @@ def test_a_keeper_that_stands_still_is_killed_and_its_plugin_with_it(monkeypatch
     asyncio.run(story())
 
 
-def test_what_a_keeper_has_spent_is_not_taken_from_the_next_plugin(monkeypatch):
+def test_what_a_plugin_runner_has_spent_is_not_taken_from_the_next_plugin(monkeypatch):
     """The limit of what it starts is its own as well: one that has worked for long would be killed."""
     limits: list[int] = []
     monkeypatch.setattr(time, "process_time", lambda: 100.5)
@@ -357,5 +356,5 @@ def test_what_a_keeper_has_spent_is_not_taken_from_the_next_plugin(monkeypatch):
         try:
             one._run(["/nowhere/at/all"], 3.0)
         finally:
-            os.close(one._nothing)
+            os.close(one._dev_null)
     assert limits == [105]

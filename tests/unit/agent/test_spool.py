@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.monitoring.agent.edge.log_segment import Instant
-from scale0.monitoring.agent.edge.spool import DISK_AGAIN_SECONDS, MAX_DAMAGED, MAX_PARTS, Spool, SpooledRecord
+from scale0.monitoring.agent.edge.spool import DISK_RETRY_SECONDS, MAX_DAMAGED, MAX_SEGMENTS, Spool, SpooledRecord
 from tests.fakes.examples import examples
 
 NOON = Instant(1_000.0, 1_700_000_000.0)
@@ -66,7 +66,7 @@ def test_what_helen_never_got_is_offered_by_the_next_run_under_its_old_name(tmp_
         first.append("load", result(number), NOON)
     first.connected()
     for offer in offers(first)[:2]:
-        first.delivered(offer.place)
+        first.delivered(offer.position)
     first.close()
 
     second = spool_in(tmp_path, "s2")
@@ -85,7 +85,7 @@ def test_a_spool_that_helen_has_whole_leaves_nothing_on_disk(tmp_path):
     for number in range(1, 50):
         spool.append("load", result(number), NOON)
     for offer in offers(spool):
-        spool.delivered(offer.place)
+        spool.delivered(offer.position)
     assert spool.size_bytes == 0
     assert not spool.has_more
     spool.close()
@@ -114,7 +114,7 @@ def test_a_lost_connection_makes_all_that_was_not_acknowledged_come_again_in_ord
     found = offers(spool)
     assert numbers(found) == [4, 0, 1, 2, 3]
     for offer in found[:3]:
-        spool.delivered(offer.place)
+        spool.delivered(offer.position)
     spool.lost()
     spool.append("load", result(5), NOON)
     spool.connected()
@@ -159,7 +159,7 @@ def test_what_was_thrown_away_on_its_way_and_arrived_after_all_is_not_counted(tm
         spool.append("load", result(number, 600), NOON)
     gone = spool.dropped
     assert gone > 0
-    spool.delivered(offer.place)
+    spool.delivered(offer.position)
     assert spool.dropped == gone - 1
     spool.close()
 
@@ -190,13 +190,13 @@ def test_results_of_an_earlier_boot_are_judged_by_the_wall_clock(tmp_path):
 
 def test_a_connection_that_comes_and_goes_makes_no_endless_number_of_files(tmp_path):
     spool = spool_in(tmp_path)
-    for number in range(MAX_PARTS + 50):
+    for number in range(MAX_SEGMENTS + 50):
         spool.connected()
         spool.append("load", result(number), NOON)
         spool.lost()
-    assert len(files(tmp_path)) <= MAX_PARTS
+    assert len(files(tmp_path)) <= MAX_SEGMENTS
     spool.connected()
-    assert sorted(numbers(offers(spool))) == list(range(MAX_PARTS + 50))
+    assert sorted(numbers(offers(spool))) == list(range(MAX_SEGMENTS + 50))
     spool.close()
 
 
@@ -219,7 +219,7 @@ def test_only_what_helen_does_not_have_is_synced(tmp_path):
     spool.connected()
     spool.append("load", result(2), NOON)
     for offer in offers(spool):
-        spool.delivered(offer.place)
+        spool.delivered(offer.position)
     assert spool.begin_sync() is None
     spool.close()
 
@@ -268,7 +268,7 @@ def test_one_flipped_bit_costs_at_most_what_follows_and_is_told(at, bit):
         found = offers(again)
         assert set(numbers(found)) < set(range(6))
         for offer in found:
-            again.delivered(offer.place)
+            again.delivered(offer.position)
         assert files(place) == [name.replace(".spool", ".damaged")]
         again.close()
 
@@ -309,7 +309,7 @@ def test_a_full_disk_keeps_results_in_memory_and_uses_the_disk_again_when_there_
     assert files(tmp_path) == []
     assert numbers(offers(spool)) == [0, 1, 2]
     full = False
-    spool.append("load", result(3), later(DISK_AGAIN_SECONDS + 1))
+    spool.append("load", result(3), later(DISK_RETRY_SECONDS + 1))
     assert len(files(tmp_path)) == 2
     assert numbers(offers(spool)) == [3]
     spool.close()
@@ -345,8 +345,8 @@ def test_a_record_that_can_never_be_sent_vouches_for_none_before_it(tmp_path):
         spool.append("load", result(number), NOON)
     spool.connected()
     found = offers(spool)
-    spool.delivered(found[0].place)
-    spool.given_up(found[3].place)
+    spool.delivered(found[0].position)
+    spool.drop(found[3].position)
     spool.lost()
     assert numbers(offers(spool)) == [1, 2, 3]
     spool.close()
@@ -432,7 +432,7 @@ def test_every_result_is_delivered_in_the_end_and_none_is_lost_whatever_happens(
             key = (body["spool"], body["n"])
             assert seen.setdefault(key, number_of(offer)) == number_of(offer), "one name for two results"
             delivered.add(key)
-            spool.delivered(offer.place)
+            spool.delivered(offer.position)
 
         connected = False
         for step in [*steps, "lose", "connect", "offer", "ack"]:

@@ -380,7 +380,7 @@ class SimAgent:
         self._do(out)
 
     def _offer(self, out: AgentEffects) -> None:
-        for news in out.news:
+        for news in out.updates:
             if isinstance(news, SessionAccepted):
                 self.offered.clear()
                 self.number += 1

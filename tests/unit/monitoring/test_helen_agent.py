@@ -28,7 +28,7 @@ class Machine:
         self.spool: dict[int, None] = {}
         self.offered: set[int] = set()
         self.delivered: set[int] = set()
-        self.news: list[Any] = []
+        self.updates: list[Any] = []
         self.connection: bytes | None = None
         self.mono = 50.0
         self.session.start(self.now, AgentEffects())
@@ -74,8 +74,8 @@ class Machine:
                 self.session.lost("closed", self.now, out)
 
     def _hear(self, out: AgentEffects) -> None:
-        self.news += out.news
-        for news in out.news:
+        self.updates += out.updates
+        for news in out.updates:
             if isinstance(news, Delivered):
                 for n in news.tokens:
                     self.spool.pop(n, None)
@@ -127,14 +127,14 @@ def test_an_agent_of_ours_is_accepted_scheduled_and_asked():
     world = helen()
     machine = Machine(world, random.Random(1))
     machine.connect()
-    schedules = [news for news in machine.news if isinstance(news, TakeSchedule)]
+    schedules = [news for news in machine.updates if isinstance(news, TakeSchedule)]
     assert [check["name"] for check in msgspec.json.decode(schedules[0].body)["checks"]] == ["load"]
     world.request("helen.check", {"agent": "web-1", "check": "uptime"})
     machine.do(AgentEffects())
-    run = machine.news[-1]
+    run = machine.updates[-1]
     assert isinstance(run, RunCheck)
     out = AgentEffects()
-    machine.session.finished(run.ticket, b'{"state":"ok","message":"up"}', machine.now, out)
+    machine.session.finished(run.run_id, b'{"state":"ok","message":"up"}', machine.now, out)
     machine.do(out)
     assert msgspec.json.decode(world.answers()[0][1])["message"] == "up"
 

@@ -107,9 +107,9 @@ def known_checks(config: AgentConfig | None) -> dict[str, AvailableCheck]:
     known = {one.name: AvailableCheck(BUILT_IN, one.about) for one in registry.BUILT_IN.values()}
     if config is not None:
         from scale0.monitoring.agent.edge.check_registry import CheckRegistry
-        from scale0.monitoring.agent.edge.process import children_of
+        from scale0.monitoring.agent.edge.process import check_processes
 
-        plugins, lua = children_of(config)
+        plugins, lua = check_processes(config)
         try:
             CheckRegistry(plugins, registry.BUILT_IN, lua)
             known |= {name: AvailableCheck("plugin", "") for name in plugins.names}
@@ -136,13 +136,12 @@ def found_elsewhere(config: AgentConfig | None, name: str, args: bytes, timeout:
     """What a plugin or a Lua file finds, run as the agent runs it."""
     import asyncio
 
-    from scale0.monitoring.agent.edge.process import children_of
+    from scale0.monitoring.agent.edge.process import check_processes
 
     async def once(config: AgentConfig) -> CheckFinding:
-        plugins, lua = children_of(config)
+        plugins, lua = check_processes(config)
         chosen = plugins if name in plugins.names else lua
         try:
-            await chosen.start()
             return await chosen.run(name, args, timeout)
         finally:
             plugins.close()

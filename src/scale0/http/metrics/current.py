@@ -16,7 +16,7 @@ from scale0.http.metrics.cardinality import LabelLimit
 from scale0.http.metrics.model import Metric, metrics_of
 from scale0.http.metrics.prometheus import written
 from scale0.http.metrics.sample import ExportHealth, NetworkSample
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.kernel.edge.thread_pool import ThreadPool
 
 Value = TypeVar("Value")
 

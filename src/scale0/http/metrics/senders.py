@@ -17,7 +17,7 @@ from scale0.http.metrics import graphite, otlp, statsd
 from scale0.http.metrics.current import CurrentSample, beside
 from scale0.http.metrics.deltas import PreviousValues, remembered
 from scale0.http.metrics.model import Metric
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.kernel.edge.thread_pool import ThreadPool
 
 PUSH_SECONDS: Final = 5.0
 """How long a receiver may take for a batch."""

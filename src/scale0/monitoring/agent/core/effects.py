@@ -1,7 +1,7 @@
-"""What an agent's session wants done, and what it tells its owner.
+"""What an agent's session wants done: the effects on its connection, and the updates for its owner.
 
-Lives here: frozen data, and the step that collects it. Never here: a decision (`agent_line`). Invariant: whoever does a
-step closes first, then opens, then sends: what is to be sent belongs to the connection that is opened.
+The effects of a step are executed in the order close, open, send: the data to send belongs to the connection that is
+opened.
 """
 
 from __future__ import annotations
@@ -10,84 +10,84 @@ from typing import Any
 
 import msgspec
 
-Place = tuple[str, int]
-"""Host and port; an IPv6 address stands without its brackets."""
+Address = tuple[str, int]
+"""Host and port; an IPv6 address has no brackets."""
 
 
 class AgentEffects:
-    """What a session wants done, in this order: close, open, send; and what it tells its owner."""
+    """What a session wants done, in this order: close, open, send, and then report the updates to its owner."""
 
-    __slots__ = ("close", "news", "open", "sends")
+    __slots__ = ("close", "open", "sends", "updates")
 
     def __init__(self) -> None:
         self.close = False
-        self.open: Place | None = None
+        self.open: Address | None = None
         self.sends: list[bytes] = []
-        self.news: list[News] = []
+        self.updates: list[SessionUpdate] = []
 
 
 class RunCheck(msgspec.Struct, frozen=True, gc=False):
-    """News: Helen asks for a check. `ticket` is for `finished`; ids of the wire begin anew with each connection."""
+    """Helen requests a check. `run_id` is for `finished`: message ids on the wire restart with each connection."""
 
-    ticket: int
+    run_id: int
     name: str
     args: bytes
 
 
 class TakeSchedule(msgspec.Struct, frozen=True, gc=False):
-    """News: run these checks from now on; the body is JSON that nobody has looked at."""
+    """Helen sent a new schedule; the body is JSON that has not been validated."""
 
     body: bytes
 
 
 class ReloadNow(msgspec.Struct, frozen=True, gc=False):
-    """News: begin again, with nothing old."""
+    """Helen requests a restart of the agent."""
 
 
 class SessionAccepted(msgspec.Struct, frozen=True, gc=False):
-    """News: version 2 is spoken from here; reports may be offered."""
+    """Helen accepted the session: it uses version 2 from now on, and reports may be offered."""
 
     heartbeat_seconds: int
 
 
 class SessionRefused(msgspec.Struct, frozen=True, gc=False):
-    """News: Helen said `error`; the connection is closed."""
+    """Helen sent `error`; the connection is closed."""
 
     message: str
 
 
 class Redirected(msgspec.Struct, frozen=True, gc=False):
-    """News: Helen sends us there, and we go."""
+    """Helen redirected the session to another address; the session follows."""
 
-    place: Place
+    address: Address
 
 
 class HelenLost(msgspec.Struct, frozen=True, gc=False):
-    """News: the connection is gone, or did not come to be; why, and when the next attempt is made (monotonic)."""
+    """The connection was lost or could not be made. `retry_at` is monotonic."""
 
     reason: str
     retry_at: float
 
 
 class Logged(msgspec.Struct, frozen=True, gc=False):
-    """News: something to be noted, and no more."""
+    """A warning for the log."""
 
     text: str
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """News: Helen has these on disk."""
+    """Helen has stored these reports."""
 
     tokens: tuple[Any, ...]
 
 
 class Undelivered(msgspec.Struct, frozen=True):
-    """News: it is not known whether Helen has these: offer them again when there is room."""
+    """It is unknown whether Helen has these reports; they must be offered again."""
 
     tokens: tuple[Any, ...]
 
 
-News = (
+SessionUpdate = (
     RunCheck
     | TakeSchedule
     | ReloadNow

@@ -1,8 +1,7 @@
-"""The agent: what runs on a watched machine.
+"""The agent: the process that runs checks on a monitored machine.
 
-Reading order: `stage0` (the supervisor), `process` (an agent from its file to its last breath), `agent` (what its
-session says is done), `link` (TLS to Helen), `part` and `spool` (results on disk until Helen has them), `runs` and
-`threads` (checks in hand), `checks` (who answers to a name), `plan` (the schedule on disk), `certificate` and `renewal`
-(who we are). Beside them: `plugins`, `keeper`, `launcher`, `nursery`, `cage` and `cgroup` (checks in processes of their
-own).
+Reading order: `stage0` (the supervisor), `process` (start and stop), `agent` (executes what session, schedule and spool
+decide), `tls_client` (the connection to Helen), `log_segment` and `spool` (results on disk until Helen has stored
+them), `running_checks` and `check_registry`, `certificate` (identity and renewal). Checks in processes of their own:
+`process_launcher` and `launcher_process`, `sandbox` and `cgroup`, `plugins` and `plugin_runner`, `lua_*`.
 """

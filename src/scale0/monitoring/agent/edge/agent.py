@@ -1,22 +1,25 @@
-"""An agent at work: what its session, its schedule and its spool say is done.
+"""An agent at work: it executes what its session, its check schedule and its spool decide.
 
-Lives here: the one place where they meet. Never here: what is said (`monitoring.agent.core.session`), when a check is
-due (`monitoring.agent.core.check_schedule`), how one runs (`runs`), or what waits on disk (`spool`). Invariants:
-everything happens in the loop's thread; a result of the schedule is in the spool before it is sent; an answer for Helen
-goes to who asked and nowhere else.
+Invariants: everything happens in the thread of the event loop; a result of the schedule is in the spool before it is
+sent; the answer to a request of Helen's goes to the session of that request and nowhere else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.kernel.log_context import about
 from scale0.monitoring.agent.core.check_schedule import CheckSchedule, DueCheck
 from scale0.monitoring.agent.core.effects import (
@@ -24,41 +27,92 @@ from scale0.monitoring.agent.core.effects import (
     Delivered,
     HelenLost,
     Logged,
-    News,
     Redirected,
     ReloadNow,
     RunCheck,
     SessionAccepted,
     SessionRefused,
+    SessionUpdate,
     TakeSchedule,
     Undelivered,
 )
 from scale0.monitoring.agent.core.session import AgentSession
-from scale0.monitoring.agent.edge.clock import read_instant
+from scale0.monitoring.agent.edge.log_segment import Instant
 from scale0.monitoring.agent.edge.running_checks import RunningChecks
-from scale0.monitoring.agent.edge.schedule_file import ScheduleFile
 from scale0.monitoring.agent.edge.spool import Spool, SpoolPosition
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.edge.tls_client import TlsClient
 from scale0.monitoring.protocol.encoder import in_one_line
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES
 from scale0.monitoring.protocol.results import AGENT_REPORT, UNKNOWN, CheckFinding, write_result
 
 log = logging.getLogger("scale0.agent")
 
 OFFERS_PER_TURN: Final = 100
-"""Reports handed to the session at once; then others have their turn."""
+"""Reports passed to the session at once, before other events are handled."""
 MAX_PENDING_BYTES: Final = 256 * 1024
-"""Bytes that wait for the socket, over which no more reports are handed out: an answer must not wait behind them."""
+"""Unsent bytes above which no more reports are passed on: an answer must not wait behind them."""
 FULL_SECONDS: Final = 0.02
-"""How long the socket is given before it is looked at again."""
+"""How long to wait for the socket then."""
 SYNC_SECONDS: Final = 1.0
-"""How long a result may be in the spool before the disk is asked to keep it."""
+"""How long a result may be in the spool before it is synced to disk."""
 EXPIRE_SECONDS: Final = 60.0
-"""How often old results are looked for."""
+"""How often old results are dropped."""
+SCHEDULE_NAME: Final = "schedule.json"
+BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_instant() -> Instant:
+    """Now. CLOCK_BOOTTIME counts suspend and never jumps, but restarts with each boot, which the boot id identifies."""
+    return Instant(time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
+
+
+def read_boot_id() -> str:
+    """The id of this boot. If the system has none, it is new for each run: ages across a restart are then unknown."""
+    try:
+        found = BOOT_ID_FILE.read_text().strip()
+    except OSError:
+        found = ""
+    return found or f"unknown-{secrets.token_hex(8)}"
+
+
+class ScheduleFile:
+    """The last schedule that Helen sent, on disk: an agent that starts while Helen is away knows what to run.
+
+    The file is a complete schedule or it does not exist; an unreadable file counts as none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SCHEDULE_NAME
+        self.body = self._read()
+        """None: there was no schedule yet."""
+
+    def update(self, body: bytes) -> bool:
+        """Remember a schedule; True: it is new, and a thread must `write` it."""
+        if body == self.body:
+            return False
+        self.body = body
+        return True
+
+    def write(self, body: bytes) -> None:
+        """Replace the file; blocks. Raises OSError."""
+        partial = self._path.with_name(f".{SCHEDULE_NAME}")
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(self._path)
+
+    def _read(self) -> bytes | None:
+        try:
+            with self._path.open("rb") as file:
+                return file.read(MAX_BLOB_BYTES)
+        except OSError:
+            return None
 
 
 class AgentFacts(NamedTuple):
-    """What an agent says about itself when it is accepted, and what its file says about checks."""
+    """What an agent reports about itself when it is accepted, and the timeout of checks that Helen requests."""
 
     labels: Mapping[str, str]
     names: Callable[[], list[str]]
@@ -67,30 +121,28 @@ class AgentFacts(NamedTuple):
 
 
 class AgentRuntime:
-    """One agent."""
-
     def __init__(
         self,
         session: AgentSession,
-        rota: CheckSchedule,
+        schedule: CheckSchedule,
         spool: Spool,
-        plan: ScheduleFile,
+        schedule_file: ScheduleFile,
         runs: RunningChecks,
         facts: AgentFacts,
         disk: ThreadPool,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._session = session
-        self._rota = rota
+        self._schedule = schedule
         self._spool = spool
-        self._plan = plan
+        self._schedule_file = schedule_file
         self._runs = runs
         self._facts = facts
         self._disk = disk
         self._loop = loop
-        self._link: TlsClient | None = None
+        self._connection: TlsClient | None = None
         self._helen = ""
-        """Where she is whom we speak with, or tried last."""
+        """The address of the current connection, or of the last attempt."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._expire_at = 0.0
@@ -98,30 +150,29 @@ class AgentRuntime:
         self._syncing = False
         self._ended = False
         self.ending: asyncio.Future[bool] = loop.create_future()
-        """Done when the agent should end: True for a fresh process, or the error that ended it."""
+        """Resolved when the agent should end: True for a restart, or the error that ended it."""
 
-    def start(self, link: TlsClient) -> None:
-        """Begin: the schedule at once, Helen as soon as she is there."""
-        self._link = link
-        if self._plan.body is not None:
-            self._take_schedule(self._plan.body)
+    def start(self, connection: TlsClient) -> None:
+        """Run the stored schedule at once, and connect to Helen."""
+        self._connection = connection
+        if self._schedule_file.body is not None:
+            self._replace_schedule(self._schedule_file.body)
         self._expire_at = read_now().mono
         self._act(self._session.start)
 
     def stop(self) -> None:
-        """Leave Helen, and begin nothing more."""
+        """Disconnect, and start nothing any more."""
         self._act(self._session.end)
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
 
     def end(self, reload: bool = False) -> None:
-        """Let whoever waits for `ending` know."""
         if not self.ending.done():
             self.ending.set_result(reload)
 
     def fail(self, error: BaseException) -> None:
-        """We are wrong, or the disk is: end loudly, and let stage0 begin again."""
+        """End with an error that stage0 answers with a restart."""
         if not self.ending.done():
             self.ending.set_exception(error)
 
@@ -129,58 +180,58 @@ class AgentRuntime:
         self._act(self._session.opened)
 
     def received(self, data: bytes) -> None:
-        self._act(lambda now, out: self._session.received(data, now, out))
+        self._act(lambda now, effects: self._session.received(data, now, effects))
 
     def lost(self, reason: str) -> None:
-        self._act(lambda now, out: self._session.lost(reason, now, out))
+        self._act(lambda now, effects: self._session.lost(reason, now, effects))
 
     def _act(self, do: Callable[[Now, AgentEffects], None]) -> None:
-        """Let the session decide, and do what it says."""
-        if self._ended or self._link is None:
+        """Let the session decide, and execute its effects."""
+        if self._ended or self._connection is None:
             return
-        out = AgentEffects()
-        do(read_now(), out)
-        if out.close:
-            self._link.close()
-        if out.open is not None:
-            self._helen = "{}:{}".format(*out.open)
-            log.info("connecting to %s port %d", *out.open, extra=about(helen=self._helen))
-            self._link.open(*out.open)
-        for data in out.sends:
-            self._link.send(data)
-        for news in out.news:
-            self._heed(news)
-        if out.close:
+        effects = AgentEffects()
+        do(read_now(), effects)
+        if effects.close:
+            self._connection.close()
+        if effects.open is not None:
+            self._helen = "{}:{}".format(*effects.open)
+            log.info("connecting to %s port %d", *effects.open, extra=about(helen=self._helen))
+            self._connection.open(*effects.open)
+        for data in effects.sends:
+            self._connection.send(data)
+        for update in effects.updates:
+            self._handle(update)
+        if effects.close:
             self._spool.lost()
         self._offer_soon()
         self._set_timer()
 
-    def _heed(self, news: News) -> None:
-        match news:
-            case RunCheck(ticket, name, args):
-                self._runs.start(name, args, self._facts.check_timeout, lambda found: self._answer(ticket, found))
+    def _handle(self, update: SessionUpdate) -> None:
+        match update:
+            case RunCheck(run_id, name, args):
+                self._runs.start(name, args, self._facts.check_timeout, lambda found: self._answer(run_id, found))
             case Delivered(tokens):
                 self._delivered(tokens)
             case Undelivered():
-                pass  # the connection is gone with them, and the spool takes back all at once
+                pass  # the connection is lost as well, and the spool offers all of them again
             case TakeSchedule(body):
-                self._take_schedule(body)
-                if self._plan.keep(body):
-                    self._disk.do(lambda: self._plan.write(body), self._plan_written)
+                self._replace_schedule(body)
+                if self._schedule_file.update(body):
+                    self._disk.do(lambda: self._schedule_file.write(body), self._schedule_written)
             case SessionAccepted():
-                log.info("Helen accepted us", extra=about(helen=self._helen))
+                log.info("Helen accepted the session", extra=about(helen=self._helen))
                 self._spool.connected()
                 self._introduce()
             case ReloadNow():
-                log.info("Helen wants a fresh agent", extra=about(helen=self._helen))
+                log.info("Helen requested a restart of the agent", extra=about(helen=self._helen))
                 self.end(reload=True)
             case SessionRefused(message):
-                log.error("Helen refuses us: %s", in_one_line(message), extra=about(helen=self._helen))
-            case Redirected(place):
-                log.info("Helen sends us to %s port %d", *place, extra=about(helen="{}:{}".format(*place)))
+                log.error("Helen refused the session: %s", in_one_line(message), extra=about(helen=self._helen))
+            case Redirected(address):
+                log.info("Helen redirects us to %s port %d", *address, extra=about(helen="{}:{}".format(*address)))
             case HelenLost(reason, retry_at):
                 log.warning(
-                    "not connected: %s; again in %.1f s",
+                    "not connected: %s; next attempt in %.1f s",
                     reason,
                     max(0.0, retry_at - read_now().mono),
                     extra=about(helen=self._helen),
@@ -188,12 +239,12 @@ class AgentRuntime:
             case Logged(text):
                 log.warning("Helen: %s", text, extra=about(helen=self._helen))
 
-    def _answer(self, ticket: int, finding: CheckFinding) -> None:
-        body = written(finding)
-        self._act(lambda now, out: self._session.finished(ticket, body, now, out))
+    def _answer(self, run_id: int, finding: CheckFinding) -> None:
+        body = result_json(finding)
+        self._act(lambda now, effects: self._session.finished(run_id, body, now, effects))
 
     def _introduce(self) -> None:
-        """Say who we are. It is said anew with each connection, so that it need not be kept."""
+        """Report who we are. It is sent with each connection, so it needs no address in the spool."""
         spool, number = self._spool.number()
         body = msgspec.json.encode(
             {
@@ -202,8 +253,8 @@ class AgentRuntime:
                 "metrics": [
                     {"name": "spool_bytes", "value": self._spool.size_bytes, "unit": "B"},
                     {"name": "spool_dropped", "value": self._spool.dropped},
-                    {"name": "checks_skipped", "value": self._rota.skipped},
-                    {"name": "checks_missed", "value": self._rota.missed},
+                    {"name": "checks_skipped", "value": self._schedule.skipped},
+                    {"name": "checks_missed", "value": self._schedule.missed},
                 ],
                 "sent": round(read_instant().wall, 6),
                 "age": 0.0,
@@ -213,21 +264,21 @@ class AgentRuntime:
                 "checks": self._facts.names(),
             }
         )
-        self._act(lambda now, out: self._session.offer(AGENT_REPORT, body, None, now, out))
+        self._act(lambda now, effects: self._session.offer(AGENT_REPORT, body, None, now, effects))
 
-    def _take_schedule(self, body: bytes) -> None:
-        for fault in self._rota.take(body, read_now()):
-            log.error("the schedule: %s", fault, extra=about())
+    def _replace_schedule(self, body: bytes) -> None:
+        for error in self._schedule.replace(body, read_now()):
+            log.error("schedule: %s", error, extra=about())
 
     def _run_due(self, due: DueCheck) -> None:
-        self._runs.start(due.check, due.args, due.timeout, lambda found: self._record(due.name, found))
+        self._runs.start(due.check, due.args, due.timeout, lambda found: self._store_result(due.name, found))
 
-    def _record(self, name: str, finding: CheckFinding) -> None:
-        """A result of the schedule: first the spool, then whoever hears it."""
-        self._rota.done(name)
+    def _store_result(self, name: str, finding: CheckFinding) -> None:
+        """Store a result of the schedule in the spool, and offer it to the session."""
+        self._schedule.done(name)
         if self._ended:
             return
-        self._spool.append(name, written(finding, name), read_instant())
+        self._spool.append(name, result_json(finding, name), read_instant())
         self._offer_soon()
         if not self._syncing:
             self._syncing = True
@@ -239,33 +290,33 @@ class AgentRuntime:
             self._loop.call_soon(self._offer)
 
     def _offer(self) -> None:
-        """Hand reports to the session, while there is room for them."""
+        """Pass reports to the session while it has room for them."""
         self._offering = False
-        if self._ended or self._link is None:
+        if self._ended or self._connection is None:
             return
-        if self._link.pending_bytes > MAX_PENDING_BYTES:
+        if self._connection.pending_bytes > MAX_PENDING_BYTES:
             self._offering = True
             self._loop.call_later(FULL_SECONDS, self._offer)
             return
         instant = read_instant()
 
-        def offers(now: Now, out: AgentEffects) -> None:
+        def offers(now: Now, effects: AgentEffects) -> None:
             for _ in range(OFFERS_PER_TURN):
                 offer = self._spool.next(instant) if self._session.room > 0 else None
                 if offer is None:
                     return
                 try:
-                    self._session.offer(offer.name, offer.body, offer.place, now, out)
+                    self._session.offer(offer.name, offer.body, offer.position, now, effects)
                 except ValueError as error:
-                    log.error("a result cannot be sent and is given up: %s", error, extra=about(check=offer.name))
-                    self._spool.given_up(offer.place)
+                    log.error("dropped a result that cannot be sent: %s", error, extra=about(check=offer.name))
+                    self._spool.drop(offer.position)
 
         self._act(offers)
 
     def _delivered(self, tokens: tuple[SpoolPosition | None, ...]) -> None:
-        for place in tokens:
-            if place is not None:
-                self._spool.delivered(place)
+        for position in tokens:
+            if position is not None:
+                self._spool.delivered(position)
 
     def _sync(self) -> None:
         work = None if self._ended else self._spool.begin_sync()
@@ -277,16 +328,18 @@ class AgentRuntime:
     def _synced(self, _value: Any, error: BaseException | None) -> None:
         self._syncing = False
         if error is not None:
-            # What an fsync could not write may be gone though the next one succeeds: read anew what is there.
+            # Data that an fsync could not write may be lost even if the next one succeeds: restart, and read the disk.
             self.fail(error)
 
-    def _plan_written(self, _value: Any, error: BaseException | None) -> None:
+    def _schedule_written(self, _value: Any, error: BaseException | None) -> None:
         if error is not None:
-            log.error("the schedule cannot be kept for the next start: %s", error, extra=about())
+            log.error("cannot store the schedule for the next start: %s", error, extra=about())
 
     def _set_timer(self) -> None:
-        """Wake up for whatever is due first; a timer that fires too early only looks again."""
-        dues = [due for due in (self._session.deadline(), self._rota.deadline(), self._expire_at) if due is not None]
+        """Wake up for the next deadline; a timer that fires early does no harm."""
+        dues = [
+            due for due in (self._session.deadline(), self._schedule.deadline(), self._expire_at) if due is not None
+        ]
         at = min(dues)
         if self._timer is not None:
             if self._timer_at <= at:
@@ -301,15 +354,15 @@ class AgentRuntime:
         if now.mono >= self._expire_at:
             self._expire_at = now.mono + EXPIRE_SECONDS
             self._spool.expire(read_instant())
-        for due in self._rota.due(now):
+        for due in self._schedule.due(now):
             self._run_due(due)
         self._act(self._session.tick)
 
 
-def written(finding: CheckFinding, check: str = "") -> bytes:
-    """The JSON of a finding; one that cannot be written is a fault of its check, and no end of the agent."""
+def result_json(finding: CheckFinding, check: str = "") -> bytes:
+    """The JSON of a finding; if it cannot be encoded, that is a defect of its check, and does not end the agent."""
     try:
         return write_result(finding)
     except (ValueError, TypeError) as error:
-        log.error("a result cannot be written: %s", error, extra=about(check=check))
-        return write_result(CheckFinding(UNKNOWN, "the check's result cannot be written as JSON", (), finding.started))
+        log.error("cannot encode a result: %s", error, extra=about(check=check))
+        return write_result(CheckFinding(UNKNOWN, "the check's result cannot be encoded as JSON", (), finding.started))

@@ -1,20 +1,40 @@
-"""Our own certificate: the name in it, and how long it lasts.
+"""The agent's own certificate: the name in it, its validity, and its renewal.
 
-Lives here: as much of DER as that takes. Never here: whether a certificate is to be trusted; OpenSSL judges that. It
-exists because `ssl` does not tell, and a whole library for certificates costs an agent a quarter of its memory.
-Invariant: a file that is not a certificate is refused with a reason, whatever is in it.
+The certificate is parsed here because `ssl` does not return these fields, and a certificate library would cost an agent
+a quarter of its memory; OpenSSL decides whether a certificate is valid. For the same reason a child process renews it
+(`scale0.monitoring.pki.enrolment`). Invariants: a file that is not a certificate is refused with a reason; a renewal
+that fails is logged and tried again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import re
 import ssl
+import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from scale0.kernel.errors import ConfigError
+from scale0.kernel.log_context import about
 from scale0.kernel.names import is_identity
+
+log = logging.getLogger("scale0.agent")
+
+RENEWAL_MODULE: Final = "scale0.monitoring.pki.enrolment"
+LEFT_OF_LIFE: Final = 1 / 3
+"""A certificate is renewed when this part of its validity is left."""
+MAX_WAIT_SECONDS: Final = 3_600.0
+"""How often the wall clock is read: it may jump."""
+WAITS_PER_LIFE: Final = 60
+"""More often for a certificate with a short validity."""
+MIN_WAIT_SECONDS: Final = 1.0
+RENEWAL_SECONDS: Final = 120.0
+"""How long a renewal may take."""
 
 COMMON_NAME: Final = bytes((0x55, 0x04, 0x03))
 """The object identifier 2.5.4.3."""
@@ -28,7 +48,7 @@ _TEXTS: Final = (0x0C, 0x13, 0x16)
 
 
 class AgentCertificate(NamedTuple):
-    """Who we are, from when to when (wall time)."""
+    """The agent's name, and the validity (wall time)."""
 
     identity: str
     not_before: float
@@ -36,7 +56,7 @@ class AgentCertificate(NamedTuple):
 
 
 def read_certificate(path: Path) -> AgentCertificate:
-    """The first certificate of a PEM file; ConfigError if there is none that we can use."""
+    """The first certificate of a PEM file; ConfigError if there is none that can be used."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CERTIFICATE_BYTES).decode("ascii", "replace")
@@ -44,24 +64,24 @@ def read_certificate(path: Path) -> AgentCertificate:
         raise ConfigError([f"certificate: {path}: {error.strerror}"]) from error
     match = _PEM.search(text)
     if match is None:
-        raise ConfigError([f"certificate: {path} has no certificate in PEM form"])
+        raise ConfigError([f"certificate: {path} has no certificate in PEM format"])
     try:
         found = parse(ssl.PEM_cert_to_DER_cert(match[0]))
     except (ValueError, IndexError, OverflowError) as error:
-        raise ConfigError([f"certificate: {path} cannot be read: {error}"]) from error
+        raise ConfigError([f"certificate: {path} cannot be parsed: {error}"]) from error
     if not is_identity(found.identity):
-        raise ConfigError([f"certificate: {path}: its common name cannot be an agent's name"])
+        raise ConfigError([f"certificate: {path}: its common name is not a valid agent name"])
     return found
 
 
 def parse(der: bytes) -> AgentCertificate:
-    """What we want of a certificate; ValueError if it is none."""
+    """Parse a certificate (DER); ValueError if it is none."""
     whole = _take(der, _SEQUENCE)[0]
     body = _take(whole, _SEQUENCE)[0]
     if body[0] == _VERSION:
         body = _take(body, _VERSION)[1]
     body = _take(body, _INTEGER)[1]  # serial number
-    body = _take(body, _SEQUENCE)[1]  # algorithm of the signature
+    body = _take(body, _SEQUENCE)[1]  # signature algorithm
     body = _take(body, _SEQUENCE)[1]  # issuer
     validity, body = _take(body, _SEQUENCE)
     subject = _take(body, _SEQUENCE)[0]
@@ -70,15 +90,15 @@ def parse(der: bytes) -> AgentCertificate:
 
 
 def _take(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """The content of the first value, which must be of this kind, and what comes after it."""
+    """The content of the first value, which must have this tag, and the rest."""
     if data[0] != tag:
-        raise ValueError("it is not built like a certificate")
+        raise ValueError("unexpected DER structure")
     length, start = data[1], 2
     if length >= 0x80:
         start += length - 0x80
         length = int.from_bytes(data[2:start], "big")
     if start + length > len(data):
-        raise ValueError("it ends too early")
+        raise ValueError("truncated DER")
     return data[start : start + length], data[start + length :]
 
 
@@ -90,17 +110,70 @@ def _common_name(subject: bytes) -> str:
             kind, value = _take(pair, _OBJECT_ID)
             if kind == COMMON_NAME and value[0] in _TEXTS:
                 return _take(value, value[0])[0].decode("utf-8")
-    raise ValueError("its subject has no common name")
+    raise ValueError("the subject has no common name")
 
 
 def _time(data: bytes) -> tuple[float, bytes]:
-    """A moment (RFC 5280: seconds always, and Z), and what comes after it."""
+    """A time (RFC 5280: always with seconds and Z), and the rest."""
     tag = data[0]
     if tag not in (_UTC_TIME, _GENERALIZED_TIME):
-        raise ValueError("its validity has no times")
+        raise ValueError("the validity has no times")
     content, rest = _take(data, tag)
     text = content.decode("ascii")
     if tag == _UTC_TIME:
-        # Two digits of a year: 50 and above belong to the last century.
+        # A year of two digits: 50 and above are of the 20th century.
         text = ("19" if text[:2] >= "50" else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp(), rest
+
+
+async def renew_forever(certificate: Path, config_file: Path, rng: random.Random) -> None:
+    """Renew the certificate whenever a third of its validity is left."""
+    while True:
+        wait = MAX_WAIT_SECONDS
+        try:
+            found = read_certificate(certificate)
+        except ConfigError as error:
+            log.error("cannot renew the certificate: %s", error, extra=about(certificate=certificate))
+        else:
+            life = found.not_after - found.not_before
+            wait = min(wait, max(MIN_WAIT_SECONDS, life / WAITS_PER_LIFE))
+            if time.time() >= found.not_after - life * LEFT_OF_LIFE:
+                await renew(config_file)
+        # Agents that were enrolled at the same time must not all renew at the same time.
+        await asyncio.sleep(wait * rng.uniform(0.5, 1.0))
+
+
+async def renew(config_file: Path) -> None:
+    """One attempt, in a child process."""
+    try:
+        child = await start_renewal(config_file)
+    except OSError as error:
+        log.error("the renewal of the certificate could not be started: %s", error, extra=about())
+        return
+    try:
+        output, errors = await asyncio.wait_for(child.communicate(), RENEWAL_SECONDS)
+    except TimeoutError:
+        log.error("the renewal of the certificate took longer than %g s", RENEWAL_SECONDS, extra=about())
+    else:
+        text = (output + errors).decode("utf-8", "replace").strip()
+        log.log(
+            logging.INFO if child.returncode == 0 else logging.ERROR,
+            "renewal of the certificate: %s",
+            text,
+            extra=about(),
+        )
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def start_renewal(config_file: Path) -> asyncio.subprocess.Process:
+    """Start the process that renews the certificate. Raises OSError."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-P", "-m", RENEWAL_MODULE, str(config_file)),  # -P: never import modules from the working directory
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )

@@ -1,7 +1,7 @@
-"""A pids cgroup for each keeper of plugins, where one can be made: the kernel itself then counts processes.
+"""A pids cgroup for each plugin runner, where one can be made: the kernel then counts its processes.
 
-Lives here: finding our cgroup, making and removing rooms in it. Never here: who goes in. Invariant: without the rights,
-or without cgroups, everything here does nothing: limits are then kept by looking.
+Invariant: without permission, or without cgroups, everything here does nothing; the plugin runner then counts
+processes by itself.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from scale0.monitoring.agent.edge.plugin_runner_messages import MAX_PROCESSES
+from scale0.monitoring.agent.edge.sandbox import MAX_PROCESSES
 
-ROOM_PREFIX: Final = "scale0-check-"
+GROUP_PREFIX: Final = "scale0-check-"
 
 
 def find_pids_folder(memberships: str, mounts: str) -> tuple[str, bool] | None:
-    """Our own cgroup that has the pids controller, from /proc/self/cgroup and /proc/self/mountinfo; True: version 2."""
+    """Our cgroup with the pids controller, from /proc/self/cgroup and /proc/self/mountinfo; True: cgroup version 2."""
     paths: dict[str, str] = {}
     for line in memberships.splitlines():
         _, _, rest = line.partition(":")
-        controllers, _, place = rest.partition(":")
+        controllers, _, path_in_tree = rest.partition(":")
         for controller in controllers.split(","):
-            paths[controller] = place
+            paths[controller] = path_in_tree
     path: str | None
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(" "), right.split(" ")
         if len(fields) < 5 or len(kind) < 3:
             continue
-        root, point = fields[3], fields[4]
+        root, mount_point = fields[3], fields[4]
         version_2 = kind[0] == "cgroup2"
         if kind[0] == "cgroup" and "pids" in kind[2].split(","):
             path = paths.get("pids")
@@ -38,12 +38,12 @@ def find_pids_folder(memberships: str, mounts: str) -> tuple[str, bool] | None:
             continue
         if path is None or not path.startswith(root):
             continue
-        return point + path[len(root.rstrip("/")) :].rstrip("/"), version_2
+        return mount_point + path[len(root.rstrip("/")) :].rstrip("/"), version_2
     return None
 
 
 class PidsCgroups:
-    """Rooms below our own cgroup, one for each keeper."""
+    """Groups below our own cgroup, one for each plugin runner."""
 
     def __init__(self) -> None:
         self._folder = ""
@@ -56,67 +56,67 @@ class PidsCgroups:
             if version_2 and "pids" not in _read(f"{folder}/cgroup.subtree_control").split():
                 _write(f"{folder}/cgroup.subtree_control", "+pids")
             self._folder = folder
-            self._sweep()
+            self._remove_stale()
         except OSError:
             self._folder = ""
 
     def make(self) -> str:
-        """A new room; blank: there are none here."""
+        """The path of a new group; blank: cgroups are not available."""
         if not self._folder:
             return ""
         self._count += 1
-        room = f"{self._folder}/{ROOM_PREFIX}{os.getpid()}-{self._count}"
+        group = f"{self._folder}/{GROUP_PREFIX}{os.getpid()}-{self._count}"
         try:
-            os.mkdir(room)
-            _write(f"{room}/pids.max", str(MAX_PROCESSES + 1))  # one is the keeper
+            os.mkdir(group)
+            _write(f"{group}/pids.max", str(MAX_PROCESSES + 1))  # one is the plugin runner
         except OSError:
-            self.remove(room)
+            self.remove(group)
             self._folder = ""
             return ""
-        return room
+        return group
 
-    def remove(self, room: str) -> bool:
-        """After its last process; False: it is not empty yet."""
+    def remove(self, group: str) -> bool:
+        """Remove an empty group; False: it still has processes."""
         try:
-            if room:
-                os.rmdir(room)
+            if group:
+                os.rmdir(group)
         except FileNotFoundError:
             return True
         except OSError:
             return False
         return True
 
-    def _sweep(self) -> None:
-        """Rooms of launchers that were killed; one that is in use cannot be removed."""
+    def _remove_stale(self) -> None:
+        """Remove the groups of launchers that were killed; a group in use cannot be removed."""
         for name in os.listdir(self._folder):
-            owner, _, _ = name.removeprefix(ROOM_PREFIX).partition("-")
-            if name.startswith(ROOM_PREFIX) and not os.path.exists(f"/proc/{owner}"):
+            owner, _, _ = name.removeprefix(GROUP_PREFIX).partition("-")
+            if name.startswith(GROUP_PREFIX) and not os.path.exists(f"/proc/{owner}"):
                 self.remove(f"{self._folder}/{name}")
 
 
-def enter(room: str) -> None:
-    """Put this process, and all that it will start, into a room; where it cannot be, it goes on without."""
-    if room:
+def enter_group(group: str) -> None:
+    """Move this process, and with it its future children, into a group, if that is possible."""
+    if group:
         try:
-            _write(f"{room}/cgroup.procs", "0")
+            _write(f"{group}/cgroup.procs", "0")
         except OSError:
             pass
 
 
-class Refusals:
-    """How often a process in a room was not allowed to start another."""
+class PidsLimitEvents:
+    """How often the pids limit of a group stopped a process from starting another."""
 
-    def __init__(self, room: str) -> None:
+    def __init__(self, group: str) -> None:
         self._file = -1
         self._before = 0
-        if room:
+        if group:
             try:
-                self._file = os.open(f"{room}/pids.events", os.O_RDONLY | os.O_CLOEXEC)
+                self._file = os.open(f"{group}/pids.events", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
-                pass  # an old kernel: the same is seen by looking, only later
+                pass  # an old kernel: the plugin runner finds out by counting, only later
 
-    def happened(self) -> bool:
-        """Since this was last asked."""
+    def occurred(self) -> bool:
+        """True if there were any since the last call."""
         if self._file < 0:
             return False
         before, self._before = self._before, self._count()
@@ -125,9 +125,9 @@ class Refusals:
     def _count(self) -> int:
         try:
             for line in os.pread(self._file, 256, 0).splitlines():
-                word, _, count = line.partition(b" ")
-                if word == b"max":
-                    return int(count)  # the kernel's own digits
+                event, _, count = line.partition(b" ")
+                if event == b"max":
+                    return int(count)  # digits that the kernel wrote
         except (OSError, ValueError):
             pass
         return 0

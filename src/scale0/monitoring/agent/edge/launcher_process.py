@@ -1,8 +1,7 @@
-"""The launcher: a small process without threads that makes other processes, so that the agent never forks itself.
+"""The launcher: a small process without threads that starts the processes of checks, so that the agent never forks.
 
-Lives here: its loop; it is started by `nursery` with `python -m`. Never here: asyncio, or what a child does (`keeper`,
-`lua_child`). Invariants: it ends when the agent is gone, and nothing that it made outlives it; an orphan that comes to
-it, because a plugin has killed its keeper, is killed.
+`process_launcher` starts it with `python -m`. It does not import asyncio. Invariants: it ends when the agent has
+ended, and no process that it started outlives it; it kills orphans that it inherits because a plugin killed its runner.
 """
 
 from __future__ import annotations
@@ -19,40 +18,40 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from scale0.monitoring.agent.edge.cgroup import PidsCgroups, enter
-from scale0.monitoring.agent.edge.check_user import CheckUser
-from scale0.monitoring.agent.edge.sandbox import become_subreaper, children_of, end_all
+from scale0.monitoring.agent.edge.cgroup import PidsCgroups, enter_group
+from scale0.monitoring.agent.edge.sandbox import CheckUser, become_subreaper, children_of, end_all
 
 ROLES: Final = {
     "plugins": "scale0.monitoring.agent.edge.plugin_runner",
     "lua": "scale0.monitoring.agent.edge.lua_process",
 }
-"""What children do: the `serve` of these modules."""
-KEEPER_SECONDS: Final = 2.5
-"""How long keepers may take to end what they run, once the agent is gone."""
-END_SECONDS: Final = 0.4
-"""The same for whoever was killed then."""
-LOOK_SECONDS: Final = 0.005
-"""Between two looks at keepers that end."""
+"""Children run the function `serve` of these modules."""
+RUNNER_END_SECONDS: Final = 2.5
+"""How long plugin runners may take to end their plugins after the agent has ended."""
+KILL_SECONDS: Final = 0.4
+"""How long processes that are killed after that may take to end."""
+POLL_SECONDS: Final = 0.005
+"""Between two checks whether plugin runners have ended."""
 
 Serve = Callable[[socket.socket, CheckUser | None, str], None]
+"""Connection to the agent, the user of checks, and the path of the process' cgroup."""
 
 
 class LauncherProcess:
-    """One role's children."""
+    """The children of one role."""
 
-    def __init__(self, agent: socket.socket, serve: Serve, user: CheckUser | None, rooms: PidsCgroups | None) -> None:
+    def __init__(self, agent: socket.socket, serve: Serve, user: CheckUser | None, cgroups: PidsCgroups | None) -> None:
         self._agent = agent
         self._serve = serve
         self._user = user
-        self._rooms = rooms
+        self._cgroups = cgroups
         self._children: dict[int, str] = {}
         """Pid and cgroup."""
-        self._empty: list[str] = []
+        self._unused: list[str] = []
         """Cgroups that could not be removed yet."""
 
-    def work(self) -> None:
-        """Until the agent is gone."""
+    def run(self) -> None:
+        """Serve until the agent has ended."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -64,39 +63,39 @@ class LauncherProcess:
             for descriptor, _ in poll.poll():
                 if descriptor == woken:
                     os.read(woken, 4_096)
-                    self._bury()
-                elif not self._take():
+                    self._reap()
+                elif not self._handle_request():
                     return
 
     def end(self) -> None:
-        """Keepers see by themselves that the agent is gone, and end what they run; then whoever is left is killed."""
-        until = time.monotonic() + (KEEPER_SECONDS if self._rooms is not None else 0.0)
+        """Wait for plugin runners, which notice by themselves that the agent has ended; then kill what is left."""
+        until = time.monotonic() + (RUNNER_END_SECONDS if self._cgroups is not None else 0.0)
         while self._children and time.monotonic() < until:
-            self._bury()
-            time.sleep(LOOK_SECONDS)
-        end_all((), END_SECONDS)
-        self._empty += self._children.values()
-        self._sweep()
+            self._reap()
+            time.sleep(POLL_SECONDS)
+        end_all((), KILL_SECONDS)
+        self._unused += self._children.values()
+        self._remove_cgroups()
 
-    def _take(self) -> bool:
-        """One wish of the agent: a child for the connection that comes with it."""
+    def _handle_request(self) -> bool:
+        """Start a child for the connection that comes with the request; False: the agent has ended."""
         data, descriptors, _, _ = socket.recv_fds(self._agent, 1, 1)
         if not data:
             return False
         for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)  # it came as one that plugins would get
-            # No process to be had: the asker sees the end of its connection.
-            with socket.socket(fileno=descriptor) as asker, contextlib.suppress(OSError):
-                self._fork(asker)
+            os.set_inheritable(descriptor, False)  # received descriptors are inheritable: plugins would get it
+            # If no process can be started, the agent sees end of file on its connection.
+            with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):
+                self._fork(connection)
         return True
 
-    def _fork(self, asker: socket.socket) -> None:
-        room = self._rooms.make() if self._rooms is not None else ""
+    def _fork(self, connection: socket.socket) -> None:
+        cgroup = self._cgroups.make() if self._cgroups is not None else ""
         try:
             pid = os.fork()
         except OSError:
-            if room:
-                self._empty.append(room)
+            if cgroup:
+                self._unused.append(cgroup)
             raise
         if pid == 0:
             status = 1
@@ -104,54 +103,53 @@ class LauncherProcess:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 self._agent.close()
-                enter(room)
-                self._serve(asker, self._user, room)
+                enter_group(cgroup)
+                self._serve(connection, self._user, cgroup)
                 status = 0
             except BaseException:
-                sys.excepthook(*sys.exc_info())  # to the agent's log; nothing of it may reach the loop below
+                sys.excepthook(*sys.exc_info())  # to the agent's log; no exception may reach the loop of the launcher
             finally:
                 os._exit(status)
-        self._children[pid] = room
+        self._children[pid] = cgroup
 
-    def _bury(self) -> None:
-        """The dead, and whoever they left to us."""
+    def _reap(self) -> None:
+        """Collect ended children, and kill the orphans that they left."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                room = self._children.pop(pid, "")
-                if room:
-                    self._empty.append(room)
+                cgroup = self._children.pop(pid, "")
+                if cgroup:
+                    self._unused.append(cgroup)
         for pid in children_of(os.getpid()):
             if pid not in self._children:
-                # Its death is told to us again, and its own children come next.
+                # Its end raises SIGCHLD again, and its own children are next.
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        self._sweep()
+        self._remove_cgroups()
 
-    def _sweep(self) -> None:
-        if self._rooms is not None:
-            self._empty = [room for room in self._empty if not self._rooms.remove(room)]
+    def _remove_cgroups(self) -> None:
+        if self._cgroups is not None:
+            self._unused = [cgroup for cgroup in self._unused if not self._cgroups.remove(cgroup)]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve on the inherited socket."""
+    """`DESCRIPTOR ROLE UID GID`: serve on the inherited socket; blank ids keep the user."""
     descriptor, role, uid, gid = arguments
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop is the agent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the agent ends the launcher
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.set_inheritable(int(descriptor), False)
     os.chdir("/")
     become_subreaper()
     user = CheckUser(int(uid), int(gid)) if uid else None
     serve: Serve = importlib.import_module(ROLES[role]).serve
-    # Children share our pages until somebody writes to them: the collector would.
+    # Children share our memory pages until one is written to; the garbage collector would write to all of them.
     gc.disable()
     gc.freeze()
-    launcher = LauncherProcess(
-        socket.socket(fileno=int(descriptor)), serve, user, PidsCgroups() if role == "plugins" else None
-    )
-    launcher.work()
+    cgroups = PidsCgroups() if role == "plugins" else None
+    launcher = LauncherProcess(socket.socket(fileno=int(descriptor)), serve, user, cgroups)
+    launcher.run()
     launcher.end()
 
 

@@ -1,8 +1,8 @@
-"""One file of a spool: records with a length and a checksum each, read in order.
+"""One segment of a spool: a file of records, each with its length and checksum, that is read in order.
 
-Lives here: the bytes of a part, and how far it was offered and acknowledged. Never here: which part comes next, or how
-many there may be (`spool`). Invariants: what is acknowledged of a part is always its beginning, because records are
-offered in order; a record is whole or it is not there; bytes that are no record hide none of those before them.
+A segment also knows how far its records were offered and acknowledged. Invariants: the acknowledged records are always
+the first ones, because records are offered in order; a record is complete or it does not exist; damaged bytes hide no
+record before them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import msgspec
 from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES
 
 FORMAT: Final = 1
-"""Written into each part; another one is not read."""
-ENDING: Final = ".spool"
-DAMAGED_ENDING: Final = ".damaged"
+"""Written into each segment; a segment of another format is not read."""
+SEGMENT_SUFFIX: Final = ".spool"
+DAMAGED_SUFFIX: Final = ".damaged"
 FILE_MODE: Final = 0o600
 MAX_RECORD_BYTES: Final = MAX_BLOB_BYTES + 4_096
-"""A result, its name and its times."""
+"""A result with its name and times."""
 READ_BYTES: Final = 65_536
 """Read at once."""
 NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,16 +33,16 @@ _FRAME: Final = struct.Struct("<II")
 
 
 class Instant(NamedTuple):
-    """A moment by both clocks that a record is dated with."""
+    """A moment on both clocks that date a record."""
 
     boot: float
-    """Seconds since this machine started, sleep included; it does not jump."""
+    """Seconds since the machine started, including suspend; this clock never jumps."""
     wall: float
-    """Seconds since the Unix epoch, as far as this machine knows."""
+    """Seconds since the Unix epoch."""
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The first record of a part. Times are those of the first result in it."""
+    """The first record of a segment. The times are those of its first result."""
 
     format: int
     spool: str
@@ -52,7 +52,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class LogRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One result. Times are those of its end."""
+    """One result. The times are those of its end."""
 
     n: int
     name: str
@@ -73,7 +73,7 @@ def framed(value: SegmentHeader | LogRecord) -> bytes:
 
 
 class LogSegment:
-    """One file, or a piece of memory where the disk takes nothing."""
+    """One file, or memory if the disk is full."""
 
     __slots__ = (
         *("_buffer", "_buffer_at", "_descriptor", "_header_end", "_read_to", "acked", "damaged_bytes"),
@@ -86,7 +86,7 @@ class LogSegment:
         self.size = size
         self.header: SegmentHeader | None = None
         self.live = False
-        """What is in it was found while Helen was there: it goes before what is not."""
+        """Its records were written while Helen was connected: they are sent before older ones."""
         self.offered = 0
         self.acked = 0
         self.in_flight = 0
@@ -99,34 +99,33 @@ class LogSegment:
         self._buffer_at = 0
 
     @classmethod
-    def made(cls, order: int, folder: Path) -> LogSegment:
-        """A new file; OSError if there is no room."""
+    def create(cls, order: int, folder: Path) -> LogSegment:
+        """Create a new file; OSError if there is no space."""
         path = path_of(order, folder)
         return cls(order, path, os.open(path, NEW_FILE, FILE_MODE), 0)
 
     @classmethod
     def in_memory(cls, order: int) -> LogSegment:
-        """The same in memory."""
         return cls(order, None, os.memfd_create("spool"), 0)
 
     @classmethod
-    def found(cls, order: int, path: Path) -> LogSegment:
-        """A file of an earlier run; `header` stays None if it is not one of ours."""
-        part = cls(order, path, None, path.stat(follow_symlinks=False).st_size)
-        frame = part._read_frame(0)
+    def load(cls, order: int, path: Path) -> LogSegment:
+        """Open a file of an earlier run; `header` stays None if it is not a valid segment."""
+        segment = cls(order, path, None, path.stat(follow_symlinks=False).st_size)
+        frame = segment._read_frame(0)
         if frame is not None and frame.whole:
             try:
                 header = _decode_header(frame.payload)
             except msgspec.MsgspecError:
                 header = None
             if header is not None and header.format == FORMAT:
-                part.header = header
-                part._header_end = part._read_to = part.offered = part.acked = frame.end
-        part.let_go()
-        return part
+                segment.header = header
+                segment._header_end = segment._read_to = segment.offered = segment.acked = frame.end
+        segment.release()
+        return segment
 
     def append(self, header: SegmentHeader, record: LogRecord) -> None:
-        """Write one record, after `header` if it is the first; OSError and no trace of it if that fails."""
+        """Write a record, after `header` if it is the first. If that raises OSError, nothing was written."""
         data = framed(record)
         first = self.size == 0
         if first:
@@ -144,12 +143,12 @@ class LogSegment:
         self.dirty = True
 
     def next(self) -> tuple[LogRecord, int] | None:
-        """The next record that was not offered yet, and where it ends."""
+        """The next record that was not offered yet, and its end offset."""
         while self.offered < self.size:
             frame = self._read_frame(self.offered)
             if frame is None:
-                # A write that the end of the machine tore, or worse: nothing behind it can be found again.
-                self._hurt(self.size)
+                # The machine crashed during a write, or worse: no record after it can be found.
+                self._mark_damaged(self.size)
                 self.offered = self.size
                 return None
             record = _record_of(frame)
@@ -158,34 +157,34 @@ class LogSegment:
                 self._read_to = max(self._read_to, frame.end)
                 self.in_flight += 1
                 return record, frame.end
-            self._hurt(frame.end)
+            self._mark_damaged(frame.end)
             self.offered = frame.end
         return None
 
-    def take_ack(self, end: int) -> None:
-        """Helen has the record that ends there, and all before it."""
+    def acknowledge(self, end: int) -> None:
+        """Helen has stored the record that ends at this offset, and all before it."""
         self.in_flight -= 1
         self.acked = max(self.acked, end)
 
-    def give_up(self) -> None:
-        """A record that was offered cannot be sent; of those before it Helen still has to say that she has them."""
+    def drop_offered(self) -> None:
+        """A record that was offered cannot be sent; those before it still need an acknowledgement."""
         self.in_flight -= 1
 
     def rewind(self) -> None:
-        """Offer again what was not acknowledged."""
+        """Offer again the records that were not acknowledged."""
         self.offered = self.acked
         self.in_flight = 0
 
     def is_done(self) -> bool:
-        """True when nothing is left to offer or to wait for."""
+        """True if no record is left to offer or to acknowledge."""
         return self.offered >= self.size and self.in_flight == 0
 
     def is_empty(self) -> bool:
-        """True when nothing was written, or all of it was taken back."""
+        """True if it has no records."""
         return self.size == 0
 
     def count_left(self) -> int:
-        """Records that Helen does not have yet; reads them."""
+        """Count the records that Helen does not have yet, by reading them."""
         was, in_flight = self.offered, self.in_flight
         self.offered, count = self.acked, 0
         while self.next() is not None:
@@ -193,15 +192,15 @@ class LogSegment:
         self.offered, self.in_flight = was, in_flight
         return count
 
-    def empty(self) -> None:
-        """Begin again: Helen has all of it."""
+    def clear(self) -> None:
+        """Remove all records: Helen has stored them."""
         os.ftruncate(self._open(), 0)
         self.size = self.offered = self.acked = self._header_end = self._read_to = 0
         self._buffer = b""
         self.dirty = False
 
     def move_to(self, folder: Path) -> None:
-        """Have in a file what was in memory; OSError if there is no room, and nothing has changed then."""
+        """Move the segment from memory to a file; if that raises OSError, nothing has changed."""
         memory = self._open()
         path = path_of(self.order, folder)
         file = os.open(path, NEW_FILE, FILE_MODE)
@@ -224,21 +223,21 @@ class LogSegment:
         self.dirty = False
         return os.dup(self._open())
 
-    def let_go(self) -> None:
-        """Close the file of a part that nobody reads now; memory is kept."""
+    def release(self) -> None:
+        """Close the file until it is needed again; memory is kept."""
         self._buffer = b""
         if self.path is not None and self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def remove(self) -> None:
-        """Take it away; bytes that could not be read are put aside."""
+        """Delete the file; a damaged file is renamed and kept."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
         if self.path is not None:
             if self.damaged_bytes:
-                self.path.rename(self.path.with_suffix(DAMAGED_ENDING))
+                self.path.rename(self.path.with_suffix(DAMAGED_SUFFIX))
             else:
                 self.path.unlink(missing_ok=True)
 
@@ -248,7 +247,7 @@ class LogSegment:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         return self._descriptor
 
-    def _hurt(self, end: int) -> None:
+    def _mark_damaged(self, end: int) -> None:
         if end > self._read_to:
             self.damaged_bytes += end - max(self.offered, self._read_to)
             self._read_to = end
@@ -259,7 +258,7 @@ class LogSegment:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            return None  # the disk has lost it: as good as torn, and one bad place must not stop all the others
+            return None  # an unreadable sector: treated like a torn write, so that other segments are still read
 
     def _frame_at(self, at: int) -> _Frame | None:
         head = self._bytes(at, _FRAME.size)
@@ -288,8 +287,8 @@ class _Frame(NamedTuple):
 
 
 def path_of(order: int, folder: Path) -> Path:
-    """The file of a part: names sort as the parts were made."""
-    return folder / f"{order:012d}{ENDING}"
+    """The file of a segment; file names sort in the order of creation."""
+    return folder / f"{order:012d}{SEGMENT_SUFFIX}"
 
 
 def _record_of(frame: _Frame) -> LogRecord | None:

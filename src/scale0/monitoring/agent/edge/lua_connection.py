@@ -1,40 +1,72 @@
-"""The agent's end of a Lua child: what it was given, what it answered, how it is ended.
+"""The connection between the agent and a Lua process: its messages (msgpack), and the agent's side of it.
 
-Lives here: one connection and its runs in order. Never here: which child gets what (`lua_pool`). Invariant: a child
-answers in order, so that the first of its runs is the one that it is busy with.
+Lua processes import this module too, so it must not import asyncio. Invariant: a Lua process answers in order, so the
+first of its runs is the one that it executes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 import socket
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from scale0.monitoring.agent.edge.lua_files import LuaSource
-from scale0.monitoring.agent.edge.lua_messages import (
-    MAX_MESSAGE_BYTES,
-    LuaAnswer,
-    LuaBatch,
-    LuaHello,
-    LuaScript,
-    LuaTask,
-)
 from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from scale0.monitoring.agent.edge.lua_files import LuaSource
+
+MAX_MESSAGE_BYTES: Final = 200_000
+"""Of one message in either direction: what the kernel accepts as one packet."""
 MAX_BATCH_BYTES: Final = 100_000
-"""Of arguments in one message."""
+"""Of the arguments in one message."""
+
+
+class LuaScript(msgspec.Struct, frozen=True, tag=0, array_like=True):
+    """agent → process: the newest source of a check."""
+
+    name: str
+    source: bytes
+
+
+class LuaTask(msgspec.Struct, frozen=True, array_like=True):
+    """One run; `args` is a JSON object, or empty."""
+
+    number: int
+    name: str
+    args: bytes
+
+
+class LuaBatch(msgspec.Struct, frozen=True, tag=1, array_like=True):
+    """agent → process: execute these runs, in this order."""
+
+    tasks: list[LuaTask]
+
+
+class LuaHello(msgspec.Struct, frozen=True, array_like=True):
+    """process → agent: the first message."""
+
+    pid: int
+
+
+class LuaAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """process → agent: the finding of a run."""
+
+    number: int
+    finding: CheckFinding
+
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _hello: Final = msgspec.msgpack.Decoder(LuaHello).decode
 _answer: Final = msgspec.msgpack.Decoder(LuaAnswer).decode
-_room: Final = memoryview(bytearray(MAX_MESSAGE_BYTES))
-"""Where every message is read into: one loop, one reader at a time."""
+receive_buffer: Final = memoryview(bytearray(MAX_MESSAGE_BYTES))
+"""Shared by all connections of a process, which read one message at a time."""
 
 
 class LuaRun:
@@ -49,89 +81,88 @@ class LuaRun:
         self.args = args
         self.timeout = timeout
         self.tries = 0
-        """Children that died before they began with it."""
+        """Processes that died before they began with it."""
         self.begun = 0.0
         self.started = 0.0
         self.deadline = 0.0
         self.ended: asyncio.Future[CheckFinding]
 
     def end(self, finding: CheckFinding) -> None:
-        """Tell whoever still waits."""
         if not self.ended.done():
             self.ended.set_result(finding)
 
     def fail(self, reason: str, now: float) -> None:
-        """End it without an answer of its own."""
+        """End it without an answer from the check."""
         self.end(CheckFinding(UNKNOWN, reason, (), self.started, now - self.begun))
 
 
 class LuaConnection:
-    """A child."""
+    """The agent's connection to one Lua process."""
 
-    __slots__ = ("_fresh", "_handle", "_known", "connection", "full", "idle_since", "last", "runs", "since")
+    __slots__ = ("_pidfd", "_sent_versions", "_unsent", "closing", "connection", "full", "idle_since", "runs", "since")
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.runs: deque[LuaRun] = deque()
-        """Given and not answered; the first is running."""
+        """Requested and not answered; the first one is executing."""
         self.since = 0.0
         """When it began with the first of them."""
         self.idle_since = 0.0
         self.full = False
-        """It takes no more for now."""
-        self.last = False
-        """It ends after the run that it is busy with."""
-        self._fresh: list[LuaRun] = []
-        """The last of `runs`: not sent yet."""
-        self._known: dict[str, int] = {}
-        self._handle: int | None = None
-        """A pidfd: a signal by it never hits somebody else."""
+        """Its socket accepts no more for now."""
+        self.closing = False
+        """It is ended after the current run."""
+        self._unsent: list[LuaRun] = []
+        """The closing of `runs`, not sent yet."""
+        self._sent_versions: dict[str, int] = {}
+        self._pidfd: int | None = None
+        """A signal sent by it never hits another process."""
 
     @property
     def ready(self) -> bool:
-        """It has begun to serve."""
-        return self._handle is not None
+        """It has sent its hello."""
+        return self._pidfd is not None
 
-    def give(self, run: LuaRun, now: float) -> None:
-        """One more; `flush` sends it."""
+    def add(self, run: LuaRun, now: float) -> None:
+        """Queue a run; `flush` sends it."""
         if not self.runs:
             self.since = now
         self.runs.append(run)
-        self._fresh.append(run)
+        self._unsent.append(run)
 
     def flush(self) -> list[LuaRun]:
-        """Send what was given; what cannot be sent now comes back."""
-        fresh, self._fresh = self._fresh, []
+        """Send queued runs; returns those that cannot be sent now."""
+        unsent, self._unsent = self._unsent, []
         sent = 0
         try:
-            while sent < len(fresh):
+            while sent < len(unsent):
                 tasks: list[LuaTask] = []
                 size = 0
-                for run in fresh[sent:]:
-                    self._introduce(run)
+                for run in unsent[sent:]:
+                    self._send_source(run)
                     if tasks and size + len(run.args) > MAX_BATCH_BYTES:
                         break
                     size += len(run.args)
                     tasks.append(LuaTask(run.number, run.name, run.args))
                 self.connection.send(_encode(LuaBatch(tasks)))
                 sent += len(tasks)
-        except OSError:  # it has not read for long, or is dead, which is told elsewhere
+        except OSError:  # it has not read for long, or it has died, which `receive` reports
             self.full = True
-            back = fresh[sent:]
+            back = unsent[sent:]
             for _ in back:
                 self.runs.pop()
             return back
         return []
 
-    def _introduce(self, run: LuaRun) -> None:
-        if self._known.get(run.name) != run.source.version:
+    def _send_source(self, run: LuaRun) -> None:
+        if self._sent_versions.get(run.name) != run.source.version:
             self.connection.send(_encode(LuaScript(run.name, run.source.text)))
-            self._known[run.name] = run.source.version
+            self._sent_versions[run.name] = run.source.version
 
     def receive(self, now: float) -> bool:
-        """Take one message; False: there is none now. Raises EOFError when the child is gone, or makes no sense."""
+        """Handle one message; False: there is none now. Raises EOFError if the process died or sent nonsense."""
         try:
-            size = self.connection.recv_into(_room)
+            size = self.connection.recv_into(receive_buffer)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -139,11 +170,11 @@ class LuaConnection:
         if not size:
             raise EOFError
         try:
-            if self._handle is None:
-                self._handle = os.pidfd_open(_hello(_room[:size]).pid)
+            if self._pidfd is None:
+                self._pidfd = os.pidfd_open(_hello(receive_buffer[:size]).pid)
                 self.since = now
                 return True
-            answer = _answer(_room[:size])
+            answer = _answer(receive_buffer[:size])
         except (msgspec.DecodeError, OSError) as error:
             raise EOFError from error
         if not self.runs or self.runs[0].number != answer.number:
@@ -154,17 +185,17 @@ class LuaConnection:
         return True
 
     def take_back(self, keep: int) -> list[LuaRun]:
-        """Its runs but the first `keep`, to be run elsewhere."""
+        """Withdraw all runs but the first `keep`, to run them elsewhere."""
         back = list(self.runs)[keep:]
         for _ in back:
             self.runs.pop()
         return back
 
     def kill(self) -> None:
-        """End the child, whatever it is doing. Its reader must be gone from the loop."""
+        """Kill the process. Its reader must have been removed from the event loop."""
         self.connection.close()
-        if self._handle is not None:
+        if self._pidfd is not None:
             with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            os.close(self._handle)
-            self._handle = None
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
+            self._pidfd = None

@@ -1,7 +1,7 @@
-"""What a Lua check can learn about its machine: the other end of its `host` table.
+"""What a Lua check can read about its machine: the implementation of its `host` table.
 
-Lives here: a few questions with short answers. Never here: anything that changes the machine. Invariants: what goes to
-Lua is a number, bytes, or a tuple of these, never an object of Python; every answer is bounded; nothing raises.
+Nothing here changes the machine. Invariants: Lua receives a number, bytes, or a tuple of these, never a Python object;
+every answer is bounded; no function raises.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ READABLE: Final = frozenset(
         *("sys/kernel/osrelease", "sys/net/netfilter/nf_conntrack_count", "sys/net/netfilter/nf_conntrack_max"),
     }
 )
-"""Files below /proc that `host.read` reads."""
+"""Files below /proc that `host.read` may read."""
 
 READABLE_FOLDERS: Final = ("/sys/class/hwmon/", "/sys/class/net/", "/sys/class/power_supply/", "/sys/class/thermal/")
-"""Below these it reads any file that leads to nowhere but /sys."""
+"""Directories below which it may read any file that resolves to a path in /sys."""
 
 Answer = float | bytes | tuple[float | bytes | bool, ...]
 
 
 def refused(reason: str) -> Answer:
-    """What Lua sees as nil and a reason."""
+    """Lua receives nil and the reason."""
     return (False, reason.encode("utf-8", "replace"))
 
 
@@ -60,7 +60,6 @@ def read(path: bytes) -> Answer:
 
 
 def load(_: bytes) -> Answer:
-    """Of one, five and fifteen minutes."""
     return os.getloadavg()
 
 
@@ -70,7 +69,7 @@ def memory(_: bytes) -> Answer:
     with open("/proc/meminfo", "rb") as file:
         for line in file:
             name, _, rest = line.partition(b":")
-            found[name] = int(rest.split()[0]) * 1_024  # the kernel's own digits
+            found[name] = int(rest.split()[0]) * 1_024  # digits that the kernel wrote
     names = (b"MemTotal", b"MemAvailable", b"MemFree", b"Buffers", b"Cached", b"SwapTotal", b"SwapFree")
     return tuple(found.get(name, 0) for name in names)
 
@@ -84,18 +83,15 @@ def disk(path: bytes) -> Answer:
 
 
 def uptime(_: bytes) -> Answer:
-    """Seconds since the machine started."""
     with open("/proc/uptime", "rb") as file:
         return float(file.read().split()[0])
 
 
 def cpus(_: bytes) -> Answer:
-    """How many processors there are."""
     return os.cpu_count() or 1
 
 
 def name(_: bytes) -> Answer:
-    """What the machine calls itself."""
     return socket.gethostname().encode()
 
 
@@ -111,12 +107,12 @@ QUESTIONS: Final[dict[bytes, Callable[[bytes], Answer]]] = {
 
 
 def ask(question: object, about: object) -> Answer:
-    """The one function of ours that Lua can reach."""
+    """The only Python function that Lua can call."""
     try:
         if not isinstance(question, bytes) or not isinstance(about, bytes) or len(about) > MAX_PATH_BYTES:
-            return refused("not a question")
+            return refused("invalid question")
         return QUESTIONS[question](about)
     except OSError as error:
         return refused(error.strerror or "it failed")
-    except (ValueError, IndexError, KeyError):  # a zero byte in a path; a file that looks otherwise than expected
+    except (ValueError, IndexError, KeyError):  # a zero byte in a path; a file with unexpected content
         return refused("it could not be read")

@@ -1,9 +1,8 @@
-"""Lua checks of the agent's `checks_dir`, run by pooled children.
+"""The Lua checks in the agent's `checks_dir`, run by a pool of Lua processes.
 
-Lives here: which child runs what, and when one is given up. Never here: Lua (`lua_child`), or the wire (`lua_line`).
-Invariants: a run ends in one Finding, at its deadline at the latest; a run that takes too long is killed with its
-child, and whatever waited behind it runs elsewhere, at once; only the run that a child was busy with is blamed for the
-child's death.
+Invariants: a run ends in one CheckFinding, at its deadline at the latest; a run that takes too long is killed with its
+process, and the runs queued behind it are executed elsewhere at once; only the run that a process was executing fails
+when the process dies.
 """
 
 from __future__ import annotations
@@ -16,57 +15,53 @@ from typing import Final
 
 from scale0.kernel.errors import Refusal
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
-from scale0.monitoring.agent.edge.check_user import user_of
 from scale0.monitoring.agent.edge.lua_connection import LuaConnection, LuaRun
 from scale0.monitoring.agent.edge.lua_files import LuaFiles
 from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
 WORKERS: Final = max(1, min(4, os.cpu_count() or 1))
-"""Children that share the work as long as each run is quick."""
+"""Processes that share the work as long as each run is quick."""
 MAX_CHILDREN: Final = 64
-"""With those whose run takes long."""
+"""Processes, including those with a long run."""
 MAX_QUEUE: Final = 32
-"""Runs that one child is given at once."""
+"""Runs that one process has at once."""
 LONG_SECONDS: Final = 0.1
-"""A run that takes longer has its child for itself: who waits behind it goes elsewhere."""
+"""A run that takes longer keeps its process for itself: the runs queued behind it are moved elsewhere."""
 TICK_SECONDS: Final = 0.02
-"""How often children are looked at while they work."""
+"""How often processes are checked while they work."""
 IDLE_SECONDS: Final = 60.0
-"""A child that had nothing to do for so long ends."""
+"""A process that was idle for this long is ended."""
 MAX_TRIES: Final = 3
-"""Children that may die before they begin with a run."""
+"""Processes that may die before they begin with a run; then it fails."""
 MAX_RECEIVED: Final = 64
-"""Answers that are taken from one child before others get their turn."""
+"""Answers read from one process before other events are handled."""
 
 
 class LuaChecks:
     """The Lua checks that this agent may run."""
 
     def __init__(self, folder: str | os.PathLike[str], user: str = "", most: int = MAX_CHILDREN) -> None:
-        """`user`: whom they run as where the agent is root; blank is nobody. `most`: children. Raises ConfigError."""
+        """`user`: runs them if the agent is root; blank is nobody. `most`: processes at once. Raises ConfigError."""
         self._most = most
         self._files = LuaFiles(folder)
-        self._nursery = ProcessLauncher("lua", user_of(user))
+        self._launcher = ProcessLauncher("lua", user)
         self._children: list[LuaConnection] = []
         self._waiting: deque[LuaRun] = deque()
         self._number = 0
         self._dispatching = False
         self._timer: asyncio.TimerHandle | None = None
         self._working = False
-        """The timer is for children that work; otherwise for those at rest."""
+        """The timer is for busy processes; otherwise for idle ones."""
         self._closed = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the files that are there now."""
+        """The checks whose files exist now."""
         return self._files.names
 
-    async def start(self) -> None:
-        """Nothing yet: the launcher is started by the first run."""
-
     async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding:
-        """Run it once."""
+        """Run a check once."""
         started = time.time()
         try:
             source = self._files.source(name)
@@ -82,24 +77,24 @@ class LuaChecks:
         run.deadline = run.begun + timeout
         run.ended = loop.create_future()
         self._waiting.append(run)
-        if not self._dispatching:  # all that is asked for in this turn of the loop goes out together
+        if not self._dispatching:  # all requests of this iteration of the event loop are sent together
             self._dispatching = True
             loop.call_soon(self._dispatch, loop)
         return await run.ended
 
     def reload(self) -> None:
-        """Read every file again, and let nothing old survive: each child ends after the run that it is busy with."""
+        """Read every file again, and end each process after its current run."""
         self._files.forget()
         loop = asyncio.get_running_loop()
         for child in list(self._children):
             self._waiting.extendleft(reversed(child.take_back(1)))
-            child.last = True
+            child.closing = True
             if not child.runs:
                 self._end(child, loop)
         self._dispatch(loop)
 
     def close(self) -> None:
-        """Kill every child, and end the launcher."""
+        """Kill every process, and end the launcher."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -110,12 +105,12 @@ class LuaChecks:
                 self._waiting.extend(child.runs)
                 self._end(child, loop)
             for run in self._waiting:
-                run.fail("the agent stops", loop.time())
+                run.fail("the agent is stopping", loop.time())
             self._waiting.clear()
-        self._nursery.close()
+        self._launcher.close()
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give what waits to children."""
+        """Distribute waiting runs to processes."""
         self._dispatching = False
         now = loop.time()
         given: list[LuaConnection] = []
@@ -123,20 +118,20 @@ class LuaChecks:
             child = self._choose(loop, now)
             if child is None:
                 break
-            child.give(self._waiting.popleft(), now)
+            child.add(self._waiting.popleft(), now)
             if child not in given:
                 given.append(child)
         for child in given:
             self._waiting.extendleft(reversed(child.flush()))
         if not self._working and (given or self._waiting):
-            self._look_after(loop, True)
+            self._set_timer(loop, True)
 
     def _choose(self, loop: asyncio.AbstractEventLoop, now: float) -> LuaConnection | None:
-        """An idle child, or a new one while there are few, or the one with the least to do; None: all are busy."""
+        """An idle process, a new one while there are few, or the one with the shortest queue; None: all are busy."""
         best: LuaConnection | None = None
         quick = 0
         for child in self._children:
-            if child.last or child.full:
+            if child.closing or child.full:
                 continue
             if not child.runs:
                 return child
@@ -145,24 +140,23 @@ class LuaChecks:
                 if len(child.runs) < MAX_QUEUE and (best is None or len(child.runs) < len(best.runs)):
                     best = child
         if quick < WORKERS and len(self._children) < self._most:
-            return self._begin(loop, now) or best
+            return self._start_child(loop, now) or best
         return best
 
-    def _begin(self, loop: asyncio.AbstractEventLoop, now: float) -> LuaConnection | None:
+    def _start_child(self, loop: asyncio.AbstractEventLoop, now: float) -> LuaConnection | None:
         try:
-            child = LuaConnection(self._nursery.child())
+            child = LuaConnection(self._launcher.start_child())
         except OSError as error:
-            if not self._children:  # nobody else will do it: say so instead of waiting
+            if not self._children:  # no process will ever take them: fail at once
                 while self._waiting:
-                    self._waiting.popleft().fail(f"no process could be started: {error.strerror or error}", now)
+                    self._waiting.popleft().fail(f"no Lua process could be started: {error.strerror or error}", now)
             return None
         child.idle_since = now
         self._children.append(child)
-        loop.add_reader(child.connection, self._hear, child, loop)
+        loop.add_reader(child.connection, self._receive, child, loop)
         return child
 
-    def _hear(self, child: LuaConnection, loop: asyncio.AbstractEventLoop) -> None:
-        """Answers of a child."""
+    def _receive(self, child: LuaConnection, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         try:
             for _ in range(MAX_RECEIVED):
@@ -173,22 +167,22 @@ class LuaChecks:
             return
         if not child.runs:
             child.idle_since = now
-        if child.last and not child.runs:
+        if child.closing and not child.runs:
             self._end(child, loop)
         if self._waiting and not self._dispatching:
             self._dispatching = True
             loop.call_soon(self._dispatch, loop)
 
     def _lost(self, child: LuaConnection, loop: asyncio.AbstractEventLoop) -> None:
-        """A child died by itself."""
+        """A process died by itself."""
         now = loop.time()
         if child.runs and child.ready:
-            child.runs.popleft().fail("the process that ran it died: it may have needed too much memory", now)
+            child.runs.popleft().fail("the Lua process died during the run: it may have run out of memory", now)
         back = []
         for run in child.take_back(0):
             run.tries += 0 if child.ready else 1
             if run.tries >= MAX_TRIES:
-                run.fail("no process could be started", now)
+                run.fail("no Lua process could be started", now)
             else:
                 back.append(run)
         self._waiting.extendleft(reversed(back))
@@ -201,7 +195,7 @@ class LuaChecks:
         self._children.remove(child)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look who takes too long."""
+        """End idle processes, and runs that take too long."""
         now = loop.time()
         busy = False
         for child in list(self._children):
@@ -213,24 +207,23 @@ class LuaChecks:
             first = child.runs[0]
             if now >= first.deadline:
                 took = f"killed: it took longer than {first.timeout:g} s"
-                first.fail(took if child.ready else f"no process was ready in {first.timeout:g} s", now)
+                first.fail(took if child.ready else f"no Lua process was ready within {first.timeout:g} s", now)
                 self._waiting.extendleft(reversed(child.take_back(1)))
                 self._end(child, loop)
             elif child.ready and len(child.runs) > 1 and now - child.since > LONG_SECONDS:
                 self._waiting.extendleft(reversed(child.take_back(1)))
-                child.last = True  # it has read them already: it must not run them a second time
+                child.closing = True  # it has received them already, and must not execute them too
         while self._waiting and now >= min(run.deadline for run in self._waiting):
             late = min(self._waiting, key=lambda run: run.deadline)
             self._waiting.remove(late)
-            late.fail(f"no place to run in {late.timeout:g} s", now)
+            late.fail(f"not started within {late.timeout:g} s", now)
         self._working = False
         if self._waiting:
             self._dispatch(loop)
         if not self._working:
-            self._look_after(loop, busy)
+            self._set_timer(loop, busy)
 
-    def _look_after(self, loop: asyncio.AbstractEventLoop, working: bool) -> None:
-        """Look at them again: soon, or, at rest, only to see how long they have been."""
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, working: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,8 +1,7 @@
-"""The Lua that runs before a check and around it, in the same fresh state.
+"""The Lua code that runs before a check and around it, in the same fresh state.
 
-Lives here: what a check can see, and how its answer is taken apart. Never here: Python's side (`lua_child`).
-Invariants: a check reaches no file, no process, no bytecode, no finalizer and no object of Python; what goes back are
-strings, numbers and nils, each of bounded length.
+It defines what a check can use, and returns its result to `lua_process`. Invariants: a check cannot reach files,
+processes, bytecode, finalizers or Python objects; only strings, numbers and nil of limited length go back.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ MAX_NAME_BYTES: Final = 512
 MAX_METRICS: Final = 500
 
 FIELDS: Final = 7
-"""Values of each metric that goes back: name, value, unit, warn, crit, min, max."""
+"""Values returned for each metric: name, value, unit, warn, crit, min, max."""
 
 PRELUDE: Final = f"""
 local code, name, args, ask = ...
@@ -25,10 +24,10 @@ io, package, debug, python, require, dofile, loadfile, load, collectgarbage, pri
 os = {{time = os.time, clock = os.clock, date = os.date, difftime = os.difftime}}
 string.dump = nil
 
--- A finalizer would run when the state is closed, after the check has answered.
+-- A finalizer would run when the state is closed, after the check has returned.
 _G.setmetatable = function(object, meta)
     if type(meta) == "table" and rawget(meta, "__gc") ~= nil then
-        error("no __gc here", 2)
+        error("__gc is not available to checks", 2)
     end
     return setmetatable(object, meta)
 end
@@ -87,7 +86,7 @@ local function failed(what, why)
     return "failed", what .. sub(why, 1, {MAX_MESSAGE_BYTES})
 end
 
--- Through an upvalue: the check itself may put anything into its globals.
+-- Through local variables: the check itself may change its globals.
 local chunk, why = compile(code, "=" .. name, "b")
 if not chunk then return failed("", why) end
 local fine, check = pcall(chunk)

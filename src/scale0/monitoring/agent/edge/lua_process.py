@@ -1,8 +1,8 @@
-"""A Lua child: a process that runs Lua checks, each in a fresh state.
+"""A Lua process: it executes Lua checks, each in a fresh Lua state.
 
-Lives here: source to bytecode, arguments to Lua, answers from it. Never here: asyncio, or when to give up: the agent
-kills a child whose run takes too long. Invariants: a state runs one check and is closed before its answer goes out, so
-that closing it counts towards its time; answers go out in the order in which runs came in.
+It compiles sources, passes arguments to Lua and reads the results; it does not import asyncio. The agent kills a
+process whose run takes too long. Invariants: a state executes one check and is closed before the answer is sent, so
+that closing it counts towards the run's time; answers are sent in the order of the requests.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import resource
+import signal
 import socket
 import time
 from typing import Any, Final
@@ -19,18 +20,26 @@ import msgspec
 from lupa.lua54 import LuaError, LuaMemoryError, LuaRuntime
 
 from scale0.history.events.columns import EventMetric
-from scale0.monitoring.agent.edge.check_user import CheckUser
-from scale0.monitoring.agent.edge.lua_host import ask
-from scale0.monitoring.agent.edge.lua_messages import (
+from scale0.kernel.edge.parent_death import end_with_parent
+from scale0.monitoring.agent.edge.lua_connection import (
     MAX_MESSAGE_BYTES,
     LuaAnswer,
     LuaBatch,
     LuaHello,
     LuaScript,
     LuaTask,
+    receive_buffer,
 )
+from scale0.monitoring.agent.edge.lua_host import ask
 from scale0.monitoring.agent.edge.lua_prelude import FIELDS, PRELUDE
-from scale0.monitoring.agent.edge.sandbox import become, die_with_parent, limit_cpu, limit_lua
+from scale0.monitoring.agent.edge.sandbox import (
+    LUA_LIMITS,
+    CheckUser,
+    apply_limits,
+    become,
+    forbid_new_privileges,
+    limit_cpu,
+)
 from scale0.monitoring.protocol.results import (
     CRITICAL,
     MAX_MESSAGE_CHARS,
@@ -46,27 +55,25 @@ STATE_BYTES: Final = 32 * 2**20
 """Memory of one Lua state."""
 TOO_MUCH_MEMORY: Final = f"it needed more than {STATE_BYTES // 2**20} MiB of memory"
 COMPILE_BYTES: Final = 64 * 2**20
-"""Memory while a file is compiled."""
+"""Memory for the compilation of a file."""
 STATES: Final[dict[bytes, State]] = {b"ok": OK, b"warning": WARNING, b"critical": CRITICAL, b"unknown": UNKNOWN}
 CPU_SECONDS: Final = 600
-"""CPU time that a child may take from one look at it to the next."""
+"""CPU time that a process may use until the limit is renewed."""
 MAX_ARGS_DEPTH: Final = 32
 
-
-_heard: Final = msgspec.msgpack.Decoder(LuaScript | LuaBatch).decode
+_decode: Final = msgspec.msgpack.Decoder(LuaScript | LuaBatch).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _read_args: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _deny(_object: object, _name: object, _is_setting: bool) -> object:
-    """No attribute of any Python object: there is none in reach, and this is the second lock."""
-    raise AttributeError("not here")
+    """Deny every attribute of Python objects: Lua can reach none, and this is the second barrier."""
+    raise AttributeError("Lua checks cannot use Python objects")
 
 
 def fresh_state() -> LuaRuntime:
-    """A state that has run nothing."""
     return LuaRuntime(
-        encoding=None,  # bytes: a check's text may be no UTF-8
+        encoding=None,  # bytes: the text of a check may be invalid UTF-8
         register_eval=False,
         register_builtins=False,
         attribute_filter=_deny,
@@ -84,7 +91,7 @@ return string.dump(chunk, bare)
 
 
 def compiled(name: str, source: bytes, bare: bool = False) -> bytes | str:
-    """The bytecode of a check's file; a str says why there is none. `bare`: without lines and names."""
+    """The bytecode of a check's file; a str is the compiler's error. `bare`: without debug information."""
     state = LuaRuntime(encoding=None, register_eval=False, register_builtins=False, max_memory=COMPILE_BYTES)
     try:
         found = state.execute(COMPILE, source, name.encode(), bare)
@@ -103,27 +110,26 @@ def _prelude() -> bytes:
 
 
 class LuaProcess:
-    """One connection's runs."""
+    """Executes the runs of one connection."""
 
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
         self._codes: dict[str, bytes | str] = {}
         self._prelude = _PRELUDE_CODE
         self._spare: LuaRuntime | None = None
-        self._looked = 0.0
+        self._renew_limit_at = 0.0
 
     def serve(self) -> None:
-        """Until the agent has no more use for us."""
+        """Execute runs until the agent closes the connection."""
         self._agent.send(_encode(LuaHello(os.getpid())))
-        room = memoryview(bytearray(MAX_MESSAGE_BYTES))
         while True:
             self._limit_cpu()
-            if self._spare is None:  # made while we wait, so that the next run starts at once
+            if self._spare is None:  # created in advance, so that the next run starts at once
                 self._spare = fresh_state()
-            size = self._agent.recv_into(room)
+            size = self._agent.recv_into(receive_buffer)
             if not size:
                 return
-            message = _heard(room[:size])
+            message = _decode(receive_buffer[:size])
             if isinstance(message, LuaScript):
                 self._codes[message.name] = compiled(message.name, message.source)
                 continue
@@ -156,31 +162,31 @@ class LuaProcess:
         return CheckFinding(found.state, found.message, found.metrics, started, time.perf_counter() - begun)
 
     def _limit_cpu(self) -> None:
-        spent = time.process_time()
-        if spent >= self._looked:
-            self._looked = spent + 1.0
-            limit_cpu(int(spent) + CPU_SECONDS)
+        used = time.process_time()
+        if used >= self._renew_limit_at:
+            self._renew_limit_at = used + 1.0
+            limit_cpu(int(used) + CPU_SECONDS)
 
 
 class BadArgs(Exception):
-    """Arguments that no check can be given."""
+    """Arguments that cannot be passed to Lua."""
 
 
 def lua_args(state: LuaRuntime, args: bytes) -> object:
-    """A JSON object as a Lua table, None for an empty one; null is nil."""
+    """A JSON object as a Lua table, None for an empty one; null becomes nil."""
     given: dict[str, Any] = {}
     if args and args != b"{}":
         try:
             given = _read_args(args)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadArgs(f"the arguments are no JSON object: {error}") from None
+            raise BadArgs(f"the arguments are not a JSON object: {error}") from None
     return state.table_from(_plain(given, 0), recursive=True) if given else None
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Only what becomes a Lua value, never an object of Python in Lua's hands: lupa takes bytes for strings here."""
+    """Only values that become Lua values, never Python objects that Lua could use; strings as bytes, for lupa."""
     if depth > MAX_ARGS_DEPTH:
-        raise BadArgs("the arguments are too deep")
+        raise BadArgs("the arguments are nested too deep")
     if isinstance(value, str):
         return value.encode("utf-8", "replace")
     if isinstance(value, dict):
@@ -191,23 +197,23 @@ def _plain(value: Any, depth: int) -> Any:
         try:
             return float(value)
         except OverflowError:
-            raise BadArgs("a number of the arguments is too large") from None
+            raise BadArgs("a number in the arguments is out of range") from None
     return value
 
 
 def read_values(values: Any) -> CheckFinding:
-    """What the prelude gives back."""
+    """The finding in the values that the prelude returned."""
     word, message, *rest = values
     text = message.decode("utf-8", "replace")[:MAX_MESSAGE_CHARS]
     if word == b"failed":
         return CheckFinding(UNKNOWN, TOO_MUCH_MEMORY if text == "not enough memory" else text)
     state = STATES.get(word)
     if state is None:
-        said = word.decode("utf-8", "replace")
-        return CheckFinding(UNKNOWN, f"the check's state is {said!r}, none of ok, warning, critical, unknown: {text}")
+        given = word.decode("utf-8", "replace")
+        return CheckFinding(UNKNOWN, f"invalid state {given!r}, expected ok, warning, critical or unknown: {text}")
     metrics = []
-    for place in range(0, len(rest), FIELDS):
-        title, value, unit, *limits = rest[place : place + FIELDS]
+    for first in range(0, len(rest), FIELDS):
+        title, value, unit, *limits = rest[first : first + FIELDS]
         if title is None or value is None or not math.isfinite(value):
             continue
         label = title.decode("utf-8", "replace")
@@ -225,13 +231,16 @@ def _cut(text: str) -> str:
 _PRELUDE_CODE: Final = _prelude()
 
 
-def serve(agent: socket.socket, user: CheckUser | None, _room: str) -> None:
-    """A child's life, in a process that the launcher has just made."""
+def serve(agent: socket.socket, user: CheckUser | None, _cgroup: str) -> None:
+    """The main function of a Lua process, which the launcher has just started."""
     parent = os.getppid()
     if user is not None:
         become(user)
-    die_with_parent(parent)  # after the change of user, which the kernel takes for a reason to forget it
-    limit_lua()
+    end_with_parent(signal.SIGKILL)  # after the change of user, which resets it
+    if os.getppid() != parent:
+        os._exit(1)
+    apply_limits(LUA_LIMITS)
+    forbid_new_privileges()
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_STACK, (8 * 2**20, 8 * 2**20))
     with contextlib.suppress(ConnectionError):

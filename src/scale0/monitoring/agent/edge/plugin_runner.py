@@ -1,12 +1,10 @@
-"""A keeper: a process that runs one plugin after another, and lets nothing of them survive.
+"""A plugin runner: a process that runs one plugin after another, and leaves none of their processes behind.
 
-Lives here: a plugin from its start to its last descendant. Never here: what its output means, asyncio, or an import
-beyond the standard library. Invariants: one plugin at a time; an answer goes out only when all that it started is dead
-(or said to be left); whoever asks is gone: so is everything here.
-
-Why a process between the agent and the plugin: a subreaper inherits every orphan below it, so that what belongs to
-this one run is exactly what is below this process. It is used again for the next run, because a fork costs as much as
-a plugin.
+Also the messages between it and the agent. Why there is a process between the agent and the plugin: a subreaper
+inherits every orphan below it, so the processes of one run are exactly those below this process. It is reused for the
+next run because a fork costs as much as a plugin. It imports nothing but the standard library and small kernel modules.
+Invariants: one plugin at a time; it answers only when all processes of the run have ended (or reports survivors); when
+the agent closes the connection, it kills everything and ends.
 """
 
 from __future__ import annotations
@@ -15,38 +13,49 @@ import os
 import select
 import signal
 import socket
+import struct
 import time
 from typing import Final
 
-from scale0.monitoring.agent.edge.cgroup import Refusals
-from scale0.monitoring.agent.edge.check_user import CheckUser
-from scale0.monitoring.agent.edge.plugin_runner_messages import (
-    ANSWERED,
-    ASKED,
-    ENDED,
-    KEPT_STDERR_BYTES,
-    KILL_SECONDS,
-    LEFT,
-    MAX_OUTPUT_BYTES,
-    MAX_PROCESSES,
-    MAX_STDERR_BYTES,
-    MAX_WORDS_BYTES,
-    NOT_STARTED,
-    READY,
-    TIMED_OUT,
-    TOO_MANY_PROCESSES,
-    TOO_MUCH_OUTPUT,
-)
+from scale0.monitoring.agent.edge.cgroup import PidsLimitEvents
 from scale0.monitoring.agent.edge.sandbox import (
+    MAX_PROCESSES,
+    PLUGIN_LIMITS,
+    CheckUser,
     acting_as,
+    apply_limits,
     become_subreaper,
     descendants,
     end_all,
     limit_cpu,
-    limit_plugins,
 )
 
-LOOK_SECONDS: Final = 0.05
+HELLO: Final = struct.Struct("!i")
+"""The first message of a plugin runner: its pid."""
+REQUEST: Final = struct.Struct("!d")
+"""The timeout, then the words of the command, separated by zero bytes."""
+ANSWER: Final = struct.Struct("!BidI")
+"""Outcome, exit status, seconds, and the length of the output; then the output, then the first bytes of stderr."""
+
+ENDED: Final = 0
+TIMED_OUT: Final = 1
+TOO_MUCH_OUTPUT: Final = 2
+TOO_MANY_PROCESSES: Final = 3
+NOT_STARTED: Final = 4
+SURVIVORS: Final = 128
+"""Added to an outcome: some process of the plugin could not be killed."""
+
+MAX_COMMAND_BYTES: Final = 65_536
+MAX_OUTPUT_BYTES: Final = 65_536
+"""A plugin that writes more to stdout is killed."""
+MAX_STDERR_BYTES: Final = 65_536
+"""The same for stderr."""
+KEPT_STDERR_BYTES: Final = 4_096
+KILL_SECONDS: Final = 2.0
+"""How long killed processes may take to end."""
+MAX_RUNS: Final = 1_000
+"""Runs before the agent replaces a plugin runner: the CPU time of the runner adds to the limit of its plugins."""
+COUNT_SECONDS: Final = 0.05
 """How often processes are counted while a plugin runs."""
 
 ENVIRONMENT: Final = {
@@ -54,37 +63,37 @@ ENVIRONMENT: Final = {
     "LANG": "C.UTF-8",
     "HOME": "/",
 }
-"""All that a plugin sees of ours."""
+"""The whole environment of a plugin."""
 
-_TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-"""Python ignores some of these; a plugin would inherit that."""
+_DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+"""Python ignores some of these, and a plugin would inherit that."""
 
 
 class ParentGoneError(Exception):
-    """Whoever asked has closed the connection."""
+    """The agent has closed the connection."""
 
 
 class PluginRunner:
-    """One connection's plugins."""
+    """Runs the plugins of one connection."""
 
-    def __init__(self, asker: socket.socket, user: CheckUser | None, room: str) -> None:
-        self._asker = asker
+    def __init__(self, agent: socket.socket, user: CheckUser | None, cgroup: str) -> None:
+        self._agent = agent
         self._user = user
-        self._refusals = Refusals(room)
-        self._nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._limit_events = PidsLimitEvents(cgroup)
+        self._dev_null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def serve(self) -> None:
-        """Until the asker is gone."""
-        self._asker.send(READY.pack(os.getpid()))
+        """Run plugins until the agent closes the connection."""
+        self._agent.send(HELLO.pack(os.getpid()))
         while True:
-            asked = self._asker.recv(ASKED.size + MAX_WORDS_BYTES)
-            if not asked:
+            request = self._agent.recv(REQUEST.size + MAX_COMMAND_BYTES)
+            if not request:
                 return
-            (timeout,) = ASKED.unpack_from(asked)
-            words = [os.fsdecode(word) for word in asked[ASKED.size :].split(b"\0")]
+            (timeout,) = REQUEST.unpack_from(request)
+            words = [os.fsdecode(word) for word in request[REQUEST.size :].split(b"\0")]
             answer = self._run(words, timeout)
-            self._asker.send(answer)
-            if answer[0] & LEFT:  # who is left is the launcher's now
+            self._agent.send(answer)
+            if answer[0] & SURVIVORS:  # the launcher inherits and kills them
                 return
 
     def _run(self, words: list[str], timeout: float) -> bytes:
@@ -92,32 +101,32 @@ class PluginRunner:
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         try:
-            # It holds for us as well, who have spent some on the runs before.
+            # The limit includes this process, which has used CPU time for earlier runs.
             limit_cpu(int(time.process_time()) + int(timeout) + 2)
             try:
                 pid = self._spawn(words, out_end, err_end)
             except OSError as error:
                 reason = f"{words[0]}: {error.strerror}".encode()
-                return ANSWERED.pack(NOT_STARTED, 0, time.monotonic() - begun, 0) + reason
+                return ANSWER.pack(NOT_STARTED, 0, time.monotonic() - begun, 0) + reason
             finally:
                 os.close(out_end)
                 os.close(err_end)
             run = _Run(pid, out, err, begun + timeout)
             try:
-                how = run.watch(self._asker)
+                outcome = run.watch(self._agent)
             except ParentGoneError:
                 end_all((pid,), KILL_SECONDS)
                 os._exit(0)
-            if how == ENDED:
+            if outcome == ENDED:
                 run.read_rest()
-                how = run.how
+                outcome = run.outcome
             status = run.status
-            if self._refusals.happened() and status != 0:
-                how = TOO_MANY_PROCESSES
+            if self._limit_events.occurred() and status != 0:
+                outcome = TOO_MANY_PROCESSES
             if not end_all((pid,) if status is None else (), KILL_SECONDS):
-                how |= LEFT
+                outcome |= SURVIVORS
             run.close()
-            head = ANSWERED.pack(how, status or 0, time.monotonic() - begun, len(run.output))
+            head = ANSWER.pack(outcome, status or 0, time.monotonic() - begun, len(run.output))
             return head + bytes(run.output) + bytes(run.errors[:KEPT_STDERR_BYTES])
         finally:
             os.close(out)
@@ -125,60 +134,60 @@ class PluginRunner:
 
     def _spawn(self, words: list[str], out: int, err: int) -> int:
         actions = [
-            (os.POSIX_SPAWN_DUP2, self._nothing, 0),
+            (os.POSIX_SPAWN_DUP2, self._dev_null, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, err, 2),
         ]
         with acting_as(self._user):
-            # By path as it stands in the agent's file, or found on our own fixed PATH; setsid: a group of its own.
+            # By its path in the agent's configuration, or by the fixed PATH; setsid: a process group of its own.
             start = os.posix_spawn if "/" in words[0] else os.posix_spawnp
-            return start(words[0], words, ENVIRONMENT, file_actions=actions, setsid=True, setsigdef=_TO_DEFAULT)
+            return start(words[0], words, ENVIRONMENT, file_actions=actions, setsid=True, setsigdef=_DEFAULT_SIGNALS)
 
 
 class _Run:
-    """A plugin that runs."""
+    """A running plugin."""
 
     def __init__(self, pid: int, out: int, err: int, deadline: float) -> None:
         self.output = bytearray()
         self.errors = bytearray()
         self.status: int | None = None
         """None: it did not end by itself."""
-        self.how = ENDED
+        self.outcome = ENDED
         self._pid = pid
         self._out = out
         self._err = err
         self._deadline = deadline
-        self._handle = os.pidfd_open(pid)
+        self._pidfd = os.pidfd_open(pid)
         os.set_blocking(out, False)
         os.set_blocking(err, False)
 
-    def watch(self, asker: socket.socket) -> int:
-        """Read what it says until it ends, or must be ended.
+    def watch(self, agent: socket.socket) -> int:
+        """Read its output until it ends, or must be killed.
 
-        At first only for its end: most end soon, and what they say waits in the pipes.
+        At first only its end is awaited: most plugins end soon, and their output waits in the pipes.
         """
         poll = select.poll()
-        poll.register(self._handle, select.POLLIN)
-        poll.register(asker, 0)  # only that it is gone
-        look = time.monotonic() + LOOK_SECONDS
+        poll.register(self._pidfd, select.POLLIN)
+        poll.register(agent, 0)  # reports only that it is closed
+        count_at = time.monotonic() + COUNT_SECONDS
         reading = False
         while True:
             now = time.monotonic()
             if now >= self._deadline:
                 return TIMED_OUT
-            for descriptor, _ in poll.poll(max(0.0, min(self._deadline, look) - now) * 1_000 + 1):
-                if descriptor == self._handle:
+            for descriptor, _ in poll.poll(max(0.0, min(self._deadline, count_at) - now) * 1_000 + 1):
+                if descriptor == self._pidfd:
                     self.status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
                     return ENDED
-                if descriptor == asker.fileno():
+                if descriptor == agent.fileno():
                     raise ParentGoneError
                 if not self._read(descriptor):
                     poll.unregister(descriptor)
-                if self.how != ENDED:
-                    return self.how
-            if time.monotonic() < look:
+                if self.outcome != ENDED:
+                    return self.outcome
+            if time.monotonic() < count_at:
                 continue
-            look = time.monotonic() + LOOK_SECONDS
+            count_at = time.monotonic() + COUNT_SECONDS
             if len(descendants(MAX_PROCESSES)) > MAX_PROCESSES:
                 return TOO_MANY_PROCESSES
             if not reading:
@@ -187,34 +196,34 @@ class _Run:
                 poll.register(self._err, select.POLLIN)
 
     def read_rest(self) -> None:
-        """What it wrote before it ended; who has inherited the pipe is not waited for."""
+        """Read what it wrote before it ended, without a wait for processes that inherited the pipes."""
         for descriptor in (self._out, self._err):
-            while self.how == ENDED and self._read(descriptor):
+            while self.outcome == ENDED and self._read(descriptor):
                 pass
 
     def close(self) -> None:
-        """Forget it."""
-        os.close(self._handle)
+        os.close(self._pidfd)
 
     def _read(self, descriptor: int) -> bool:
-        """Some of a pipe; False: there is nothing now, or ever again."""
+        """Read from a pipe; False: it is empty now, or closed."""
         try:
             data = os.read(descriptor, MAX_OUTPUT_BYTES)
         except BlockingIOError:
             return False
         kept, most = (self.output, MAX_OUTPUT_BYTES) if descriptor == self._out else (self.errors, MAX_STDERR_BYTES)
         if len(kept) + len(data) > most:
-            self.how = TOO_MUCH_OUTPUT
+            self.outcome = TOO_MUCH_OUTPUT
             data = data[: most - len(kept)]
         kept += data
         return bool(data)
 
 
-def serve(asker: socket.socket, user: CheckUser | None, room: str) -> None:
-    """A keeper's life, in a process that the launcher has just made, and put into a cgroup if it could."""
+def serve(agent: socket.socket, user: CheckUser | None, cgroup: str) -> None:
+    """The main function of a plugin runner, in a process that the launcher has just started."""
     os.chdir("/")
     if user is not None:
         os.setgroups([])
     become_subreaper()
-    limit_plugins(user)
-    PluginRunner(asker, user, room).serve()
+    # The number of processes is limited only for the user of checks: it is unknown how many another user needs.
+    apply_limits(PLUGIN_LIMITS if user is not None else PLUGIN_LIMITS._replace(processes=None))
+    PluginRunner(agent, user, cgroup).serve()

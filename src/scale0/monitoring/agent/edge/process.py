@@ -1,7 +1,6 @@
-"""An agent as a process: from its file to its last breath.
+"""The agent process: it starts everything in order, and stops it in reverse.
 
-Lives here: start in order, stop in reverse. Never here: anything that the agent decides. It is started by `stage0`,
-tells it when it works, and ends when stage0 does.
+`stage0` starts it; it notifies stage0 when it is ready, and ends when stage0 does.
 """
 
 from __future__ import annotations
@@ -25,21 +24,18 @@ from scale0.config import AgentConfig
 from scale0.config.edge.files import read_config
 from scale0.kernel.edge.log_setup import log_to_stderr, now_called
 from scale0.kernel.edge.private_files import check as check_files
+from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.kernel.errors import ConfigError, Scale0Error
 from scale0.kernel.log_context import about
 from scale0.monitoring.agent.core.check_schedule import CheckSchedule
 from scale0.monitoring.agent.core.session import AgentSession
-from scale0.monitoring.agent.edge.agent import AgentFacts, AgentRuntime
-from scale0.monitoring.agent.edge.certificate import read_certificate
-from scale0.monitoring.agent.edge.certificate_renewal import renew_forever
+from scale0.monitoring.agent.edge.agent import AgentFacts, AgentRuntime, ScheduleFile, read_boot_id
+from scale0.monitoring.agent.edge.certificate import read_certificate, renew_forever
 from scale0.monitoring.agent.edge.check_registry import CheckProcesses, CheckRegistry, NoCheckProcesses
-from scale0.monitoring.agent.edge.clock import read_boot_id
 from scale0.monitoring.agent.edge.lua_pool import LuaChecks
 from scale0.monitoring.agent.edge.running_checks import RunningChecks
-from scale0.monitoring.agent.edge.schedule_file import ScheduleFile
 from scale0.monitoring.agent.edge.spool import Spool
 from scale0.monitoring.agent.edge.stage0 import RELOAD_STATUS, USAGE_STATUS
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context, described
 from scale0.monitoring.checks.registry import built_in
 from scale0.storage.data_dir import acquire_lock, make_directory
@@ -49,26 +45,26 @@ log = logging.getLogger("scale0.agent")
 
 SPOOL_FOLDER: Final = "spool"
 LOCK_SECONDS: Final = 5.0
-"""What an agent that was killed had started may hold the folder for a moment."""
+"""Processes of an agent that was killed may lock_directory the lock for a moment."""
 NAME_THREADS: Final = 2
-"""For names that are looked up; a name server that hangs must not keep the disk from being written."""
+"""For name lookups: a name server that hangs must not block writes to the disk."""
 CLOSE_SECONDS: Final = 5.0
 """How long checks have to end when the agent does."""
 LOCK_LOOK_SECONDS: Final = 0.1
 FAILED_STATUS: Final = 1
 NAMELESS: Final = "agent"
-"""What it is called in its log before its certificate says its name."""
+"""The name in the log before the certificate is read."""
 
 
 def main(arguments: list[str]) -> int:
-    """`FILE READY LIFELINE`: the agent's file, and two descriptors of stage0; the exit status."""
+    """`FILE READY LIFELINE`: the configuration, and two descriptors of stage0. Returns the exit status."""
     file, ready, lifeline = arguments
     log_to_stderr(NAMELESS)
     try:
         config = read_config(Path(file), AgentConfig)
         check_certificates(config)
         check_files(Path(config.data_dir), [Path(config.private_key)])
-        lock = hold(Path(config.data_dir))
+        lock = lock_directory(Path(config.data_dir))
         try:
             return asyncio.run(serve(config, Path(file), int(ready), int(lifeline)))
         finally:
@@ -83,24 +79,23 @@ def main(arguments: list[str]) -> int:
 
 
 def check_certificates(config: AgentConfig) -> None:
-    """Raise with the reason if TLS cannot work with these files."""
+    """Raise ConfigError if TLS cannot work with these files."""
     for key in ("certificate", "private_key", "server_ca"):
         path = Path(getattr(config, key))
         if not os.access(path, os.R_OK):
-            raise ConfigError([f"{key}: {path} is not there, or not ours to read; `scale0 agent enrol` makes it"])
+            raise ConfigError([f"{key}: {path} does not exist or is not readable; `scale0 agent enrol` creates it"])
     try:
         context_of(config)
     except OSError as error:
-        raise ConfigError([f"certificate, private_key, server_ca: OpenSSL refuses them: {described(error)}"]) from error
+        raise ConfigError([f"certificate, private_key, server_ca: OpenSSL rejects them: {described(error)}"]) from error
 
 
 def context_of(config: AgentConfig) -> ssl.SSLContext:
-    """TLS, with the files as they are now."""
     return client_context(config.certificate, config.private_key, config.server_ca)
 
 
-def hold(folder: Path) -> int:
-    """The lock of the data folder; an agent that was killed just now may have left somebody who still has it."""
+def lock_directory(folder: Path) -> int:
+    """Lock the data directory; a process of an agent that was killed just now may still hold the lock."""
     make_directory(folder)
     until = time.monotonic() + LOCK_SECONDS
     while True:
@@ -113,31 +108,29 @@ def hold(folder: Path) -> int:
 
 
 async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> int:
-    """Put the agent together, let it work, take it apart."""
+    """Assemble the agent, run it, and stop it."""
     loop = asyncio.get_running_loop()
     identity = read_certificate(Path(config.certificate)).identity
     now_called(identity)
     folder = Path(config.data_dir)
-    plugins, lua = children_of(config)
+    plugins, lua = check_processes(config)
     checks = CheckRegistry(plugins, built_in(folder, config.log_paths), lua)
     names, disk = ThreadPool(NAME_THREADS, loop), ThreadPool(1, loop)
-    places = [(host.strip("[]"), port) for host, port in config.helen_addresses()]
+    addresses = [(host.strip("[]"), port) for host, port in config.helen_addresses()]
     spool = Spool(folder / SPOOL_FOLDER, secrets.token_hex(8), read_boot_id(), config.spool_bytes, config.spool_age)
     runs = RunningChecks(checks.find, loop, config.max_checks)
     facts = AgentFacts(config.labels, lambda: checks.names, config.check_timeout, __version__)
-    chance = random.Random(secrets.randbits(64))
-    session = AgentSession(places, __version__, chance)
+    rng = random.Random(secrets.randbits(64))
+    session = AgentSession(addresses, __version__, rng)
     agent = AgentRuntime(session, CheckSchedule(identity), spool, ScheduleFile(folder), runs, facts, disk, loop)
-    renewal = loop.create_task(renew_forever(Path(config.certificate), file, chance))
+    renewal = loop.create_task(renew_forever(Path(config.certificate), file, rng))
     try:
-        await plugins.start()
-        await lua.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.end)
         loop.set_exception_handler(lambda _loop, context: fail_loudly(agent, context))
         loop.add_reader(lifeline, stage0_is_gone, agent, lifeline, loop)
         agent.start(TlsClient(lambda: context_of(config), agent, names, loop))
-        # What lives now lives to the end: the collector of cycles need not walk through it again.
+        # Objects that exist now live to the end: the garbage collector need not visit them again.
         gc.collect()
         gc.freeze()
         os.write(ready, f"ready {identity} {' '.join(config.helen)}\n".encode())
@@ -151,36 +144,36 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
             await asyncio.wait_for(asyncio.gather(renewal, runs.closed(), return_exceptions=True), CLOSE_SECONDS)
         plugins.close()
         lua.close()
-        keep(spool)
+        write_to_disk(spool)
 
 
 def fail_loudly(agent: AgentRuntime, context: dict[str, Any]) -> None:
-    """Something of ours raised where nobody waits: a timer may be lost, so that going on would only look alive."""
+    """An exception in a callback: a timer may be lost, so the agent must not continue as if it worked."""
     error = context.get("exception")
-    log.critical("a fault of Scale0 itself: %s", context.get("message"), exc_info=error, extra=about())
+    log.critical("internal error: %s", context.get("message"), exc_info=error, extra=about())
     if error is not None:
         agent.fail(error)
 
 
 def stage0_is_gone(agent: AgentRuntime, lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
-    """Nobody would start us again, and somebody may start another: end."""
+    """Without stage0 there would be no restart, and it may start a second agent."""
     loop.remove_reader(lifeline)
-    log.error("stage0 is gone", extra=about())
+    log.error("stage0 has ended", extra=about())
     agent.end()
 
 
-def children_of(config: AgentConfig) -> tuple[CheckProcesses, CheckProcesses]:
-    """Plugins and Lua checks."""
+def check_processes(config: AgentConfig) -> tuple[CheckProcesses, CheckProcesses]:
+    """The plugins and the Lua checks of this agent."""
     plugins: CheckProcesses = NoCheckProcesses()
     if config.plugins:
-        from scale0.monitoring.agent.edge.plugins import Plugins  # noqa: PLC0415  # who has none does not pay for it
+        from scale0.monitoring.agent.edge.plugins import Plugins  # noqa: PLC0415  # saves memory without plugins
 
         plugins = Plugins(config.plugins, config.plugin_user)
     return plugins, LuaChecks(config.checks_dir, config.plugin_user)
 
 
-def keep(spool: Spool) -> None:
-    """A last time: have the disk keep what Helen has not got."""
+def write_to_disk(spool: Spool) -> None:
+    """Before the end: sync to disk what Helen has not stored."""
     spool.to_disk()
     work = spool.begin_sync()
     if work is not None:

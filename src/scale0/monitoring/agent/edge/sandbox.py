@@ -1,7 +1,8 @@
-"""What keeps a check within bounds: limits, another user, and the end of everything that it started.
+"""What confines a check's process: resource limits, another user, and the end of everything that it started.
 
-Lives here: calls to the kernel, for processes that the launcher makes. Never here: asyncio, or an import beyond the
-standard library: launchers are small. Invariant: after `end_all` said True, this process has no descendant left.
+These are system calls for the processes that the launcher starts. This module imports nothing but the standard
+library and small kernel modules: launchers must stay small. Invariant: after `end_all` returned True, this process has
+no descendants.
 """
 
 from __future__ import annotations
@@ -13,41 +14,53 @@ import resource
 import signal
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from scale0.monitoring.agent.edge.check_user import CheckUser
-
-PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
 PR_SET_NO_NEW_PRIVS: Final = 38
 
+MAX_PROCESSES: Final = 128
+"""Processes that one plugin may have at once."""
 MAX_USER_PROCESSES: Final = 1_024
-"""Processes (and threads) that the plugins' own user may have at once, on this machine."""
-PLUGIN_ADDRESS_BYTES: Final = 2**30
-"""Address space of each process of a plugin."""
-PLUGIN_FILE_BYTES: Final = 64 * 2**20
-"""The largest file that a plugin may write."""
-PLUGIN_FILES: Final = 256
-"""Files that a process of a plugin may have open."""
-LUA_ADDRESS_BYTES: Final = 2**29
-"""Address space of a Lua child, Python included."""
-LUA_FILES: Final = 32
-LOOK_AGAIN_SECONDS: Final = 0.002
-"""Between two looks at processes that have been killed and are not gone yet."""
+"""Processes and threads that the user of plugins may have at once on this machine."""
+POLL_SECONDS: Final = 0.002
+"""Between two checks whether killed processes have ended."""
 
 _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
 
 
+class CheckUser(NamedTuple):
+    """The user that checks run as."""
+
+    uid: int
+    gid: int
+
+
+class ProcessLimits(NamedTuple):
+    """Resource limits of one process, which its children inherit (setrlimit(2)); core dumps are always off."""
+
+    address_bytes: int
+    file_bytes: int
+    """The largest file that it may write."""
+    open_files: int
+    processes: int | None
+    """Of its user; None: no limit."""
+
+
+PLUGIN_LIMITS: Final = ProcessLimits(2**30, 64 * 2**20, 256, MAX_USER_PROCESSES)
+LUA_LIMITS: Final = ProcessLimits(2**29, 0, 32, 0)
+"""A Lua process reads and computes, and does nothing else. Its address space includes Python."""
+
+
 def become_subreaper() -> None:
-    """Orphans among our descendants become our children, not init's: `setsid` and double forks lead nowhere."""
+    """Adopt orphaned descendants in place of init: they cannot escape by `setsid` and double forks."""
     _control(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill us when the parent dies; it may be dead already."""
-    _control(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+def forbid_new_privileges() -> None:
+    """Ignore set-user-ID programs, where the kernel supports it."""
+    with contextlib.suppress(OSError):
+        _control(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _control(option: int, value: int) -> None:
@@ -56,29 +69,18 @@ def _control(option: int, value: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def limit_plugins(user: CheckUser | None) -> None:
-    """Limits that plugins inherit from us; nobody can raise them again but root."""
-    lower(resource.RLIMIT_AS, PLUGIN_ADDRESS_BYTES)
-    lower(resource.RLIMIT_FSIZE, PLUGIN_FILE_BYTES)
-    lower(resource.RLIMIT_NOFILE, PLUGIN_FILES)
-    lower(resource.RLIMIT_CORE, 0)
-    if user is not None:  # of any other user we cannot say how many processes it needs
-        lower(resource.RLIMIT_NPROC, MAX_USER_PROCESSES)
+def apply_limits(limits: ProcessLimits) -> None:
+    """Limit this process and its future children; only root can raise these limits again."""
+    _lower(resource.RLIMIT_AS, limits.address_bytes)
+    _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _lower(resource.RLIMIT_NOFILE, limits.open_files)
+    _lower(resource.RLIMIT_CORE, 0)
+    if limits.processes is not None:
+        _lower(resource.RLIMIT_NPROC, limits.processes)
 
 
-def limit_lua() -> None:
-    """A Lua child reads a little, computes, and does nothing else."""
-    lower(resource.RLIMIT_AS, LUA_ADDRESS_BYTES)
-    lower(resource.RLIMIT_FSIZE, 0)
-    lower(resource.RLIMIT_NOFILE, LUA_FILES)
-    lower(resource.RLIMIT_CORE, 0)
-    lower(resource.RLIMIT_NPROC, 0)
-    with contextlib.suppress(OSError):
-        _control(PR_SET_NO_NEW_PRIVS, 1)
-
-
-def lower(which: int, value: int) -> None:
-    """Both limits, down to `value`; one that is lower already stays."""
+def _lower(which: int, value: int) -> None:
+    """Set the soft and the hard limit, but never raise the hard one."""
     _, hard = resource.getrlimit(which)
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
@@ -86,7 +88,7 @@ def lower(which: int, value: int) -> None:
 
 
 def limit_cpu(seconds: int) -> None:
-    """Our own CPU time, and that of each process that we start: the kernel's own stop, should ours fail."""
+    """Limit the CPU time of this process and of each future child: the kernel's deadline, should ours fail."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if hard != resource.RLIM_INFINITY:
         seconds = min(seconds, hard)
@@ -94,7 +96,7 @@ def limit_cpu(seconds: int) -> None:
 
 
 def become(user: CheckUser) -> None:
-    """Be this user from now on."""
+    """Change to this user for good."""
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
@@ -102,10 +104,10 @@ def become(user: CheckUser) -> None:
 
 @contextlib.contextmanager
 def acting_as(user: CheckUser | None) -> Iterator[None]:
-    """Start processes as this user, and be ourselves again.
+    """Start processes as this user, and change back afterwards.
 
-    Only the saved ids stay ours, and exec overwrites those: what is started within has no way back. It is so, and not
-    by a fork that changes its user before exec, because copying this process costs as much as the plugin itself.
+    Only the saved ids stay ours, and exec overwrites those: a process started here cannot change back. The alternative,
+    a fork that changes its user before exec, would cost as much as the plugin itself.
     """
     if user is None:
         yield
@@ -123,21 +125,21 @@ def acting_as(user: CheckUser | None) -> Iterator[None]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Its children, as the kernel lists them; none for a process that is gone."""
+    """The children of a process, from /proc; none for a process that has ended."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())  # the kernel's own digits
+                found += map(int, file.read().split())  # digits that the kernel wrote
     except OSError:
         pass
     return found
 
 
 def descendants(most: int) -> list[int]:
-    """Everything below this process; no more than `most`, and a few."""
+    """All processes below this one; the search stops soon after `most`."""
     found = children_of(os.getpid())
-    for pid in found:  # it grows as we go
+    for pid in found:  # the list grows during the loop
         if len(found) > most:
             break
         found += children_of(pid)
@@ -145,7 +147,7 @@ def descendants(most: int) -> list[int]:
 
 
 def reap() -> bool:
-    """Bury who is dead; True: nobody is left."""
+    """Collect ended children; True: no child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
@@ -155,10 +157,10 @@ def reap() -> bool:
 
 
 def end_all(groups: tuple[int, ...], seconds: float) -> bool:
-    """Kill everything below this process. False: something could not be killed in time.
+    """Kill everything below this process. False: some process did not end in time.
 
-    A process group dies in one call, which no fork can outrun. Whoever left the group is found by descent; each look
-    takes less time than the one before, so that forking does not win.
+    One call kills a whole process group, and no fork can outrun it. Processes that left the group are found by
+    descent; each round takes less time than the one before, so that forking cannot win.
     """
     until = time.monotonic() + seconds
     for group in groups:
@@ -172,5 +174,5 @@ def end_all(groups: tuple[int, ...], seconds: float) -> bool:
             return True
         if time.monotonic() > until:
             return False
-        time.sleep(LOOK_AGAIN_SECONDS)
+        time.sleep(POLL_SECONDS)
     return True

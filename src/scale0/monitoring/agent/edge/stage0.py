@@ -1,8 +1,8 @@
-"""stage0: the supervisor of an agent. It starts the agent, and starts it again when it ends.
+"""stage0: the supervisor of an agent. It starts the agent, and restarts it when it ends.
 
-Lives here: one child, its signals and its restarts. Never here: anything of the agent; what this file imports stays in
-memory for good. Invariants: at most one child at a time; a child that fails is started again after a growing wait; one
-that asks for a fresh process gets it; when we are told to end, it ends first; if we die, it notices and ends by itself.
+It imports nothing of the agent, because its memory is used for the whole lifetime. Invariants: at most one child at a
+time; a child that fails is restarted with backoff; a child that requests a restart gets it; on a signal the child ends
+first; if stage0 dies, the child notices it and ends.
 """
 
 from __future__ import annotations
@@ -13,58 +13,56 @@ import signal
 import sys
 import time
 
-# Without `Final`, and run as a file: `typing` and the packages around us would be two megabytes for the whole life.
+# Without `Final`, and run as a file: `typing` and the `scale0` packages would cost two megabytes.
 RELOAD_STATUS = 82
-"""A child that ends so wants a fresh process."""
+"""The exit status of a child that requests a restart."""
 USAGE_STATUS = 2
-"""A child that ends so cannot use its configuration, and has said why."""
+"""The exit status of a child that cannot use its configuration, and has logged why."""
 FAILED_STATUS = 1
 FIRST_WAIT_SECONDS = 0.25
 MAX_WAIT_SECONDS = 30.0
 STEADY_SECONDS = 60.0
-"""A child that lived so long did well: the next wait is short again."""
+"""A child that ran for this long resets the backoff."""
 QUICK_RELOAD_SECONDS = 5.0
-"""A child that wants a fresh process sooner than this waits like one that failed."""
+"""A child that requests a restart sooner than this waits like one that failed."""
 STOP_SECONDS = 10.0
-"""How long a child has to end in order."""
+"""How long a child has to stop before it is killed."""
 MAX_READY_BYTES = 4_096
 CHILD_MODULE = "scale0.monitoring.agent.edge.process"
 NAMELESS = "agent"
-"""What the agent is called in the log before it has said its name."""
+"""The agent's name in the log before it is ready."""
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stage0:
-    """The supervisor."""
-
     def __init__(self, arguments: list[str]) -> None:
         self._arguments = arguments
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._woken, select.POLLIN)
         self._on_terminal = os.isatty(0)
-        """Then SIGHUP means that the terminal is gone; else that a fresh agent is wanted."""
+        """Then SIGHUP means that the terminal was closed; else it requests a restart of the agent."""
         self._child = 0
-        self._born = 0.0
+        self._started_at = 0.0
         self._ready: int | None = None
         self._lifeline: int | None = None
         self._was_ready = False
         self._stopping = False
-        self._fresh = False
+        self._restart_requested = False
         self._failures = 0
         self._who = NAMELESS
 
     def run(self) -> int:
-        """Until we are told to end; the exit status."""
+        """Supervise until a signal ends us; the exit status."""
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         for number in (*STOPS, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, self._heed)
+            signal.signal(number, self._on_signal)
         while not self._stopping:
             try:
                 self._start()
             except OSError as error:
-                # No process to be had just now, or the interpreter is being replaced: that passes, and we must not.
-                say(f"the agent cannot be started: {error.strerror}", self._who)
+                # No process is available now, or the interpreter is being replaced: that is temporary.
+                write_log(f"cannot start the agent: {error.strerror}", self._who)
                 self._pause(FAILED_STATUS)
                 continue
             status = self._watch()
@@ -73,21 +71,21 @@ class Stage0:
             self._pause(status)
         return 0
 
-    def _heed(self, number: int, _frame: object) -> None:
+    def _on_signal(self, number: int, _frame: object) -> None:
         if number in STOPS or (number == signal.SIGHUP and self._on_terminal):
             self._stopping = True
         elif number == signal.SIGHUP:
-            self._fresh = True
+            self._restart_requested = True
 
     def _start(self) -> None:
         ready, child_ready = os.pipe()
         child_lifeline, lifeline = os.pipe()
         for inherited in (child_ready, child_lifeline):
             os.set_inheritable(inherited, True)
-        # -P: the folder that we were started in is no place for modules; anybody may be able to write there.
+        # -P: never import modules from the working directory, which others may be able to write to.
         command = [sys.executable, "-P", "-m", CHILD_MODULE, *self._arguments, str(child_ready), str(child_lifeline)]
-        self._born = time.monotonic()
-        self._fresh = False
+        self._started_at = time.monotonic()
+        self._restart_requested = False
         try:
             self._child = os.posix_spawn(
                 sys.executable, command, os.environ, setpgroup=0, setsigdef=(signal.SIGPIPE, signal.SIGXFSZ)
@@ -103,13 +101,13 @@ class Stage0:
         self._poll.register(ready, select.POLLIN)
 
     def _watch(self) -> int:
-        """Until the child has ended; its status, negative for a signal."""
+        """Wait for the end of the child; its status, negative for a signal."""
         kill_at: float | None = None
         while True:
             pid, status = os.waitpid(self._child, os.WNOHANG)
             if pid:
                 break
-            if (self._stopping or self._fresh) and kill_at is None:
+            if (self._stopping or self._restart_requested) and kill_at is None:
                 os.kill(self._child, signal.SIGTERM)
                 kill_at = time.monotonic() + STOP_SECONDS
             left = None if kill_at is None else kill_at - time.monotonic()
@@ -118,22 +116,22 @@ class Stage0:
                 left = STOP_SECONDS
             self._wait(left)
         self._child = 0
-        self._hear()
-        self._let_go()
+        self._read_ready()
+        self._close_lifeline()
         return os.waitstatus_to_exitcode(status)
 
     def _wait(self, seconds: float | None) -> None:
         for descriptor, _ in self._poll.poll(None if seconds is None else seconds * 1_000):
             if descriptor == self._ready:
-                self._hear()
+                self._read_ready()
             else:
                 try:
                     os.read(self._woken, 512)
                 except BlockingIOError:
                     pass
 
-    def _hear(self) -> None:
-        """The child's one line: it works. Only the first is told on."""
+    def _read_ready(self) -> None:
+        """Forward the first child's ready line to stdout."""
         if self._ready is None:
             return
         line = os.read(self._ready, MAX_READY_BYTES)
@@ -146,45 +144,44 @@ class Stage0:
             try:
                 os.write(1, line)
             except OSError:
-                pass  # nobody listens: that is no reason not to work
+                pass  # nobody reads our stdout
 
-    def _let_go(self) -> None:
+    def _close_lifeline(self) -> None:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
 
     def _wait_after(self, status: int) -> float:
-        lived = time.monotonic() - self._born
-        if self._fresh or (status == RELOAD_STATUS and lived >= QUICK_RELOAD_SECONDS):
+        lived = time.monotonic() - self._started_at
+        if self._restart_requested or (status == RELOAD_STATUS and lived >= QUICK_RELOAD_SECONDS):
             self._failures = 0
             return 0.0
         self._failures = 1 if lived >= STEADY_SECONDS else self._failures + 1
         return wait_before(self._failures, os.urandom(1)[0] / 255)
 
     def _pause(self, status: int) -> None:
-        """Wait before the next start, if there is one."""
+        """Wait before the next start, unless a signal ends us."""
         seconds = self._wait_after(status)
         until = time.monotonic() + seconds
         if not self._stopping:
-            say(f"the agent {described(status)}; another is started in {seconds:.1f} s", self._who)
+            write_log(f"the agent {described(status)}; restart in {seconds:.1f} s", self._who)
         while not self._stopping and (left := until - time.monotonic()) > 0:
             self._wait(left)
 
 
 def wait_before(failures: int, share: float) -> float:
-    """Seconds before a start that follows so many failures; `share` spreads a fleet that failed at once."""
+    """The backoff after so many failures; `share` (0 to 1) spreads a fleet that failed at the same time."""
     ceiling = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 16))
     return ceiling * (0.5 + share / 2)
 
 
 def described(status: int) -> str:
-    """An end in words."""
     if status == RELOAD_STATUS:
-        return "asks for a fresh process"
+        return "requested a restart"
     return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
-def say(text: str, who: str) -> None:
+def write_log(text: str, who: str) -> None:
     """Write one log line to stderr; stage0 does not load `logging`, to stay small."""
     if os.environ.get("SCALE0_LOG_FORMAT") == "json":
         moment = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
@@ -200,7 +197,7 @@ def say(text: str, who: str) -> None:
 
 
 def name_in(line: bytes) -> str:
-    """The agent's name in its line `ready NAME …`; it is an identity, and so plain."""
+    """The agent's name in its line `ready NAME …`; it is an identity, so it needs no escaping."""
     words = line.decode("ascii", "replace").split()
     return words[1] if len(words) > 1 and words[0] == "ready" else NAMELESS
 

@@ -1,9 +1,8 @@
-"""A connection to Helen: TLS on a non-blocking socket, read from the loop.
+"""A TLS connection to Helen on a non-blocking socket, in the agent's event loop.
 
-Lives here: names to addresses, connecting, the handshake, bytes in and out. Never here: what they say, or when to try
-again (`monitoring.agent.core.session`). Invariants: one connection at a time; `lost` is told once for each `open`,
-unless `close` was called first; nothing is told from within a call of ours; a connection that is not up in time is
-given up.
+It resolves names, connects, does the handshake, and moves bytes. Invariants: one connection at a time; `lost` is
+called once for each `open`, unless `close` was called first; no callback happens inside a call of ours; a connection
+that is not established in time is given up.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
+from scale0.kernel.edge.thread_pool import ThreadPool
 
 OPEN_SECONDS: Final = 10.0
-"""From a name to the end of the handshake, all addresses of it together."""
+"""From the name lookup to the end of the handshake, for all addresses of a name."""
 READ_BYTES: Final = 65_536
-"""Taken from a connection at once."""
+"""Read from a connection at once."""
 MAX_READS: Final = 16
-"""Reads of one turn: what comes without end must not keep checks from running."""
+"""Reads in one callback: endless data must not keep checks from running."""
 MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
-"""What may wait to be sent: all that a session has under way fits. A Helen that asks on and reads nothing is left."""
+"""Of the send buffer: more than a session can have in flight. A Helen that does not read is disconnected."""
 KEEPALIVE_IDLE_SECONDS: Final = 60
-"""A Helen of version 1 never pings: the kernel asks whether she is there."""
+"""A Helen of version 1 never pings, so TCP keepalive detects that she is gone."""
 KEEPALIVE_INTERVAL_SECONDS: Final = 15
 KEEPALIVE_PROBES: Final = 4
 USER_TIMEOUT_MS: Final = 60_000
-"""After so long without the other side's confirmation of what we sent, the connection is gone."""
+"""A connection is lost if sent data is not acknowledged (TCP) for this long."""
 
-Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+SocketAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
 class TlsClientListener(Protocol):
-    """Who is told what happens to a connection."""
+    """Receives the events of a connection."""
 
     def opened(self) -> None: ...
     def received(self, data: bytes) -> None: ...
@@ -47,7 +46,7 @@ class TlsClientListener(Protocol):
 
 
 def client_context(certificate: str, private_key: str, server_ca: str) -> ssl.SSLContext:
-    """TLS 1.3 with our certificate, trusting nobody but who `server_ca` vouches for. OSError, ssl.SSLError."""
+    """TLS 1.3 with our certificate; only certificates signed by `server_ca` are trusted. OSError, ssl.SSLError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cafile=server_ca)
@@ -66,14 +65,14 @@ class TlsClient:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._context = context
-        """Asked for each connection anew: certificates are renewed."""
+        """Called for each connection: certificates are renewed."""
         self._listener = listener
         self._threads = threads
         self._loop = loop
         self._attempt = 0
-        """Grows with each connection: what belongs to an earlier one is not listened to."""
+        """Incremented for each connection, to ignore callbacks of earlier ones."""
         self._host = ""
-        self._addresses: deque[tuple[Address, int]] = deque()
+        self._addresses: deque[tuple[SocketAddress, int]] = deque()
         self._raw: socket.socket | None = None
         self._tls: ssl.SSLSocket | None = None
         self._is_up = False
@@ -81,10 +80,10 @@ class TlsClient:
         self._out: deque[bytes] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.pending_bytes = 0
-        """Given to `send` and not sent yet."""
+        """Passed to `send` and not sent yet."""
 
     def open(self, host: str, port: int) -> None:
-        """Begin to connect; `opened` or `lost` is told later."""
+        """Start to connect; `opened` or `lost` is called later."""
         self.close()
         self._attempt += 1
         attempt = self._attempt
@@ -92,16 +91,18 @@ class TlsClient:
         self._timer = self._loop.call_later(OPEN_SECONDS, self._lose, f"not connected within {OPEN_SECONDS:g} s")
         numeric = numeric_address(self._host, port)
         if numeric is not None:
-            self._loop.call_soon(self._found, attempt, [numeric], None)
+            self._loop.call_soon(self._resolved, attempt, [numeric], None)
         else:
-            self._threads.do(lambda: look_up(self._host, port), lambda found, error: self._found(attempt, found, error))
+            self._threads.do(
+                lambda: resolve(self._host, port), lambda found, error: self._resolved(attempt, found, error)
+            )
 
     def send(self, data: bytes) -> None:
-        """Send in order, as soon as there is room."""
+        """Send in order, as soon as the socket accepts it."""
         if self._tls is None or not self._is_up:
             return
         if self.pending_bytes > MAX_PENDING_BYTES:
-            self._loop.call_soon(self._drown, self._attempt)
+            self._loop.call_soon(self._drop_overflowing, self._attempt)
             return
         self._out.append(data)
         self.pending_bytes += len(data)
@@ -110,7 +111,7 @@ class TlsClient:
             self._writing = True
 
     def close(self) -> None:
-        """End the connection, or the attempt at one; nothing is told any more."""
+        """End the connection, or the attempt; no callback follows."""
         self._attempt += 1
         if self._timer is not None:
             self._timer.cancel()
@@ -123,15 +124,15 @@ class TlsClient:
         self.pending_bytes = 0
         self._addresses.clear()
         if raw is not None:
-            self._forget(raw.fileno())
+            self._remove_callbacks(raw.fileno())
             raw.close()
         if tls is not None:
-            self._forget(tls.fileno())
+            self._remove_callbacks(tls.fileno())
             if was_up:
-                say_goodbye(tls)
+                send_close_notify(tls)
             tls.close()
 
-    def _forget(self, descriptor: int) -> None:
+    def _remove_callbacks(self, descriptor: int) -> None:
         self._loop.remove_reader(descriptor)
         self._loop.remove_writer(descriptor)
 
@@ -139,30 +140,32 @@ class TlsClient:
         self.close()
         self._listener.lost(reason)
 
-    def _drown(self, attempt: int) -> None:
+    def _drop_overflowing(self, attempt: int) -> None:
         if attempt == self._attempt:
-            self._lose(f"the other side does not read: {self.pending_bytes} bytes wait for it")
+            self._lose(f"the other side does not read: {self.pending_bytes} bytes are waiting to be sent")
 
-    def _found(self, attempt: int, found: list[tuple[Address, int]] | None, error: BaseException | None) -> None:
+    def _resolved(
+        self, attempt: int, found: list[tuple[SocketAddress, int]] | None, error: BaseException | None
+    ) -> None:
         if attempt != self._attempt:
             return
         if not found:
-            self._lose(f"{self._host} cannot be found: {error or 'it has no address'}")
+            self._lose(f"cannot resolve {self._host}: {error or 'it has no address'}")
             return
         self._addresses.extend(found)
         self._try_next("")
 
     def _try_next(self, reason: str) -> None:
-        """The next address of the name, or the end of the attempt."""
+        """Try the next address of the name, or give up."""
         while self._addresses:
-            (family, place), port = self._addresses.popleft()
+            (family, address), port = self._addresses.popleft()
             try:
                 raw = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             except OSError as error:
                 reason = described(error)
                 continue
             prepare(raw)
-            status = raw.connect_ex(place)
+            status = raw.connect_ex(address)
             if status in (0, errno.EINPROGRESS):
                 self._raw = raw
                 self._loop.add_writer(raw.fileno(), self._connected, self._attempt)
@@ -187,12 +190,12 @@ class TlsClient:
                 raw, do_handshake_on_connect=False, server_hostname=self._host, suppress_ragged_eofs=False
             )
         except (OSError, ValueError) as error:
-            self._lose(f"TLS cannot be used: {described(error)}")
+            self._lose(f"TLS setup failed: {described(error)}")
             return
         self._raw = None
-        self._shake(attempt)
+        self._handshake(attempt)
 
-    def _shake(self, attempt: int) -> None:
+    def _handshake(self, attempt: int) -> None:
         tls = self._tls
         if attempt != self._attempt or tls is None:
             return
@@ -201,23 +204,23 @@ class TlsClient:
             tls.do_handshake()
         except ssl.SSLWantReadError:
             self._loop.remove_writer(descriptor)
-            self._loop.add_reader(descriptor, self._shake, attempt)
+            self._loop.add_reader(descriptor, self._handshake, attempt)
             return
         except ssl.SSLWantWriteError:
             self._loop.remove_reader(descriptor)
-            self._loop.add_writer(descriptor, self._shake, attempt)
+            self._loop.add_writer(descriptor, self._handshake, attempt)
             return
         except OSError as error:
-            self._lose(f"the handshake failed: {described(error)}")
+            self._lose(f"TLS handshake failed: {described(error)}")
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._forget(descriptor)
+        self._remove_callbacks(descriptor)
         self._loop.add_reader(descriptor, self._read, attempt)
         self._is_up = True
         self._listener.opened()
-        # What came together with the end of the handshake is in OpenSSL's hands already: no reader would tell of it.
+        # Data that arrived with the end of the handshake is in OpenSSL's buffer already: no reader would report it.
         self._read(attempt)
 
     def _read(self, attempt: int) -> None:
@@ -238,7 +241,7 @@ class TlsClient:
                 self._lose("the other side closed the connection")
                 return
             self._listener.received(data)
-        # There may be more, and perhaps none of it in the kernel.
+        # There may be more, and OpenSSL may have it already.
         self._loop.call_soon(self._read, attempt)
 
     def _write(self, attempt: int) -> None:
@@ -247,7 +250,7 @@ class TlsClient:
             return
         descriptor = tls.fileno()
         while self._out:
-            data = self._out[0] if len(self._out) == 1 else self._joined()
+            data = self._out[0] if len(self._out) == 1 else self._join_output()
             try:
                 sent = tls.send(data)
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
@@ -264,8 +267,8 @@ class TlsClient:
         self._loop.remove_writer(descriptor)
         self._writing = False
 
-    def _joined(self) -> bytes:
-        """Small pieces as one, so that many reports share a record of TLS."""
+    def _join_output(self) -> bytes:
+        """Join small pieces, so that many reports share a TLS record."""
         pieces, size = [], 0
         while self._out and size < READ_BYTES:
             piece = self._out.popleft()
@@ -275,8 +278,8 @@ class TlsClient:
         return self._out[0]
 
 
-def numeric_address(host: str, port: int) -> tuple[Address, int] | None:
-    """An address that needs no look-up."""
+def numeric_address(host: str, port: int) -> tuple[SocketAddress, int] | None:
+    """The address, if it needs no lookup."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:
@@ -284,14 +287,14 @@ def numeric_address(host: str, port: int) -> tuple[Address, int] | None:
     return ((socket.AF_INET6 if version == 6 else socket.AF_INET, (host, port)), port)
 
 
-def look_up(host: str, port: int) -> list[tuple[Address, int]]:
+def resolve(host: str, port: int) -> list[tuple[SocketAddress, int]]:
     """All addresses of a name; blocks. OSError if there are none."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [((family, place), port) for family, _, _, _, place in found]  # type: ignore[misc]
+    return [((family, address), port) for family, _, _, _, address in found]  # type: ignore[misc]
 
 
 def prepare(raw: socket.socket) -> None:
-    """Small messages leave at once, and a dead other side is noticed."""
+    """Send small messages at once, and detect a dead peer."""
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
@@ -300,8 +303,8 @@ def prepare(raw: socket.socket) -> None:
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
 
 
-def say_goodbye(tls: ssl.SSLSocket) -> None:
-    """Tell the other side that we end on purpose; it does not matter if that cannot be said."""
+def send_close_notify(tls: ssl.SSLSocket) -> None:
+    """Tell the other side that the connection ends on purpose, if possible."""
     try:
         tls.unwrap()
     except (OSError, ValueError):
@@ -309,7 +312,6 @@ def say_goodbye(tls: ssl.SSLSocket) -> None:
 
 
 def described(error: Exception) -> str:
-    """An error in few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"Helen's certificate: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

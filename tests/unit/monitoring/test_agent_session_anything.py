@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.monitoring.agent.core.effects import Delivered, HelenLost, Place, RunCheck, SessionAccepted, Undelivered
+from scale0.monitoring.agent.core.effects import Address, Delivered, HelenLost, RunCheck, SessionAccepted, Undelivered
 from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, GREETED, MAX_BACKOFF_SECONDS, OPENING, REPORT_WINDOW
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.messages import MAX_INT, Word
 from tests.fakes.examples import examples, seeds
-from tests.unit.monitoring.agent_story import HERE, THERE, Story
+from tests.unit.monitoring.agent_session_story import HERE, THERE, Story
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ VERSION_1 = (messages.Hello, messages.Result)
 class Promises(Story):
     """A story in which every promise is looked after at every step."""
 
-    def __init__(self, *places: Place, seed: int) -> None:
+    def __init__(self, *places: Address, seed: int) -> None:
         self.owed: set[int] = set()
         self.offered = 0
         self.may_speak_2 = False
@@ -140,7 +140,7 @@ def perform(agent: Promises, what: str, value: Any) -> None:
                 agent.offer()
         case "finish":
             # Tickets go up from 1 over all connections: some of these are of old ones, or of none.
-            agent.does("finished", max(agent.session._tickets - value + 1, 0), b"{}")
+            agent.does("finished", max(agent.session._last_run_id - value + 1, 0), b"{}")
         case "passes":
             agent.passes(value)
         case "sleeps":
@@ -201,9 +201,9 @@ def test_a_long_life_keeps_every_promise(seed):
                 )
             ],
         }.get(what)
-        before = len(agent.news)
+        before = len(agent.updates)
         perform(agent, what, value)
-        told.update(type(one).__name__ for one in agent.news[before:])
+        told.update(type(one).__name__ for one in agent.updates[before:])
     ends_well(agent)
     assert min(told[name] for name in ("Delivered", "Undelivered", "RunCheck", "HelenLost", "SessionAccepted")) > 5
     assert agent.answers > 5

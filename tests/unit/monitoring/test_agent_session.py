@@ -33,13 +33,13 @@ from scale0.monitoring.agent.core.session import (
     REPORT_WINDOW,
     STEADY_SECONDS,
     AgentSession,
-    read_place,
+    parse_address,
 )
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, Word
 from scale0.monitoring.protocol.results import read_result
-from tests.unit.monitoring.agent_story import HERE, THERE, WALL, Story, story
+from tests.unit.monitoring.agent_session_story import HERE, THERE, WALL, Story, story
 
 
 def test_an_agent_connects_and_says_hello_of_version_2():
@@ -93,7 +93,7 @@ def test_a_handshake_that_never_ends_is_given_up():
     agent.passes(0.2)
     assert agent.closes == 1
     assert agent.session.state == DOWN
-    assert isinstance(agent.news[-1], HelenLost)
+    assert isinstance(agent.updates[-1], HelenLost)
 
 
 def test_a_steady_connection_makes_the_next_backoff_short_again():
@@ -161,7 +161,7 @@ def test_a_helen_of_version_1_gets_answers_and_nothing_else():
     (run,) = agent.says(messages.Check("load", 7, b'{"a": 1}'))
     assert isinstance(run, RunCheck)
     assert (run.name, run.args) == ("load", b'{"a": 1}')
-    agent.does("finished", run.ticket, b'{"state": "ok"}')
+    agent.does("finished", run.run_id, b'{"state": "ok"}')
     assert agent.session.room == 0
     assert agent.does("offer", "load", b"{}", "token") == [Undelivered(("token",))]
     assert agent.says(messages.Reload()) == [ReloadNow()]
@@ -189,7 +189,7 @@ def test_results_come_in_any_order():
     agent = story()
     runs = agent.says(*(messages.Check("load", number, b"") for number in range(1, 11)))
     for run in reversed(runs):
-        agent.does("finished", run.ticket, b"%d" % run.ticket)
+        agent.does("finished", run.run_id, b"%d" % run.run_id)
     assert [word.message_id for word in agent.heard[1:]] == list(range(10, 0, -1))
 
 
@@ -198,8 +198,8 @@ def test_one_message_id_is_run_once_and_answered_once():
     agent = story()
     (run,) = agent.says(messages.Check("load", 1, b""))
     assert isinstance(agent.says(messages.Check("load", 1, b""))[0], Logged)
-    agent.does("finished", run.ticket, b"{}")
-    agent.does("finished", run.ticket, b"{}")
+    agent.does("finished", run.run_id, b"{}")
+    agent.does("finished", run.run_id, b"{}")
     assert isinstance(agent.says(messages.Check("load", 1, b""))[0], Logged)
     assert agent.heard[1:] == [messages.Result(1, "load", b"{}")]
 
@@ -207,11 +207,11 @@ def test_one_message_id_is_run_once_and_answered_once():
 def test_message_ids_begin_anew_with_each_connection():
     agent = story()
     (run,) = agent.says(messages.Check("load", 1, b""))
-    agent.does("finished", run.ticket, b"{}")
+    agent.does("finished", run.run_id, b"{}")
     agent.is_lost()
     agent.is_accepted()
     (again,) = agent.says(messages.Check("load", 1, b""))
-    agent.does("finished", again.ticket, b"{}")
+    agent.does("finished", again.run_id, b"{}")
     assert agent.heard[1:] == [messages.Result(1, "load", b"{}")]
 
 
@@ -219,7 +219,7 @@ def test_what_is_remembered_of_answered_checks_is_bounded():
     agent = story()
     for number in range(1, MAX_ANSWERED + 100):
         (run,) = agent.says(messages.Check("load", number, b""))
-        agent.does("finished", run.ticket, b"{}")
+        agent.does("finished", run.run_id, b"{}")
     assert len(agent.session._answered) == MAX_ANSWERED
     assert not agent.session._runs
     assert not agent.session._open_ids
@@ -230,19 +230,19 @@ def test_an_answer_never_goes_out_on_another_connection():
     agent = story()
     (old,) = agent.says(messages.Check("slow", 1, b""))
     agent.is_lost()
-    agent.does("finished", old.ticket, b"old")
+    agent.does("finished", old.run_id, b"old")
     agent.is_accepted()
     (new,) = agent.says(messages.Check("slow", 1, b""))
-    agent.does("finished", old.ticket, b"old")
+    agent.does("finished", old.run_id, b"old")
     assert agent.heard == [messages.Hello(2, "1.0")]
-    agent.does("finished", new.ticket, b"new")
+    agent.does("finished", new.run_id, b"new")
     assert agent.heard[1:] == [messages.Result(1, "slow", b"new")]
 
 
 def test_a_result_that_is_too_big_is_answered_with_the_reason():
     agent = story()
     (run,) = agent.says(messages.Check("load", 1, b""))
-    agent.does("finished", run.ticket, b"x" * (MAX_BLOB_BYTES + 1))
+    agent.does("finished", run.run_id, b"x" * (MAX_BLOB_BYTES + 1))
     result = agent.heard[-1]
     assert result.message_id == 1
     finding = read_result(result.body).finding
@@ -255,7 +255,7 @@ def test_a_check_whose_answer_could_not_be_written_is_noted():
     (news,) = agent.says(messages.Check("x" * 8_150, 1, b""))
     assert isinstance(news, Logged)
     (run,) = agent.says(messages.Check("x" * 8_128, MAX_INT, b""))
-    agent.does("finished", run.ticket, b"x" * MAX_BLOB_BYTES)
+    agent.does("finished", run.run_id, b"x" * MAX_BLOB_BYTES)
     assert agent.heard[-1].message_id == MAX_INT
 
 
@@ -263,7 +263,7 @@ def test_odd_names_are_given_back_as_they_came():
     agent = story()
     for number, name in enumerate(["größe", "a\rb", "\x00", "\u2028", "𝄞", "\r"]):
         (run,) = agent.says(messages.Check(name, number, b""))
-        agent.does("finished", run.ticket, b"")
+        agent.does("finished", run.run_id, b"")
         assert agent.heard[-1] == messages.Result(number, name, b"")
 
 
@@ -320,7 +320,7 @@ def test_words_cut_into_bytes_mean_the_same():
     agent = story()
     for number in encode(messages.Check("load", 5, b"{}")) + encode(messages.Ping(3)):
         agent.does("received", bytes([number]))
-    assert agent.news[-1] == RunCheck(1, "load", b"{}")
+    assert agent.updates[-1] == RunCheck(1, "load", b"{}")
     assert agent.heard[1:] == [messages.Pong(3)]
 
 
@@ -360,7 +360,7 @@ def test_a_silent_helen_is_given_up_after_three_heartbeats_and_never_before():
     assert agent.closes == 0
     agent.passes(0.2)
     assert agent.closes == 1
-    assert "silent" in agent.news[-1].reason
+    assert "silent" in agent.updates[-1].reason
 
 
 def test_any_byte_of_helen_is_a_sign_of_life():
@@ -405,7 +405,7 @@ def test_a_wall_clock_that_jumps_changes_nothing():
     for wall in (0.0, 4e9, -1.0, WALL):
         out = AgentEffects()
         agent.session.tick(Now(agent.mono, wall), out)
-        assert (out.close, out.sends, out.news) == (False, [], [])
+        assert (out.close, out.sends, out.updates) == (False, [], [])
 
 
 def test_reports_are_numbered_and_delivered_by_cumulative_acks():
@@ -568,7 +568,7 @@ def test_reports_come_back_when_helen_sends_the_agent_away():
     ],
 )
 def test_a_place_is_a_host_and_a_port(text, place):
-    assert read_place(text) == place
+    assert parse_address(text) == place
 
 
 def test_a_redirect_to_no_place_is_a_failure():

@@ -38,21 +38,21 @@ def test_arguments_fill_their_places_each_as_one_word(args, words):
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (b"", "the argument w is missing"),
+        (b"", "argument w is missing"),
         (b'{"w":"--option"}', "would be read as an option"),
         (b'{"w":"1","x":"-o"}', "would be read as an option"),
-        (b'{"w":' + b"9" * 400 + b"}", "the argument w is too large"),
-        (b'{"w":"1","other":2}', "takes no argument 'other' (it takes: c, w, x)"),
-        (b'{"w":["a"]}', "no text and no number"),
-        (b'{"w":true}', "no text and no number"),
-        (b'{"w":null}', "no text and no number"),
-        (b'{"w":"a\\u0000b"}', "cannot be printed"),
-        (b'{"w":"a\\nb"}', "cannot be printed"),
+        (b'{"w":' + b"9" * 400 + b"}", "argument w is out of range"),
+        (b'{"w":"1","other":2}', "unknown argument 'other' (the plugin takes: c, w, x)"),
+        (b'{"w":["a"]}', "neither text nor a number"),
+        (b'{"w":true}', "neither text nor a number"),
+        (b'{"w":null}', "neither text nor a number"),
+        (b'{"w":"a\\u0000b"}', "not printable"),
+        (b'{"w":"a\\nb"}', "not printable"),
         (b'{"w":"' + b"x" * 1_025 + b'"}', "longer than 1024"),
-        (b"[1]", "no JSON object"),
-        (b"nonsense", "no JSON"),
-        (b'{"w":"\xff"}', "no JSON"),
-        (b"[" * 60_000, "no JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"nonsense", "not valid JSON"),
+        (b'{"w":"\xff"}', "not valid JSON"),
+        (b"[" * 60_000, "not valid JSON"),
         (b'{"w":"' + b"x" * 70_000 + b'"}', "more than 65536"),
     ],
 )
@@ -66,7 +66,7 @@ def test_arguments_that_do_not_fit_are_refused(args, reason):
 def test_a_command_without_places_takes_no_arguments():
     plain = PluginCommand("p", ["/bin/true", "-x"])
     assert plain.fill(b"") == plain.fill(b"{}") == plain.fill(b" { } ") == ["/bin/true", "-x"]
-    with pytest.raises(Refusal, match="it takes: none"):
+    with pytest.raises(Refusal, match="the plugin takes: none"):
         plain.fill(b'{"args": ["-y"]}')
 
 

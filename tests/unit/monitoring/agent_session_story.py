@@ -9,7 +9,7 @@ import random
 from typing import Any, Final
 
 from scale0.kernel.clock import Now
-from scale0.monitoring.agent.core.effects import AgentEffects, Place, SessionAccepted
+from scale0.monitoring.agent.core.effects import Address, AgentEffects, SessionAccepted
 from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, OPENING, AgentSession
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
@@ -24,14 +24,14 @@ WALL: Final = 1_700_000_000.0
 class Story:
     """A session, a clock that the test moves, and a connection to a Helen that the test plays."""
 
-    def __init__(self, *places: Place, seed: int = 1) -> None:
+    def __init__(self, *places: Address, seed: int = 1) -> None:
         self.session = AgentSession(places or (HERE,), "1.0", random.Random(seed))
         self.mono = 1_000.0
-        self.opens: list[tuple[float, Place]] = []
+        self.opens: list[tuple[float, Address]] = []
         self.open = False
         """True from the wish for a connection to its end."""
         self.closes = 0
-        self.news: list[Any] = []
+        self.updates: list[Any] = []
         self.heard: list[Any] = []
         """What Helen heard on the connection that is."""
         self._parser = Parser(to_helen=True)
@@ -57,8 +57,8 @@ class Story:
             words_heard = self._parser.feed(data)
             assert not any(isinstance(word, ParseFault) for word in words_heard)
             self.heard += words_heard
-        self.news += out.news
-        return out.news
+        self.updates += out.updates
+        return out.updates
 
     def passes(self, seconds: float) -> None:
         """Time as an agent lives it: a tick at each deadline."""
@@ -107,11 +107,11 @@ class Story:
         assert out.close
         assert not out.sends
         assert out.open is None
-        self.news += out.news
-        return out.news
+        self.updates += out.updates
+        return out.updates
 
 
-def story(*places: Place, seed: int = 1) -> Story:
+def story(*places: Address, seed: int = 1) -> Story:
     """One that is accepted."""
     made = Story(*places, seed=seed)
     made.is_accepted()

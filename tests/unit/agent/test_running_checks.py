@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.agent.edge import running_checks as runs_module
 from scale0.monitoring.agent.edge.running_checks import LEAST_CHECKS, Inline, InProcess, InThread, Run, RunningChecks
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 from scale0.monitoring.protocol.results import OK, CheckFinding
 from tests.fakes.waiting import eventually
 
@@ -154,7 +154,7 @@ def test_a_check_without_a_place_answers_so_at_its_deadline():
         for number in range(9):
             runs.start("slow", b"%d" % number, 0.05, book.take(str(number)))
         found = dict(await book.wait(9))
-        assert "no place" in found["8"].message
+        assert "not started" in found["8"].message
         assert all("within" in found[str(number)].message for number in range(8))
         runs.close()
         await runs.closed()
@@ -174,7 +174,7 @@ def test_too_many_that_wait_are_answered_at_once(monkeypatch):
         for number in range(8 + 3 + 1):
             runs.start("slow", b"%d" % number, 30.0, book.take(str(number)))
         assert book.names() == ["11"]
-        assert "3 checks wait" in book.found[0][1].message
+        assert "waiting: 3" in book.found[0][1].message
         runs.close()
         await runs.closed()
         assert len(book.found) == 1
@@ -248,7 +248,7 @@ def test_arguments_of_checks_that_wait_are_bounded_all_together(monkeypatch):
         for number in range(LEAST_CHECKS + 12):
             runs.start("slow", b"x" * 10_000, 10.0, book.take(str(number)))
         assert [name for name, _ in book.found] == ["18", "19"]
-        assert "wait already" in book.found[0][1].message
+        assert "too many checks are waiting" in book.found[0][1].message
         go.set()
         await book.wait(LEAST_CHECKS + 12)
         runs.start("slow", b"x" * 10_000, 10.0, book.take("last"))

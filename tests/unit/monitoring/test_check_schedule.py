@@ -20,7 +20,7 @@ from scale0.monitoring.agent.core.check_schedule import (
     ROUNDING,
     CheckSchedule,
     DueCheck,
-    place_of,
+    phase_of,
 )
 
 WALL = 1_700_000_000.0
@@ -43,7 +43,7 @@ class Day:
         self.seconds = 0.1
         self._ends: list[tuple[float, str]] = []
         self.runs: list[tuple[float, str]] = []
-        assert self.rota.take(schedule(*checks), self.now) == []
+        assert self.rota.replace(schedule(*checks), self.now) == []
 
     @property
     def now(self) -> Now:
@@ -82,12 +82,12 @@ class Day:
 def test_a_check_runs_once_per_interval_at_one_place():
     runs = Day(check(interval=60)).passes(600)
     assert len(runs) == 10
-    assert {round(at % 60, 6) for at in runs} == {round(60 * place_of("agent-1", "load"), 6)}
+    assert {round(at % 60, 6) for at in runs} == {round(60 * phase_of("agent-1", "load"), 6)}
 
 
 def test_what_is_due_says_all_that_is_needed_to_run_it():
     rota = CheckSchedule("a")
-    rota.take(
+    rota.replace(
         schedule(check("disk root", 5) | {"name": "disk-root", "check": "disk", "args": {"path": "/"}}), Now(0, 0)
     )
     assert rota.checks == (DueCheck("disk-root", "disk", b'{"path": "/"}', 5.0, 10.0),)
@@ -96,13 +96,13 @@ def test_what_is_due_says_all_that_is_needed_to_run_it():
 
 def test_a_check_without_the_name_of_what_runs_is_called_as_it_is_reported():
     rota = CheckSchedule("a")
-    assert rota.take(b'{"checks": [{"name": "load", "interval": 60}]}', Now(0, 0)) == []
+    assert rota.replace(b'{"checks": [{"name": "load", "interval": 60}]}', Now(0, 0)) == []
     assert rota.checks == (DueCheck("load", "load", b"{}", 60.0, 10.0),)
 
 
 # Promise: AGENT-10
 def test_a_fleet_spreads_over_the_interval():
-    places = Counter(int(10 * place_of(f"host-{number}.example", "load")) for number in range(10_000))
+    places = Counter(int(10 * phase_of(f"host-{number}.example", "load")) for number in range(10_000))
     assert set(places) == set(range(10))
     assert max(places.values()) < 1_150
 
@@ -129,16 +129,16 @@ def test_a_long_interval_does_not_keep_a_new_check_waiting():
     runs = day.passes(2 * 86_400)
     assert runs[0] <= 1_000 + FIRST_RUN_SECONDS
     # Then at its own place, day by day.
-    assert [round(at % 86_400, 3) for at in runs[1:]] == 2 * [round(86_400 * place_of("agent-1", "load"), 3)]
+    assert [round(at % 86_400, 3) for at in runs[1:]] == 2 * [round(86_400 * phase_of("agent-1", "load"), 3)]
 
 
 # Promise: AGENT-10
 def test_unchanged_checks_keep_their_turn_when_the_schedule_changes():
     day = Day(check("a", 3_600), check("b", 60))
     day.passes(90)
-    deadline = day.rota._turns["a"].next_at
-    day.rota.take(schedule(check("c", 60), check("b", 120), check("a", 3_600)), day.now)
-    assert day.rota._turns["a"].next_at == deadline
+    deadline = day.rota._scheduled["a"].next_at
+    day.rota.replace(schedule(check("c", 60), check("b", 120), check("a", 3_600)), day.now)
+    assert day.rota._scheduled["a"].next_at == deadline
     assert {one.name: one.interval for one in day.rota.checks} == {"c": 60, "b": 120, "a": 3_600}
     # A changed one is run soon.
     day.runs.clear()
@@ -149,11 +149,11 @@ def test_unchanged_checks_keep_their_turn_when_the_schedule_changes():
 def test_a_check_that_is_no_longer_scheduled_does_not_run():
     day = Day(check("a", 5), check("b", 5))
     day.passes(10)
-    day.rota.take(schedule(check("b", 5)), day.now)
+    day.rota.replace(schedule(check("b", 5)), day.now)
     day.runs.clear()
     day.passes(20)
     assert {name for _, name in day.runs} == {"b"}
-    day.rota.take(schedule(), day.now)
+    day.rota.replace(schedule(), day.now)
     assert day.rota.deadline() is None
     assert day.passes(100) == []
 
@@ -193,10 +193,10 @@ def test_a_check_that_still_runs_is_skipped_and_counted():
 
 def test_a_check_that_runs_is_not_started_again_by_a_new_schedule():
     rota = CheckSchedule("a")
-    rota.take(schedule(check("a", 5)), Now(0, 0))
+    rota.replace(schedule(check("a", 5)), Now(0, 0))
     assert len(rota.due(Now(5, 0))) == 1
-    rota.take(schedule(), Now(5, 0))
-    rota.take(schedule(check("a", 6)), Now(5, 0))
+    rota.replace(schedule(), Now(5, 0))
+    rota.replace(schedule(check("a", 6)), Now(5, 0))
     assert rota.due(Now(11, 0)) == []
     assert rota.skipped == 1
     rota.done("a")
@@ -221,7 +221,7 @@ def test_a_check_that_runs_is_not_started_again_by_a_new_schedule():
 def test_a_schedule_that_is_not_understood_changes_nothing(body):
     day = Day(check())
     before = day.rota.body, day.rota.checks, day.rota.deadline()
-    assert day.rota.take(body, day.now)
+    assert day.rota.replace(body, day.now)
     assert (day.rota.body, day.rota.checks, day.rota.deadline()) == before
 
 
@@ -253,7 +253,7 @@ def test_a_schedule_that_is_not_understood_changes_nothing(body):
 )
 def test_a_bad_check_is_left_out_and_the_others_run(bad):
     rota = CheckSchedule("a")
-    faults = rota.take(schedule(check("good"), bad, check("fine")), Now(0, 0))
+    faults = rota.replace(schedule(check("good"), bad, check("fine")), Now(0, 0))
     assert len(faults) == 1
     assert "check 2" in faults[0]
     assert [one.name for one in rota.checks] == ["good", "fine"]
@@ -263,29 +263,29 @@ def test_a_bad_check_is_left_out_and_the_others_run(bad):
 def test_args_that_are_no_text_are_left_out(text):
     rota = CheckSchedule("a")
     body = b'{"checks": [{"name": "a", "interval": 60, "args": %b}, {"name": "b", "interval": 60}]}' % text
-    assert len(rota.take(body, Now(0, 0))) == 1
+    assert len(rota.replace(body, Now(0, 0))) == 1
     assert [one.name for one in rota.checks] == ["b"]
 
 
 def test_a_name_that_is_there_twice_counts_once():
     rota = CheckSchedule("a")
-    assert "twice" in rota.take(schedule(check("a", 5), check("a", 7)), Now(0, 0))[0]
+    assert "duplicate name" in rota.replace(schedule(check("a", 5), check("a", 7)), Now(0, 0))[0]
     assert [one.interval for one in rota.checks] == [5.0]
 
 
 def test_a_schedule_has_a_limit():
     rota = CheckSchedule("a")
-    faults = rota.take(schedule(*(check(f"c{number}") for number in range(MAX_SCHEDULED + 2))), Now(0, 0))
+    faults = rota.replace(schedule(*(check(f"c{number}") for number in range(MAX_SCHEDULED + 2))), Now(0, 0))
     assert len(rota.checks) == MAX_SCHEDULED
-    assert faults == [f"2 checks over {MAX_SCHEDULED} are left out"]
+    assert faults == [f"2 checks over the limit of {MAX_SCHEDULED} are ignored"]
 
 
 def test_the_same_schedule_again_says_the_same_and_changes_nothing():
     rota = CheckSchedule("a")
     body = schedule(check("a", 3_600), check(""))
-    faults = rota.take(body, Now(0, 0))
+    faults = rota.replace(body, Now(0, 0))
     deadline = rota.deadline()
-    assert rota.take(body, Now(1_000, 0)) == faults
+    assert rota.replace(body, Now(1_000, 0)) == faults
     assert rota.deadline() == deadline
     assert rota.body == body
 
@@ -312,7 +312,7 @@ def test_whatever_happens_a_check_runs_at_most_once_per_interval_and_alone(plan,
         elif step == "slow":
             day.seconds = value
         else:
-            day.rota.take(schedule(*(check(name, INTERVALS[name]) for name in value)), day.now)
+            day.rota.replace(schedule(*(check(name, INTERVALS[name]) for name in value)), day.now)
             taken = {name: taken.get(name, day.mono) for name in value}
         deadline = day.rota.deadline()
         assert (deadline is None) == (not day.rota.checks)
@@ -323,5 +323,5 @@ def test_whatever_happens_a_check_runs_at_most_once_per_interval_and_alone(plan,
             assert len(runs) <= (day.mono - since) / INTERVALS[name] + 2
             if INTERVALS[name] <= FIRST_RUN_SECONDS:
                 # No two runs at one place, however the floats are rounded.
-                places = [floor(at / INTERVALS[name] - place_of("agent-1", name) + ROUNDING) for at in runs]
+                places = [floor(at / INTERVALS[name] - phase_of("agent-1", name) + ROUNDING) for at in runs]
                 assert len(set(places)) == len(places)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.edge import tls_client as link_module
-from scale0.monitoring.agent.edge.thread_pool import ThreadPool
 from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context
 from tests.fakes.waiting import eventually
 from tests.processes.agent.credentials import Credentials
@@ -142,7 +142,7 @@ def test_every_way_not_to_connect_is_told_once_with_its_reason(credentials, list
         raw.recv(10_000)
 
     async def story(link: TlsClient, ear: Ear) -> None:
-        wanted = [("127.0.0.1", port, "refused"), ("no-such-host.invalid", 1, "cannot be found")]
+        wanted = [("127.0.0.1", port, "refused"), ("no-such-host.invalid", 1, "cannot resolve")]
         for host, place, reason in wanted:
             link.open(host, place)
             await eventually(lambda: ear.reasons)
