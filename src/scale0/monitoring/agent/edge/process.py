@@ -45,7 +45,7 @@ log = logging.getLogger("scale0.agent")
 
 SPOOL_FOLDER: Final = "spool"
 LOCK_SECONDS: Final = 5.0
-"""Processes of an agent that was killed may lock_directory the lock for a moment."""
+"""Processes of an agent that was killed may hold the lock for a moment."""
 NAME_THREADS: Final = 2
 """For name lookups: a name server that hangs must not block writes to the disk."""
 CLOSE_SECONDS: Final = 5.0
