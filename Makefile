@@ -123,7 +123,7 @@ wheel: setup ## Build a wheel and a source archive into dist, with the console i
 
 lock: ## Choose the newest allowed versions again, and write both lock files
 	@uv=$$(command -v uv || echo $(BIN)/uv); [ -x "$$uv" ] || { $(MAKE) setup; }; \
-	"$$uv" pip compile $(LOCK) --upgrade --extra dev --extra postgres --extra otlp pyproject.toml -o requirements.lock >/dev/null; \
+	"$$uv" pip compile $(LOCK) --upgrade --extra dev --extra agent --extra http --extra tui --extra segments --extra postgres --extra otlp pyproject.toml -o requirements.lock >/dev/null; \
 	"$$uv" pip compile $(LOCK) --upgrade --extra pipeline -c requirements.lock pyproject.toml -o requirements-pipeline.lock >/dev/null
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 

@@ -60,6 +60,22 @@ PLACES: Final[Mapping[str, str]] = {
 """The module of each command below `scale0.cli`; in it the command is called as on the command line, with _ for -."""
 
 
+EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "up": ("agent", "http", "segments"),
+    "demo": ("agent", "segments"),
+    "helen": ("agent",),
+    "agent": ("agent",),
+    "management": ("http",),
+    "top": ("tui",),
+    "events": ("segments",),
+    "audit": ("segments",),
+    "explain": ("segments",),
+    "report": ("pipeline",),
+    "pipeline": ("pipeline",),
+}
+"""The extras of the package that a command needs; see pyproject.toml."""
+
+
 class CommandTable(MutableMapping[str, click.Command]):
     """What click takes for a dict of commands."""
 

@@ -11,14 +11,30 @@ import sys
 import click
 
 from scale0 import __version__
-from scale0.cli.command_table import CommandTable
+from scale0.cli.command_table import EXTRAS, CommandTable
 from scale0.cli.common import errors
+from scale0.kernel.edge.extras import install_command, missing
 from scale0.kernel.errors import Scale0Error
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=CONTEXT, commands=CommandTable())
+class RootGroup(click.Group):
+    """The root command: it checks that the packages of a command are installed before it runs."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        needed = EXTRAS.get(name or "", ())
+        if needed and not {"--help", "-h"} & set(rest) and (absent := missing(needed)):
+            raise errors.CommandError(
+                f"scale0 {name}: packages that it needs are not installed", install_command(absent), errors.USAGE
+            )
+        return name, command, rest
+
+
+@click.group(cls=RootGroup, context_settings=CONTEXT, commands=CommandTable())
 @click.version_option(__version__, prog_name="scale0")
 def cli() -> None:
     """A service network: a broker, workers that offer functions, calls to them, and agents that watch machines.

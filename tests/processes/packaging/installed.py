@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
@@ -33,14 +34,14 @@ def build(out: Path) -> tuple[Path, Path]:
     return wheel, archive
 
 
-def install(wheel: Path, folder: Path) -> Path:
-    """A new environment with the wheel and its closure; its folder of programs."""
+def install(wheel: Path, folder: Path, *extras: str) -> Path:
+    """A new environment with the wheel, these extras and their closure; its folder of programs."""
     quietly(sys.executable, "-m", "venv", "--without-pip", str(folder))
     python = folder / "bin" / "python"
     words = ("pip", "install", "--quiet", "--offline", "--no-cache", "--no-deps", "--python", str(python), str(wheel))
     quietly(sys.executable, "-m", "uv", *words)
     (site,) = (folder / "lib").glob("python*/site-packages")
-    for one in closure(site):
+    for one in closure(site, extras):
         link(one, site)
     return python.parent
 
@@ -50,13 +51,17 @@ def quietly(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def closure(site: Path) -> list[Distribution]:
-    """What scale0, as installed in `site`, requires without extras, and what that requires in turn."""
+def closure(site: Path, extras: Sequence[str]) -> list[Distribution]:
+    """What scale0, as installed in `site`, requires with these extras, and what that requires in turn."""
     (ours,) = Distribution.discover(name="scale0", path=[str(site)])
     found: dict[str, Distribution] = {}
     asked: set[tuple[str, str]] = set()
     waiting = [Requirement(line) for line in ours.requires or ()]
-    waiting = [one for one in waiting if one.marker is None or one.marker.evaluate({"extra": ""})]
+    waiting = [
+        one
+        for one in waiting
+        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+    ]
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)

@@ -83,7 +83,7 @@ def test_the_source_archive_builds_the_same_wheel_without_node(built: tuple[Path
 
 
 def test_a_network_runs_from_the_wheel_alone(built: tuple[Path, Path], tmp_path: Path) -> None:
-    programs = installed.install(built[0], tmp_path / "venv")
+    programs = installed.install(built[0], tmp_path / "venv", "agent", "http", "segments")
     home, here = tmp_path / "home", tmp_path / "here"
     home.mkdir()
     here.mkdir()

@@ -5,18 +5,18 @@ Lives here: what is asked before anything is opened, and again when the file is 
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.config import BrokerConfig, check_broker
+from scale0.kernel.edge.extras import install_command, missing
 from scale0.kernel.edge.private_files import check
 from scale0.kernel.errors import ConfigError
 
 
 def check_runnable(config: BrokerConfig) -> None:
     """Raise with every reason why not."""
-    faults = [*check_broker(config), *_store_faults(config)]
+    faults = [*check_broker(config), *_store_faults(config), *_extra_faults(config)]
     if config.curve:
         faults += KeyFolder(Path(config.data_dir)).check()
     if faults:
@@ -30,9 +30,17 @@ def _store_faults(config: BrokerConfig) -> list[str]:
     faults = []
     if not config.group:
         faults.append("store: brokers that share a database are a group: set group, or use sqlite")
-    if find_spec("psycopg") is None:
-        faults.append("store: PostgreSQL needs psycopg: pip install 'scale0[postgres]'")
     return faults
+
+
+def _extra_faults(config: BrokerConfig) -> list[str]:
+    """What this configuration needs and is not installed."""
+    needed = {"postgres": is_postgres(config), "http": config.management.enabled}
+    keys = {"postgres": "store", "http": "management"}
+    return [
+        f"{keys[extra]}: packages are missing: {install_command([extra])}"
+        for extra in missing(extra for extra, needs in needed.items() if needs)
+    ]
 
 
 def is_postgres(config: BrokerConfig) -> bool:

@@ -25,6 +25,7 @@ from scale0.history.segments.exporter_process import (
 from scale0.history.segments.settings import ExporterSettings, redact_url
 from scale0.kernel.edge.child_process import ChildProcess, RestartPolicy
 from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.extras import install_command, missing
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
 
@@ -72,6 +73,13 @@ class SegmentExporter:
     def start(self) -> None:
         """Begin."""
         if self._settings is None:
+            return
+        if missing(["segments"]):
+            log.warning(
+                "events are not exported and stay in the journal: pyarrow is not installed; %s",
+                install_command(["segments"]),
+                extra=about(segments=self._where),
+            )
             return
         self._task = asyncio.get_running_loop().create_task(self._child.run())
 

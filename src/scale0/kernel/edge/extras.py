@@ -1,0 +1,34 @@
+"""Optional dependencies: which extra of the package installs what, and what is missing here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import Final
+
+PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "agent": ("cryptography", "lupa"),
+    "http": ("httptools", "litestar", "prometheus_client", "uvicorn"),
+    "otlp": ("opentelemetry",),
+    "pipeline": ("duckdb", "numpy", "pandas", "pyarrow", "pyspark"),
+    "postgres": ("psycopg",),
+    "segments": ("pyarrow",),
+    "tui": ("textual",),
+}
+"""The modules that each extra of pyproject.toml installs, as far as a start depends on them."""
+
+
+def missing(extras: Iterable[str]) -> list[str]:
+    """Those of these extras of which a module cannot be found."""
+    return [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def install_command(extras: Iterable[str]) -> str:
+    return f"pip install 'scale0[{','.join(extras)}]'"
